@@ -27,6 +27,7 @@
 #include <system_error>
 
 #include "arena.h"
+#include "tsmalloc.h"
 #ifdef TSMALLOC_PREFIXED
 #include "prefixed.h"
 #endif
@@ -49,7 +50,8 @@ inline void* allocate_block(std::size_t alignment, std::size_t size) noexcept {
   return ::aligned_alloc(alignment, size);
 }
 
-// C23's, which not every C library has.
+// C23's, which not every C library has. Where another malloc comes first, these may still be
+// tsmalloc's: they are called for blocks of tsmalloc alone.
 #pragma GCC visibility push(default)
 extern "C" {
 extern void ts_free_sized_of_process(void* block, std::size_t size) noexcept __asm__("free_sized")
@@ -61,11 +63,12 @@ extern void ts_free_aligned_sized_of_process(void* block, std::size_t alignment,
 #pragma GCC visibility pop
 
 inline void release_block(void* block, std::size_t size) noexcept {
-  if (ts_free_sized_of_process != nullptr) return ts_free_sized_of_process(block, size);
+  if (ts_free_sized_of_process != nullptr && ts_owns(block))
+    return ts_free_sized_of_process(block, size);
   std::free(block);
 }
 inline void release_block(void* block, std::size_t alignment, std::size_t size) noexcept {
-  if (ts_free_aligned_sized_of_process != nullptr)
+  if (ts_free_aligned_sized_of_process != nullptr && ts_owns(block))
     return ts_free_aligned_sized_of_process(block, alignment, size);
   std::free(block);
 }

@@ -203,7 +203,7 @@ TSMALLOC_FUNCTION_(void, ts_thread_flush, (void));
 
 /* A block of at least `size` bytes at a multiple of `alignment`: a power of two, or 0 for malloc's.
  * `*usable`, if not null, becomes the bytes that may be used, at least `size`; 0 on failure. Free it
- * by free. Null if there is no memory, or no such alignment.
+ * by free, which has to be tsmalloc's, too. Null if there is no memory, or no such alignment.
  * Without tsmalloc: malloc or posix_memalign; `*usable` is `size`.
  * Not for signal handlers. Cost: as malloc. */
 TSMALLOC_FUNCTION_(void*, ts_alloc_at_least, (size_t size, size_t alignment, size_t* usable));
@@ -311,8 +311,8 @@ enum {
  * `visit` is null.
  * Of blocks: no other thread may allocate or free meanwhile, as in a child after fork. Blocks that a
  * heap profile holds, one beside each small sample, are visited as in use.
- * `visit` may allocate and free; it must not visit blocks, fork, or jump out. It is not told of
- * blocks that it allocates.
+ * `visit` may allocate and free; it must not visit blocks, fork, or jump out. It may be told of
+ * blocks that it allocates, and of some that it has freed as in use.
  * The teaching heaps and the hardened library: blocks alone, in any order, and `visit` must not
  * allocate or free.
  * Without tsmalloc: -1.

@@ -11,7 +11,6 @@ from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.experiments.catalogue import default_folder
 from tsmlab.traces.workloads import corpus
-from tsmlab.workloads import default_suite
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def test_without_a_home_the_lab_is_in_a_checkout(package: Path) -> None:
     root = package.parents[1]
     assert paths.installed_home() is None
     assert paths.build_dir() == root / "build" / "release"
-    assert default_suite() == root / "bench" / "workloads.toml"
+    assert paths.suite_file("workloads") == root / "bench" / "workloads.toml"
     assert "make -C" in remedy_of_a_missing_tool()
 
 
@@ -44,7 +43,7 @@ def test_a_home_has_the_libraries_the_tools_and_the_data(package: Path) -> None:
     (home / "bin" / "measure").touch()
     assert paths.tool("measure") == home / "bin" / "measure"
     assert paths.library_dir() == home / "lib"
-    assert default_suite() == home / "bench" / "workloads.toml"
+    assert paths.suite_file("workloads") == home / "bench" / "workloads.toml"
     assert default_folder() == home / "experiments"
     assert corpus() == home / "traces"
 

@@ -8,7 +8,8 @@ import pytest
 
 from tsmlab import paths
 from tsmlab.errors import UserError
-from tsmlab.workloads import Workload, check_programs, default_suite, read_suite, select
+from tsmlab.workloads import Workload, check_programs, read_suite, select
+from tsmlab.workloads import suite as own_suite
 
 GOOD = {
     "name": '"hot-pair"',
@@ -57,10 +58,28 @@ def test_floors_may_be_left_out_and_programs_lie_beside_the_suite(
     assert workload.command[0] == str(tmp_path / "work")
 
 
-def test_the_projects_own_suite_can_be_read() -> None:
-    workloads = read_suite(default_suite())
+def test_an_entry_comes_once_for_each_number_of_threads(tmp_path: Path) -> None:
+    several = {"arguments": '["-p", "{half}", "--all={threads}"]', "threads": "[2, 16]"}
+    workloads = read_suite(suite(tmp_path, GOOD | several))
+    assert [each.command[1:] for each in workloads] == [
+        ("-p", "1", "--all=2"),
+        ("-p", "8", "--all=16"),
+    ]
+    assert [(each.name, each.pattern, each.threads) for each in workloads] == [
+        ("hot-pair-2", "hot-pair", 2),
+        ("hot-pair-16", "hot-pair", 16),
+    ]
+    (one,) = read_suite(suite(tmp_path, GOOD | several | {"threads": "4"}))
+    assert (one.name, one.pattern, one.command[1:]) == ("hot-pair", "", ("-p", "2", "--all=4"))
+
+
+@pytest.mark.parametrize("name", ["workloads", "scaling"])
+def test_the_projects_own_suites_can_be_read(name: str) -> None:
+    workloads = read_suite(own_suite(name))
     assert len(workloads) > 10
-    assert default_suite() == paths.repository_root() / "bench" / "workloads.toml"
+    assert own_suite(name) == paths.repository_root() / "bench" / f"{name}.toml"
+    assert own_suite(f"./{name}") == Path(name)
+    assert own_suite("mine.toml") == Path("mine.toml")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +94,10 @@ def test_the_projects_own_suite_can_be_read() -> None:
         ("arguments", '"--pairs 20"', "arguments is '--pairs 20'", "a list of texts"),
         ("arguments", "[20]", "arguments is [20]", "a list of texts"),
         ("threads", "0", "threads is 0", "from 1 on"),
+        ("threads", "[2, 0]", "threads is [2, 0]", "a list of them"),
+        ("threads", "[]", "threads is []", "a list of them"),
+        ("threads", "[2, 4]", "no argument has it", "Write {threads} there"),
+        ("arguments", '["{half}"]', "an odd number of threads", "even ones"),
         ("threads", "true", "threads is True", "from 1 on"),
         ("threads", "1.5", "threads is 1.5", "from 1 on"),
         ("floors", '["nul"]', "floors has 'nul'", "null, bump, lifo"),

@@ -36,9 +36,9 @@ def data_dir() -> Path:
     return installed_home() or repository_root() / "lab"
 
 
-def suite_file() -> Path:
-    """The workloads of `bench`."""
-    return (installed_home() or repository_root()) / "bench" / "workloads.toml"
+def suite_file(name: str) -> Path:
+    """A suite of `bench`: workloads, scaling."""
+    return (installed_home() or repository_root()) / "bench" / f"{name}.toml"
 
 
 def build_dir() -> Path:

@@ -1,4 +1,4 @@
-"""The suite's table of contents: reads bench/workloads.toml, or another file of its form.
+"""A suite's table of contents: reads bench/workloads.toml, or another file of its form.
 
 Why: what is run, with which arguments and what for, is data that anybody can read and extend; a
 mistake in it must be found before hours of measuring, with the entry named and the remedy told.
@@ -7,7 +7,7 @@ Refuses to: run anything, and to guess. A key that it does not know is an error.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +21,11 @@ TimeSource = Literal["seconds", "wall"]
 
 @dataclass(frozen=True)
 class Workload:
-    """One entry. The command starts with the program's absolute path.
+    """One entry, at one number of threads. The command starts with the program's absolute path.
 
     time: "seconds", which the program prints in a line `seconds: X`, or "wall", from its start to
     its end. memory: whether its peak says something. floors: those that it may be run over.
+    pattern: the entry's name where it gives several numbers of threads, else empty.
     """
 
     name: str
@@ -34,10 +35,13 @@ class Workload:
     floors: tuple[str, ...]
     time: TimeSource
     memory: bool
+    pattern: str = field(default_factory=str)
 
 
-def default_suite() -> Path:
-    return paths.suite_file()
+def suite(name: str) -> Path:
+    """The file of a path, or of the name of a suite of ours."""
+    own = paths.suite_file(name)
+    return own if "/" not in name and own.is_file() else Path(name)
 
 
 def read_suite(path: Path) -> list[Workload]:
@@ -50,7 +54,8 @@ def read_suite(path: Path) -> list[Workload]:
         found = f"it has {', '.join(sorted(strangers))}" if strangers else "it has no workload"
         raise UserError(f"{path} is no suite: {found}.", "It consists of [[workload]] entries.")
     table = Table(str(path), document, ("workload",))
-    workloads = table.parts("workload", lambda part: _workload(path, part), *KEYS)
+    entries = table.parts("workload", lambda part: _workloads(path, part), *KEYS)
+    workloads = [workload for entry in entries for workload in entry]
     names = [workload.name for workload in workloads]
     for name in names:
         if names.count(name) > 1:
@@ -80,19 +85,48 @@ def check_programs(workloads: Sequence[Workload]) -> None:
 KEYS = ("name", "stresses", "program", "arguments", "threads", "floors", "time", "memory")
 
 
-def _workload(path: Path, entry: Table) -> Workload:
+# In the arguments of an entry, these stand for its number of threads, and for half of it.
+THREADS, HALF = "{threads}", "{half}"
+
+
+def _workloads(path: Path, entry: Table) -> list[Workload]:
+    """One for each number of threads; those of a list have it behind their names."""
     name = entry.name("[a-z0-9][a-z0-9-]*", "small letters, digits and hyphens")
     stresses = entry.text("stresses")
     if "\n" in stresses:
         raise entry.error("stresses has several lines", "Say it in one.")
-    return Workload(
-        name=name,
-        stresses=stresses,
-        command=(_program(path, entry.text("program")), *entry.texts("arguments")),
-        threads=entry.value("threads", is_count, "a whole number from 1 on"),
-        floors=_floors(entry),
-        time=entry.choice("time", TimeSource),
-        memory=entry.value("memory", lambda v: isinstance(v, bool), "true or false"),
+    threads = entry.value("threads", _are_threads, "a whole number from 1 on, or a list of them")
+    arguments = entry.texts("arguments")
+    several = isinstance(threads, list)
+    used = {word for word in (THREADS, HALF) if any(word in argument for argument in arguments)}
+    if several and not used:
+        raise entry.error("threads is a list, and no argument has it", f"Write {THREADS} there.")
+    if HALF in used and any(number % 2 for number in (threads if several else [threads])):
+        raise entry.error(f"{HALF} of an odd number of threads is asked for", "Use even ones.")
+    return [
+        Workload(
+            name=f"{name}-{number}" if several else name,
+            stresses=stresses,
+            command=(
+                _program(path, entry.text("program")),
+                *(
+                    a.replace(THREADS, str(number)).replace(HALF, str(number // 2))
+                    for a in arguments
+                ),
+            ),
+            threads=number,
+            floors=_floors(entry),
+            time=entry.choice("time", TimeSource),
+            memory=entry.value("memory", lambda v: isinstance(v, bool), "true or false"),
+            pattern=name if several else "",
+        )
+        for number in (threads if several else [threads])
+    ]
+
+
+def _are_threads(value: object) -> bool:
+    return is_count(value) or (
+        isinstance(value, list) and bool(value) and all(map(is_count, value))
     )
 
 

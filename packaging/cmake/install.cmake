@@ -96,7 +96,7 @@ install(TARGETS ${libraries} tsmalloc-count tsmalloc-ledger tsmalloc-record
 install(TARGETS ${counted_libraries} LIBRARY DESTINATION ${tsmalloc_home}/lib/counted COMPONENT lab)
 install(TARGETS ${programs} RUNTIME DESTINATION ${tsmalloc_home}/bin COMPONENT lab)
 install(DIRECTORY lab/experiments DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.toml)
-install(FILES bench/workloads.toml DESTINATION ${tsmalloc_home}/bench COMPONENT lab)
+install(FILES bench/workloads.toml bench/scaling.toml DESTINATION ${tsmalloc_home}/bench COMPONENT lab)
 install(DIRECTORY lab/traces DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.tstrace)
 install(DIRECTORY lab/tsmlab DESTINATION ${CMAKE_INSTALL_DATADIR}/tsmalloc/python COMPONENT lab
   PATTERN __pycache__ EXCLUDE PATTERN home EXCLUDE)

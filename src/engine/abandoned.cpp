@@ -1,5 +1,7 @@
 #include "engine/abandoned.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "engine/cache_bins.h"
 #include "engine/remote_frees.h"
@@ -9,7 +11,9 @@
 namespace ts::engine {
 namespace {
 
-// A queue: threads adopt the first heap, and collect_abandoned() puts the first one last.
+// A queue: threads adopt the first heap, and collect_abandoned() puts the first one last. Meanwhile
+// it is out of the queue, marked as abandoned all the same, and the thread holds collection_lock but
+// not abandoned_lock: threads begin and end.
 // Invariant: the heaps are linked from first to last, each marked as abandoned. Their kept_pages is
 // the sum over heaps that keep their bins. any_abandoned is true if and only if there is a first.
 constinit Plain<ThreadHeap*> first TS_GUARDED_BY(abandoned_lock) = nullptr;
@@ -18,40 +22,58 @@ constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
 
 constexpr std::size_t max_kept_pages = (std::size_t{16} << 20) / page_bytes;
 
-// Under the lock, in one call.
+// In one call.
 constexpr std::size_t purged_slabs = 16;
-
-// To be called when the heap's bins are flushed, or adopted.
-void forget_kept_bins(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
-  if (heap.keeps_bins) kept_pages -= heap.kept_pages;
-  heap.keeps_bins = false;
-}
 
 void recount_if_from_fork(ThreadHeap& heap) noexcept {
   if (heap.recounts) recount_bins(heap);
   heap.recounts = false;
 }
 
-ThreadHeap* pop_first() noexcept TS_REQUIRES(abandoned_lock) {
-  ThreadHeap* const heap = first;
+// Takes the heap behind `before`, or the first one, out of the queue; null if there is none.
+ThreadHeap* take_out(ThreadHeap* before) noexcept TS_REQUIRES(abandoned_lock) {
+  Plain<ThreadHeap*>& link = before == nullptr ? first : before->next_abandoned;
+  ThreadHeap* const heap = link;
   if (heap == nullptr) return nullptr;
-  first = heap->next_abandoned;
-  if (first == nullptr) {
-    last = nullptr;
-    any_abandoned.store(false, std::memory_order_relaxed);
-  }
-  heap->is_abandoned.store(false, std::memory_order_relaxed);
-  forget_kept_bins(*heap);
+  link = heap->next_abandoned;
+  if (last == heap) last = before;
+  if (heap->keeps_bins) kept_pages -= heap->kept_pages;
   return heap;
 }
 
-void put_first_last() noexcept TS_REQUIRES(abandoned_lock) {
-  if (first == last) return;
-  ThreadHeap* const moved = first;
-  first = moved->next_abandoned;
-  moved->next_abandoned = nullptr;
-  last->next_abandoned = moved;
-  last = moved;
+void count_in(const ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
+  any_abandoned.store(true, std::memory_order_relaxed);
+  if (heap.keeps_bins) kept_pages += heap.kept_pages;
+}
+
+// Puts back what was taken out, as the last one.
+void put_last(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
+  count_in(heap);
+  heap.next_abandoned = nullptr;
+  (last != nullptr ? last->next_abandoned : first) = &heap;
+  last = &heap;
+}
+
+void collect_from(ThreadHeap& heap) noexcept {
+  const HeapHold hold{heap};
+  if (heap.keeps_bins) {
+    heap.keeps_bins = false;
+    recount_if_from_fork(heap);
+    flush(heap);
+  } else if (collect(heap)) {
+    retire_empty_slabs(heap);
+  }
+}
+
+// The first heap with low slabs, out of the queue; null if there is none.
+ThreadHeap* take_out_with_low_slabs() noexcept {
+  const Guard guard{abandoned_lock};
+  ThreadHeap* before = nullptr;
+  for (ThreadHeap* heap = first; heap != nullptr; before = heap, heap = heap->next_abandoned) {
+    const HeapHold hold{*heap};
+    if (heap->first_low != 0) return take_out(before);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -69,11 +91,10 @@ bool may_keep_bins(std::uint32_t pages) noexcept {
 
 void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept {
   check(!is_abandoned(heap), "a heap is abandoned once", &heap);
-  any_abandoned.store(true, std::memory_order_relaxed);
   heap.is_abandoned.store(true, std::memory_order_relaxed);
   heap.keeps_bins = keeps_bins;
   heap.kept_pages = pages;
-  if (keeps_bins) kept_pages += pages;
+  count_in(heap);
   heap.next_abandoned = first;
   if (first == nullptr) last = &heap;
   first = &heap;
@@ -83,41 +104,53 @@ ThreadHeap* adopt_abandoned() noexcept {
   ThreadHeap* heap = nullptr;
   {
     const Guard guard{abandoned_lock};
-    heap = pop_first();
+    heap = take_out(nullptr);
+    if (heap == nullptr) return nullptr;
+    if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
+    heap->is_abandoned.store(false, std::memory_order_relaxed);
   }
-  if (heap != nullptr) recount_if_from_fork(*heap);
+  heap->keeps_bins = false;
+  recount_if_from_fork(*heap);
   return heap;
 }
 
 bool collect_from_queue(std::size_t at_most) noexcept {
-  const Guard guard{abandoned_lock};
-  for (ThreadHeap* const end = last; first != nullptr && at_most != 0; --at_most) {
-    ThreadHeap& heap = *first;
-    {
-      const HeapHold hold{heap};
-      if (heap.keeps_bins) {
-        forget_kept_bins(heap);
-        recount_if_from_fork(heap);
-        flush(heap);
-      } else if (collect(heap)) {
-        retire_empty_slabs(heap);
-      }
-    }
-    put_first_last();
-    if (&heap == end) break;
+  if (at_most == SIZE_MAX) {
+    collection_lock.lock();
+  } else if (!collection_lock.try_lock()) {
+    return false;
   }
-  return true;
+  abandoned_lock.lock();
+  const bool is_any = first != nullptr;
+  const ThreadHeap* const end = last;
+  // Threads may adopt `end` meanwhile: then the number of heaps ends the loop.
+  std::size_t left =
+      std::min<std::size_t>(at_most, page_map.heap_count.load(std::memory_order_relaxed));
+  for (bool is_end = false; left != 0 && !is_end; --left) {
+    ThreadHeap* const heap = take_out(nullptr);
+    if (heap == nullptr) break;
+    is_end = heap == end;
+    abandoned_lock.unlock();
+    collect_from(*heap);
+    abandoned_lock.lock();
+    put_last(*heap);
+  }
+  abandoned_lock.unlock();
+  collection_lock.unlock();
+  return is_any;
 }
 
 bool purge_abandoned() noexcept {
-  const Guard guard{abandoned_lock};
-  for (ThreadHeap* heap = first; heap != nullptr; heap = heap->next_abandoned) {
+  const Guard collection{collection_lock};
+  ThreadHeap* const heap = take_out_with_low_slabs();
+  if (heap == nullptr) return false;
+  {
     const HeapHold hold{*heap};
-    if (heap->first_low == 0) continue;
     purge_low_slabs(*heap, purged_slabs);
-    return true;
   }
-  return false;
+  const Guard guard{abandoned_lock};
+  put_last(*heap);
+  return true;
 }
 
 Fault find_abandoned_fault() noexcept {

@@ -9,7 +9,12 @@
 
 namespace ts::engine {
 
+// The queue of abandoned heaps, and what is noted of them. Threads take it as they begin and end.
 inline constinit Mutex abandoned_lock;
+
+// One thread at a time works at abandoned heaps. It takes each out of the queue for as long, so that
+// no thread adopts that one; other threads need not wait.
+inline constinit Mutex collection_lock;
 
 // Whether there is an abandoned heap: a hint, read without the lock. Relaxed: a thread that reads
 // it late misses one occasion.
@@ -30,7 +35,8 @@ void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept
 ThreadHeap* adopt_abandoned() noexcept;
 
 // Collects from some abandoned heaps, in turn, flushes their bins, and retires their empty slabs;
-// false if there is no such heap.
+// false if there is no such heap. Leaves that to another thread which does it, but if all are asked
+// for (SIZE_MAX).
 bool collect_from_queue(std::size_t at_most) noexcept;
 inline bool collect_abandoned(std::size_t at_most) noexcept {
   return any_abandoned.load(std::memory_order_relaxed) && collect_from_queue(at_most);

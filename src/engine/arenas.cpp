@@ -55,7 +55,7 @@ void forget_remote_frees(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   }
 }
 
-// Without a look at their blocks.
+// Without a look at blocks in use.
 void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   std::uint32_t link = arena.first_low;
   while (link != 0) {
@@ -68,9 +68,18 @@ void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   }
 }
 
+// As retire_slab() does for those on the lists of slabs.
+void clear_marks_of_bin(ThreadHeap& arena, unsigned size_class) noexcept TS_REQUIRES(arena) {
+  const PageMapEntry entry = entry_of_heap(arena) | PageMapEntry{size_class} << class_shift;
+  std::uint32_t left = max_in_bin;
+  for (Block* block = arena.bins[size_class].head; left != 0 && entry_of(block) == entry; --left)
+    block = unmarked(block)->next;
+}
+
 // Makes the arena as empty as a new one.
 void empty(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   for (unsigned c = 1; c < class_count; ++c) {
+    clear_marks_of_bin(arena, c);
     drop_bin(arena, c);
     set_capacity(arena, c, 0);
     arena.low_slabs[c] = 0;

@@ -23,7 +23,8 @@ constinit Mutex* const locks_in_order[] = {
     &arenas_lock,         // a maintainer of an arena
     &common_lock,         // refill of the common heap
     &samples_lock,        // refill of the sample heap
-    &abandoned_lock,      // collect_abandoned, which flushes under it
+    &collection_lock,     // an abandoned heap that is out of its queue
+    &abandoned_lock,      // the queue
     &reclaim_lock,        // a hold of a heap may wait for it
     &page_heap.lock(),    // spans
     &sampled_guard_lock,  // slots of sampled blocks

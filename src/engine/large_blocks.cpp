@@ -65,10 +65,6 @@ void* begin_block(Span& span) noexcept {
   return has_threads_heap() ? begin_in_map(span) : begin_block_of_arena(span);
 }
 
-// Where the memory was a slab's, its first block may have left a mark. A program that copies the
-// block, with what it never wrote, would bring it to where a small block begins, and be accused.
-void clear_mark(const Span& span) noexcept { unmarked(reinterpret_cast<Block*>(memory_of(&span))); }
-
 std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : pages; }
 
 [[gnu::noinline]] void forget_slow(Span& span) noexcept {
@@ -125,7 +121,7 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   if constexpr (counting) count_event(Event::large_allocations);
   if (zeroed != nullptr && !span->zeroed && pages >= min_discarded_pages)
     span->zeroed = discard_dirty(*span, pages);
-  span->zeroed ? choose_page_size(*span, multiple) : clear_mark(*span);
+  if (span->zeroed) choose_page_size(*span, multiple);
   if (zeroed != nullptr) *zeroed = span->zeroed;
   set_usable_pages(*span, pages);
   return begin_block(*span);
@@ -140,7 +136,6 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   if (multiple == 1) {
     if (Span* const cached = take_from_span_cache(pages); cached != nullptr) {
       if constexpr (counting) count_event(Event::large_allocations);
-      clear_mark(*cached);
       return begin_block(*cached);  // as long as when it was freed, and without a tail
     }
   }

@@ -37,6 +37,25 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
   queue_low_slab(arena, slab);
 }
 
+// Takes the marks off a slab that is retired. A program may copy what it never wrote, and with it a
+// mark of former use back to the very block, which would count as free. Only blocks on the list have
+// one; of an empty slab without purged pages these are all that were carved.
+void clear_marks(const Span& slab) noexcept {
+  if (used(slab) != 0 || slab.purged_blocks != 0) {
+    const std::uintptr_t begin = address_of(memory_of(&slab));
+    std::uint32_t left = slab.free_blocks;
+    // A damaged link may lead anywhere.
+    for (Block* block = slab.free_list;
+         left != 0 && address_of(block) - begin < slab.pages * page_bytes; --left)
+      block = unmarked(block)->next;
+    return;
+  }
+  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
+  auto* at = reinterpret_cast<std::byte*>(memory_of(&slab));
+  for (std::uint32_t left = slab.carved; left != 0; --left, at += bytes)
+    unmarked(reinterpret_cast<Block*>(at));
+}
+
 void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   take_slab_out(heap, slab);
   retire_slab(slab);
@@ -76,6 +95,7 @@ void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
 
 void retire_slab(Span& slab) noexcept {
   if constexpr (counting) count_event(Event::slabs_released);
+  clear_marks(slab);
   set_entries(slab, 0);
   page_heap.release(&slab);
 }

@@ -1,6 +1,8 @@
 // Free spans of the shortest lengths of large blocks that a heap keeps, where the lock of the page
-// heap would cost most. The fewer heaps there are, the more each may keep.
+// heap would cost most. The fewer heaps there are, the more each may keep; all together, 7 MiB.
 #pragma once
+
+#include <algorithm>
 
 #include "engine/current_heap.h"
 #include "engine/page_map.h"
@@ -9,7 +11,9 @@ namespace ts::engine {
 
 inline std::uint32_t span_cache_capacity() noexcept {
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
-  return heaps <= 4 ? 4 : heaps <= 16 ? 1 : 0;
+  constexpr std::uint32_t most = 4;
+  constexpr std::uint32_t of_all_heaps = 64;
+  return std::min(most, of_all_heaps / std::max(heaps, 1U));
 }
 
 // The calling thread's cache of spans of the length; null if there is none.

@@ -26,16 +26,28 @@ void send_again(int number, siginfo_t* info) noexcept {
     ::syscall(SYS_tgkill, process, thread, number);
 }
 
+// What the kernel does before it calls a handler of the program. The signals are unblocked when the
+// handler returns.
+void begin_handler(int number, const struct sigaction& action) noexcept {
+  if ((action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) before = {};
+  sigset_t blocked = action.sa_mask;
+  if ((action.sa_flags & SA_NODEFER) == 0) ::sigaddset(&blocked, number);
+  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+}
+
 void at_bad_access(int number, siginfo_t* info, void* context) {
   // By raise(), kill() and the like: there is no access.
   const bool is_sent = info->si_code <= 0;
   if (!is_sent) look_first(info->si_addr);
-  if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(number, info, context);
-  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
-    return before.sa_handler(number);
-  if (is_sent && before.sa_handler == SIG_IGN) return;
+  const struct sigaction action = before;
+  const bool has_info = (action.sa_flags & SA_SIGINFO) != 0;
+  if (has_info || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN)) {
+    begin_handler(number, action);
+    return has_info ? action.sa_sigaction(number, info, context) : action.sa_handler(number);
+  }
+  if (is_sent && action.sa_handler == SIG_IGN) return;
   // The same access again, on return, now ends the process as it would have.
-  ::sigaction(number, &before, nullptr);
+  ::sigaction(number, &action, nullptr);
   if (is_sent) send_again(number, info);
 }
 

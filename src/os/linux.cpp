@@ -180,10 +180,9 @@ bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
   const ErrnoKept kept;
   if (::mremap(from, bytes, bytes, moving, to) != MAP_FAILED) return true;
   // Before Linux 6.17, a range of several mappings is refused, after `to` was unmapped. From 6.17
-  // on each mapping moves by itself, and the process may reach its limit of mappings in between.
-  // Pages that moved are copied back. A page that is not zero did not move, and another thread may
-  // have mapped memory at its destination.
-  if (errno != ENOMEM) return false;
+  // on each mapping moves by itself, and a later one may be refused: at the process's limit of
+  // mappings, or one of userfaultfd, or a sealed one. Pages that moved are copied back. A page that
+  // is not zero did not move, and another thread may have mapped memory at its destination.
   const std::size_t page = page_bytes();
   for (std::size_t at = 0; at < bytes; at += page) {
     unsigned char resident = 0;

@@ -69,17 +69,18 @@ void throw_bad_alloc() {
       "std::bad_alloc");
 }
 
-void* new_or_null(std::size_t bytes) noexcept {
+void* new_or_null(void* (*form)(std::size_t), std::size_t bytes) noexcept {
   try {
-    return ::operator new(bytes);
+    return form(bytes);
   } catch (...) {
     return nullptr;
   }
 }
 
-void* new_or_null(std::size_t bytes, std::align_val_t alignment) noexcept {
+void* new_or_null(void* (*form)(std::size_t, std::align_val_t), std::size_t bytes,
+                  std::align_val_t alignment) noexcept {
   try {
-    return ::operator new(bytes, alignment);
+    return form(bytes, alignment);
   } catch (...) {
     return nullptr;
   }

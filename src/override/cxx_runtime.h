@@ -14,9 +14,10 @@ namespace ts {
 // Ends the process with a message if no C++ runtime is loaded that could throw.
 [[noreturn, gnu::cold]] void throw_bad_alloc();
 
-// The result of ::operator new, or null if it throws. The call is by its dynamic name, so that it
-// reaches a program's replacement.
-void* new_or_null(std::size_t bytes) noexcept;
-void* new_or_null(std::size_t bytes, std::align_val_t alignment) noexcept;
+// The result of a form of ::operator new, or null if it throws. The caller names it by its dynamic
+// name, so that the call reaches a program's replacement.
+void* new_or_null(void* (*form)(std::size_t), std::size_t bytes) noexcept;
+void* new_or_null(void* (*form)(std::size_t, std::align_val_t), std::size_t bytes,
+                  std::align_val_t alignment) noexcept;
 
 }  // namespace ts

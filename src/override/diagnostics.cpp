@@ -24,8 +24,8 @@ struct mallinfo2 mallinfo2_of(const HeapMeasures& measures) noexcept {
   info.arena = measures.segment_bytes;
   info.ordblks = measures.free_blocks;
   info.fsmblks = measures.cached_bytes;  // glibc's fastbins, too, are free blocks kept aside
-  info.uordblks = measures.segment_bytes - measures.free_bytes;
-  info.fordblks = measures.free_bytes;
+  info.fordblks = measures.free_bytes + measures.waiting_bytes;
+  info.uordblks = measures.segment_bytes - info.fordblks;
   return info;
 }
 

@@ -38,6 +38,18 @@ extern "C" {
   gnu::alloc_size(1)]] void* ts_own_aligned_new(std::size_t, std::align_val_t);
 [[gnu::alias("_ZnamSt11align_val_t"), gnu::visibility("hidden"), gnu::malloc,
   gnu::alloc_size(1)]] void* ts_own_aligned_new_array(std::size_t, std::align_val_t);
+[[gnu::alias("_ZnwmRKSt9nothrow_t"), gnu::visibility("hidden"), gnu::malloc,
+  gnu::alloc_size(1)]] void*
+ts_own_nothrow_new(std::size_t, const std::nothrow_t&) noexcept;
+[[gnu::alias("_ZnamRKSt9nothrow_t"), gnu::visibility("hidden"), gnu::malloc,
+  gnu::alloc_size(1)]] void*
+ts_own_nothrow_new_array(std::size_t, const std::nothrow_t&) noexcept;
+[[gnu::alias("_ZnwmSt11align_val_tRKSt9nothrow_t"), gnu::visibility("hidden"), gnu::malloc,
+  gnu::alloc_size(1)]] void*
+ts_own_aligned_nothrow_new(std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
+[[gnu::alias("_ZnamSt11align_val_tRKSt9nothrow_t"), gnu::visibility("hidden"), gnu::malloc,
+  gnu::alloc_size(1)]] void*
+ts_own_aligned_nothrow_new_array(std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
 }
 
 namespace ts {
@@ -45,6 +57,8 @@ namespace {
 
 using New = void* (*)(std::size_t);
 using AlignedNew = void* (*)(std::size_t, std::align_val_t);
+using NothrowNew = void* (*)(std::size_t, const std::nothrow_t&) noexcept;
+using AlignedNothrowNew = void* (*)(std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
 
 // The same address, of which the compiler knows nothing: the two names are not of one function in
 // every process.
@@ -53,12 +67,21 @@ std::uintptr_t place_of(Function* function) noexcept {
   return unrelated(reinterpret_cast<std::uintptr_t>(function));
 }
 
+// Whether what the dynamic name leads to is the library's own.
+template <class Form>
+bool is_same(Form named, Form own) noexcept {
+  return place_of(named) == place_of(own);
+}
+
 bool news_are_ours() noexcept {
-  return place_of(static_cast<New>(&::operator new)) == place_of(&ts_own_new) &&
-         place_of(static_cast<New>(&::operator new[])) == place_of(&ts_own_new_array) &&
-         place_of(static_cast<AlignedNew>(&::operator new)) == place_of(&ts_own_aligned_new) &&
-         place_of(static_cast<AlignedNew>(&::operator new[])) ==
-             place_of(&ts_own_aligned_new_array);
+  return is_same<New>(&::operator new, &ts_own_new) &&
+         is_same<New>(&::operator new[], &ts_own_new_array) &&
+         is_same<AlignedNew>(&::operator new, &ts_own_aligned_new) &&
+         is_same<AlignedNew>(&::operator new[], &ts_own_aligned_new_array) &&
+         is_same<NothrowNew>(&::operator new, &ts_own_nothrow_new) &&
+         is_same<NothrowNew>(&::operator new[], &ts_own_nothrow_new_array) &&
+         is_same<AlignedNothrowNew>(&::operator new, &ts_own_aligned_nothrow_new) &&
+         is_same<AlignedNothrowNew>(&::operator new[], &ts_own_aligned_nothrow_new_array);
 }
 
 // A program that replaces a `new`, but not the sized `delete`, may ask for more than its caller,

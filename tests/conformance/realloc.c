@@ -1,11 +1,18 @@
 // realloc: contents survive, null and zero mean what glibc says, and a failure leaves the old block
 // alone.
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "check.h"
+#if __has_include(<linux/userfaultfd.h>)  // not with musl's headers alone
+#include <linux/userfaultfd.h>
+#endif
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -203,7 +210,35 @@ static void calloc_clears_whatever_was_there(void) {
   for (size_t i = 0; i < COUNT_OF(slots); ++i) free(slots[i].address);
 }
 
+// The system moves the pages of a block up to those that userfaultfd watches, and then refuses.
+static void watched_pages_survive(void) {
+#ifdef UFFD_API
+  enum { mebibyte = 1 << 20 };
+  const int descriptor = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+  struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
+  if (descriptor < 0 || ioctl(descriptor, UFFDIO_API, &api) != 0)
+    skip_check("the system has no userfaultfd that watches writes");
+  char* const block = malloc(4 * mebibyte);
+  REQUIRE(block != NULL, "malloc is null");
+  fill(block, 4 * mebibyte, 5);
+  char* const behind = malloc(4 * mebibyte);  // or the block might grow in place
+  const uintptr_t middle = ((uintptr_t)block + 2 * mebibyte) / 4096 * 4096;
+  struct uffdio_register watched = {{middle, mebibyte}, UFFDIO_REGISTER_MODE_WP, 0};
+  REQUIRE(ioctl(descriptor, UFFDIO_REGISTER, &watched) == 0, "register: %s", strerror(errno));
+  char* const grown = realloc(block, 12 * mebibyte);
+  REQUIRE(grown != NULL, "realloc is null");
+  EXPECT(first_damage(grown, 4 * mebibyte, 5) == 4 * mebibyte, "byte %zu changed",
+         first_damage(grown, 4 * mebibyte, 5));
+  close(descriptor);
+  free(grown);
+  free(behind);
+#else
+  skip_check("userfaultfd is not declared");
+#endif
+}
+
 static const Check checks[] = {
+    {"pages that userfaultfd watches survive", watched_pages_survive},
     {"realloc keeps contents from every size to every size", contents_survive},
     {"realloc grows and shrinks step by step", grows_step_by_step},
     {"realloc(NULL, n) is malloc(n)", null_allocates},

@@ -133,7 +133,51 @@ static void sent_faults_are_ignored(void) {
   EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "status %#x", status);
 }
 
+static const char faults[] = "a handler of SIGSEGV has its flags and its mask";
+static const char way_of_fault[] = "WAY_OF_FAULT";
+
+static void at_fault(int number) {
+  static volatile int calls;
+  sigset_t blocked;
+  sigprocmask(SIG_BLOCK, NULL, &blocked);
+  const bool has_mask = sigismember(&blocked, SIGUSR1) == 1 && sigismember(&blocked, number) == 1;
+  if (!has_mask) _exit(4);
+  if (++calls == 2) _exit(5);  // SA_RESETHAND: the same access, on return, ends the process
+}
+
+// Before the library knows of a fault: then its own handler, for sampled blocks, comes first.
+__attribute__((constructor)) static void await_fault(void) {
+  const char* const way = getenv(way_of_fault);
+  if (way == NULL) return;
+  struct sigaction action = {.sa_handler = at_fault};
+  if (way[0] == '1') action.sa_flags = (int)SA_RESETHAND;
+  sigaddset(&action.sa_mask, SIGUSR1);
+  sigaction(SIGSEGV, &action, NULL);
+}
+
+static void faults_reach_their_handler(void) {
+  if (getenv(way_of_fault) != NULL) {
+    allocate_some();
+    *(volatile char*)opaque_pointer((void*)8) = 1;
+    _exit(3);
+  }
+  for (int way = 0; way < 2; ++way) {
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv(way_of_fault, way == 0 ? "0" : "1", 1);
+      execl("/proc/self/exe", "signals", faults, (char*)NULL);
+      _exit(6);
+    }
+    const int status = status_of(child);
+    if (way == 0)
+      EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 5, "status %#x", status);
+    else
+      EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "status %#x", status);
+  }
+}
+
 static const Check checks[] = {
+    {faults, faults_reach_their_handler},
     {"signals interrupt allocations", interrupted_allocations},
     {"the signal mask is left alone", blocked_signals_stay_blocked},
     {"a SIGSEGV that is sent ends the process", sent_faults_end_the_process},

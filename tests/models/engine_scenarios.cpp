@@ -878,6 +878,18 @@ const std::vector<NamedScenario>& engine_scenarios() {
                     free_two}),
        {.preemptions = 0},
        300},
+      {"a fork while an abandoned heap is collected",
+       scenario_of(two_slabs, {1, 2},
+                   {[] {
+                      free_block(block(0, 3));
+                      end_thread();
+                    },
+                    [] {
+                      collect_abandoned(1);
+                      collect_abandoned(SIZE_MAX);
+                    }}),
+       {.preemptions = 0},
+       300},
       {"a longjmp out of a free",
        scenario_of(
            [] {

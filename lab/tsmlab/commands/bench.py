@@ -18,7 +18,6 @@ from tsmlab import paths, suite_report, tables, workloads
 from tsmlab.allocators import ENGINE, FLOORS, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands import parameters
-from tsmlab.commands.parameters import FILE
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.fleet import Fleet
@@ -47,7 +46,11 @@ from tsmlab.workloads import Workload
 @parameters.timeout_option("60 times that of a first run, at least 60 s")
 @parameters.seed_option
 @click.option(
-    "--suite", type=FILE, metavar="FILE", help="Other workloads. [default: bench/workloads.toml]"
+    "--suite",
+    metavar="FILE",
+    default="workloads",
+    show_default=False,
+    help="Other workloads: a file, or `scaling`, which has 1 to 16 threads.",
 )
 @click.option(
     "--traces",
@@ -73,12 +76,13 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
       tsmalloc bench --list
       tsmalloc bench 'remote-*' hot-pair -r 10
       tsmalloc bench --allocator mine=./libmine.so --export-markdown table.md
+      tsmalloc bench --suite scaling -r 6 --report curves
       tsmalloc bench --traces 'trace-*'
 
     Exit status: 0; 1 wrong usage or environment; 2 a workload failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    suite = given["suite"] or workloads.default_suite()
+    suite = workloads.suite(given["suite"])
     replay = paths.tool("replay") if given["with_traces"] else None
     chosen = workloads.select(names, [*workloads.read_suite(suite), *_traces(replay)])
     if as_list:

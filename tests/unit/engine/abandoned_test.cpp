@@ -106,6 +106,22 @@ TS_ENGINE_TEST(Abandoned, ACollectionRetiresEmptySlabs) {
   expect_sound();
 }
 
+TS_ENGINE_TEST(Abandoned, OneThreadCollectsAndOthersGoOn) {
+  ThreadHeap& heap = make_heap();
+  allocate(heap, 100);
+  abandon(heap, true);
+  {
+    const Guard guard{engine::collection_lock};  // as of the thread that collects
+    EXPECT_FALSE(engine::collect_abandoned(1));
+    EXPECT_TRUE(heap.keeps_bins);
+    EXPECT_EQ(engine::adopt_abandoned(), &heap);
+    abandon(heap, true);
+  }
+  EXPECT_TRUE(engine::collect_abandoned(1));
+  EXPECT_FALSE(heap.keeps_bins);
+  expect_sound();
+}
+
 TS_ENGINE_TEST(Abandoned, BinsAreKeptUpTo16MebibytesOfSlabs) {
   constexpr std::uint32_t limit = (std::uint32_t{16} << 20) / page_bytes;
   EXPECT_TRUE(engine::may_keep_bins(limit));

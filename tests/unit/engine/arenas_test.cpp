@@ -1,6 +1,7 @@
 // Arenas and scopes: whose blocks are whose, what is refused, and what an end leaves behind.
 #include "engine/arenas.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -89,6 +90,23 @@ TS_ENGINE_TEST(Arenas, ASecondThreadsFreesAreOverWhenTheyReturn) {
     expect_sound();
   }}.join();
   expect_sound();
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(Arenas, ADestroyedOneLeavesNoMarks) {
+  const ArenaHandle arena = make_arena();
+  std::vector<void*> blocks;
+  enter(arena);
+  for (int i = 0; i < 4000; ++i) blocks.push_back(allocate(64));
+  for (std::size_t i = 0; i < blocks.size(); i += 3) release(blocks[i]);  // to bin and slabs
+  leave();
+  release(blocks[1]);  // pending
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
+  void* const large = allocate(200'000);
+  EXPECT_TRUE(std::ranges::any_of(
+      blocks, [&](const void* was) { return address_of(was) - address_of(large) < 200'000; }));
+  for (std::size_t at = 0; at < 200'000; at += 64)
+    ASSERT_FALSE(engine::is_marked(static_cast<const std::byte*>(large) + at)) << at;
   expect_no_misuse();
 }
 

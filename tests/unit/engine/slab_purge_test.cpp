@@ -381,6 +381,33 @@ TS_ENGINE_TEST(Tending, PurgesWhatAnAbandonedHeapLeft) {
   expect_sound();
 }
 
+TS_ENGINE_TEST(Tending, LetsThreadsBeginAndEndWhileItPurgesWhatAnAbandonedHeapLeft) {
+  if (!has_purges()) return;
+  ThreadHeap& other = make_heap();
+  Filled filled{engine::class_for(848), 40};
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  const auto abandon = [](ThreadHeap& heap) {
+    const Guard guard{engine::abandoned_lock};
+    engine::abandon(heap, false, engine::pages_of_slabs(heap));
+  };
+  abandon(other);
+  abandon(filled.heap);
+  unsigned begun = 0;
+  fake_os::refuse_if([&](const fake_os::Request&) {
+    if (engine::ThreadHeap* const heap = engine::adopt_abandoned(); heap != nullptr) {
+      EXPECT_EQ(heap, &other) << "of which nothing is purged";
+      abandon(*heap);
+      ++begun;
+    }
+    return false;
+  });
+  while (engine::purge_abandoned()) continue;
+  fake_os::refuse_if(nullptr);
+  EXPECT_GT(begun, 0U);
+  EXPECT_EQ(filled.heap.first_low, 0U);
+  expect_sound();
+}
+
 TS_ENGINE_TEST(Tending, LeavesASlabThatIsUsedAgain) {
   if (!has_purges()) return;
   const unsigned c = engine::class_for(848);

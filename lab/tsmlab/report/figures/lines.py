@@ -60,12 +60,14 @@ def through(
     return Line(name, [x for x, _ in points], [y for _, y in points], style, strong, **kind)
 
 
-def panels(parts: Sequence[Panel], x: Scale, y: Scale) -> list[canvas.Panel]:
-    """All panels on the same scales, below the names of their lines; lower ones where many are."""
+def panels(parts: Sequence[Panel], x: Scale, y: Scale, shared: bool = True) -> list[canvas.Panel]:
+    """All panels, on `shared` scales or each on its own, below the names of their lines; lower ones
+    where many are."""
     height = {1: 290.0, 2: 240.0, 3: 240.0}.get(len(parts), 200.0)
 
     def drawing(panel: Panel) -> canvas.Panel:
-        return canvas.Panel(height, lambda axes: _draw(axes, panel, parts, x, y))
+        scaled = parts if shared else [panel]
+        return canvas.Panel(height, lambda axes: _draw(axes, panel, scaled, x, y))
 
     handles = {
         "others" if line.style and not line.emphasised else line.name: Line2D([], [], **_look(line))

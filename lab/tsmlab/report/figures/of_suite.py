@@ -6,14 +6,15 @@ Refuses to: compute a statistic.
 
 from collections.abc import Iterator, Mapping
 
-from tsmlab.report.figures import ratios
+from tsmlab.report.figures import lines, ratios
 from tsmlab.report.figures.canvas import Figure, render
+from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR
 from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.results import MetricSummary
 from tsmlab.suite_report import mean_number
 from tsmlab.suite_results import Mean, Score, SuiteResults, WorkloadAnalysis
-from tsmlab.wording import three_digits
+from tsmlab.wording import quantity, three_digits
 
 
 def figures(suite: SuiteResults) -> Iterator[Figure]:
@@ -21,6 +22,8 @@ def figures(suite: SuiteResults) -> Iterator[Figure]:
     styles = styles_for([info.name for info in (*suite.allocators, *suite.floors)])
     if any(each.time.ratio is not None for each in suite.analysis.overall):
         yield means(suite, styles)
+    if (figure := scaling(suite, styles)) is not None:
+        yield figure
     if suite.candidate is None:
         return
     for which in ("time", "memory"):
@@ -67,6 +70,53 @@ def means(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure:
         of_texts("Means", heads, cells),
         ratios.panels(ratios.Rows(names, emphasised, "", styles, plain=True), panels),
     )
+
+
+def scaling(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure | None:
+    """A panel for each pattern that is run with several numbers of threads: median times."""
+    runs = [each for each in suite.runs if each.workload.pattern]
+    if not runs:
+        return None
+    threads = sorted({each.workload.threads for each in runs})
+    order = [each.name for each in suite.analysis.overall]
+    order.sort(key=lambda name: name != suite.candidate)
+    parts, rows = [], []
+    for pattern in dict.fromkeys(each.workload.pattern for each in runs):
+        curves = []
+        for name in order:
+            medians = _medians(suite, pattern, name)
+            points = [(threads.index(count), median) for count, median in medians.items()]
+            strong = name in order[:ALL_IN_COLOUR]
+            curves.append(lines.through(points, name, styles[name], strong, marked=True))
+            times = (quantity(medians[n], "seconds") if n in medians else "-" for n in threads)
+            rows.append([pattern, name, *times])
+        parts.append(lines.Panel(pattern, [curve for curve in curves if curve.xs]))
+    heads = [Column(head, left=True) for head in ("pattern", "allocator")]
+    heads += [Column(str(count)) for count in threads]
+    return render(
+        "scaling",
+        "Time by the number of threads",
+        f"{len(parts)} patterns of work with {threads[0]} to {threads[-1]} threads.",
+        "Median times. Lower is better; where each thread has the same work and a core of its own, "
+        "a flat line is as good as it gets.",
+        of_texts("Median time by the number of threads", heads, rows),
+        lines.panels(
+            parts,
+            lines.Scale("threads", "count", names=[str(count) for count in threads]),
+            lines.Scale("time", "seconds", log=True),
+            shared=False,
+        ),
+    )
+
+
+def _medians(suite: SuiteResults, pattern: str, name: str) -> dict[int, float]:
+    """An allocator's median time in a pattern by the number of threads, where no run failed."""
+    found = {}
+    for runs, workload in zip(suite.runs, suite.analysis.workloads, strict=True):
+        score = workload.score(name)
+        if runs.workload.pattern == pattern and score.time is not None and not score.failures:
+            found[runs.workload.threads] = score.time.median
+    return found
 
 
 def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[ratios.FieldRow]:
