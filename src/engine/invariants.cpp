@@ -179,7 +179,9 @@ void check_slow_path(ThreadHeap& heap) noexcept {
   const std::size_t interval = calls_per_check * (1 + pages / pages_per_call);
   if (calls.fetch_add(1, std::memory_order_relaxed) % interval != 0) return;
   check_at_rest(heap);
-  const Fault fault = os::has_one_thread() ? find_engine_fault() : page_heap.find_fault();
+  // Of one thread, which has the lock while it visits blocks.
+  const bool is_at_rest = os::has_one_thread() && !housekeeping_lock.is_locked();
+  const Fault fault = is_at_rest ? find_engine_fault() : page_heap.find_fault();
   require(!fault, fault.equation, fault.where);
 }
 

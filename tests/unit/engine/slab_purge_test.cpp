@@ -382,7 +382,7 @@ TS_ENGINE_TEST(Tending, PurgesWhatAnAbandonedHeapLeft) {
 }
 
 TS_ENGINE_TEST(Tending, LetsThreadsBeginAndEndWhileItPurgesWhatAnAbandonedHeapLeft) {
-  if (!has_purges()) return;
+  if (!has_short_pages()) return;
   ThreadHeap& other = make_heap();
   Filled filled{engine::class_for(848), 40};
   filled.free_unless([](std::uint32_t number) { return number == 7; });
