@@ -18,8 +18,10 @@ import pytest
 
 Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
 
-# Without WASTE=0 it wastes memory and work at the start of each process.
+# glibc's malloc. Without WASTE=0 it wastes memory and work at the start of each process.
 WASTE = r"""
+void *__libc_malloc(size_t);
+void *malloc(size_t size) { return __libc_malloc(size); }
 static volatile unsigned long sum;
 __attribute__((constructor)) static void start(void) {
   const char *waste = getenv("WASTE");

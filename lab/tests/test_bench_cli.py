@@ -132,7 +132,8 @@ def test_a_failure_is_a_row_and_an_exit_status(bench: Tsmalloc, tmp_path: Path) 
 def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(
     bench: Tsmalloc, build: Callable[..., Path], tmp_path: Path
 ) -> None:
-    nothing = build("nothing.so.c", "int nothing;\n", "-shared", "-fPIC")
+    source = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
+    nothing = build("nothing.so.c", source, "-shared", "-fPIC")
     for name in ("libmine.so", "libtsmalloc.so"):
         (tmp_path / name).write_bytes(nothing.read_bytes())
     done = bench(

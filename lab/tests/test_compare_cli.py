@@ -12,6 +12,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -152,6 +153,38 @@ def test_the_programs_own_number(workshop: Path, compare: Tsmalloc) -> None:
     assert len(values) == 1
 
 
+def test_a_number_without_a_ratio_is_a_failure(compare: Tsmalloc) -> None:
+    done = compare("-a", "glibc", "-r", "2", "--metric", r"(0)|sum", "--", "echo", "0")
+    assert done.returncode != 0
+    assert "metric is 0; ratios need numbers above 0" in done.stdout + done.stderr
+
+
+def test_a_name_that_is_no_text(
+    workshop: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    program = tmp_path / os.fsdecode(b"bad\xff")
+    program.write_bytes((workshop / "work").read_bytes())
+    program.chmod(0o755)
+    table = tmp_path / "r.md"
+    words = ["compare", "-a", "glibc", "-r", "1", "--export-markdown", table, "--", program]
+    line = [sys.executable, "-m", "tsmlab", *words]
+    done = subprocess.run(line, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "glibc" in table.read_text()
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "2>/dev/full"])
+def test_closed_streams_cost_nothing_else(
+    workshop: Path, environment: dict[str, str], tmp_path: Path, closed: str
+) -> None:
+    line = shlex.join([sys.executable, "-m", "tsmlab", "compare", "-a", "glibc", "-r", "1", "--"])
+    line = f"{line} {shlex.quote(str(workshop / 'work'))} {closed}"
+    done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(saved(tmp_path)) == 1
+    assert closed == ">&-" or b"glibc" in done.stdout
+
+
 def test_input_setup_and_cleanup(workshop: Path, compare: Tsmalloc, tmp_path: Path) -> None:
     (tmp_path / "input").write_text("x" * 1000)
     options = ["-a", "glibc", "-r", "1", "-w", "0", "--input", tmp_path / "input", "--json"]
@@ -272,7 +305,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_keeps_what_was_measured(
     workshop: Path, environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:

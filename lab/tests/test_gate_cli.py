@@ -76,6 +76,30 @@ def test_a_baseline_is_made_and_judged_by(tsmalloc: Tsmalloc, work: Path, tmp_pa
     assert tsmalloc(*words, work, "4000").returncode == 3
 
 
+def test_what_cannot_be_judged_is_refused_beforehand(
+    tsmalloc: Tsmalloc, build: Callable[..., Path], work: Path, tmp_path: Path
+) -> None:
+    static = build("static.c", "int main(void) { return 0; }\n", "-static")
+    for words in (("-a", "tsmalloc"), ("--against-allocator", "tsmalloc")):
+        done = tsmalloc("gate", "-r", "3", *words, "--", static)
+        assert done.returncode == 1
+        assert "statically linked" in done.stderr
+    base = tmp_path / "base.json"
+    assert tsmalloc("gate", "-r", "3", "--export-json", base, "--", work).returncode == 0
+    done = tsmalloc("gate", "--deterministic", "--baseline", base, "--", work)
+    if COUNTERS.valgrind:
+        assert done.returncode == 1
+        assert "has no instructions to judge by" in done.stderr
+
+
+def test_why_there_is_no_verdict(tsmalloc: Tsmalloc, work: Path) -> None:
+    words = ("gate", "--max-peak", "none", "--max-time", "none", "--against", str(work))
+    done = tsmalloc(*words, "-r", "2", "--", work)
+    assert "no limit is set (--max-peak, --max-time)" in done.stdout
+    done = tsmalloc("gate", "--against", str(work), "-r", "1", "--", work)
+    assert "one round has no interval" in done.stdout
+
+
 @pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
 def test_two_per_cent_more_instructions_are_found(tsmalloc: Tsmalloc, work: Path) -> None:
     words = ("gate", "--deterministic", "--max-instructions", "1%", "--json", "--against")

@@ -12,12 +12,12 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import __version__, fetched, paths, system_libraries
+from tsmlab import __version__, elf, fetched, paths, system_libraries
 from tsmlab.errors import UserError
 
 Family = Literal["tsmalloc", "hardened", "libc", "system", "fetched", "user", "floor"]
@@ -133,6 +133,37 @@ def parse(text: str) -> Allocator:
     return Allocator(
         name, paths.preloadable(path), "user", version, env=env, summary="given by --allocator"
     )
+
+
+# What a library may need without getting a malloc by it.
+NO_ALLOCATORS = (
+    "libc.",
+    "libm.",
+    "libgcc_s.",
+    "libstdc++.",
+    "libpthread.",
+    "libdl.",
+    "librt.",
+    "ld-",
+)
+
+
+def check_malloc(allocators: Iterable[Allocator]) -> None:
+    """Raises UserError for a library of the user's that neither defines malloc nor needs a library
+    that may: a program under it would be measured with glibc's."""
+    for each in allocators:
+        if each.family != "user" or each.path is None:
+            continue
+        try:
+            facts = elf.read_facts(each.path)
+        except elf.NotElf:
+            continue  # for the loader to say
+        if facts.defines_malloc or any(not n.startswith(NO_ALLOCATORS) for n in facts.needed):
+            continue
+        raise UserError(
+            f"allocator {each.name}: {each.path} defines no malloc: programs would keep glibc's.",
+            "Build it to replace malloc: an allocator has an option for that.",
+        )
 
 
 def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocator]:

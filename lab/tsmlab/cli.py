@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -145,6 +146,9 @@ def tsmalloc() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller closed it; the lowest free number is its
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 until the end
     colour = False if os.environ.get("NO_COLOR") else None
     try:
         status = tsmalloc.main(

@@ -71,6 +71,8 @@ def sentence(row: GateRow) -> str:
     told = f"{row.name}: {change_in_full(row.ratio)}, limit {_limit(row)}"
     if row.verdict != "unresolved":
         return told
+    if row.ratio.low is None:
+        return f"{told}; one round has no interval: -r 3 or more"
     if row.rounds_more is None:
         return f"{told}; not to be told by any sensible number of rounds: judge by --deterministic"
     return f"{told}; about {rounds(row.rounds_more, more=True)} would tell"
@@ -81,7 +83,10 @@ def conclusion(results: GateResults) -> Iterator[str]:
     if verdict == "failed":
         yield "FAILED: a run failed"
     elif verdict == "measured":
-        yield "measured; there is nothing to judge it by (--against or --baseline)"
+        has_baseline = results.baseline_file is not None or len(results.comparison.allocators) > 1
+        lacks = "no limit is set" if has_baseline else "nothing to judge it by"
+        remedy = "--max-peak, --max-time" if has_baseline else "--against or --baseline"
+        yield f"measured; there is {lacks} ({remedy})"
     for row in results.rows:
         if row.verdict in ("regression", "unresolved"):
             yield f"{row.verdict.upper()} {sentence(row)}"

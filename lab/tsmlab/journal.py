@@ -41,6 +41,13 @@ Clock = Callable[[], float]
 Digests = dict[str, str | None]
 
 
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError as error:
+        raise UserError("the working folder is gone.", "Change into one that there is.") from error
+
+
 @dataclass(frozen=True)
 class Header:
     """The first line: what was begun. verb and words: the command line, as it was typed in the
@@ -73,7 +80,7 @@ class Header:
             tsmalloc_version=__version__,
             verb=verb,
             words=list(words),
-            folder=str(Path.cwd()),
+            folder=_folder(),
             seed=seed,
             machine=machine.describe(),
             allocators=[AllocatorInfo.of(allocator) for allocator in known],

@@ -4,6 +4,7 @@ Why: a comparison takes minutes, and somebody who waits wants to know for what a
 Refuses to: write to stdout, which belongs to the results, or to fill a log file.
 """
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -106,8 +107,9 @@ class Lines(Reporter):
 
     def note(self, text: str) -> None:
         self._last_line = self._clock()
-        self._stream.write(f"{text}\n")  # in one piece: parts may go on side by side
-        self._stream.flush()
+        with contextlib.suppress(OSError):  # the log's disk is full: no reason to stop
+            self._stream.write(f"{text}\n")  # in one piece: parts may go on side by side
+            self._stream.flush()
 
 
 class Bar(Reporter):

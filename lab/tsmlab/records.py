@@ -48,7 +48,7 @@ def from_json(kind: type[Record], schema: str, text: str, source: str, remedy: s
     schema."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{source} is not JSON: {error}.", "Was it cut off or edited?") from error
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
@@ -56,7 +56,7 @@ def from_json(kind: type[Record], schema: str, text: str, source: str, remedy: s
         raise UserError(f"{source} cannot be read: {what}, not {schema!r}.", remedy)
     try:
         record = restore(kind, data)
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise UserError(f"{source} is damaged: {error}.", "Was it edited by hand?") from error
     assert isinstance(record, kind)
     return record
@@ -131,7 +131,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
     What is not a regular file (a pipe, /dev/stdout) is written to directly.
     """
-    data = content.encode() if isinstance(content, str) else content
+    # Names of files may hold bytes that are no text.
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return

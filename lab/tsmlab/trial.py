@@ -121,9 +121,10 @@ class Trial:
         if done.returncode != 0:
             how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
             said = done.stdout.decode(errors="replace").strip()
+            when = "before" if which == "setup" else "after"
             raise UserError(
                 f"the {which} command failed ({how}): {line}" + (f"\n{said}" if said else ""),
-                f"Try it in a shell by itself; it must succeed before each run (--{which}).",
+                f"Try it in a shell by itself; it must succeed {when} each run (--{which}).",
             )
 
     def _padding(self, slot: Slot) -> dict[str, str]:
@@ -137,8 +138,12 @@ class Trial:
         failure = self._failure(slot.entry.allocator, measurement)
         if self.program.metric and failure is None:
             number = self.program.metric.find(_text(self._stdout), _text(self._stderr))
+            name = self.program.metric.name
             if number is None:
-                failure = self._failed("metric", f"no {self.program.metric.name} in the output")
+                failure = self._failed("metric", f"no {name} in the output")
+            elif number <= 0.0:
+                text = f"{name} is {number:g}; ratios need numbers above 0"
+                failure = self._failed("metric", text)
             else:
                 values[CUSTOM] = number
         if failure is None:

@@ -14,6 +14,7 @@ import click
 
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
+from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import Diagnosis, Proof, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
 from tsmlab.measuring import ProcessCounts
@@ -67,6 +68,7 @@ def command(
     Example:
       tsmalloc doctor ./server --selftest
     """
+    let_termination_interrupt()
     diagnosis = diagnose(
         program,
         allocators=() if no_run else chosen(wanted or (DEFAULT_ALLOCATOR,)),

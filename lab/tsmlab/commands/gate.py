@@ -18,10 +18,12 @@ import click
 from tsmlab import allocators as known
 from tsmlab import counting, gate_report, machine
 from tsmlab import gate as flow
+from tsmlab.analysis import logs_by_round
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters
+from tsmlab.doctor import diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
 from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, GateResults, Options, Side
 from tsmlab.metrics import BUILT_IN
@@ -158,6 +160,12 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     if given["against"] or given["against_allocator"]:
         other = known.find(given["against_allocator"] or given["under"], available)
         baseline = Side(_words(given["against"]) or tuple(program), other)
+    candidate = Side(tuple(program), under)
+    for side in (candidate, baseline):
+        if side is not None and side.allocator.path is not None:
+            diagnosis = diagnose(side.command)
+            if diagnosis.fatal:
+                raise diagnosis.refusal()
     limits = _limits(given, counters)
     metrics = BUILT_IN if counters is None else counters.metrics
     if counters is not None:
@@ -166,8 +174,16 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
             raise UserError(
                 f"{', '.join(lacking)} cannot be counted here.", counters.note or "See --help."
             )
+    if before is not None:
+        lacking = [key for key in limits if not logs_by_round(before.samples, flow.CANDIDATE, key)]
+        if lacking:
+            how = "with --deterministic and" if counters is not None else "with"
+            raise UserError(
+                f"{given['baseline']} has no {', '.join(lacking)} to judge by.",
+                f"Make it anew {how} --export-json, or set that limit to {NO_LIMIT}.",
+            )
     return Options(
-        candidate=Side(tuple(program), under),
+        candidate=candidate,
         limits=limits,
         metrics=tuple(replace(s, judged=s.judged or s.key in limits) for s in metrics),
         seed=parameters.chosen_seed(given["seed"]),
@@ -224,8 +240,11 @@ def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float
 def _rule(given: dict[str, Any], counters: Counters | None, paired: bool) -> StopRule:
     """A baseline from before has all its rounds already, so that ours are as many each time."""
     fewest = ROUNDS if counters is not None else MIN_ROUNDS
-    if given["rounds"] or not paired:
-        return StopRule(runs=given["rounds"] or (ALONE_ROUNDS if counters is None else fewest))
+    if given["rounds"]:
+        return StopRule(runs=given["rounds"])
+    if not paired:
+        most = ALONE_ROUNDS if counters is None else fewest
+        return StopRule(min_rounds=most, max_rounds=most, time_budget_seconds=given["time_budget"])
     return StopRule(
         min_rounds=fewest, max_rounds=MAX_ROUNDS, time_budget_seconds=given["time_budget"]
     )

@@ -57,12 +57,13 @@ def percentage(value: str) -> float:
 def processors(value: str) -> tuple[int, ...]:
     """A list of processors as taskset takes it: 0,2-3."""
     chosen: set[int] = set()
+    allowed = os.sched_getaffinity(0)
     for part in value.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise click.BadParameter(f"{value!r} is not a list of processors, like 0,2-3")
-        chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    allowed = os.sched_getaffinity(0)
+        last = min(int(match[2] or match[1]), max(allowed) + 1)  # which may not be used
+        chosen.update(range(min(int(match[1]), last), last + 1))
     if not chosen or not chosen <= allowed:
         usable = ",".join(map(str, sorted(allowed)))
         raise click.BadParameter(f"{value!r}: the processors that may be used here are {usable}")
@@ -231,9 +232,15 @@ program_options = all_of(
 
 def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
     """The program that the command line names, with what program_options say of it."""
+    stdin = given["input_file"] or Path(os.devnull)
+    if not stdin.is_file() and not stdin.samefile(os.devnull):
+        raise UserError(
+            f"--input {stdin} can be read once, and each run reads its input anew.",
+            "Write what it holds into a file first.",
+        )
     return Program(
         command=tuple(words),
-        stdin=given["input_file"] or Path(os.devnull),
+        stdin=stdin,
         expected_exit=given["expect_exit"],
         metric=parse_custom(given["metric"]) if given["metric"] else None,
         setup=given["setup"],

@@ -6,6 +6,7 @@ Refuses to: know what is measured, to take options that decide it from both comm
 end, however it ends, without saying where the measurements are.
 """
 
+import contextlib
 import os
 import shlex
 import signal
@@ -22,7 +23,7 @@ from click.core import ParameterSource
 
 from tsmlab import export, records, render, report, tables
 from tsmlab import journal as journals
-from tsmlab.allocators import Allocator
+from tsmlab.allocators import Allocator, check_malloc
 from tsmlab.commands.parameters import export_targets
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_USAGE, UserError
 from tsmlab.export import Target
@@ -155,7 +156,9 @@ def conduct(
     if given["cpus"] is not None:
         os.sched_setaffinity(0, given["cpus"])
     let_termination_interrupt()
-    with _journal(seed, allocators, files) as journal:
+    taking_part = list(allocators)
+    check_malloc(taking_part)
+    with _journal(seed, taking_part, files) as journal:
         try:
             with reporter_for(given["quiet"]) as reporter:
                 for note in notes:
@@ -218,11 +221,17 @@ def _journal(seed: int, allocators: Iterable[Allocator], files: Iterable[Path]) 
     return resumed
 
 
+def _tell(text: str) -> None:
+    """To stderr. What cannot be said there, on a full disk, costs nothing else."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
+
+
 def _say_where(journal: Journal) -> None:
     verb = journal.header.verb
     command = f"{verb} run" if verb == "experiment" else verb
-    click.echo(f"journal    {journal.path}", err=True)
-    click.echo(f"go on with: tsmalloc {command} --resume", err=True)
+    _tell(f"journal    {journal.path}")
+    _tell(f"go on with: tsmalloc {command} --resume")
 
 
 # --- the end: results are kept, exported and printed ----------------------------------------------
@@ -257,23 +266,23 @@ def publish(
         problems.append(problem)
     if not quiet:
         for line in render.warning_lines(texts.troubles(results)):
-            click.echo(line, err=True)
+            _tell(line)
         if kept:
-            click.echo(f"results    {kept}", err=True)
+            _tell(f"results    {kept}")
             if page and folder is None:
                 command = f"tsmalloc report {shlex.quote(str(kept))}"
-                click.echo(f"report     {command}    (a page with figures)", err=True)
+                _tell(f"report     {command}    (a page with figures)")
     if page and folder and (problem := _report(page, folder, force)):
         problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
-        click.echo(f"tsmalloc: {problem}", err=True)
+        _tell(f"tsmalloc: {problem}")
     return bool(problems)
 
 
 def _report(page: Results, folder: Path, force: bool) -> str | None:
     """Writes the report and says where it is; returns what went wrong."""
     try:
-        click.echo(f"report     {report.write(page, folder, force)}", err=True)
+        _tell(f"report     {report.write(page, folder, force)}")
     except UserError as error:
         return f"{error.message}\n  {error.remedy}"
     return None
@@ -298,10 +307,10 @@ def exit_status(
 ) -> int:
     """The status of a verb that measured, and what remains to be said of it."""
     if interrupted:
-        click.echo("tsmalloc: interrupted; the above is what was measured until then", err=True)
+        _tell("tsmalloc: interrupted; the above is what was measured until then")
         return EXIT_INTERRUPTED
     if error is not None:
-        click.echo(error.render(), err=True)
+        _tell(error.render())
         return error.exit_code
     if problems:
         return EXIT_USAGE
@@ -309,9 +318,12 @@ def exit_status(
 
 
 def let_termination_interrupt() -> None:
-    """SIGTERM ends the measuring as Ctrl-C does: with the measurements kept."""
+    """SIGTERM, and the end of the terminal, end the measuring as Ctrl-C does: with the measurements
+    kept. (A verb under nohup goes on.)"""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, interrupt)

@@ -72,7 +72,7 @@ def read(path: Path) -> Results:
 def _schema(text: str, path: Path) -> str:
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}.", _REMEDY) from error
     schema = data.get("schema") if isinstance(data, dict) else None
     return schema if isinstance(schema, str) else ""
