@@ -149,6 +149,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the caller closed it; the lowest free number is its
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 until the end
+    try:
+        return _run(arguments)
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:  # a full disk: the interpreter flushes once more, and would fail by it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     colour = False if os.environ.get("NO_COLOR") else None
     try:
         status = tsmalloc.main(

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <cstring>
 
 #include "os/os.h"
 #include "os/unwind.h"
@@ -30,9 +32,10 @@ void send_again(int number, siginfo_t* info) noexcept {
 // handler returns.
 void begin_handler(int number, const struct sigaction& action) noexcept {
   if ((action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) before = {};
-  sigset_t blocked = action.sa_mask;
-  if ((action.sa_flags & SA_NODEFER) == 0) ::sigaddset(&blocked, number);
-  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  std::uint64_t blocked = 0;  // as the kernel has it
+  std::memcpy(&blocked, &action.sa_mask, sizeof blocked);
+  if ((action.sa_flags & SA_NODEFER) == 0) blocked |= std::uint64_t{1} << (number - 1);
+  ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, &blocked, nullptr, sizeof blocked);
 }
 
 void at_bad_access(int number, siginfo_t* info, void* context) {
