@@ -18,7 +18,7 @@ from typing import NamedTuple
 import click
 
 from tsmlab import __version__
-from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError, discard
 
 
 class Verb(NamedTuple):
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             sys.stderr.flush()
         except OSError:  # a full disk: the interpreter flushes once more, and would fail by it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+            discard(sys.stderr)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -177,12 +177,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         # The reader went away, as `| head` does: nothing to say, and nobody to say it to. (click
         # meets most of these itself, and also ends with status 1.)
-        discard_results()
+        discard(sys.stdout)
         return EXIT_USAGE
     except OSError as error:
         if error.errno not in FULL_DISK:
             raise
-        discard_results()
+        discard(sys.stdout)
         message = f"the results could not be written: {error.strerror}."
         print(UserError(message, "Make room, or write to another place.").render(), file=sys.stderr)
         return EXIT_USAGE
@@ -194,8 +194,3 @@ def usage_error(error: click.ClickException) -> UserError:
     context = error.ctx if isinstance(error, click.UsageError) else None
     help_command = f"{context.command_path if context else 'tsmalloc'} --help"
     return UserError(error.format_message(), f"`{help_command}` shows the usage.")
-
-
-def discard_results() -> None:
-    """Lets stdout lead nowhere: the interpreter flushes it once more, which must not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

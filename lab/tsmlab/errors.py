@@ -1,10 +1,14 @@
-"""The one exception that a user is meant to see, and the exit statuses of the `tsmalloc` command.
+"""How the `tsmalloc` command ends: the one exception that a user is meant to see, the statuses, and
+streams that nobody reads.
 
 Why: every expected failure (a missing program, a bad option, a broken environment) must name its
 remedy, in one form, wherever it is found.
 Refuses to: carry a traceback. A failure that no remedy can be named for is a defect and stays an
 ordinary exception.
 """
+
+import os
+from typing import TextIO
 
 EXIT_OK = 0
 EXIT_USAGE = 1
@@ -28,3 +32,8 @@ class UserError(Exception):
         lines = [f"tsmalloc: {self.message}"]
         lines += [f"  {line}" for line in self.remedy.splitlines()]
         return "\n".join(lines)
+
+
+def discard(stream: TextIO) -> None:
+    """Lets a stream lead nowhere: the interpreter flushes it once more, which must not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -330,6 +330,19 @@ def check_machine(before: Comparison, now: object) -> None:
             )
 
 
+def check_judged(
+    before: Comparison, limits: Mapping[str, float], name: Path, deterministic: bool
+) -> None:
+    """Raises UserError where a baseline lacks what a limit is on. name: its file."""
+    lacking = [key for key in limits if not logs_by_round(before.samples, CANDIDATE, key)]
+    if lacking:
+        how = "with --deterministic and" if deterministic else "with"
+        raise UserError(
+            f"{name} has no {', '.join(lacking)} to judge by.",
+            f"Make it anew {how} --export-json, or set that limit to none.",
+        )
+
+
 LIMITED = {
     "max_peak": PEAK_MEMORY,
     "max_time": TIME,

@@ -41,7 +41,7 @@ Clock = Callable[[], float]
 Digests = dict[str, str | None]
 
 
-def _folder() -> str:
+def working_folder() -> str:
     try:
         return str(Path.cwd())
     except FileNotFoundError as error:
@@ -80,7 +80,7 @@ class Header:
             tsmalloc_version=__version__,
             verb=verb,
             words=list(words),
-            folder=_folder(),
+            folder=working_folder(),
             seed=seed,
             machine=machine.describe(),
             allocators=[AllocatorInfo.of(allocator) for allocator in known],

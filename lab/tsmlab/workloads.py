@@ -96,12 +96,13 @@ def _workloads(path: Path, entry: Table) -> list[Workload]:
     if "\n" in stresses:
         raise entry.error("stresses has several lines", "Say it in one.")
     threads = entry.value("threads", _are_threads, "a whole number from 1 on, or a list of them")
-    arguments = entry.texts("arguments")
     several = isinstance(threads, list)
+    numbers = threads if several else [threads]
+    arguments = entry.texts("arguments")
     used = {word for word in (THREADS, HALF) if any(word in argument for argument in arguments)}
     if several and not used:
         raise entry.error("threads is a list, and no argument has it", f"Write {THREADS} there.")
-    if HALF in used and any(number % 2 for number in (threads if several else [threads])):
+    if HALF in used and any(number % 2 for number in numbers):
         raise entry.error(f"{HALF} of an odd number of threads is asked for", "Use even ones.")
     return [
         Workload(
@@ -120,7 +121,7 @@ def _workloads(path: Path, entry: Table) -> list[Workload]:
             memory=entry.value("memory", lambda v: isinstance(v, bool), "true or false"),
             pattern=name if several else "",
         )
-        for number in (threads if several else [threads])
+        for number in numbers
     ]
 
 

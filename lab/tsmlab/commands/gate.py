@@ -18,7 +18,6 @@ import click
 from tsmlab import allocators as known
 from tsmlab import counting, gate_report, machine
 from tsmlab import gate as flow
-from tsmlab.analysis import logs_by_round
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
@@ -175,13 +174,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
                 f"{', '.join(lacking)} cannot be counted here.", counters.note or "See --help."
             )
     if before is not None:
-        lacking = [key for key in limits if not logs_by_round(before.samples, flow.CANDIDATE, key)]
-        if lacking:
-            how = "with --deterministic and" if counters is not None else "with"
-            raise UserError(
-                f"{given['baseline']} has no {', '.join(lacking)} to judge by.",
-                f"Make it anew {how} --export-json, or set that limit to {NO_LIMIT}.",
-            )
+        flow.check_judged(before, limits, given["baseline"], deterministic=counters is not None)
     return Options(
         candidate=candidate,
         limits=limits,

@@ -25,7 +25,14 @@ from tsmlab import export, records, render, report, tables
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator, check_malloc
 from tsmlab.commands.parameters import export_targets
-from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_USAGE, UserError
+from tsmlab.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_PROGRAM_FAILED,
+    EXIT_USAGE,
+    UserError,
+    discard,
+)
 from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
 from tsmlab.journal import Header, Journal
@@ -132,7 +139,7 @@ class Study(click.Command):
                 f"{journal.path} is a journal of `tsmalloc {header.verb}`.",
                 f"Go on with it: tsmalloc {header.verb} --resume {journal.path}",
             )
-        if header.folder != str(Path.cwd()):
+        if header.folder != journals.working_folder():
             raise UserError(
                 f"the run was begun in the folder {header.folder}.", f"cd {header.folder}"
             )
@@ -295,8 +302,7 @@ def _print(text: str) -> str | None:
         click.echo(text, nl=False)
         sys.stdout.flush()
     except OSError as error:
-        # The interpreter flushes stdout again at its end, which must not fail a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             return f"could not print the results: {error.strerror}."
     return None

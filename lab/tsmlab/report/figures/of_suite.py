@@ -12,7 +12,7 @@ from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR
 from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.results import MetricSummary
-from tsmlab.suite_report import mean_number
+from tsmlab.suite_report import in_order, mean_number
 from tsmlab.suite_results import Mean, Score, SuiteResults, WorkloadAnalysis
 from tsmlab.wording import quantity, three_digits
 
@@ -78,8 +78,7 @@ def scaling(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure | None:
     if not runs:
         return None
     threads = sorted({each.workload.threads for each in runs})
-    order = [each.name for each in suite.analysis.overall]
-    order.sort(key=lambda name: name != suite.candidate)
+    order = in_order(suite)
     parts, rows = [], []
     for pattern in dict.fromkeys(each.workload.pattern for each in runs):
         curves = []

@@ -120,8 +120,7 @@ def _tiles(suite: SuiteResults) -> list[common.Tile]:
 
 def heat_table(suite: SuiteResults, which: str) -> DataTable:
     """Workloads by allocators: the ratio to the best peer, tinted, the candidate first."""
-    names = [each.name for each in suite.analysis.overall]
-    names.sort(key=lambda name: name != suite.candidate)
+    names = suite_report.in_order(suite)
     columns = [Column("workload", left=True)]
     columns += [Column(name, hint=full_name(suite.allocator(name))) for name in names]
     columns.append(Column("1.00 is", left=True))
