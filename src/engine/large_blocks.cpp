@@ -11,6 +11,7 @@
 #include "engine/large_samples.h"
 #include "engine/limits.h"
 #include "engine/misuse.h"
+#include "engine/moved_pages.h"
 #include "engine/page_heap.h"
 #include "engine/put_off.h"
 #include "engine/span_cache.h"
@@ -29,10 +30,6 @@ constexpr std::size_t min_move_pages = pages_for(min_move_bytes);
 
 // From here on, giving pages back is cheaper than writing zeroes, which would make all resident.
 constexpr std::size_t min_discarded_pages = pages_for(std::size_t{4} << 20);
-
-// Each move may cut mappings into more pieces, of which a process may have about 65,000.
-constexpr std::uint32_t max_moves = 8192;
-constinit std::atomic<std::uint32_t> moves{0};  // relaxed: a count, and no data depends on it
 
 Span& span_of(const void* p) noexcept { return page_map.spans[page_of(p)]; }
 
@@ -197,7 +194,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   Span& old = span_of(p);
   const std::size_t old_bytes = usable_large(p);
   if (old_bytes < min_move_bytes || bytes <= old_bytes || bytes > address_limit) return nullptr;
-  if (moves.load(std::memory_order_relaxed) >= max_moves || !os::can_move_pages()) return nullptr;
+  if (!begin_move() || !os::can_move_pages()) return nullptr;
   const std::size_t os_multiple = page_map.pages_per_os_page;
   if (first_page_of(&old) % os_multiple != 0) return nullptr;  // a short block that has grown
   // A block that grows once tends to grow again: half as much again as address space.
@@ -216,11 +213,10 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   note_release(old);
   const std::size_t moved_bytes = align_down(old_bytes, os_multiple * page_bytes);
   if (!os::move_pages(p, memory_of(span), moved_bytes)) {
-    // The span stays in use for good, and no other will.
-    moves.store(max_moves, std::memory_order_relaxed);
+    note_failed_move();  // the span stays in use for good
     return nullptr;
   }
-  moves.fetch_add(1, std::memory_order_relaxed);
+  merge_mappings(p, moved_bytes);
   if constexpr (counting) count_event(Event::large_moves);
   set_usable_pages(*span, pages);
   void* const moved = begin_block(*span);

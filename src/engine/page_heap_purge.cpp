@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/event_counts.h"
+#include "engine/moved_pages.h"
 #include "engine/page_heap.h"
 #include "os/os.h"
 
@@ -49,7 +50,9 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   if (end != pages) set_in_use(span + end, pages - end, SpanState::in_use);
   purging_pages_ += pages;
   lock_.unlock();
-  const bool discarded = os::discard(memory_of(within), (end - before) * page_bytes);
+  const std::size_t bytes = (end - before) * page_bytes;
+  const bool discarded = os::discard(memory_of(within), bytes);
+  if (discarded) merge_mappings(memory_of(within), bytes);
   lock_.lock();
   purging_pages_ -= pages;
   // relaxed: those that wait look under the lock

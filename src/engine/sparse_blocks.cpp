@@ -3,6 +3,7 @@
 #include <atomic>
 #include <bit>
 
+#include "engine/moved_pages.h"
 #include "engine/page_map.h"
 #include "engine/touched_pages.h"
 #include "os/os.h"
@@ -62,7 +63,9 @@ std::size_t discard_untouched(const Span& span) noexcept {
   std::byte* const rest = memory_of(&span) + front * page_bytes;
   const std::size_t rest_bytes = (pages - front) * page_bytes;
   if (!is_sparse(rest, rest_bytes, evidence_of(pages))) return pages;
-  return os::discard(rest, rest_bytes) ? front : pages;
+  if (!os::discard(rest, rest_bytes)) return pages;
+  merge_mappings(rest, rest_bytes);
+  return front;
 }
 
 }  // namespace ts::engine

@@ -1,4 +1,5 @@
-// Looks at the page table, one at a time: a fork waits for it, so that no child inherits its file.
+// Looks at the page table and at the mappings, one at a time: a fork waits for it, so that no child
+// inherits its file.
 #pragma once
 
 #include "os/mutex.h"
@@ -12,6 +13,11 @@ inline std::size_t touched_pages(const std::byte* begin, std::size_t bytes,
                                  std::size_t looked_at) noexcept {
   const Guard guard{page_table_lock};
   return os::touched_pages(begin, bytes, looked_at);
+}
+
+inline bool has_half_of_mappings() noexcept {
+  const Guard guard{page_table_lock};
+  return os::has_half_of_mappings();
 }
 
 }  // namespace ts::engine

@@ -156,6 +156,12 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
   return ::mmap(begin, bytes, PROT_NONE, MAP_FIXED | reserved, -1, 0) == begin;
 }
 
+bool renew(void* begin, std::size_t bytes) noexcept {
+  const ErrnoKept kept;
+  constexpr int flags = MAP_FIXED | reserved;
+  return ::mmap(begin, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == begin;
+}
+
 // qemu-user forgets that there is memory where pages were moved from, and then discards nothing
 // there, without an error (version 7.2 at least).
 bool can_move_pages() noexcept {

@@ -1,8 +1,7 @@
-// Explains the refusal that a program cannot see: memory is free, but the process has as many
-// mappings as it may (vm.max_map_count). Other refusals need no explanation.
+// How many mappings the process has, and may have (vm.max_map_count). At the limit, requests are
+// refused while memory is free, which a program cannot see. Other refusals need no explanation.
 #include "os/refusals.h"
 
-#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 
 #include "os/error_line.h"
 #include "os/os.h"
+#include "os/quiet_file.h"
 
 namespace ts::os {
 namespace {
@@ -28,7 +28,7 @@ constexpr std::size_t near_limit = 16;
 // functions are cancellation points.
 template <class Visit>
 bool read_file(const char* path, Visit visit) noexcept {
-  const long file = ::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  const long file = open_quietly(path);
   if (file < 0) return false;
   char text[1024];
   long bytes = 0;
@@ -43,6 +43,7 @@ struct Mappings {
   std::size_t limit = 0;
 };
 Mappings mappings() noexcept {
+  const int kept = errno;
   Mappings found;
   const bool is_told = read_file("/proc/sys/vm/max_map_count",
                                  [&](const char* text, long bytes) {
@@ -53,6 +54,7 @@ Mappings mappings() noexcept {
                        read_file("/proc/self/maps", [&](const char* text, long bytes) {
                          for (long i = 0; i < bytes; ++i) found.count += text[i] == '\n' ? 1 : 0;
                        });
+  errno = kept;
   return is_told ? found : Mappings{};
 }
 
@@ -67,7 +69,6 @@ void explain_refusal() noexcept {
   std::uint32_t before = looked_at.load(std::memory_order_relaxed);
   if (before == UINT32_MAX || std::bit_width(now) <= std::bit_width(before)) return;
   if (!looked_at.compare_exchange_strong(before, now, std::memory_order_relaxed)) return;
-  const int kept = errno;
   const Mappings found = mappings();
   if (found.limit != 0 && found.count + near_limit >= found.limit) {
     looked_at.store(UINT32_MAX, std::memory_order_relaxed);
@@ -78,7 +79,11 @@ void explain_refusal() noexcept {
     line.text("; raise vm.max_map_count, or map less");
     line.write();
   }
-  errno = kept;
+}
+
+bool has_half_of_mappings() noexcept {
+  const Mappings found = mappings();
+  return found.limit != 0 && found.count <= found.limit / 2;
 }
 
 }  // namespace ts::os

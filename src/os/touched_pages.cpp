@@ -7,17 +7,14 @@
 
 #include "base/bits.h"
 #include "os/os.h"
+#include "os/quiet_file.h"
 
 namespace ts::os {
-namespace {
-
-// The file's number, below 0 if it cannot be opened. Programs that close all numbers, and open files
-// of their own, get the lowest ones; so ours is a higher one, if the limit allows it. Else close() here
-// might be of the program's file. (It still may, if the program does so between these calls.) From 64
-// on, the kernel makes the table of files longer, for which a process with threads waits milliseconds.
-long open_page_map() noexcept {
+// From 64 on, the kernel makes the table of files longer, for which a process with threads waits
+// milliseconds.
+long open_quietly(const char* path) noexcept {
   constexpr long high_number = 56;
-  const long opened = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  const long opened = ::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   if (opened < 0) return opened;
   const long moved = ::syscall(SYS_fcntl, opened, F_DUPFD_CLOEXEC, high_number);
   if (moved < 0) return opened;
@@ -25,13 +22,11 @@ long open_page_map() noexcept {
   return moved;
 }
 
-}  // namespace
-
 // By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
 // (systemd's @system-service lacks it).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
   const int kept = errno;
-  const long pagemap = open_page_map();
+  const long pagemap = open_quietly("/proc/self/pagemap");
   if (pagemap < 0) {
     errno = kept;
     return untold;

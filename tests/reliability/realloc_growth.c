@@ -119,6 +119,55 @@ static void many_lists(void) {
          "%zu bytes were moved to reach %zu", moved_bytes, bytes);
 }
 
+// ---- mappings ----
+
+static size_t mappings(void) {
+  FILE* const maps = fopen("/proc/self/maps", "r");
+  REQUIRE(maps != NULL, "%s", strerror(errno));
+  size_t lines = 0;
+  for (int c = getc(maps); c != EOF; c = getc(maps)) lines += c == '\n';
+  fclose(maps);
+  return lines;
+}
+
+// A process may have about 65,000 mappings, and its threads and files need some.
+static void mappings_stay_few(void) {
+  enum { buffers = 64, steps = 8000, most = 4000 };
+  typedef struct Buffer {
+    char* bytes;
+    size_t length;
+  } Buffer;
+  static Buffer all[buffers];
+  unsigned state = 1;
+  size_t moves = 0;
+  size_t peak = 0;
+  for (size_t step = 1; step <= steps; ++step) {
+    state = state * 1664525U + 1013904223U;
+    Buffer* const buffer = &all[state >> 26];
+    if (buffer->length > (size_t)64 << 20 || (state >> 8) % 16 == 0) {
+      free(buffer->bytes);
+      *buffer = (Buffer){NULL, 0};
+    }
+    const size_t before = buffer->length;
+    const size_t length = before == 0 ? 200000 + (state >> 12) : before + before / 2;
+    char* const bytes = realloc(buffer->bytes, length);
+    REQUIRE(bytes != NULL, "realloc to %zu is null", length);
+    REQUIRE(before == 0 || (bytes[0] == (char)length && bytes[before - 1] == 2),
+            "the contents changed at a length of %zu", length);
+    moves += before != 0 && bytes != buffer->bytes;
+    *buffer = (Buffer){bytes, length};
+    bytes[0] = (char)(length + length / 2);  // the next length
+    bytes[length - 1] = 2;
+    if (step % 1000 == 0) {
+      const size_t now = mappings();
+      peak = now > peak ? now : peak;
+    }
+  }
+  for (size_t i = 0; i < buffers; ++i) free(all[i].bytes);
+  report_figure("%zu mappings at the most, in %zu moves of 64 buffers", peak, moves);
+  EXPECT(peak <= most, "%zu mappings in %zu moves", peak, moves);
+}
+
 // ---- doubling ----
 
 // A line of /proc/self/status or /proc/meminfo, in bytes.
@@ -165,6 +214,7 @@ static void doubling(void) {
 static const Check checks[] = {
     {"a list grows by an element at a time", by_one_element},
     {"many lists grow in turn", many_lists},
+    {"buffers that grow and go leave few mappings", mappings_stay_few},
     {"a large buffer doubles without twice the memory", doubling},
 };
 CHECK_MAIN(checks)

@@ -53,6 +53,7 @@ struct State {
   bool has_one_thread = false;
   bool has_other_allocators = true;
   unsigned explained_refusals = 0;
+  bool has_half_of_mappings = true;
   std::size_t group_limit = 0;
   std::function<std::size_t()> group_used;
   unsigned looks_for_group = 0;
@@ -216,6 +217,7 @@ void reset(std::size_t break_offset) {
   s.has_one_thread = false;
   s.has_other_allocators = true;
   s.explained_refusals = 0;
+  s.has_half_of_mappings = true;
   s.group_limit = 0;
   s.group_used = nullptr;
   s.looks_for_group = s.looks_at_group = 0;
@@ -357,6 +359,10 @@ void set_has_one_thread(bool has) {
   state().has_one_thread = has;
 }
 
+void set_half_of_mappings(bool is_left) {
+  const std::lock_guard guard{state().mutex};
+  state().has_half_of_mappings = is_left;
+}
 unsigned explained_refusals() {
   const std::lock_guard guard{state().mutex};
   return state().explained_refusals;
@@ -467,6 +473,11 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
          ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
 }
 
+bool renew(void* begin, std::size_t bytes) noexcept {
+  return is_granted_within(Call::renew, begin, bytes) &&
+         ::madvise(begin, bytes, MADV_DONTNEED) == 0;
+}
+
 bool withdraw(void* begin, std::size_t bytes) noexcept {
   return is_granted_within(Call::withdraw, begin, bytes) &&
          ::madvise(begin, bytes, MADV_DONTNEED) == 0 && ::mprotect(begin, bytes, PROT_NONE) == 0;
@@ -541,6 +552,11 @@ std::size_t machine_memory() noexcept {
 void explain_refusal() noexcept {
   const std::lock_guard guard{state().mutex};
   ++state().explained_refusals;
+}
+
+bool has_half_of_mappings() noexcept {
+  const std::lock_guard guard{state().mutex};
+  return state().has_half_of_mappings;
 }
 
 void call_at_bad_access(void (*look)(const void* address)) noexcept {

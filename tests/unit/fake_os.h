@@ -28,6 +28,7 @@ enum class Call {
   map_at,
   commit,
   decommit,
+  renew,
   move_pages,  // `begin` is where to
   withdraw,
   prefer_huge_pages,  // never refused, nor is the next
@@ -113,6 +114,8 @@ void set_machine_memory(std::size_t bytes);
 
 // How often the engine was about to say that there is no memory.
 unsigned explained_refusals();
+// What has_half_of_mappings() answers; true at first.
+void set_half_of_mappings(bool is_left);
 
 // Does what the handler of SIGSEGV would do.
 void access_badly(const void* address);

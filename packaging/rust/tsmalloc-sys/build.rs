@@ -11,7 +11,7 @@ const OS_OF_TESTS: [&str; 2] = ["counting", "event_counts"];
 const OS_OF_SECURE: &str = "entropy";
 
 /// Off all fast paths: compiled for size, as by the `CMakeLists.txt` of their folders.
-const SMALL: [&str; 43] = [
+const SMALL: [&str; 44] = [
     "os/call_stack",
     "os/frame_tables",
     "os/frame_rules",
@@ -41,6 +41,7 @@ const SMALL: [&str; 43] = [
     "engine/invariants",
     "engine/large_samples",
     "engine/limits",
+    "engine/moved_pages",
     "engine/new_heap",
     "engine/page_heap_growth",
     "engine/pinned_room",

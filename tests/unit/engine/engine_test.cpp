@@ -2,9 +2,13 @@
 // blocks.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "engine/large_blocks.h"
 #include "engine/span_cache.h"
+#include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 
@@ -24,6 +28,7 @@ using engine::SizeClass;
 using engine::Span;
 using engine::SpanState;
 using engine::ThreadHeap;
+using Sizes = std::vector<std::size_t>;
 
 // ---- span caches, large blocks ----
 
@@ -160,6 +165,86 @@ TS_ENGINE_TEST(LargeBlocks, MoveWithTheirPages) {
   fake_os::take_events();
   EXPECT_EQ(engine.move(moved, 8 * bytes), nullptr);
   EXPECT_TRUE(fake_os::take_events().empty());
+}
+
+// The bytes of each renewed range since the last call.
+Sizes renewed() {
+  Sizes bytes;
+  for (const fake_os::Event& e : fake_os::take_events())
+    if (e.call == fake_os::Call::renew) bytes.push_back(e.bytes);
+  return bytes;
+}
+
+// Moves blocks of 512 KiB to 1 MiB, so many. Those stay dirty that moved last.
+bool move_blocks(unsigned times) {
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  for (unsigned i = 0; i < times; ++i) {
+    page_heap.trim(0);
+    void* const p = engine.allocate(bytes, 16);
+    void* const moved = engine.move(p, 2 * bytes);
+    release(moved != nullptr ? moved : p);
+    if (moved == nullptr) return false;
+  }
+  return true;
+}
+
+TS_ENGINE_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
+  const As as{make_heap()};
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  ASSERT_TRUE(move_blocks(512));
+  EXPECT_EQ(renewed(), Sizes{}) << "few moves cost nothing";
+  ASSERT_TRUE(move_blocks(1));
+  page_heap.trim(0);
+  renewed();
+  engine::Engine engine;
+  void* const p = engine.allocate(bytes, 16);
+  void* const moved = engine.move(p, 2 * bytes);
+  ASSERT_NE(moved, nullptr);
+  EXPECT_EQ(renewed(), Sizes{bytes}) << "where the pages came from";
+  EXPECT_TRUE(span_of(p).zeroed);
+  const std::size_t longest = span_of(moved).pages * page_bytes;
+  release(moved);
+  EXPECT_EQ(renewed(), Sizes{}) << "memory that is dirty is as it was";
+  page_heap.trim(0);
+  EXPECT_EQ(renewed(), Sizes{longest});
+  expect_sound();
+  // Where the system refuses, the memory is clean as it is.
+  release(engine.allocate(bytes, 16));
+  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::renew; });
+  page_heap.trim(0);
+  fake_os::refuse_nothing();
+  EXPECT_EQ(page_heap.dirty_pages(), 0U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(LargeBlocks, NewMappingsAreRefusedHugePagesAsAllMemoryIs) {
+  current_options.huge_pages = HugePages::never;
+  const As as{make_heap()};
+  ASSERT_TRUE(move_blocks(513));
+  fake_os::take_events();
+  page_heap.trim(0);
+  std::vector<std::pair<const std::byte*, std::size_t>> renewals;
+  std::vector<std::pair<const std::byte*, std::size_t>> refusals;
+  for (const fake_os::Event& e : fake_os::take_events()) {
+    if (e.call == fake_os::Call::renew) renewals.emplace_back(e.begin, e.bytes);
+    if (e.call == fake_os::Call::refuse_huge_pages) refusals.emplace_back(e.begin, e.bytes);
+  }
+  EXPECT_FALSE(renewals.empty());
+  EXPECT_EQ(renewals, refusals);
+}
+
+TS_ENGINE_TEST(LargeBlocks, NoneMovesWhileMappingsAreFew) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  const auto moves = [] { return move_blocks(1); };
+  fake_os::set_half_of_mappings(false);
+  for (int i = 1; i < 8192; ++i) ASSERT_TRUE(moves()) << i;
+  for (int i = 0; i < 8192; ++i) ASSERT_FALSE(moves()) << i;
+  fake_os::set_half_of_mappings(true);
+  EXPECT_TRUE(moves());
+  EXPECT_TRUE(moves());
+  expect_sound();
 }
 
 TS_ENGINE_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {

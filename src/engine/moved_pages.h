@@ -1,0 +1,21 @@
+// Pages that mremap moved. The kernel merges no mapping whose pages were moved with another one, and
+// a process may have about 65,000 mappings. So in a program that moves many blocks, a new mapping
+// comes where moved pages may have been, as soon as the memory is clean; the kernel merges that one
+// with both neighbours.
+#pragma once
+
+#include <cstddef>
+
+namespace ts::engine {
+
+// Counts a move that is about to be tried. False if none should be: while the process has more than
+// half of the mappings that it may have, which is looked at once in 8,192 moves.
+bool begin_move() noexcept;
+// A move failed, which costs addresses; none is tried before the next look.
+void note_failed_move() noexcept;
+
+// To be called with clean memory of whole OS pages, which no other thread touches: puts a new
+// mapping in its place, if enough blocks have moved. Where the system refuses, nothing changes.
+void merge_mappings(void* begin, std::size_t bytes) noexcept;
+
+}  // namespace ts::engine
