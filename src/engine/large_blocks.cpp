@@ -212,11 +212,14 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   if (span == nullptr) return nullptr;
   note_release(old);
   const std::size_t moved_bytes = align_down(old_bytes, os_multiple * page_bytes);
-  if (!os::move_pages(p, memory_of(span), moved_bytes)) {
-    note_failed_move();  // the span stays in use for good
+  // Whole OS pages, as the block begins with one; what has no pages and is not left stays in use.
+  const std::size_t most_bytes = align_down(std::size_t{span->pages}, os_multiple) * page_bytes;
+  bool is_left = false;
+  if (!os::move_pages(p, moved_bytes, memory_of(span), most_bytes, is_left)) {
+    is_left ? page_heap.release_clean(span) : note_failed_move();
     return nullptr;
   }
-  merge_mappings(p, moved_bytes);
+  if (is_left) merge_mappings(p, moved_bytes);
   if constexpr (counting) count_event(Event::large_moves);
   set_usable_pages(*span, pages);
   void* const moved = begin_block(*span);
@@ -226,6 +229,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   if (is_sampling()) maybe_sample(moved, bytes);
   if (!take_from_map(p)) return moved;
   forget(old);
+  if (!is_left) return moved;
   rest == 0 ? page_heap.release_clean(&old) : page_heap.release(&old);
   return moved;
 }

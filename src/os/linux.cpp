@@ -12,25 +12,13 @@
 #include <cstring>
 
 #include "base/bits.h"
+#include "os/mapping.h"
 #include "os/memory_group.h"
 #include "os/os.h"
 #include "os/refusals.h"
 
 namespace ts::os {
 namespace {
-
-// Keeps errno: the caller decides on it after a refusal, and a request that succeeds after a
-// refused one leaves it alone.
-class ErrnoKept {
- public:
-  ErrnoKept() noexcept = default;
-  ~ErrnoKept() { errno = kept_; }
-  ErrnoKept(const ErrnoKept&) = delete;
-  ErrnoKept& operator=(const ErrnoKept&) = delete;
-
- private:
-  int kept_ = errno;
-};
 
 // The answer of a request for memory or address space, null if it was refused.
 void* granted(void* answer) noexcept {
@@ -39,8 +27,10 @@ void* granted(void* answer) noexcept {
   return nullptr;
 }
 
-// The system grants the address if the whole range is free. (MAP_FIXED_NOREPLACE means the same,
-// but old systems do not know it, and ThreadSanitizer makes of it a mapping at null.)
+constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+}  // namespace
+
 bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   const ErrnoKept kept;
   flags |= MAP_PRIVATE | MAP_ANONYMOUS;
@@ -48,16 +38,6 @@ bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   if (placed != nullptr && placed != begin) ::munmap(placed, bytes);
   return placed == begin;
 }
-
-constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-
-constexpr int moving = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
-
-bool is_zero(const std::byte* page) noexcept {
-  return *page == std::byte{0} && std::memcmp(page, page + 1, page_bytes() - 1) == 0;
-}
-
-}  // namespace
 
 std::size_t page_bytes() noexcept {
   static constinit std::atomic<std::size_t> cached{0};
@@ -160,44 +140,6 @@ bool renew(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
   constexpr int flags = MAP_FIXED | reserved;
   return ::mmap(begin, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == begin;
-}
-
-// qemu-user forgets that there is memory where pages were moved from, and then discards nothing
-// there, without an error (version 7.2 at least).
-bool can_move_pages() noexcept {
-  enum : std::uint32_t { unknown, yes, no };
-  // relaxed: each thread finds the same
-  static constinit std::atomic<std::uint32_t> known{unknown};
-  if (known.load(std::memory_order_relaxed) == unknown) {
-    const std::size_t page = page_bytes();
-    auto* const from = static_cast<std::byte*>(map(2 * page));
-    if (from == nullptr) return false;
-    const ErrnoKept kept;
-    const bool has_moved = ::mremap(from, page, page, moving, from + page) != MAP_FAILED;
-    *from = std::byte{1};
-    const bool can = has_moved && discard(from, page) && *from == std::byte{0};
-    unmap(from, 2 * page);
-    known.store(can ? yes : no, std::memory_order_relaxed);
-  }
-  return known.load(std::memory_order_relaxed) == yes;
-}
-
-bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  if (::mremap(from, bytes, bytes, moving, to) != MAP_FAILED) return true;
-  // Before Linux 6.17, a range of several mappings is refused, after `to` was unmapped. From 6.17
-  // on each mapping moves by itself, and a later one may be refused: at the process's limit of
-  // mappings, or one of userfaultfd, or a sealed one. Pages that moved are copied back. A page that
-  // is not zero did not move, and another thread may have mapped memory at its destination.
-  const std::size_t page = page_bytes();
-  for (std::size_t at = 0; at < bytes; at += page) {
-    unsigned char resident = 0;
-    auto* const left = static_cast<std::byte*>(from) + at;
-    auto* const moved = static_cast<std::byte*>(to) + at;
-    if (!is_zero(left) || ::mincore(moved, page, &resident) != 0) continue;  // a hole
-    if (!is_zero(moved)) std::memcpy(left, moved, page);
-  }
-  return false;
 }
 
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {

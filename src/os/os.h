@@ -50,10 +50,12 @@ void* lonely_address(unsigned attempt, std::size_t bytes) noexcept;
 // Whether the system moves pages as move_pages() promises; tried once, on memory of its own.
 bool can_move_pages() noexcept;
 
-// Moves the pages of one range of committed memory to another, which reads as zero and has the same
-// length (whole pages, not overlapping). Afterwards the first is still committed, and reads as
-// zero. On failure, the first is as before, and the second must not be touched again.
-bool move_pages(void* from, void* to, std::size_t bytes) noexcept;
+// Moves the pages of one range of committed memory to the beginning of another, which reads as zero
+// (whole pages, not overlapping). On failure, contents are as before. The range that has no pages
+// now is left as committed memory, and reads as zero; unless `is_left` becomes false: then it must
+// not be touched again.
+bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
+                bool& is_left) noexcept;
 
 // Asks for huge pages in a range that is about to be filled; a hint.
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;

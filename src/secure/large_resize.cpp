@@ -52,15 +52,22 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
       reserve(bytes, page_bytes(), bytes / 2, moved) || reserve(bytes, page_bytes(), 0, moved);
   const std::size_t old_pages = pages_of(old);
   bool is_moved = false;
+  bool is_left = false;
   if (is_reserved) {
     // All of it, also the place of the old pages: os::move_pages() may look there.
-    if (!os::commit(memory_of(moved), pages_of(moved))) {
+    const std::size_t pages = pages_of(moved);
+    if (!os::commit(memory_of(moved), pages)) {
       unreserve(moved);
-    } else if (!os::move_pages(memory_of(old), memory_of(moved), old_pages)) {
-      // The pages between the two are unmapped already.
-      std::byte* const behind = memory_of(moved) + old_pages;
-      os::unmap(reinterpret_cast<void*>(moved.reserved_begin), moved.begin - moved.reserved_begin);
-      os::unmap(behind, moved.reserved_begin + moved.reserved_bytes - address_of(behind));
+    } else if (!os::move_pages(memory_of(old), old_pages, memory_of(moved), pages, is_left)) {
+      if (is_left) {
+        unreserve(moved);
+      } else {
+        // What is between the two must not be touched.
+        std::byte* const behind = memory_of(moved) + pages;
+        os::unmap(reinterpret_cast<void*>(moved.reserved_begin),
+                  moved.begin - moved.reserved_begin);
+        os::unmap(behind, moved.reserved_begin + moved.reserved_bytes - address_of(behind));
+      }
     } else {
       is_moved = true;
       std::memset(memory_of(moved) + old.bytes, 0, old_pages - old.bytes);
@@ -77,7 +84,7 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
     table_.insert(moved);
     if constexpr (debug_level >= 2) check_slow_path(moved.begin);
   }
-  put_away(old);
+  if (is_left) put_away(old);  // else nothing comes to its addresses any more
   return memory_of(moved);
 }
 

@@ -491,15 +491,18 @@ void* lonely_address(unsigned attempt, std::size_t) noexcept {
 
 bool can_move_pages() noexcept { return true; }
 
-// By copying, so that sanitizers follow.
-bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
-  if (address_of(from) % page != 0) std::abort();
-  if (!is_granted_within(Call::move_pages, to, bytes)) {
-    ::mprotect(to, bytes, PROT_NONE);  // nobody's: not to be touched again
-    return false;
-  }
-  std::memcpy(to, from, bytes);
-  return ::madvise(from, bytes, MADV_DONTNEED) == 0;
+// By copying, so that sanitizers follow. A refused `leave` loses the range that has no pages.
+bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
+                bool& is_left) noexcept {
+  if (address_of(from) % page != 0 || to_bytes < bytes) std::abort();
+  const bool has_moved = is_granted_within(Call::move_pages, to, to_bytes);
+  void* const empty = has_moved ? from : to;
+  const std::size_t empty_bytes = has_moved ? bytes : to_bytes;
+  is_left = is_granted_within(Call::leave, empty, empty_bytes);
+  if (has_moved) std::memcpy(to, from, bytes);
+  return (is_left ? ::madvise(empty, empty_bytes, MADV_DONTNEED)
+                  : ::mprotect(empty, empty_bytes, PROT_NONE)) == 0 &&
+         has_moved;
 }
 
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {

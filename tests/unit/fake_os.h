@@ -30,6 +30,7 @@ enum class Call {
   decommit,
   renew,
   move_pages,  // `begin` is where to
+  leave,       // what has no pages then
   withdraw,
   prefer_huge_pages,  // never refused, nor is the next
   refuse_huge_pages,

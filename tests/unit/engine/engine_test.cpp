@@ -157,13 +157,31 @@ TS_ENGINE_TEST(LargeBlocks, MoveWithTheirPages) {
   expect_sound();
   EXPECT_TRUE(engine.resize(moved, 2 * bytes + 1)) << "into the tail";
   expect_sound();
-  // A system that moves no pages is not asked again.
+  // A refused move leaves all as it was.
+  const std::size_t touched = page_heap.touched_pages();
   fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::move_pages; });
   EXPECT_EQ(engine.move(moved, 8 * bytes), nullptr);
   EXPECT_TRUE(std::all_of(moved, moved + bytes, [](unsigned char b) { return b == 0x33; }));
+  EXPECT_EQ(page_heap.touched_pages(), touched);
+  expect_sound();
+  // Where the old place is lost, it stays in use.
+  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::leave; });
+  auto* const again = static_cast<unsigned char*>(engine.move(moved, 8 * bytes));
+  ASSERT_NE(again, nullptr);
+  EXPECT_TRUE(std::all_of(again, again + bytes, [](unsigned char b) { return b == 0x33; }));
+  EXPECT_EQ(span_of(moved).state, SpanState::large);
+  EXPECT_FALSE(engine.is_block(moved, FoundBy::realloc));
+  expect_sound();
+  // A system that takes addresses for a move that it refuses is not asked again.
+  fake_os::refuse_if([](const fake_os::Request& r) {
+    return r.call == fake_os::Call::move_pages || r.call == fake_os::Call::leave;
+  });
+  EXPECT_EQ(engine.move(again, 16 * bytes), nullptr);
+  EXPECT_TRUE(std::all_of(again, again + bytes, [](unsigned char b) { return b == 0x33; }));
+  expect_sound();
   fake_os::refuse_nothing();
   fake_os::take_events();
-  EXPECT_EQ(engine.move(moved, 8 * bytes), nullptr);
+  EXPECT_EQ(engine.move(again, 16 * bytes), nullptr);
   EXPECT_TRUE(fake_os::take_events().empty());
 }
 

@@ -1,0 +1,26 @@
+// What the files of os/ that map memory share. Inside os/.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+
+namespace ts::os {
+
+// Keeps errno: the caller decides on it after a refusal, and a request that succeeds after a
+// refused one leaves it alone.
+class ErrnoKept {
+ public:
+  ErrnoKept() noexcept = default;
+  ~ErrnoKept() { errno = kept_; }
+  ErrnoKept(const ErrnoKept&) = delete;
+  ErrnoKept& operator=(const ErrnoKept&) = delete;
+
+ private:
+  int kept_ = errno;
+};
+
+// The system grants the address if the whole range is free. (MAP_FIXED_NOREPLACE means the same,
+// but old systems do not know it, and ThreadSanitizer makes of it a mapping at null.)
+bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept;
+
+}  // namespace ts::os

@@ -1,0 +1,104 @@
+// Pages that get another address, by mremap(2). Systems differ in what they move.
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "os/mapping.h"
+#include "os/os.h"
+
+namespace ts::os {
+namespace {
+
+bool is_zero(const std::byte* page) noexcept {
+  return *page == std::byte{0} && std::memcmp(page, page + 1, page_bytes() - 1) == 0;
+}
+
+enum class Moving : std::uint32_t {
+  unknown,
+  never,
+  // Before Linux 6.17. A range of several mappings is refused, after the destination was unmapped. So
+  // that a block's mapping stays one, it becomes as long as the block may grow, for which its old
+  // place has to be unmapped, and mapped again.
+  one_mapping,
+  // From 6.17 on, each mapping of a range moves by itself, and its old place stays (Linux 5.7).
+  each_mapping,
+};
+
+constexpr int moving = MREMAP_MAYMOVE | MREMAP_FIXED;
+constexpr int moving_pages = moving | MREMAP_DONTUNMAP;
+
+// Whether memory can be discarded there. qemu-user (version 7.2 at least) forgets that there is
+// memory where MREMAP_DONTUNMAP moved pages from, and then discards nothing there, without an error.
+bool reads_as_zero_when_discarded(std::byte* page) noexcept {
+  *page = std::byte{1};
+  return discard(page, page_bytes()) && *page == std::byte{0};
+}
+
+// Tried on memory of its own. What a refused call may have unmapped is left alone, where another
+// thread may have mapped memory meanwhile.
+Moving try_moving() noexcept {
+  const std::size_t page = page_bytes();
+  auto* const memory = static_cast<std::byte*>(map(7 * page));
+  if (memory == nullptr) return Moving::unknown;
+  std::byte* const to = memory + 2 * page;
+  std::byte* const next_to = memory + 4 * page;
+  std::byte* const last = memory + 6 * page;
+  Moving found = Moving::never;
+  // Two mappings at once.
+  ::mprotect(memory + page, page, PROT_READ);
+  if (::mremap(memory, 2 * page, 2 * page, moving_pages, to) != MAP_FAILED) {
+    if (reads_as_zero_when_discarded(memory)) found = Moving::each_mapping;
+    unmap(to, 2 * page);
+  }
+  unmap(memory, 2 * page);
+  bool has_last = true;
+  if (found == Moving::never && ::mremap(last, page, 2 * page, moving, next_to) != MAP_FAILED) {
+    has_last = place(last, page, PROT_READ | PROT_WRITE, 0);
+    if (has_last && reads_as_zero_when_discarded(last)) found = Moving::one_mapping;
+  }
+  if (found != Moving::never) unmap(next_to, 2 * page);
+  if (has_last) unmap(last, page);
+  return found;
+}
+
+Moving way_of_moving() noexcept {
+  // relaxed: each thread finds the same
+  static constinit std::atomic<Moving> known{Moving::unknown};
+  const ErrnoKept kept;
+  if (known.load(std::memory_order_relaxed) == Moving::unknown)
+    known.store(try_moving(), std::memory_order_relaxed);
+  return known.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool can_move_pages() noexcept { return way_of_moving() > Moving::never; }
+
+bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
+                bool& is_left) noexcept {
+  const ErrnoKept kept;
+  if (way_of_moving() == Moving::one_mapping) {
+    const bool has_moved = ::mremap(from, bytes, to_bytes, moving, to) != MAP_FAILED;
+    is_left = has_moved ? place(from, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE)
+                        : place(to, to_bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
+    return has_moved;
+  }
+  is_left = ::mremap(from, bytes, bytes, moving_pages, to) != MAP_FAILED;
+  if (is_left) return true;
+  // A mapping may be refused after others moved: at the process's limit of mappings, or one of
+  // userfaultfd, or a sealed one. Pages that moved are copied back. A page that is not zero did not
+  // move, and another thread may have mapped memory at its destination.
+  const std::size_t page = page_bytes();
+  for (std::size_t at = 0; at < bytes; at += page) {
+    unsigned char resident = 0;
+    auto* const left = static_cast<std::byte*>(from) + at;
+    auto* const moved = static_cast<std::byte*>(to) + at;
+    if (!is_zero(left) || ::mincore(moved, page, &resident) != 0) continue;  // a hole
+    if (!is_zero(moved)) std::memcpy(left, moved, page);
+  }
+  return false;
+}
+
+}  // namespace ts::os
