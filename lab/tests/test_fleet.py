@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from conftest import Behaviour, SimulatedExecutor, World
 from prompt import Tsmalloc
 
 from tsmlab import allocators, analysis, fleet, paths, records, render, stats
+from tsmlab.commands import worker
 from tsmlab.compare import Options as CompareOptions
 from tsmlab.compare import compare
 from tsmlab.errors import UserError
@@ -777,6 +779,12 @@ def test_a_worker_at_the_prompt_serves(tsmalloc: Tsmalloc, environment: dict[str
     assert done.returncode == 0, done.stderr
     assert "1 workers on one machine" in done.stderr
     assert all("fleet" in s["measurement"] for s in json.loads(done.stdout)["samples"])
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "tcp://[::1]:1", "tls://localhost:99999"])
+def test_a_worker_without_a_scheduler_says_so(address: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"no scheduler answers at {address}: ")):
+        worker.wait_for_scheduler(address, 0)
 
 
 def test_workers_of_one_machine_keep_to_their_own_processors(crowd: Fleet) -> None:

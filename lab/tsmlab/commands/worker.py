@@ -5,7 +5,9 @@ Refuses to: make two rounds at once, which would measure each other.
 """
 
 import os
+import socket
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,6 +15,29 @@ import click
 
 from tsmlab import fleet
 from tsmlab.errors import UserError
+
+# So long a scheduler may start behind its workers.
+PATIENCE_SECONDS = 30.0
+
+
+def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Until something listens at an address like tcp://HOST:8786. Raises UserError if nothing does
+    in that time."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+        except (OSError, OverflowError) as error:
+            if time.monotonic() > end:
+                reason = getattr(error, "strerror", None) or error
+                raise UserError(
+                    f"no scheduler answers at {address}: {reason}.",
+                    "Start one there: dask scheduler",
+                ) from error
+        else:
+            return
+        time.sleep(0.2)
 
 
 @click.command("worker")
@@ -34,6 +59,7 @@ def command(address: str) -> NoReturn:
     if fleet.REMOTE.fullmatch(address) is None:
         raise UserError(f"{address!r} is no address.", "For example: tcp://10.0.0.1:8786")
     fleet.need_dask()
+    wait_for_scheduler(address)
     lab = str(Path(fleet.__file__).parents[1])
     path = os.pathsep.join(filter(None, (lab, os.environ.get("PYTHONPATH", ""))))
     sys.stdout.flush()
