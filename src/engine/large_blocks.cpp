@@ -8,6 +8,7 @@
 #include "engine/arena_blocks.h"
 #include "engine/housekeeping.h"
 #include "engine/huge_page_probe.h"
+#include "engine/huge_pages.h"
 #include "engine/large_samples.h"
 #include "engine/limits.h"
 #include "engine/misuse.h"
@@ -17,6 +18,7 @@
 #include "engine/span_cache.h"
 #include "engine/span_supply.h"
 #include "engine/sparse_blocks.h"
+#include "engine/touched_pages.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -190,15 +192,29 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   return true;
 }
 
+namespace {
+
+// Copying into touched memory costs less than the faults in what a move leaves clean, and touches no
+// other memory. Not for a block that the program has not filled; nor for one that grows by little,
+// where the copies would add up.
+bool copying_is_cheaper(const void* p, std::size_t old_bytes, std::size_t pages) noexcept {
+  constexpr std::size_t looked_at = 4;
+  return pages * page_bytes - old_bytes >= old_bytes / 4 && page_heap.has_dirty(pages) &&
+         touched_pages(static_cast<const std::byte*>(p), old_bytes, looked_at) == looked_at;
+}
+
+}  // namespace
+
 void* move_large(void* p, std::size_t bytes) noexcept {
   Span& old = span_of(p);
   const std::size_t old_bytes = usable_large(p);
   if (old_bytes < min_move_bytes || bytes <= old_bytes || bytes > address_limit) return nullptr;
-  if (!begin_move() || !os::can_move_pages()) return nullptr;
   const std::size_t os_multiple = page_map.pages_per_os_page;
   if (first_page_of(&old) % os_multiple != 0) return nullptr;  // a short block that has grown
-  // A block that grows once tends to grow again: half as much again as address space.
   const std::size_t pages = pages_for(bytes);
+  if (!os::can_move_pages() || copying_is_cheaper(p, old_bytes, pages) || !begin_move())
+    return nullptr;
+  // A block that grows once tends to grow again: half as much again as address space.
   const auto allocate_clean = [os_multiple](std::size_t count) {
     return page_heap.allocate(count, os_multiple, 0, PageHeap::From::clean);
   };
@@ -215,11 +231,18 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   // Whole OS pages, as the block begins with one; what has no pages and is not left stays in use.
   const std::size_t most_bytes = align_down(std::size_t{span->pages}, os_multiple) * page_bytes;
   bool is_left = false;
-  if (!os::move_pages(p, moved_bytes, memory_of(span), most_bytes, is_left)) {
-    is_left ? page_heap.release_clean(span) : note_failed_move();
-    return nullptr;
+  const bool has_moved = os::move_pages(p, moved_bytes, memory_of(span), most_bytes, is_left);
+  if (is_left) {
+    // It may be a new mapping.
+    if (has_moved) {
+      choose_page_size_of_fresh(p, moved_bytes, false);
+      is_left = merge_mappings(p, moved_bytes);
+    } else {
+      choose_page_size_of_fresh(memory_of(span), most_bytes, false);
+      page_heap.release_clean(span);
+    }
   }
-  if (is_left) merge_mappings(p, moved_bytes);
+  if (!has_moved) return nullptr;
   if constexpr (counting) count_event(Event::large_moves);
   set_usable_pages(*span, pages);
   void* const moved = begin_block(*span);

@@ -9,13 +9,15 @@
 namespace ts::engine {
 
 // Counts a move that is about to be tried. False if none should be: while the process has more than
-// half of the mappings that it may have, which is looked at once in 8,192 moves.
+// half of the mappings that it may have, which is looked at once in 8,192 moves; or before the next
+// look after stop_moving().
 bool begin_move() noexcept;
-// A move failed, which costs addresses; none is tried before the next look.
-void note_failed_move() noexcept;
+// Memory is locked, or lost: what moves leave behind would stay resident.
+void stop_moving() noexcept;
 
 // To be called with clean memory of whole OS pages, which no other thread touches: puts a new
-// mapping in its place, if enough blocks have moved. Where the system refuses, nothing changes.
-void merge_mappings(void* begin, std::size_t bytes) noexcept;
+// mapping in its place, if many blocks have moved and may. False if the memory is gone: it must not
+// be touched again.
+bool merge_mappings(void* begin, std::size_t bytes) noexcept;
 
 }  // namespace ts::engine

@@ -207,7 +207,7 @@ bool PageHeap::resize(Span* span, std::size_t pages) noexcept {
     const bool zeroed = behind->zeroed;
     unlink_free(behind);
     if (left != 0) insert(behind + more, left, zeroed);
-  } else if ((!at_end && behind + behind->pages != end()) ||
+  } else if ((!at_end && behind + behind->pages != end()) || has_clean(pages + pages / 2) ||
              grow(more, From::anywhere) == nullptr) {
     return false;  // only the last span can grow beyond the free pages behind it
   }

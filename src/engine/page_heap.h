@@ -38,8 +38,16 @@ class PageHeap {
   // The same of a large span that reads as zero behind its first `dirty` pages.
   void release_clean(Span* span, std::size_t dirty = 0) noexcept;
 
-  // Makes a large span so long without moving it, or changes nothing and returns false.
+  // Makes a large span so long without moving it, or changes nothing and returns false: where other
+  // memory is behind it; or where it would move the end of all spans, and a clean span is half
+  // as long again.
   bool resize(Span* span, std::size_t pages) noexcept;
+
+  // Whether touched memory serves a request for so many; a hint, out of date at once.
+  bool has_dirty(std::size_t pages) noexcept {
+    const Guard guard{lock_};
+    return dirty_.find(pages) != nullptr;
+  }
 
   // How many pages behind a span in use are free, and read as zero; a hint, out of date at once.
   std::size_t clean_behind(const Span* span) noexcept;
@@ -157,6 +165,7 @@ class PageHeap {
   void remove(Span* span) noexcept TS_REQUIRES(lock_);
   void insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
   void unlink_free(Span* span) noexcept TS_REQUIRES(lock_);
+  bool has_clean(std::size_t pages) const noexcept { return clean_.find(pages) != nullptr; }
   bool is_room_for(std::size_t pages) const noexcept { return touched() + pages <= limit_pages_; }
   bool make_room(std::size_t pages) noexcept TS_REQUIRES(lock_);
   Span* take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept

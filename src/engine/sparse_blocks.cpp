@@ -3,7 +3,6 @@
 #include <atomic>
 #include <bit>
 
-#include "engine/moved_pages.h"
 #include "engine/page_map.h"
 #include "engine/touched_pages.h"
 #include "os/os.h"
@@ -63,9 +62,7 @@ std::size_t discard_untouched(const Span& span) noexcept {
   std::byte* const rest = memory_of(&span) + front * page_bytes;
   const std::size_t rest_bytes = (pages - front) * page_bytes;
   if (!is_sparse(rest, rest_bytes, evidence_of(pages))) return pages;
-  if (!os::discard(rest, rest_bytes)) return pages;
-  merge_mappings(rest, rest_bytes);
-  return front;
+  return os::discard(rest, rest_bytes) ? front : pages;
 }
 
 }  // namespace ts::engine

@@ -36,8 +36,8 @@ bool reads_as_zero_when_discarded(std::byte* page) noexcept {
   return discard(page, page_bytes()) && *page == std::byte{0};
 }
 
-// Tried on memory of its own. What a refused call may have unmapped is left alone, where another
-// thread may have mapped memory meanwhile.
+// Tried on memory of its own; unknown without it. What a refused call may have unmapped is left alone,
+// where another thread may have mapped memory meanwhile.
 Moving try_moving() noexcept {
   const std::size_t page = page_bytes();
   auto* const memory = static_cast<std::byte*>(map(7 * page));
@@ -47,46 +47,39 @@ Moving try_moving() noexcept {
   std::byte* const last = memory + 6 * page;
   Moving found = Moving::never;
   // Two mappings at once.
-  ::mprotect(memory + page, page, PROT_READ);
+  if (::mprotect(memory + page, page, PROT_READ) != 0) {
+    unmap(memory, 7 * page);
+    return Moving::unknown;
+  }
   if (::mremap(memory, 2 * page, 2 * page, moving_pages, to) != MAP_FAILED) {
     if (reads_as_zero_when_discarded(memory)) found = Moving::each_mapping;
     unmap(to, 2 * page);
   }
   unmap(memory, 2 * page);
-  bool has_last = true;
   if (found == Moving::never && ::mremap(last, page, 2 * page, moving, next_to) != MAP_FAILED) {
-    has_last = place(last, page, PROT_READ | PROT_WRITE, 0);
-    if (has_last && reads_as_zero_when_discarded(last)) found = Moving::one_mapping;
+    const bool has_last = place(last, page, PROT_READ | PROT_WRITE, 0);
+    if (!has_last) return Moving::unknown;
+    if (reads_as_zero_when_discarded(last)) found = Moving::one_mapping;
   }
   if (found != Moving::never) unmap(next_to, 2 * page);
-  if (has_last) unmap(last, page);
+  unmap(last, page);
   return found;
 }
 
-Moving way_of_moving() noexcept {
-  // relaxed: each thread finds the same
-  static constinit std::atomic<Moving> known{Moving::unknown};
-  const ErrnoKept kept;
-  if (known.load(std::memory_order_relaxed) == Moving::unknown)
-    known.store(try_moving(), std::memory_order_relaxed);
-  return known.load(std::memory_order_relaxed);
+// relaxed: each thread finds the same, until addresses were lost
+constinit std::atomic<Moving> known{Moving::unknown};
+
+// Before Linux 6.17: a refused call may have unmapped the destination.
+bool move_one_mapping(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
+                      bool& is_left) noexcept {
+  const bool has_moved = ::mremap(from, bytes, to_bytes, moving, to) != MAP_FAILED;
+  is_left = has_moved ? place(from, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE)
+                      : place(to, to_bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
+  return has_moved;
 }
 
-}  // namespace
-
-bool can_move_pages() noexcept { return way_of_moving() > Moving::never; }
-
-bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
-                bool& is_left) noexcept {
-  const ErrnoKept kept;
-  if (way_of_moving() == Moving::one_mapping) {
-    const bool has_moved = ::mremap(from, bytes, to_bytes, moving, to) != MAP_FAILED;
-    is_left = has_moved ? place(from, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE)
-                        : place(to, to_bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
-    return has_moved;
-  }
-  is_left = ::mremap(from, bytes, bytes, moving_pages, to) != MAP_FAILED;
-  if (is_left) return true;
+bool move_each_mapping(void* from, std::size_t bytes, void* to) noexcept {
+  if (::mremap(from, bytes, bytes, moving_pages, to) != MAP_FAILED) return true;
   // A mapping may be refused after others moved: at the process's limit of mappings, or one of
   // userfaultfd, or a sealed one. Pages that moved are copied back. A page that is not zero did not
   // move, and another thread may have mapped memory at its destination.
@@ -99,6 +92,31 @@ bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
     if (!is_zero(moved)) std::memcpy(left, moved, page);
   }
   return false;
+}
+
+}  // namespace
+
+bool can_move_pages() noexcept {
+  const ErrnoKept kept;
+  Moving found = known.load(std::memory_order_relaxed);
+  if (found == Moving::unknown) {
+    found = try_moving();
+    if (found != Moving::unknown) known.store(found, std::memory_order_relaxed);
+  }
+  return found > Moving::never;
+}
+
+bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
+                bool& is_left) noexcept {
+  const ErrnoKept kept;
+  bool has_moved = false;
+  if (known.load(std::memory_order_relaxed) == Moving::one_mapping) {
+    has_moved = move_one_mapping(from, bytes, to, to_bytes, is_left);
+  } else {
+    has_moved = is_left = move_each_mapping(from, bytes, to);
+  }
+  if (!is_left) known.store(Moving::never, std::memory_order_relaxed);
+  return has_moved;
 }
 
 }  // namespace ts::os

@@ -36,7 +36,8 @@ bool commit(void* begin, std::size_t bytes) noexcept;
 // Address space without memory again.
 bool decommit(void* begin, std::size_t bytes) noexcept;
 
-// Another mapping in place of committed memory, which reads as zero then.
+// Another mapping in place of committed memory that reads as zero, as it does then; or none, if the
+// system refuses. False if the memory is gone: it must not be touched again.
 bool renew(void* begin, std::size_t bytes) noexcept;
 
 // Address space, or committed memory, at exactly this page, and never over another mapping.
@@ -53,7 +54,7 @@ bool can_move_pages() noexcept;
 // Moves the pages of one range of committed memory to the beginning of another, which reads as zero
 // (whole pages, not overlapping). On failure, contents are as before. The range that has no pages
 // now is left as committed memory, and reads as zero; unless `is_left` becomes false: then it must
-// not be touched again.
+// not be touched again, and no pages move from then on.
 bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
                 bool& is_left) noexcept;
 

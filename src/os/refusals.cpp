@@ -83,7 +83,8 @@ void explain_refusal() noexcept {
 
 bool has_half_of_mappings() noexcept {
   const Mappings found = mappings();
-  return found.limit != 0 && found.count <= found.limit / 2;
+  // No mapping is told of a process whose first thread has ended.
+  return found.count != 0 && found.count <= found.limit / 2;
 }
 
 }  // namespace ts::os

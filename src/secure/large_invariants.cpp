@@ -8,8 +8,9 @@ namespace ts::secure {
 Fault LargeBlocks::find_overlap(const LargeBlock& block) noexcept {
   const std::uintptr_t end = block.reserved_begin + block.reserved_bytes;
   Fault fault;
+  // Where a block's pages have moved away, its addresses are no mapping for a moment.
   table_.for_each([&](const LargeBlock& other) {
-    if (&other != &block && other.reserved_begin < end &&
+    if (&other != &block && other.state != LargeState::leaving && other.reserved_begin < end &&
         block.reserved_begin < other.reserved_begin + other.reserved_bytes)
       fault = {"no two large blocks have an address in common", &block};
   });

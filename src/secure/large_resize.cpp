@@ -34,6 +34,17 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   return true;
 }
 
+namespace {
+
+// Gives back what is inaccessible around a block, whose own `bytes` must not be touched.
+void unmap_around(const LargeBlock& block, std::size_t bytes) noexcept {
+  std::byte* const behind = memory_of(block) + bytes;
+  os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.begin - block.reserved_begin);
+  os::unmap(behind, block.reserved_begin + block.reserved_bytes - address_of(behind));
+}
+
+}  // namespace
+
 std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   LargeBlock old;
   // Not a block that is large for its alignment only.
@@ -62,11 +73,7 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
       if (is_left) {
         unreserve(moved);
       } else {
-        // What is between the two must not be touched.
-        std::byte* const behind = memory_of(moved) + pages;
-        os::unmap(reinterpret_cast<void*>(moved.reserved_begin),
-                  moved.begin - moved.reserved_begin);
-        os::unmap(behind, moved.reserved_begin + moved.reserved_bytes - address_of(behind));
+        unmap_around(moved, pages);
       }
     } else {
       is_moved = true;
@@ -82,9 +89,10 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
       return nullptr;
     }
     table_.insert(moved);
+    if (!is_left) table_.erase(*table_.find(old.begin));
     if constexpr (debug_level >= 2) check_slow_path(moved.begin);
   }
-  if (is_left) put_away(old);  // else nothing comes to its addresses any more
+  is_left ? put_away(old) : unmap_around(old, old_pages);
   return memory_of(moved);
 }
 

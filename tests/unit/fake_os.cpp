@@ -54,6 +54,7 @@ struct State {
   bool has_other_allocators = true;
   unsigned explained_refusals = 0;
   bool has_half_of_mappings = true;
+  bool has_lost_addresses = false;
   std::size_t group_limit = 0;
   std::function<std::size_t()> group_used;
   unsigned looks_for_group = 0;
@@ -218,6 +219,7 @@ void reset(std::size_t break_offset) {
   s.has_other_allocators = true;
   s.explained_refusals = 0;
   s.has_half_of_mappings = true;
+  s.has_lost_addresses = false;
   s.group_limit = 0;
   s.group_used = nullptr;
   s.looks_for_group = s.looks_at_group = 0;
@@ -473,9 +475,12 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
          ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
 }
 
+// What is refused is gone.
 bool renew(void* begin, std::size_t bytes) noexcept {
-  return is_granted_within(Call::renew, begin, bytes) &&
-         ::madvise(begin, bytes, MADV_DONTNEED) == 0;
+  if (is_granted_within(Call::renew, begin, bytes))
+    return ::madvise(begin, bytes, MADV_DONTNEED) == 0;
+  ::mprotect(begin, bytes, PROT_NONE);
+  return false;
 }
 
 bool withdraw(void* begin, std::size_t bytes) noexcept {
@@ -489,7 +494,10 @@ void* lonely_address(unsigned attempt, std::size_t) noexcept {
   return attempt < state().lonely_addresses ? reinterpret_cast<void*>(first[attempt]) : nullptr;
 }
 
-bool can_move_pages() noexcept { return true; }
+bool can_move_pages() noexcept {
+  const std::lock_guard guard{state().mutex};
+  return !state().has_lost_addresses;
+}
 
 // By copying, so that sanitizers follow. A refused `leave` loses the range that has no pages.
 bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
@@ -500,6 +508,10 @@ bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
   const std::size_t empty_bytes = has_moved ? bytes : to_bytes;
   is_left = is_granted_within(Call::leave, empty, empty_bytes);
   if (has_moved) std::memcpy(to, from, bytes);
+  if (!is_left) {
+    const std::lock_guard guard{state().mutex};
+    state().has_lost_addresses = true;
+  }
   return (is_left ? ::madvise(empty, empty_bytes, MADV_DONTNEED)
                   : ::mprotect(empty, empty_bytes, PROT_NONE)) == 0 &&
          has_moved;

@@ -172,24 +172,84 @@ TS_ENGINE_TEST(LargeBlocks, MoveWithTheirPages) {
   EXPECT_EQ(span_of(moved).state, SpanState::large);
   EXPECT_FALSE(engine.is_block(moved, FoundBy::realloc));
   expect_sound();
-  // A system that takes addresses for a move that it refuses is not asked again.
-  fake_os::refuse_if([](const fake_os::Request& r) {
-    return r.call == fake_os::Call::move_pages || r.call == fake_os::Call::leave;
-  });
-  EXPECT_EQ(engine.move(again, 16 * bytes), nullptr);
-  EXPECT_TRUE(std::all_of(again, again + bytes, [](unsigned char b) { return b == 0x33; }));
-  expect_sound();
+  // A system that takes addresses is not asked again.
   fake_os::refuse_nothing();
   fake_os::take_events();
   EXPECT_EQ(engine.move(again, 16 * bytes), nullptr);
   EXPECT_TRUE(fake_os::take_events().empty());
 }
 
+TS_ENGINE_TEST(LargeBlocks, ARefusedMoveMayLoseThePlaceToMoveTo) {
+  const As as{make_heap()};
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  auto* const p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
+  std::memset(p, 0x33, bytes);
+  fake_os::refuse_if([](const fake_os::Request& r) {
+    return r.call == fake_os::Call::move_pages || r.call == fake_os::Call::leave;
+  });
+  EXPECT_EQ(engine.move(p, 2 * bytes), nullptr);
+  EXPECT_TRUE(std::all_of(p, p + bytes, [](unsigned char b) { return b == 0x33; }));
+  fake_os::refuse_nothing();
+  page_heap.trim(0);
+  expect_sound();
+  EXPECT_EQ(engine.move(p, 2 * bytes), nullptr);
+}
+
+TS_ENGINE_TEST(LargeBlocks, ThatAreFilledAndGrowByMuchAreCopiedToTouchedMemory) {
+  const As as{make_heap()};
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  void* const p = engine.allocate(bytes, 16);
+  void* const between = engine.allocate(bytes, 16);
+  release(engine.allocate(2 * bytes, 16));
+  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
+  EXPECT_EQ(engine.move(p, 2 * bytes), nullptr);
+  EXPECT_EQ(engine.move(p, bytes + bytes / 4), nullptr);
+  EXPECT_NE(engine.move(between, 4 * bytes), nullptr) << "no touched memory is as long";
+  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n - 1; });
+  void* const moved = engine.move(p, 2 * bytes);
+  ASSERT_NE(moved, nullptr) << "it is not filled";
+  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
+  EXPECT_NE(engine.move(moved, 2 * bytes + bytes / 4), nullptr) << "copies that add up";
+  expect_sound();
+}
+
+TS_ENGINE_TEST(LargeBlocks, AtTheEndGrowDownwardsIfThereIsRoom) {
+  const As as{make_heap()};
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  void* const below = engine.allocate(8 * bytes, 16);
+  void* const last = engine.allocate(bytes, 16);
+  EXPECT_TRUE(engine.resize(last, 2 * bytes)) << "the end is all that there is";
+  release(below);
+  page_heap.trim(0);
+  EXPECT_FALSE(engine.resize(last, 4 * bytes));
+  void* const moved = engine.move(last, 4 * bytes);
+  EXPECT_EQ(moved, below);
+  EXPECT_TRUE(engine.resize(moved, 5 * bytes));
+  expect_sound();
+}
+
+TS_ENGINE_TEST(LargeBlocks, NoneMovesWhileMemoryIsLocked) {
+  const As as{make_heap()};
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  void* const p = engine.allocate(bytes, 16);
+  release(engine.allocate(2 * bytes, 16));
+  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::discard; });
+  page_heap.trim(0);
+  fake_os::refuse_nothing();
+  for (int i = 1; i < 8192; ++i) ASSERT_EQ(engine.move(p, 4 * bytes), nullptr);
+  EXPECT_NE(engine.move(p, 4 * bytes), nullptr) << "after the next look";
+  expect_sound();
+}
+
 // The bytes of each renewed range since the last call.
 Sizes renewed() {
   Sizes bytes;
   for (const fake_os::Event& e : fake_os::take_events())
-    if (e.call == fake_os::Call::renew) bytes.push_back(e.bytes);
+    if (e.call == fake_os::Call::renew && e.begin != nullptr) bytes.push_back(e.bytes);
   return bytes;
 }
 
@@ -227,12 +287,17 @@ TS_ENGINE_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
   page_heap.trim(0);
   EXPECT_EQ(renewed(), Sizes{longest});
   expect_sound();
-  // Where the system refuses, the memory is clean as it is.
+  // Memory that is lost by it is not used again.
   release(engine.allocate(bytes, 16));
   fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::renew; });
   page_heap.trim(0);
   fake_os::refuse_nothing();
   EXPECT_EQ(page_heap.dirty_pages(), 0U);
+  expect_sound();
+  std::memset(engine.allocate(8 * bytes, 16), 0x33, 8 * bytes);
+  EXPECT_EQ(renewed(), Sizes{});
+  EXPECT_FALSE(move_blocks(1)) << "before the next look";
+  EXPECT_EQ(renewed(), Sizes{});
   expect_sound();
 }
 
