@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -183,6 +184,48 @@ static size_t bytes_of_line(const char* file, const char* name) {
   return kilobytes << 10;
 }
 
+// Four buffers that are filled, grow in turn by half, and go, so often.
+static void grow_and_go(unsigned rounds) {
+  enum { buffers = 4, growths = 6, first_bytes = 300000 };
+  static char* all[buffers];
+  for (unsigned round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < buffers; ++i) {
+      all[i] = malloc(first_bytes);
+      REQUIRE(all[i] != NULL, "malloc is null");
+      memset(all[i], 1, first_bytes);
+    }
+    size_t bytes = first_bytes;
+    for (unsigned growth = 0; growth < growths; ++growth) {
+      const size_t more = bytes + bytes / 2;
+      for (size_t i = 0; i < buffers; ++i) {
+        all[i] = realloc(all[i], more);
+        REQUIRE(all[i] != NULL, "realloc to %zu is null", more);
+        REQUIRE(all[i][0] == 1 && all[i][bytes - 1] == 1, "the contents changed at %zu", bytes);
+        memset(all[i] + bytes, 1, more - bytes);
+      }
+      bytes = more;
+    }
+    for (size_t i = 0; i < buffers; ++i) free(all[i]);
+  }
+}
+
+static void addresses_stay_few(void) {
+  const unsigned rounds = check_is_long() ? 2000 : 300;
+  grow_and_go(rounds);
+  const size_t before = bytes_of_line("/proc/self/status", "VmSize:");
+  grow_and_go(rounds);
+  const size_t after = bytes_of_line("/proc/self/status", "VmSize:");
+  report_figure("%zu MB of addresses after %u rounds, %zu MB after %u", before >> 20, rounds,
+                after >> 20, 2 * rounds);
+  EXPECT(after <= before + ((size_t)64 << 20), "%zu MB, and then %zu MB", before >> 20, after >> 20);
+}
+
+// What a move leaves behind could not go back.
+static void addresses_stay_few_in_locked_memory(void) {
+  if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) skip_check("memory cannot be locked here");
+  addresses_stay_few();
+}
+
 static size_t peak_bytes(void) { return bytes_of_line("/proc/self/status", "VmHWM:"); }
 
 static void doubling(void) {
@@ -215,6 +258,8 @@ static const Check checks[] = {
     {"a list grows by an element at a time", by_one_element},
     {"many lists grow in turn", many_lists},
     {"buffers that grow and go leave few mappings", mappings_stay_few},
+    {"buffers that grow and go take few addresses", addresses_stay_few},
+    {"the same in a process whose memory is locked", addresses_stay_few_in_locked_memory},
     {"a large buffer doubles without twice the memory", doubling},
 };
 CHECK_MAIN(checks)
