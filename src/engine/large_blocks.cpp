@@ -186,7 +186,8 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   const bool in_tail = pages > now && pages <= span.pages;
   if (pages > AddressRange::max_pages) return false;
   if (pages > span.pages) prepare_growth(pages - span.pages);
-  if (!in_tail && !page_heap.resize(&span, pages)) return false;
+  const bool can_move = now >= min_move_pages && may_move();
+  if (!in_tail && !page_heap.resize(&span, pages, can_move)) return false;
   set_usable_pages(span, pages);
   if (is_sampling()) maybe_sample(p, bytes);  // as after a free
   return true;
@@ -203,6 +204,23 @@ bool copying_is_cheaper(const void* p, std::size_t old_bytes, std::size_t pages)
          touched_pages(static_cast<const std::byte*>(p), old_bytes, looked_at) == looked_at;
 }
 
+// A span for a block that moves, and needs so many more pages than it has. What grows once tends to
+// grow again: with half as much again as address space; or an eighth under a hard limit, where it
+// counts.
+Span* allocate_to_move(std::size_t pages, std::size_t more) noexcept {
+  prepare_growth(more);
+  const SizeOption limit = current_options.hard_limit;
+  const bool is_limited = !limit.is_word();
+  const std::size_t tail = is_limited ? pages / 8 : pages / 2;
+  const bool has_tail = !is_limited || page_heap.has_room(more + tail);
+  if (!has_tail && !page_heap.has_room(more)) return nullptr;
+  const auto allocate_clean = [](std::size_t count) {
+    return page_heap.allocate(count, page_map.pages_per_os_page, 0, PageHeap::From::clean);
+  };
+  Span* const span = has_tail ? allocate_clean(pages + tail) : nullptr;
+  return span != nullptr ? span : allocate_clean(pages);
+}
+
 }  // namespace
 
 void* move_large(void* p, std::size_t bytes) noexcept {
@@ -212,19 +230,9 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   const std::size_t os_multiple = page_map.pages_per_os_page;
   if (first_page_of(&old) % os_multiple != 0) return nullptr;  // a short block that has grown
   const std::size_t pages = pages_for(bytes);
-  if (!os::can_move_pages() || copying_is_cheaper(p, old_bytes, pages) || !begin_move())
+  if (pages > AddressRange::max_pages || !begin_move() || copying_is_cheaper(p, old_bytes, pages))
     return nullptr;
-  // A block that grows once tends to grow again: half as much again as address space.
-  const auto allocate_clean = [os_multiple](std::size_t count) {
-    return page_heap.allocate(count, os_multiple, 0, PageHeap::From::clean);
-  };
-  prepare_growth(pages - old.pages);
-  // Under a hard limit, without that: it would count.
-  const SizeOption limit = current_options.hard_limit;
-  const bool is_limited = !limit.is_word();
-  if (is_limited && !page_heap.has_room(pages - old.pages)) return nullptr;
-  Span* span = is_limited ? nullptr : allocate_clean(pages + pages / 2);
-  if (span == nullptr) span = allocate_clean(pages);
+  Span* const span = allocate_to_move(pages, pages - old.pages);
   if (span == nullptr) return nullptr;
   note_release(old);
   const std::size_t moved_bytes = align_down(old_bytes, os_multiple * page_bytes);
@@ -241,6 +249,8 @@ void* move_large(void* p, std::size_t bytes) noexcept {
       choose_page_size_of_fresh(memory_of(span), most_bytes, false);
       page_heap.release_clean(span);
     }
+  } else if (!has_moved) {
+    span->usable_pages.store(span->pages, std::memory_order_relaxed);  // in use for good
   }
   if (!has_moved) return nullptr;
   if constexpr (counting) count_event(Event::large_moves);

@@ -8,16 +8,16 @@
 
 namespace ts::engine {
 
-// Counts a move that is about to be tried. False if none should be: while the process has more than
-// half of the mappings that it may have, which is looked at once in 8,192 moves; or before the next
-// look after stop_moving().
+// Whether blocks should move: not while the process has more than half of the mappings that it may
+// have, which is looked at once in 8,192 moves; nor before the next look after stop_moving().
+bool may_move() noexcept;
+// The same, and counts a move that is about to be tried.
 bool begin_move() noexcept;
 // Memory is locked, or lost: what moves leave behind would stay resident.
 void stop_moving() noexcept;
 
 // To be called with clean memory of whole OS pages, which no other thread touches: puts a new
-// mapping in its place, if many blocks have moved and may. False if the memory is gone: it must not
-// be touched again.
+// mapping in its place, if many blocks have moved. False if the memory is inaccessible from then on.
 bool merge_mappings(void* begin, std::size_t bytes) noexcept;
 
 }  // namespace ts::engine

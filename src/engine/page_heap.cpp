@@ -186,7 +186,7 @@ void PageHeap::release_clean(Span* span, std::size_t dirty) noexcept {
   purge_surplus();
 }
 
-bool PageHeap::resize(Span* span, std::size_t pages) noexcept {
+bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
   const Guard guard{lock_};
   const std::size_t now = span->pages;
   if (pages < now) {
@@ -207,8 +207,8 @@ bool PageHeap::resize(Span* span, std::size_t pages) noexcept {
     const bool zeroed = behind->zeroed;
     unlink_free(behind);
     if (left != 0) insert(behind + more, left, zeroed);
-  } else if ((!at_end && behind + behind->pages != end()) || has_clean(pages + pages / 2) ||
-             grow(more, From::anywhere) == nullptr) {
+  } else if ((!at_end && behind + behind->pages != end()) ||
+             (can_move && has_clean(pages + pages / 2)) || grow(more, From::anywhere) == nullptr) {
     return false;  // only the last span can grow beyond the free pages behind it
   }
   set_in_use(span, pages, SpanState::large);

@@ -39,14 +39,14 @@ class PageHeap {
   void release_clean(Span* span, std::size_t dirty = 0) noexcept;
 
   // Makes a large span so long without moving it, or changes nothing and returns false: where other
-  // memory is behind it; or where it would move the end of all spans, and a clean span is half
-  // as long again.
-  bool resize(Span* span, std::size_t pages) noexcept;
+  // memory is behind it; or, if its pages can move, where it would move the end of all spans although
+  // a clean span is half as long again.
+  bool resize(Span* span, std::size_t pages, bool can_move = false) noexcept;
 
   // Whether touched memory serves a request for so many; a hint, out of date at once.
   bool has_dirty(std::size_t pages) noexcept {
     const Guard guard{lock_};
-    return dirty_.find(pages) != nullptr;
+    return pages <= AddressRange::max_pages && dirty_.find(pages) != nullptr;
   }
 
   // How many pages behind a span in use are free, and read as zero; a hint, out of date at once.

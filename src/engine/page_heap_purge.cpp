@@ -53,14 +53,17 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   const std::size_t bytes = (end - before) * page_bytes;
   const bool discarded = os::discard(memory_of(within), bytes);
   const bool is_there = !discarded || merge_mappings(memory_of(within), bytes);
-  if (!discarded) stop_moving();  // the memory is locked
   lock_.lock();
   purging_pages_ -= pages;
   // relaxed: those that wait look under the lock
   purges_.fetch_add(1, std::memory_order_relaxed);
   if (waiting_for_purges_ != 0) [[unlikely]]
     os::wake(purges_, static_cast<int>(waiting_for_purges_));
-  if (!is_there) set_in_use(within, end - before, SpanState::large);  // for good
+  if (!is_there) {  // in use for good
+    set_in_use(within, end - before, SpanState::large);
+    within->usable_pages.store(within->pages, std::memory_order_relaxed);
+    within->used.store(0, std::memory_order_relaxed);
+  }
   if (discarded && is_there) insert_coalesced(within, end - before, true);
   if (before != 0) insert_coalesced(span, before, false);
   if (end != pages) insert_coalesced(span + end, pages - end, false);
@@ -111,6 +114,7 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
       all_refused = refused;
     }
   }
+  if (refusals > 1 && refused_pages > gone) stop_moving();  // most memory is locked
   while (all_refused != nullptr) {
     Span* const span = all_refused;
     all_refused = span->next;

@@ -138,11 +138,9 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
 
 bool renew(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
-  constexpr int flags = MAP_FIXED | reserved;
-  if (::mmap(begin, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == begin) return true;
-  // Before Linux 6.12, what is refused for want of memory may be unmapped already. If no hole is
-  // there, it may be another thread's mapping.
-  return errno != ENOMEM || place(begin, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
+  // By way of a mapping that counts as no memory: of one that does, Linux before 6.12 may leave a hole
+  // where it refuses.
+  return !decommit(begin, bytes) || ::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {

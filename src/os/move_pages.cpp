@@ -110,11 +110,10 @@ bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
                 bool& is_left) noexcept {
   const ErrnoKept kept;
   bool has_moved = false;
-  if (known.load(std::memory_order_relaxed) == Moving::one_mapping) {
-    has_moved = move_one_mapping(from, bytes, to, to_bytes, is_left);
-  } else {
-    has_moved = is_left = move_each_mapping(from, bytes, to);
-  }
+  is_left = true;
+  const Moving way = known.load(std::memory_order_relaxed);
+  if (way == Moving::one_mapping) has_moved = move_one_mapping(from, bytes, to, to_bytes, is_left);
+  if (way == Moving::each_mapping) has_moved = is_left = move_each_mapping(from, bytes, to);
   if (!is_left) known.store(Moving::never, std::memory_order_relaxed);
   return has_moved;
 }

@@ -37,7 +37,7 @@ bool commit(void* begin, std::size_t bytes) noexcept;
 bool decommit(void* begin, std::size_t bytes) noexcept;
 
 // Another mapping in place of committed memory that reads as zero, as it does then; or none, if the
-// system refuses. False if the memory is gone: it must not be touched again.
+// system refuses. False if the memory is inaccessible from then on.
 bool renew(void* begin, std::size_t bytes) noexcept;
 
 // Address space, or committed memory, at exactly this page, and never over another mapping.

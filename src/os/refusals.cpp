@@ -42,6 +42,7 @@ struct Mappings {
   std::size_t count = 0;
   std::size_t limit = 0;
 };
+// Of its thread, since /proc/self tells of none once the first thread has ended.
 Mappings mappings() noexcept {
   const int kept = errno;
   Mappings found;
@@ -51,7 +52,7 @@ Mappings mappings() noexcept {
                                      found.limit =
                                          found.limit * 10 + static_cast<unsigned>(text[i] - '0');
                                  }) &&
-                       read_file("/proc/self/maps", [&](const char* text, long bytes) {
+                       read_file("/proc/thread-self/maps", [&](const char* text, long bytes) {
                          for (long i = 0; i < bytes; ++i) found.count += text[i] == '\n' ? 1 : 0;
                        });
   errno = kept;
@@ -83,8 +84,7 @@ void explain_refusal() noexcept {
 
 bool has_half_of_mappings() noexcept {
   const Mappings found = mappings();
-  // No mapping is told of a process whose first thread has ended.
-  return found.count != 0 && found.count <= found.limit / 2;
+  return found.limit != 0 && found.count <= found.limit / 2;
 }
 
 }  // namespace ts::os

@@ -26,7 +26,7 @@ long open_quietly(const char* path) noexcept {
 // (systemd's @system-service lacks it).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
   const int kept = errno;
-  const long pagemap = open_quietly("/proc/self/pagemap");
+  const long pagemap = open_quietly("/proc/thread-self/pagemap");
   if (pagemap < 0) {
     errno = kept;
     return untold;

@@ -217,7 +217,8 @@ static void addresses_stay_few(void) {
   const size_t after = bytes_of_line("/proc/self/status", "VmSize:");
   report_figure("%zu MB of addresses after %u rounds, %zu MB after %u", before >> 20, rounds,
                 after >> 20, 2 * rounds);
-  EXPECT(after <= before + ((size_t)64 << 20), "%zu MB, and then %zu MB", before >> 20, after >> 20);
+  EXPECT(after <= before + ((size_t)64 << 20), "%zu MB, and then %zu MB", before >> 20,
+         after >> 20);
 }
 
 // What a move leaves behind could not go back.

@@ -18,7 +18,7 @@ enum class Call : std::uint8_t {
   sbrk,
   key_create,
   set_specific,
-  open_or_read,  // of /proc/self/pagemap
+  open_or_read,  // of /proc/thread-self/pagemap
 };
 inline constexpr std::size_t call_kinds = 9;
 const char* name_of(Call call) noexcept;

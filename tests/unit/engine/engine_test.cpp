@@ -215,6 +215,25 @@ TS_ENGINE_TEST(LargeBlocks, ThatAreFilledAndGrowByMuchAreCopiedToTouchedMemory) 
   expect_sound();
 }
 
+TS_ENGINE_TEST(LargeBlocks, NoneMovesBeyondAllAddresses) {
+  const As as{make_heap()};
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  void* const p = engine.allocate(bytes, 16);
+  void* between[40];
+  for (std::size_t i = 0; i < std::size(between); ++i) {
+    void* const dirty = engine.allocate((i + 20) * page_bytes, 16);
+    between[i] = engine.allocate(bytes, 16);
+    release(dirty);
+  }
+  for (std::size_t tebibytes = 9; tebibytes < 64; ++tebibytes) {
+    EXPECT_EQ(engine.move(p, tebibytes << 40), nullptr);
+    EXPECT_FALSE(engine.resize(between[39], tebibytes << 40));
+  }
+  EXPECT_EQ(engine.move(p, ~std::size_t{0}), nullptr);
+  expect_sound();
+}
+
 TS_ENGINE_TEST(LargeBlocks, AtTheEndGrowDownwardsIfThereIsRoom) {
   const As as{make_heap()};
   engine::Engine engine;
@@ -225,6 +244,7 @@ TS_ENGINE_TEST(LargeBlocks, AtTheEndGrowDownwardsIfThereIsRoom) {
   release(below);
   page_heap.trim(0);
   EXPECT_FALSE(engine.resize(last, 4 * bytes));
+  EXPECT_TRUE(page_heap.resize(&span_of(last), span_of(last).pages + 1)) << "where it cannot move";
   void* const moved = engine.move(last, 4 * bytes);
   EXPECT_EQ(moved, below);
   EXPECT_TRUE(engine.resize(moved, 5 * bytes));
@@ -235,12 +255,20 @@ TS_ENGINE_TEST(LargeBlocks, NoneMovesWhileMemoryIsLocked) {
   const As as{make_heap()};
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
-  void* const p = engine.allocate(bytes, 16);
-  release(engine.allocate(2 * bytes, 16));
-  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::discard; });
-  page_heap.trim(0);
-  fake_os::refuse_nothing();
-  for (int i = 1; i < 8192; ++i) ASSERT_EQ(engine.move(p, 4 * bytes), nullptr);
+  const auto trim_in_vain = [] {
+    fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::discard; });
+    page_heap.trim(0);
+    fake_os::refuse_nothing();
+  };
+  void* blocks[6];
+  for (void*& block : blocks) block = engine.allocate(bytes, 16);
+  void* const p = blocks[5];
+  release(blocks[0]);
+  trim_in_vain();
+  ASSERT_NE(engine.move(blocks[1], 4 * bytes), nullptr) << "one block may be locked";
+  release(blocks[3]);
+  trim_in_vain();
+  for (int i = 2; i < 8192; ++i) ASSERT_EQ(engine.move(p, 4 * bytes), nullptr);
   EXPECT_NE(engine.move(p, 4 * bytes), nullptr) << "after the next look";
   expect_sound();
 }
