@@ -243,8 +243,9 @@ class Oracle {
       ++i;
     }
     const bool reaches_end = was_last || (free_behind != 0 && i == pages_.size());
-    const bool fits_elsewhere = longest_run(Page::clean) >= pages;
-    const bool done = page_heap.resize(used.span, pages);
+    const bool can_move = number(2) == 0;
+    const bool fits_elsewhere = can_move && longest_run(Page::clean) >= pages + pages / 2;
+    const bool done = page_heap.resize(used.span, pages, can_move);
     if (pages > engine::AddressRange::max_pages) {
       ASSERT_FALSE(done);
     } else if (pages <= used.pages + free_behind) {
