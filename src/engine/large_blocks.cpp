@@ -186,7 +186,7 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   const bool in_tail = pages > now && pages <= span.pages;
   if (pages > AddressRange::max_pages) return false;
   if (pages > span.pages) prepare_growth(pages - span.pages);
-  const bool can_move = now >= min_move_pages && may_move();
+  const bool can_move = pages > span.pages && now >= min_move_pages && may_move();
   if (!in_tail && !page_heap.resize(&span, pages, can_move)) return false;
   set_usable_pages(span, pages);
   if (is_sampling()) maybe_sample(p, bytes);  // as after a free
@@ -239,20 +239,19 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   // Whole OS pages, as the block begins with one; what has no pages and is not left stays in use.
   const std::size_t most_bytes = align_down(std::size_t{span->pages}, os_multiple) * page_bytes;
   bool is_left = false;
-  const bool has_moved = os::move_pages(p, moved_bytes, memory_of(span), most_bytes, is_left);
-  if (is_left) {
-    // It may be a new mapping.
-    if (has_moved) {
-      choose_page_size_of_fresh(p, moved_bytes, false);
-      is_left = merge_mappings(p, moved_bytes);
-    } else {
-      choose_page_size_of_fresh(memory_of(span), most_bytes, false);
+  if (!os::move_pages(p, moved_bytes, memory_of(span), most_bytes, is_left)) {
+    if (is_left) {
+      choose_page_size_of_fresh(memory_of(span), most_bytes, false);  // it may be a new mapping
       page_heap.release_clean(span);
+    } else {
+      span->usable_pages.store(span->pages, std::memory_order_relaxed);  // in use for good
     }
-  } else if (!has_moved) {
-    span->usable_pages.store(span->pages, std::memory_order_relaxed);  // in use for good
+    return nullptr;
   }
-  if (!has_moved) return nullptr;
+  if (is_left) {
+    choose_page_size_of_fresh(p, moved_bytes, false);  // likewise
+    is_left = merge_mappings(p, moved_bytes);
+  }
   if constexpr (counting) count_event(Event::large_moves);
   set_usable_pages(*span, pages);
   void* const moved = begin_block(*span);

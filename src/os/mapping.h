@@ -1,4 +1,4 @@
-// What the files of os/ that map memory share. Inside os/.
+// What the files share that ask the system for memory, or of it. Inside os/.
 #pragma once
 
 #include <cerrno>

@@ -57,8 +57,7 @@ Moving try_moving() noexcept {
   }
   unmap(memory, 2 * page);
   if (found == Moving::never && ::mremap(last, page, 2 * page, moving, next_to) != MAP_FAILED) {
-    const bool has_last = place(last, page, PROT_READ | PROT_WRITE, 0);
-    if (!has_last) return Moving::unknown;
+    if (!place(last, page, PROT_READ | PROT_WRITE, 0)) return Moving::unknown;
     if (reads_as_zero_when_discarded(last)) found = Moving::one_mapping;
   }
   if (found != Moving::never) unmap(next_to, 2 * page);

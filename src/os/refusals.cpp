@@ -7,10 +7,10 @@
 
 #include <atomic>
 #include <bit>
-#include <cerrno>
 #include <cstdint>
 
 #include "os/error_line.h"
+#include "os/mapping.h"
 #include "os/os.h"
 #include "os/quiet_file.h"
 
@@ -44,7 +44,7 @@ struct Mappings {
 };
 // Of its thread, since /proc/self tells of none once the first thread has ended.
 Mappings mappings() noexcept {
-  const int kept = errno;
+  const ErrnoKept kept;
   Mappings found;
   const bool is_told = read_file("/proc/sys/vm/max_map_count",
                                  [&](const char* text, long bytes) {
@@ -55,7 +55,6 @@ Mappings mappings() noexcept {
                        read_file("/proc/thread-self/maps", [&](const char* text, long bytes) {
                          for (long i = 0; i < bytes; ++i) found.count += text[i] == '\n' ? 1 : 0;
                        });
-  errno = kept;
   return is_told ? found : Mappings{};
 }
 

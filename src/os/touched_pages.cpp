@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/bits.h"
+#include "os/mapping.h"
 #include "os/os.h"
 #include "os/quiet_file.h"
 
@@ -25,12 +26,9 @@ long open_quietly(const char* path) noexcept {
 // By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
 // (systemd's @system-service lacks it).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
-  const int kept = errno;
+  const ErrnoKept kept;
   const long pagemap = open_quietly("/proc/thread-self/pagemap");
-  if (pagemap < 0) {
-    errno = kept;
-    return untold;
-  }
+  if (pagemap < 0) return untold;
   std::size_t touched = 0;
   bool is_ours = true;
   const std::size_t step = bytes / looked_at;
@@ -51,7 +49,6 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
     is_ours = read >= 0 || errno != EBADF;  // the program closed it
   }
   if (is_ours) ::syscall(SYS_close, pagemap);
-  errno = kept;
   return touched;
 }
 

@@ -365,6 +365,7 @@ void set_half_of_mappings(bool is_left) {
   const std::lock_guard guard{state().mutex};
   state().has_half_of_mappings = is_left;
 }
+
 unsigned explained_refusals() {
   const std::lock_guard guard{state().mutex};
   return state().explained_refusals;
