@@ -407,7 +407,9 @@ class Play {
     shadow_.add(held);
   }
 
+  // A block grows only while the shadow has room, since a heap may copy all of it.
   void reallocate(std::size_t number, std::size_t bytes) {
+    if (bytes > shadow_.at(number).bytes && shadow_.is_full()) return;
     Held held = shadow_.remove(number);
     held.require_intact();
     if (!reallocate(held, bytes)) return;
