@@ -521,6 +521,13 @@ def test_page_in_a_browser(run: Run, profile: Path, browser: Any, width: int) ->
     assert chosen == "run"
     graph = browser.evaluate("document.getElementById('graph').clientWidth")
     assert browser.evaluate(f"{active}.offsetWidth") == graph
+    # A window of another size is drawn anew.
+    browser.evaluate(
+        f"{boxes}[0].id = 'before'; document.getElementById('graph').style.width = '300px'"
+    )
+    while browser.evaluate("document.getElementById('before') !== null"):
+        time.sleep(0.01)
+    assert browser.evaluate(f"{active}.textContent") == "run"
     browser.press("Escape", 27)
     assert browser.evaluate(f"{active}.textContent") == "all"
     browser.evaluate(

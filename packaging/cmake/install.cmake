@@ -121,6 +121,7 @@ foreach(library tsmalloc tsmalloc-secure)
   tsmalloc_install_link(${tsmalloc_home}/lib/lib${library}.so
     ${CMAKE_INSTALL_LIBDIR}/lib${library}.so.${TSMALLOC_SOVERSION})
 endforeach()
+tsmalloc_install_link(${tsmalloc_home}/bin/tsmalloc ${CMAKE_INSTALL_BINDIR}/tsmalloc)
 tsmalloc_install_link(${CMAKE_INSTALL_DATADIR}/tsmalloc/python/tsmlab/home ${tsmalloc_home})
 
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_DATADIR BASE_DIRECTORY ${tsmalloc_home} OUTPUT_VARIABLE datadir_from_home)

@@ -95,6 +95,7 @@ def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
         assert served.is_file()
     for program in ("measure", "record", "bench-server"):
         assert (home / "bin" / program).stat().st_mode & 0o111
+    assert (home / "bin/tsmalloc").resolve() == (prefix / "bin/tsmalloc").resolve()
     assert (home / "lib/counted/libtsmalloc.so").is_file()
     sources = {path.name for path in (ROOT / "lab" / "experiments").glob("*.toml")}
     assert {path.name for path in (home / "experiments").iterdir()} == sources

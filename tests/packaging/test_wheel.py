@@ -176,9 +176,13 @@ def test_every_verb_works_offline_and_nothing_is_left(
     maps = "print('libtsmalloc.so' in open('/proc/self/maps').read())"
     inner = environment / "bin" / "python"
     assert "True" in tsmalloc("run", "--", inner, "-c", maps)
-    explains = f"import os; os.execl({str(command)!r}, 'tsmalloc', 'explain', str(os.getppid()))"
-    children = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {explains!r}])"
-    assert "the allocator's tables" in tsmalloc("run", "--", inner, "-c", children)
+    for words, told in (
+        (["explain"], "the allocator's tables"),
+        (["profile", "--seconds", "1"], "live"),
+    ):
+        looks = f"import os; os.execl({str(command)!r}, 'tsmalloc', *{words}, str(os.getppid()))"
+        children = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {looks!r}])"
+        assert told in tsmalloc("run", "--", inner, "-c", children)
     proof = tsmalloc("doctor", "--allocator", "tsmalloc", "perl", "-e", "my @a = (1) x 1000")
     assert "FATAL" not in proof
     compared = (

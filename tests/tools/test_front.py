@@ -245,10 +245,18 @@ def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
             ": install its package, tsmalloc-lab_*.deb, or the wheel tsmalloc-*.whl\n"
         )
     prefix.add_home('#!/bin/sh\nfor word; do echo "<$word>"; done; exit 9\n')
-    for arguments in others:
+    profiles = (
+        ["profile", "--by", "line", "--", "a b"],
+        ["profile", "4711"],
+        ["profile", "--help"],
+    )
+    for arguments in (*others, *profiles):
         shown = prefix(*arguments)
         assert shown.stdout == "".join(f"<{word}>\n" for word in arguments)
         assert (shown.returncode, shown.stderr) == (9, "")
+    taken = prefix("profile", "take", "4194999")
+    assert (taken.returncode, taken.stdout) == (2, "")
+    assert "no process 4194999" in taken.stderr
 
 
 def test_what_is_missing_is_named(prefix: Prefix) -> None:

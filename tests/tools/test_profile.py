@@ -484,6 +484,7 @@ def test_under_nohup_a_hang_up_ends_nothing(server: subprocess.Popen[str], tmp_p
         (("--seconds", "0", "{pid}"), 1, "0 is no number from 0.01 on"),
         (("--frequently", "{pid}"), 1, "no such option"),
         (("--output", "missing/x.pb", "{pid}"), 1, "no such folder"),
+        (("--output", "kept.pb", "{pid}"), 1, "kept.pb exists: --force overwrites it"),
         (("4194999",), 2, "no process 4194999"),
         (("{other}",), 2, "no tsmalloc"),
     ],
@@ -496,12 +497,17 @@ def test_bad_input(
         check=True,
         capture_output=True,
     )
+    kept = tmp_path / "kept.pb"
+    kept.write_text("kept")
     filled = [word.format(pid=server.pid, other=os.getpid()) for word in words]
     took = take(tmp_path, *filled)
     assert took.returncode == status
     assert re.fullmatch(r"tsmalloc: [^\n]*\n", took.stderr), took.stderr
     assert said in took.stderr
     assert server.poll() is None
+    assert kept.read_text() == "kept"
+    assert take(tmp_path, "--force", "--output", kept, server.pid).returncode == 0
+    assert read(kept).rows
 
 
 def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: Path) -> None:

@@ -102,15 +102,12 @@ int main(int, char** arguments) {
   if (is("top")) return top(arguments + 2);
   if (is("purge")) return purge(arguments + 2);
   if (is("set")) return set_options(arguments + 2);
-  if (is("profile") && takes_profile(arguments + 2)) return profile(arguments);
+  if (is("profile")) return profile(arguments);
   if (is("--version") || is("-V")) return print("tsmalloc, version " TSMALLOC_VERSION_TEXT);
   start_lab(arguments);
   if (is("--help") || is("-h")) {
     return dprintf(STDOUT_FILENO, help, how_to_get_lab) < 0 ? exit_usage : 0;
   }
-  if (is("profile"))
-    fail(exit_missing, "profile %s is the lab's, which is not installed: %s", arguments[2],
-         how_to_get_lab);
   fail(exit_missing, "%s is a verb of the lab, or none; the lab is not installed: %s", verb,
        how_to_get_lab);
 }

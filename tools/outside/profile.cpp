@@ -39,9 +39,11 @@ before are not in the profile.
   --peak            Blocks that were in use at the peak, instead of those in use now.
   --output FILE     By default tsmalloc.PID.pb, or tsmalloc.PID.2.pb where there is one, and so on. It
                     has no names: profile show adds them, and pprof.
+  --force           Overwrite FILE.
 
 PROGRAM runs under tsmalloc, and writes its profile when it ends; `--output DIR/` is for those of all
-its processes, and the folder that they run in by default. With the lab, the report follows.
+its processes, and the folder that they run in by default. With the lab, the report follows, and
+`profile run --help` tells its options.
 
 To look at another process takes the rights of a debugger. Exit status: 1 wrong usage, or the file
 cannot be written; 2 there is no profile: no such process, no tsmalloc in it, another version of it,
@@ -54,6 +56,7 @@ struct Settings {
   const char* output = nullptr;
   bool is_peak = false;
   bool keeps = false;
+  bool overwrites = false;
 };
 
 const char* interval_of(const Settings& settings) {
@@ -92,8 +95,13 @@ void expect_no_error(int error, const char* path) {
     fail(exit_usage, "%s: %s: --output FILE names another", path, os::describe_error(error).text);
 }
 
-// 0, or why no file can be written there.
-int try_path(const char* path) { return os::WholeFile{path}.error(); }
+// A file that --output names can be written, and loses nothing.
+void check_output(const Settings& settings) {
+  const char* const path = settings.output;
+  expect_no_error(os::WholeFile{path}.error(), path);
+  if (!settings.overwrites && ::access(path, F_OK) == 0)
+    fail(exit_usage, "%s exists: --force overwrites it; or name another file", path);
+}
 
 // 0, or an error.
 int write_to(const char* path, const ProfileImage& profile, const Process& process,
@@ -123,14 +131,16 @@ void choose_name(char (&name)[64], pid_t pid) {
     format(name, sizeof name, "tsmalloc.%d.%d.pb", pid, number);
 }
 
-int profile_process(const CommandLine& line, const Settings& settings) {
+int profile_process(const CommandLine& line, Settings settings) {
   Process process{line.pid()};
   EngineImage image;
   open_engine(process, Process::Residency::none, image);
   char name[64];
-  if (settings.output == nullptr) choose_name(name, process.pid());
-  const char* const path = settings.output != nullptr ? settings.output : name;
-  expect_no_error(try_path(path), path);
+  if (settings.output == nullptr) {
+    choose_name(name, process.pid());
+    settings.output = name;
+  }
+  check_output(settings);
   RemoteOptions options{process, image};
   const SizeOption before = current_options.profile;
   // By ts_profile_start(): the option would end it.
@@ -160,7 +170,7 @@ int profile_process(const CommandLine& line, const Settings& settings) {
     options.write();
   }
   const auto kind = settings.is_peak ? engine::ProfileKind::peak : engine::ProfileKind::now;
-  write_file(profile, now, kind, path);
+  write_file(profile, now, kind, settings.output);
   return 0;
 }
 
@@ -181,11 +191,12 @@ void set_output_option(const char* path, const char* name) {
 
 // Where the processes of a program write: a file, or a file each in a folder, if there is one or the
 // path ends like one.
-void set_output(const CommandLine& line, const char* output) {
+void set_output(const CommandLine& line, const Settings& settings) {
+  const char* const output = settings.output;
   if (std::strstr(output, "%p") != nullptr) line.fail_at(output, "%p in it");
   const bool ends_like_folder = *output != 0 && output[std::strlen(output) - 1] == '/';
   if (!is_folder(output) && !ends_like_folder) {
-    expect_no_error(try_path(output), output);
+    check_output(settings);
     return set_output_option(output, "");
   }
   if (::mkdir(output, 0777) != 0 && errno != EEXIST)
@@ -195,31 +206,37 @@ void set_output(const CommandLine& line, const char* output) {
   set_output_option(output, "/tsmalloc.%p.pb");
 }
 
-// Under the lab, which shows the profiles, if it is there.
-[[noreturn]] void profile_command(const CommandLine& line, const Settings& settings,
-                                  char** arguments) {
+[[noreturn]] void profile_command(const CommandLine& line, const Settings& settings) {
   set_profile(line, interval_of(settings));  // or it is no interval
-  start_lab(arguments);
   ::setenv("TSMALLOC_PROFILE", interval_of(settings), 1);
-  if (settings.output != nullptr) set_output(line, settings.output);
+  if (settings.output != nullptr) set_output(line, settings);
   if (settings.is_peak) ::setenv("TSMALLOC_PROFILE_AT", "peak", 1);
   run_under("tsmalloc", line.command());
 }
 
-}  // namespace
-
-bool takes_profile(char** arguments) {
-  constexpr const char* readers[] = {"show",   "diff",      "leaks", "flame",
-                                     "folded", "symbolize", "run"};
-  if (*arguments == nullptr) return true;
-  for (const char* const reader : readers) {
-    if (std::strcmp(*arguments, reader) == 0) return false;
+// What reads profiles is the lab's alone.
+void expect_no_reader(const char* verb) {
+  for (const char* const reader :
+       {"show", "diff", "leaks", "flame", "folded", "symbolize", "run"}) {
+    if (verb != nullptr && std::strcmp(verb, reader) == 0)
+      fail(exit_missing, "profile %s is the lab's, which is not installed: %s", verb,
+           how_to_get_lab);
   }
-  return true;
 }
 
+}  // namespace
+
 int profile(char** whole) {
-  CommandLine line{"profile", help_of_profile, whole + 2, CommandLine::Takes::process_or_command};
+  // The lab, if it is there, shows what is taken, and has more options for programs. It has the
+  // profile of a process taken by `profile take`.
+  char** arguments = whole + 2;
+  if (*arguments != nullptr && std::strcmp(*arguments, "take") == 0) {
+    ++arguments;
+  } else {
+    start_lab(whole);
+    expect_no_reader(*arguments);
+  }
+  CommandLine line{"profile", help_of_profile, arguments, CommandLine::Takes::process_or_command};
   Settings settings;
   while (const char* const option = line.next_option()) {
     const auto is = [option](const char* name) { return std::strcmp(option, name) == 0; };
@@ -233,11 +250,13 @@ int profile(char** whole) {
       settings.is_peak = true;
     } else if (is("--keep")) {
       settings.keeps = true;
+    } else if (is("--force") || is("-f")) {
+      settings.overwrites = true;
     } else {
       line.fail_at_option(option);
     }
   }
-  if (line.command() != nullptr) profile_command(line, settings, whole);
+  if (line.command() != nullptr) profile_command(line, settings);
   return profile_process(line, settings);
 }
 

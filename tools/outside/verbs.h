@@ -10,9 +10,7 @@ int top(char** arguments);
 int purge(char** arguments);
 int set_options(char** arguments);
 
-// Whether the verb `profile` with these arguments takes a profile; what reads one is the lab's.
-bool takes_profile(char** arguments);
-// `arguments` are those of this program.
+// By the lab where it is there. `arguments` are those of this program.
 int profile(char** arguments);
 
 }  // namespace ts

@@ -50,7 +50,7 @@ def interval_bytes(value: str) -> int:
 def take(arguments: Sequence[str]) -> NoReturn:
     """Has the native command take the profile of a running process, and shows it."""
     taken = subprocess.run(
-        [paths.tool("tsmalloc"), "profile", *arguments],
+        [paths.tool("tsmalloc"), "profile", "take", *arguments],
         stdout=subprocess.PIPE,
         text=True,
         check=False,

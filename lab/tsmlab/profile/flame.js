@@ -70,6 +70,7 @@
   };
 
   const draw = () => {
+    const hadFocus = graph.contains(document.activeElement);
     boxes.clear();
     const above = path(focus).slice(0, -1), drawn = above.map((at, depth) => box(at, depth, 0, 1, true));
     const least = LEAST_PIXELS / Math.max(1, graph.clientWidth);
@@ -89,7 +90,8 @@
     graph.style.height = `calc(${deepest + 1} * var(--row))`;
     graph.replaceChildren(...drawn);
     out.disabled = focus === 0;
-    if (!boxes.has(current)) go(focus, false);
+    if (!boxes.has(current)) go(focus, hadFocus);
+    else if (hadFocus) boxes.get(current).focus();
   };
 
   const go = (at, take = true) => {
