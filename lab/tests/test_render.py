@@ -223,6 +223,18 @@ def test_the_users_metric_leads_the_table(world: Any) -> None:
     assert sentences(comparison)["best"].startswith("a: +50.0 % [+50.0, +50.0] req/s against glibc")
 
 
+def test_a_metric_that_has_no_ratio_is_named(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(stdout="misses: 3"),
+        "a": world.Behaviour(stdout="misses: 0"),
+        "b": world.Behaviour(stdout="misses: -2"),
+    }
+    program = {"metric": parse_custom(r"misses=misses: (-?\d+)")}
+    text = report(world.comparison(behaviours, program=program, check_output=False))
+    assert "NOT RANKED a: misses was 0 under a, and has no ratio" in text
+    assert "NOT RANKED b: misses was -2 under b, and has no ratio" in text
+
+
 def test_an_interrupted_comparison_without_rounds_says_so(world: Any) -> None:
     behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
     executor = world.Executor(behaviours, interrupt_at_run=2)

@@ -206,9 +206,20 @@ def failed_lines(comparison: Comparison) -> list[str]:
     lines = []
     for row in comparison.analysis.rows:
         if row.failure is None and row.rank is None:
-            lines.append(f"NOT RANKED {row.allocator}: no complete measurement")
+            lines.append(f"NOT RANKED {row.allocator}: {_why_not_ranked(row, comparison)}")
         lines += failure_lines(row.allocator, row)
     return lines
+
+
+def _why_not_ranked(row: Row, comparison: Comparison) -> str:
+    spec = comparison.metric(comparison.analysis.primary_metric)
+    for other in comparison.analysis.rows:
+        summary = other.metrics.get(spec.key)
+        is_compared = other.allocator in (row.allocator, comparison.reference)
+        if is_compared and summary is not None and summary.minimum <= 0:
+            least = quantity(summary.minimum, spec.unit)
+            return f"{spec.name} was {least} under {other.allocator}, and has no ratio"
+    return "no complete measurement"
 
 
 def failure_lines(name: str, row: Row | Score) -> list[str]:
