@@ -132,6 +132,9 @@ def test_warm_up_rounds_are_marked_and_timed() -> None:
     ("unresolved", "rule", "reason", "rounds"),  # a round takes 5 s
     [
         (0, StopRule(runs=9, time_budget_seconds=0.001), "runs", 9),
+        (1, StopRule.of_rounds(3, None), "runs", 3),
+        (1, StopRule.of_rounds(3, 12.0), "budget", 2),
+        (1, StopRule.of_rounds(3, 15.0), "max-rounds", 3),
         (1, StopRule(time_budget_seconds=42.0), "budget", 8),
         # The default minimum yields to the budget, or has one of its own.
         (1, StopRule(time_budget_seconds=12.0), "budget", 2),

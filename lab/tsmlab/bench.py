@@ -64,13 +64,7 @@ class Options:
     @property
     def rule(self) -> StopRule:
         """As many rounds as asked for, or as fit into the time."""
-        if self.time_budget_seconds is None:
-            return StopRule(runs=self.rounds)
-        return StopRule(
-            min_rounds=self.rounds,
-            max_rounds=self.rounds,
-            time_budget_seconds=self.time_budget_seconds,
-        )
+        return StopRule.of_rounds(self.rounds, self.time_budget_seconds)
 
     @property
     def field(self) -> Field:

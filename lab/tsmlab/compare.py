@@ -197,9 +197,9 @@ class _Session:
         self.reporter.expect(fitting)
         if rule.runs is None and fitting < rule.min_rounds:
             self.reporter.note(
-                f"a round of {entries} runs takes about {seconds:.0f} s: only {fitting} of "
-                f"{rule.min_rounds} rounds fit into {rule.patience_seconds:g} s. For firmer "
-                f"results: --time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer "
+                f"a round of {entries} runs takes about {quantity(seconds, 'seconds')}: only "
+                f"{fitting} of {rule.min_rounds} rounds fit into {rule.patience_seconds:g} s. For "
+                f"firmer results: --time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer "
                 f"allocators (-a)"
             )
 

@@ -72,6 +72,13 @@ class StopRule:
     min_rounds_budget_seconds: float = 0.0
     min_is_firm: bool = False
 
+    @classmethod
+    def of_rounds(cls, count: int, time_budget_seconds: float | None) -> "StopRule":
+        """Exactly so many rounds, or as many of them as fit into the time."""
+        if time_budget_seconds is None:
+            return cls(runs=count)
+        return cls(min_rounds=count, max_rounds=count, time_budget_seconds=time_budget_seconds)
+
     @property
     def patience_seconds(self) -> float:
         """How long rounds may take while there are fewer than the minimum."""

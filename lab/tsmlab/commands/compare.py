@@ -48,7 +48,8 @@ ROUNDS = parameters.whole(1)
     "runs",
     type=ROUNDS,
     metavar="N",
-    help="Exactly N measured rounds. [default: until every verdict is resolved]",
+    help="Exactly N measured rounds, or those that fit into --time-budget. [default: until every "
+    "verdict is resolved]",
 )
 @click.option(
     "-m",
@@ -120,25 +121,12 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     available = known.discover(given["extra"])
     compared = known.select_or_default(given["chosen"], available)
     reference, compared = known.with_reference(given["reference"], compared, available)
-    asked_min = given["min_runs"]
-    rule = StopRule(
-        runs=given["runs"] or (counting.ROUNDS if counters and asked_min is None else None),
-        min_rounds=asked_min or MIN_ROUNDS,
-        max_rounds=max(MAX_ROUNDS, asked_min or 0),
-        time_budget_seconds=given["time_budget"] or TIME_BUDGET_SECONDS,
-        min_rounds_budget_seconds=0.0 if given["time_budget"] else MIN_ROUNDS_BUDGET_SECONDS,
-        min_is_firm=asked_min is not None,
-    )
-    if rule.runs is not None and asked_min is not None:
-        raise UserError(
-            "--runs and --min-runs contradict each other.", "--runs N means exactly N rounds."
-        )
     return Options(
         program=parameters.program_of(program, given),
         allocators=tuple(compared),
         reference=reference,
         seed=parameters.chosen_seed(given["seed"]),
-        rule=rule,
+        rule=_rule(given, counters),
         warmup_rounds=given["warmup"] if counters is None else 0,
         timeout_seconds=given["timeout"],
         margin=given["margin"],
@@ -191,11 +179,32 @@ def _output_rule(options: Options) -> str:
     return ", and the reference's output, if that is always the same"
 
 
+def _rule(given: dict[str, Any], counters: Counters | None) -> StopRule:
+    asked, asked_min, budget = given["runs"], given["min_runs"], given["time_budget"]
+    if asked and asked_min:
+        raise UserError(
+            "--runs and --min-runs contradict each other.", "--runs N means exactly N rounds."
+        )
+    if asked is None and asked_min is None and counters:
+        asked = counting.ROUNDS
+    if asked:
+        return StopRule.of_rounds(asked, budget)
+    return StopRule(
+        min_rounds=asked_min or MIN_ROUNDS,
+        max_rounds=max(MAX_ROUNDS, asked_min or 0),
+        time_budget_seconds=budget or TIME_BUDGET_SECONDS,
+        min_rounds_budget_seconds=0.0 if budget else MIN_ROUNDS_BUDGET_SECONDS,
+        min_is_firm=asked_min is not None,
+    )
+
+
 def _stop_rule(options: Options) -> str:
     rule = options.rule
     if rule.runs is not None:
         return f"exactly {rule.runs}"
     fit = f"if they fit into {rule.patience_seconds:g} s"
+    if rule.min_rounds == rule.max_rounds:
+        return f"{rule.max_rounds}, {fit}"
     firm = "whatever the time" if rule.min_is_firm else fit
     return (
         f"at least {rule.min_rounds} ({firm}), then until every verdict is resolved, "

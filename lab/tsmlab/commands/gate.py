@@ -237,7 +237,7 @@ def _rule(given: dict[str, Any], counters: Counters | None, paired: bool) -> Sto
         return StopRule(runs=given["rounds"])
     if not paired:
         most = ALONE_ROUNDS if counters is None else fewest
-        return StopRule(min_rounds=most, max_rounds=most, time_budget_seconds=given["time_budget"])
+        return StopRule.of_rounds(most, given["time_budget"])
     return StopRule(
         min_rounds=fewest, max_rounds=MAX_ROUNDS, time_budget_seconds=given["time_budget"]
     )
