@@ -171,14 +171,15 @@ def test_the_verdict_names_winners_and_markdown_is_a_table(typical: Typical) -> 
     assert re.match(r"fast: -\d+\.\d % \[.*\] time against glibc", said["fastest"])
     assert re.match(r"same: -25\.0 % .*peak memory against glibc", said["smallest"])
     assert said["trade-off"].startswith("no other is better in both (time x peak memory): fast (")
-    assert said["use it"] == "LD_PRELOAD=$(./tsmalloc lib fast) ./program --flag"
+    use = f"LD_PRELOAD={typical().allocator('fast').path} ./program --flag"
+    assert said["use it"] == use
     text = render.markdown(typical())
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert set(table[1]) <= set("|:- ")
     assert len(table) == 2 + 4
     assert "- FAILED crash: SIGSEGV" in text
-    assert "`LD_PRELOAD=$(./tsmalloc lib fast) ./program --flag`" in text
+    assert f"`{use}`" in text
 
 
 def test_without_a_winner_nothing_is_recommended(world: Any) -> None:
@@ -208,7 +209,8 @@ def test_a_users_own_library_is_named_by_its_path(world: Any) -> None:
     object.__setattr__(info, "family", "user")
     object.__setattr__(info, "path", "/my libs/a.so")
     object.__setattr__(info, "env", {"CONF": "x y"})
-    assert render.use_it(comparison) == "CONF='x y' LD_PRELOAD='/my libs/a.so' ./program --flag"
+    run = "tsmalloc run --allocator 'a=/my libs/a.so' a"  # LD_PRELOAD would end at the space
+    assert render.use_it(comparison) == f"CONF='x y' {run} -- ./program --flag"
 
 
 def test_the_users_metric_leads_the_table(world: Any) -> None:

@@ -189,7 +189,8 @@ def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiments
 
 def test_page_says_the_command_to_use(small: Comparison, comparison_page: str) -> None:
     assert small.analysis.recommended is not None
-    assert f"$(./tsmalloc lib {small.analysis.recommended})" in comparison_page
+    library = small.allocator(small.analysis.recommended).path
+    assert f"LD_PRELOAD={library} " in comparison_page
 
 
 # --- escaping -------------------------------------------------------------------------------------

@@ -94,17 +94,21 @@ def _users_own(variable: str, default: str) -> Path:
     return root / "tsmalloc"
 
 
-def preloadable(path: Path) -> Path:
-    """A path for LD_PRELOAD, whose entries end at a space or a colon and know no escape.
+def is_preloadable(path: str) -> bool:
+    """Whether LD_PRELOAD takes it: its entries end at a space or a colon, and know no escape."""
+    return not _UNPRELOADABLE.search(path)
 
-    A path with one of them gets a symbolic link in a folder of the user's own.
+
+def preloadable(path: Path) -> Path:
+    """A path for LD_PRELOAD.
+
+    A path that it does not take gets a symbolic link in a folder of the user's own.
     """
-    text = str(path)
-    if not _UNPRELOADABLE.search(text):
+    if is_preloadable(str(path)):
         return path
     digest = hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:16]
     for base in (state_dir(), Path("/tmp") / f"tsmalloc-{os.getuid()}"):
-        if _UNPRELOADABLE.search(str(base)):
+        if not is_preloadable(str(base)):
             continue
         folder = base / "links" / digest
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

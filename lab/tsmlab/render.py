@@ -8,7 +8,7 @@ import shlex
 import textwrap
 from collections.abc import Callable, Sequence
 
-from tsmlab import export, tables
+from tsmlab import export, paths, tables
 from tsmlab.metrics import CUSTOM, PAGE_FAULTS, PEAK_MEMORY, SYSTEM_TIME, TIME, MetricSpec
 from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
 from tsmlab.stats import Verdict
@@ -301,7 +301,8 @@ def _front_sentence(comparison: Comparison) -> str | None:
     ]
     axes = f"{primary.name} x {memory.name}"
     if len(front) == 1:
-        return f"none ({axes}): {points[0]} leads in both"
+        within = f", where less than {share(comparison.settings.margin)} counts as none"
+        return f"none ({axes}): {points[0]} leads in both{within}"
     return f"no other is better in both ({axes}): {names(points, MAX_FRONT)}"
 
 
@@ -315,8 +316,10 @@ def use_it(comparison: Comparison) -> str:
     settings = "".join(f"{key}={shlex.quote(value)} " for key, value in info.env.items())
     if info.path is None:
         return f"{settings}{command}    (without LD_PRELOAD)"
-    library = shlex.quote(info.path) if info.family == "user" else f"$(./tsmalloc lib {name})"
-    return f"{settings}LD_PRELOAD={library} {command}"
+    if paths.is_preloadable(info.path):
+        return f"{settings}LD_PRELOAD={shlex.quote(info.path)} {command}"
+    allocator = shlex.quote(f"{name}={info.path}")
+    return f"{settings}tsmalloc run --allocator {allocator} {shlex.quote(name)} -- {command}"
 
 
 def _hanging(label: str, text: str, width: int) -> str:

@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -438,23 +439,34 @@ def test_a_program_that_samples_by_itself_goes_on(program: Path, tmp_path: Path)
         assert re.fullmatch(r"tsmalloc: [^\n]*ts_profile_start[^\n]*\n", took.stderr), took.stderr
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("by_lab", "ending"),
+    [
+        (False, signal.SIGINT),
+        (False, signal.SIGHUP),
+        (True, signal.SIGINT),
+        (True, signal.SIGTERM),
+    ],
+)
 def test_ctrl_c_ends_the_sampling_and_keeps_the_profile(
-    server: subprocess.Popen[str], tmp_path: Path, ending: signal.Signals
+    server: subprocess.Popen[str], tmp_path: Path, by_lab: bool, ending: signal.Signals
 ) -> None:
-    words = ("profile", "--seconds")
+    command = [sys.executable, "-m", "tsmlab"] if by_lab else [paths.tool("tsmalloc")]
     with subprocess.Popen(
         # This may run under nohup.
-        ["env", "--default-signal", paths.tool("tsmalloc"), *words, "60", str(server.pid)],
+        ["env", "--default-signal", *command, "profile", "--seconds", "60", str(server.pid)],
         cwd=tmp_path,
+        env=dict(os.environ) | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as command:
+    ) as taking:
+        assert taking.stderr is not None
+        assert "sampling for 60 s" in taking.stderr.readline()
         time.sleep(0.5)
-        command.send_signal(ending)
-        out, _ = command.communicate(timeout=30)
-    assert command.returncode == 0
+        taking.send_signal(ending)
+        out, _ = taking.communicate(timeout=30)
+    assert taking.returncode == 0
     assert "samples" in out
     assert profile_of(tmp_path).rows
     assert option(server.pid, "PROFILE") == "off"

@@ -67,7 +67,7 @@ volatile sig_atomic_t was_interrupted = 0;
 
 // Until the time is over, a signal ends it, such as by Ctrl-C, or the process has ended.
 void wait_for(double seconds, pid_t pid) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     struct sigaction action = {};
     ::sigaction(signal, nullptr, &action);
     if (action.sa_handler == SIG_IGN) continue;  // by nohup

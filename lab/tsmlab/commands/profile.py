@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -49,19 +50,20 @@ def interval_bytes(value: str) -> int:
 
 def take(arguments: Sequence[str]) -> NoReturn:
     """Has the native command take the profile of a running process, and shows it."""
-    taken = subprocess.run(
-        [paths.tool("tsmalloc"), "profile", "take", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    click.echo(taken.stdout, nl=False)
-    path = taken.stdout.rstrip("\n").rpartition(" of blocks in use: ")[2]
-    if taken.returncode == EXIT_OK and path:
+    command = [str(paths.tool("tsmalloc")), "profile", "take", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as taking:
+        # What ends the sampling early is the native command's, which keeps the profile.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda number, _: taking.send_signal(number))
+        said, _ = taking.communicate()
+    click.echo(said, nl=False)
+    path = said.rstrip("\n").rpartition(" of blocks in use: ")[2]
+    if taking.returncode == EXIT_OK and path:
         click.echo()
         look, notes = opened(Path(path))
         _show(look, notes, "function", "inuse", TOP, as_json=False, err=False)
-    raise SystemExit(taken.returncode)
+    raise SystemExit(taking.returncode)
 
 
 def asks_for_process(arguments: Sequence[str]) -> bool:
