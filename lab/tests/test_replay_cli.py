@@ -87,9 +87,9 @@ def test_floors_at_the_prompt(tsmalloc: Tsmalloc, trace: Path, tmp_path: Path) -
         assert rows[name]["time"] is not None
     assert found["bound_bytes"] > 10_000
     assert done.stdout.splitlines()[2].split()[0] == "lifo"
-    whole = trace.read_bytes()
-    damaged, middle = tmp_path / "damaged.tstrace", len(whole) // 2
-    damaged.write_bytes(whole[:middle] + b"\xff" * 64 + whole[middle + 64 :])
+    whole = (paths.data_dir() / "traces" / "sqlite3.tstrace").read_bytes()
+    damaged, place = tmp_path / "damaged.tstrace", len(whole) * 9 // 10  # in the last chunk
+    damaged.write_bytes(whole[:place] + b"\xff" * 64 + whole[place + 64 :])
     for verb in ("floors", "replay"):
         done = tsmalloc(verb, damaged, "-a", "glibc", "-r", "2", "-q")
         assert done.returncode == 0, done.stderr
@@ -132,8 +132,15 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(
 ) -> None:
     text = tmp_path / "text.tstrace"
     text.write_text("no trace")
+    empty = tmp_path / "empty.tstrace"
+    assert tsmalloc("record", "-o", empty, "--", "/bin/true").returncode == 0
+    cut = tmp_path / "cut.tstrace"
+    cut.write_bytes(trace.read_bytes()[:600])
     for arguments, says in (
         ((text,), "text.tstrace"),
+        ((empty,), "empty.tstrace has no event.\n  Record a program that allocates."),
+        ((cut,), "cut.tstrace has no event that is not lost.\n  Record it again."),
+        ((trace, "--image", "900"), "has no image 900; the last is "),
         ((trace, "--tickets", "3,0", "--schedule", "stride"), "would never run"),
         ((trace, "--tickets", "3"), "means nothing under asap"),
     ):

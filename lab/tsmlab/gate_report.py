@@ -84,9 +84,9 @@ def conclusion(results: GateResults) -> Iterator[str]:
         yield "FAILED: a run failed"
     elif verdict == "measured":
         has_baseline = results.baseline_file is not None or len(results.comparison.allocators) > 1
-        lacks = "no limit is set" if has_baseline else "nothing to judge it by"
+        lacks = "no limit is set" if has_baseline else "there is nothing to judge it by"
         remedy = "--max-peak, --max-time" if has_baseline else "--against or --baseline"
-        yield f"measured; there is {lacks} ({remedy})"
+        yield f"measured; {lacks} ({remedy})"
     for row in results.rows:
         if row.verdict in ("regression", "unresolved"):
             yield f"{row.verdict.upper()} {sentence(row)}"

@@ -1,9 +1,9 @@
 """The classes of misuse.c, hardened.c and techniques.c, and the traps of traps.c, under allocators:
 tables of docs/misuse.md and docs/traps.md.
 
-Usage: table.py PROGRAM... NAME=LIBRARY.so[:VARIABLE=VALUE]...   (NAME= for libc's own)
+Usage: table.py [--write] PROGRAM... NAME=LIBRARY.so[:VARIABLE=VALUE]...   (NAME= for libc's own)
 
-Writes each program's table between its two marks in its page. In the column "tsmalloc", what
+Prints each program's table; with --write, it replaces the one between its two marks in its page. In the column "tsmalloc", what
 misuse.py promises is bold. A crash in the call at fault counts as stopped at once. Of techniques,
 those that succeed are counted, and bold; of traps, those that hold.
 """
@@ -69,19 +69,22 @@ def table(program: str, columns: dict[str, dict[str, str]]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the tables."""
-    programs = [argument for argument in arguments if "=" not in argument]
+    """Prints or writes the tables."""
+    writes = "--write" in arguments
+    programs = [each for each in arguments if "=" not in each and each != "--write"]
     allocators = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     if not programs or not allocators:
         print(__doc__, file=sys.stderr)
         return 2
     for program in programs:
         path = DOCS / ("traps.md" if Path(program).name == "traps" else "misuse.md")
-        page = path.read_text()
         columns = {name: outcomes(program, library) for name, library in allocators.items()}
-        mark = f"<!-- {Path(program).name}.c -->\n"
-        before, _, after = page.split(mark)
         lines = "\n".join(table(Path(program).name, columns))
+        if not writes:
+            print(lines)
+            continue
+        mark = f"<!-- {Path(program).name}.c -->\n"
+        before, _, after = path.read_text().split(mark)
         path.write_text(f"{before}{mark}\n{lines}\n\n{mark}{after}")
     return 0
 

@@ -18,7 +18,7 @@ const Image& choose_image(const Reader& reader, std::optional<std::uint32_t> num
   }
   if (const Image* const image = reader.find_image(*number)) return *image;
   throw Error(path + " has no image " + std::to_string(*number) +
-              ". `trace info` lists those that it has.");
+              "; the last is " + std::to_string(images.back().number) + ".");
 }
 
 const Image* busiest_program(const Reader& reader, bool alone) {

@@ -121,7 +121,9 @@ def run_trace(words: Sequence[str | Path], remedy: str = "") -> str:
 
 def compile_plan(trace: Path, plan: Path, options: Sequence[str] = ()) -> dict[str, Any]:
     """`trace plan`; its complaint becomes ours."""
-    said = run_trace(["plan", trace, "-o", plan, *options], "It must be a whole trace.")
+    said = run_trace(
+        ["plan", trace, "-o", plan, *options], "`tsmalloc analyze` tells what is in it."
+    )
     summary: dict[str, Any] = json.loads(said)
     return summary
 
@@ -134,6 +136,12 @@ def plan_of(
     path = folder / f"{number}-{trace_name(trace)}.plan"
     summary = compiler(trace, path, options)
     first = summary["images"][0]
+    if not any(image["events"] for image in summary["images"]):
+        lost = summary["gaps"]
+        raise UserError(
+            f"{trace} has no event{' that is not lost' if lost else ''}.",
+            "Record it again." if lost else "Record a program that allocates.",
+        )
     left_out = [Program(i["image"], i["program"], i["events"]) for i in summary["not_planned"]]
     return Plan(
         trace,

@@ -150,7 +150,7 @@ Cursor Reader::events(std::uint32_t image, std::uint64_t from_event) const {
                                   ? "there is none"
                                   : "the last is " + std::to_string(images().back().number);
     throw Error{"the trace has no image " + std::to_string(image) + ": " + known +
-                ". `trace info` lists them."};
+                "."};
   }
   return Cursor{*this, place, from_event};
 }
