@@ -233,10 +233,17 @@ def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
         ["run", "jemalloc", "true"],
         ["run", "../count-best", "true"],
         ["lib", "jemalloc"],
-        ["lib", "--help"],
+        ["lib", "--bogus"],
+        ["run", "--help"],
+        ["lib", "-h"],
         ["--help"],
     )
-    for arguments in others[:-1]:
+    for arguments in others[-3:]:
+        assert prefix(*arguments).stdout.startswith("Usage: tsmalloc run [NAME] -- PROGRAM")
+    unknown = prefix("--bogus")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert unknown.stderr == "tsmalloc: --bogus: no such option: tsmalloc --help tells the usage\n"
+    for arguments in others[:-3]:
         refused = prefix(*arguments)
         is_option = arguments[0] != "compare" and arguments[1].startswith("-")
         assert (refused.returncode, refused.stdout) == (1 if is_option else 2, "")

@@ -75,6 +75,12 @@ int print(const char* text) {
   return 0;
 }
 
+bool asks_for_help(const char* word) {
+  return std::strcmp(word, "--help") == 0 || std::strcmp(word, "-h") == 0;
+}
+
+int print_help() { return dprintf(STDOUT_FILENO, help, how_to_get_lab) < 0 ? exit_usage : 0; }
+
 int print_library(char** arguments) {
   const char* const name = arguments[2] != nullptr ? arguments[2] : "tsmalloc";
   leave_option_to_lab(arguments);
@@ -95,6 +101,10 @@ int main(int, char** arguments) {
     dprintf(STDERR_FILENO, help, how_to_get_lab);
     return exit_usage;
   }
+  if ((is("run") || is("lib")) && arguments[2] != nullptr && asks_for_help(arguments[2])) {
+    start_lab(arguments);
+    return print_help();
+  }
   if (is("run")) run(arguments);
   if (is("lib")) return print_library(arguments);
   if (is("explain")) return explain(arguments + 2);
@@ -105,9 +115,8 @@ int main(int, char** arguments) {
   if (is("profile")) return profile(arguments);
   if (is("--version") || is("-V")) return print("tsmalloc, version " TSMALLOC_VERSION_TEXT);
   start_lab(arguments);
-  if (is("--help") || is("-h")) {
-    return dprintf(STDOUT_FILENO, help, how_to_get_lab) < 0 ? exit_usage : 0;
-  }
+  if (asks_for_help(verb)) return print_help();
+  if (*verb == '-') fail(exit_usage, "%s: no such option: tsmalloc --help tells the usage", verb);
   fail(exit_missing, "%s is a verb of the lab, or none; the lab is not installed: %s", verb,
        how_to_get_lab);
 }

@@ -17,8 +17,8 @@ const Image& choose_image(const Reader& reader, std::optional<std::uint32_t> num
         [](const Image& one, const Image& other) { return one.events < other.events; });
   }
   if (const Image* const image = reader.find_image(*number)) return *image;
-  throw Error(path + " has no image " + std::to_string(*number) +
-              "; the last is " + std::to_string(images.back().number) + ".");
+  throw Error(path + " has no image " + std::to_string(*number) + "; the last is " +
+              std::to_string(images.back().number) + ".");
 }
 
 const Image* busiest_program(const Reader& reader, bool alone) {

@@ -149,8 +149,7 @@ Cursor Reader::events(std::uint32_t image, std::uint64_t from_event) const {
     const std::string known = images().empty()
                                   ? "there is none"
                                   : "the last is " + std::to_string(images().back().number);
-    throw Error{"the trace has no image " + std::to_string(image) + ": " + known +
-                "."};
+    throw Error{"the trace has no image " + std::to_string(image) + ": " + known + "."};
   }
   return Cursor{*this, place, from_event};
 }
