@@ -9,11 +9,12 @@ and start them (prompt.py).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import headless_browser
 import pytest
 from compiled_programs import build
 from prompt import environment, tsmalloc, waste
@@ -140,9 +141,6 @@ Behaviours = dict[str, Behaviour]
 class World:
     """Makes allocators, options and whole comparisons out of behaviours."""
 
-    Behaviour = Behaviour
-    Executor = SimulatedExecutor
-
     @staticmethod
     def allocator(name: str) -> Allocator:
         # The executor never loads a library, but the results hash it, so it has to be a file.
@@ -174,23 +172,21 @@ class World:
         return cls.outcome(behaviours, **changes).results
 
 
-@pytest.fixture
-def world() -> type[World]:
-    return World
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headless_browser.Browser]:
+    if headless_browser.program() is None:
+        pytest.skip("this machine has no headless browser")
+    with headless_browser.Browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
 
 
-@pytest.fixture
-def typical(world: type[World]) -> Callable[..., Comparison]:
+def typical(**changes: Any) -> Comparison:
     """A comparison with a winner, a loser, an equal, and one under which the program crashes."""
-
-    def make(**changes: Any) -> Comparison:
-        behaviours = {
-            "glibc": Behaviour(noise=0.002),
-            "fast": Behaviour(seconds=0.08, noise=0.002, peak_bytes=25 * MIB),
-            "slow": Behaviour(seconds=0.35, noise=0.002, peak_bytes=30 * MIB),
-            "same": Behaviour(noise=0.001, peak_bytes=15 * MIB),
-            "crash": Behaviour(signal=11, stderr="first line\nfree(): invalid pointer\n"),
-        }
-        return world.comparison(behaviours, **({"rule": StopRule(runs=12)} | changes))
-
-    return make
+    behaviours = {
+        "glibc": Behaviour(noise=0.002),
+        "fast": Behaviour(seconds=0.08, noise=0.002, peak_bytes=25 * MIB),
+        "slow": Behaviour(seconds=0.35, noise=0.002, peak_bytes=30 * MIB),
+        "same": Behaviour(noise=0.001, peak_bytes=15 * MIB),
+        "crash": Behaviour(signal=11, stderr="first line\nfree(): invalid pointer\n"),
+    }
+    return World.comparison(behaviours, **({"rule": StopRule(runs=12)} | changes))

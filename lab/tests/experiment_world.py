@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from conftest import Behaviour, SimulatedExecutor, World
+
 from tsmlab.allocators import Allocator
 from tsmlab.experiments.catalogue import points_of
 from tsmlab.experiments.causes import Observer
@@ -58,9 +60,8 @@ def single(name: str = "single", **changes: Any) -> Definition:
 class Programs:
     """An executor: `pick` says how the program fares, by allocator and arguments."""
 
-    def __init__(self, world: Any, pick: Pick | None = None) -> None:
-        self._world = world
-        self._pick = pick or (lambda *_: prints(world, 1.0))
+    def __init__(self, pick: Pick | None = None) -> None:
+        self._pick = pick or (lambda *_: prints(1.0))
         self.requests: list[RunRequest] = []
         self.now = 0.0
         self.interrupt_at_run: int | None = None
@@ -75,16 +76,16 @@ class Programs:
         if number == self.interrupt_at_run:
             raise self.error or KeyboardInterrupt
         name = request.allocator.name
-        inner = self._world.Executor({name: self._pick(name, request.command[1:])})
+        inner = SimulatedExecutor({name: self._pick(name, request.command[1:])})
         measurement: Measurement = inner.run(request)
         self.now += inner.now
         return measurement
 
 
-def prints(world: Any, seconds: float, **others: Any) -> Any:
+def prints(seconds: float, **others: Any) -> Any:
     """A program that takes half a second more than the time that it prints."""
     text = others.pop("more", "")
-    return world.Behaviour(seconds=seconds + 0.5, stdout=f"seconds: {seconds}\n{text}", **others)
+    return Behaviour(seconds=seconds + 0.5, stdout=f"seconds: {seconds}\n{text}", **others)
 
 
 class Counting:
@@ -121,10 +122,10 @@ class Notes(Silence):
         self.texts.append(text)
 
 
-def plans(world: Any, definitions: Sequence[Definition], **changes: Any) -> list[Plan]:
+def plans(definitions: Sequence[Definition], **changes: Any) -> list[Plan]:
     values: dict[str, Any] = {
         "program": HERE,
-        "allocators": [world.allocator(name) for name in NAMES],
+        "allocators": [World.allocator(name) for name in NAMES],
         "with_causes": True,
     }
     return [
@@ -134,7 +135,6 @@ def plans(world: Any, definitions: Sequence[Definition], **changes: Any) -> list
 
 
 def go_on(
-    world: Any,
     definitions: Sequence[Definition],
     executor: Programs,
     observers: Sequence[Observer] = (),
@@ -145,7 +145,7 @@ def go_on(
     **changes: Any,
 ) -> Outcome[ExperimentResults]:
     """Runs the experiments, or what the memo lacks of them."""
-    planned = tuple(plans(world, definitions, **changes))
+    planned = tuple(plans(definitions, **changes))
     return run_experiments(
         Options(planned, seed, None, time_budget_seconds),
         executor,

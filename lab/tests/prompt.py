@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def tsmalloc(environment: dict[str, str]) -> Tsmalloc:
-    """tsmalloc(*words, cwd=None, **variables) is a command line that has ended."""
+    """tsmalloc(*words, status=0, cwd=None, **variables) is a command line that has ended so."""
 
     def run(
-        *words: str | Path, cwd: Path | None = None, **variables: str
+        *words: str | Path, status: int | None = 0, cwd: Path | None = None, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        return lab_runs.run(*words, env=environment | variables, cwd=cwd, timeout=300)
+        done = lab_runs.run(*words, env=environment | variables, cwd=cwd, timeout=300)
+        assert status in (None, done.returncode), done.stdout + done.stderr
+        return done
 
     return run
 
@@ -67,14 +70,33 @@ def start(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
 
 
 def ran(
-    *command: str | Path, check: bool = False, timeout: float = 180, **more: Any
+    *command: str | Path, status: int | None = None, timeout: float = 180, **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Any command that has ended, and the text that it wrote."""
-    return subprocess.run(
-        command, capture_output=True, text=True, check=check, timeout=timeout, **more
+    """Any command that has ended, with this status if one is given, and the text that it wrote."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=timeout, **more
     )
+    assert status in (None, done.returncode), done.stdout + done.stderr
+    return done
 
 
-def run_alone(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+def run_alone(*words: str | Path, status: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
     """A command line that has ended, with an interpreter of its own."""
-    return ran(sys.executable, "-m", "tsmlab", *words, **more)
+    return ran(sys.executable, "-m", "tsmlab", *words, status=status, **more)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Returns when it holds, and fails when that takes too long."""
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up, "waited in vain"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and has not ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}

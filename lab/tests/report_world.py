@@ -16,6 +16,7 @@ from conftest import Behaviour, World
 
 from tsmlab.allocators import own_names
 from tsmlab.experiments import catalogue, model
+from tsmlab.experiments.analysis import analyse
 from tsmlab.machine import describe
 from tsmlab.results import AllocatorInfo, Comparison, Failure, Sample, Stop
 from tsmlab.schedule import StopRule
@@ -105,8 +106,8 @@ def make_experiment(
         for index, point in enumerate(points)
         for name in allocators
     ]
-    analysis = make_analysis(definition, allocators, cells)
-    return model.Experiment(definition, points, list(allocators), cells, analysis)
+    made = model.Experiment(definition, points, list(allocators), cells, None)
+    return replace(made, analysis=analyse(made, 2))
 
 
 def growth(point: model.Point) -> float:
@@ -179,38 +180,6 @@ def make_map(generator: random.Random, blocks: int) -> model.HeapMap:
         size = sum(block.bytes for block in found)
         chunks.append(model.MapChunk(0x7F0000000000 + number * 0x1000000, size, found))
     return model.HeapMap("all blocks live", chunks, 3)
-
-
-def make_analysis(
-    definition: model.Definition, allocators: tuple[str, ...], cells: list[model.Cell]
-) -> model.ExperimentAnalysis:
-    summaries = []
-    for cell in cells:
-        for metric in (*definition.metrics, *model.BUILT_IN):
-            values = sorted(cell.values(metric.name).values())
-            if values:
-                middle = values[len(values) // 2]
-                ends = (values[0], values[-1])
-                summaries.append(
-                    model.CellSummary(
-                        cell.point, cell.allocator, metric.name, len(values), middle, *ends, *ends
-                    )
-                )
-            elif metric.source == "causes" and cell.causes:
-                value = cell.causes.counts.get(metric.name)
-                if value is not None:
-                    place = (cell.point, cell.allocator, metric.name)
-                    summaries.append(model.CellSummary(*place, 1, value, None, None, value, value))
-    finding = model.Finding(
-        kind="winner",
-        metric=definition.main_metric.name,
-        allocators=[allocators[0]],
-        verdict=f"{allocators[0]} leads",
-        estimates={"ratio": model.Estimate(0.8, 0.7, 0.9)},
-        curves=[],
-        text=f"{allocators[0]} takes 0.80 [0.70, 0.90] of the time of {allocators[-1]}.",
-    )
-    return model.ExperimentAnalysis(summaries, [finding])
 
 
 def failing(comparison: Comparison, text: str) -> Comparison:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from conftest import Behaviour, World, typical
 
 from tsmlab.metrics import CUSTOM, PEAK_MEMORY, TIME, parse_custom
 from tsmlab.results import Comparison, Row
@@ -13,14 +13,13 @@ from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
 
 MIB = 1 << 20
-Typical = Callable[..., Comparison]
 
 
 def row(comparison: Comparison, name: str) -> Row:
     return next(r for r in comparison.analysis.rows if r.allocator == name)
 
 
-def test_a_typical_comparison_is_judged_by_its_truth(typical: Typical) -> None:
+def test_a_typical_comparison_is_judged_by_its_truth() -> None:
     comparison = typical()
     verdicts = {
         r.allocator: {key: r.metrics[key].verdict for key in (TIME, PEAK_MEMORY)}
@@ -47,61 +46,55 @@ def test_a_typical_comparison_is_judged_by_its_truth(typical: Typical) -> None:
     assert {r.allocator for r in comparison.analysis.rows if r.pareto} == {"fast", "same"}
 
 
-def test_a_single_failure_costs_the_verdict_but_not_the_numbers(world: Any) -> None:
+def test_a_single_failure_costs_the_verdict_but_not_the_numbers() -> None:
     behaviours = {
-        "glibc": world.Behaviour(),
-        "shaky": world.Behaviour(
-            seconds=0.05,
-            changes=((3, world.Behaviour(exit_code=7)), (4, world.Behaviour(seconds=0.05))),
+        "glibc": Behaviour(),
+        "shaky": Behaviour(
+            seconds=0.05, changes=((3, Behaviour(exit_code=7)), (4, Behaviour(seconds=0.05)))
         ),
     }
-    shaky = row(world.comparison(behaviours), "shaky")
+    shaky = row(World.comparison(behaviours), "shaky")
     assert (shaky.attempts, shaky.failures, shaky.gave_up) == (7, 1, False)
     assert shaky.failure.text == "exit 7"
     assert shaky.metrics[TIME].median == pytest.approx(0.05)
     assert (shaky.rank, shaky.metrics[TIME].verdict, shaky.pareto) == (None, None, False)
 
 
-def test_warm_up_and_probe_are_not_in_the_numbers(world: Any) -> None:
-    slow_start = world.Behaviour(seconds=9.0, changes=((1, world.Behaviour(seconds=0.1)),))
-    behaviours = {"glibc": world.Behaviour(), "a": slow_start}
-    summary = row(world.comparison(behaviours), "a").metrics[TIME]
+def test_warm_up_and_probe_are_not_in_the_numbers() -> None:
+    slow_start = Behaviour(seconds=9.0, changes=((1, Behaviour(seconds=0.1)),))
+    behaviours = {"glibc": Behaviour(), "a": slow_start}
+    summary = row(World.comparison(behaviours), "a").metrics[TIME]
     assert summary.maximum == pytest.approx(0.1)
 
 
-def test_outliers_are_flagged_and_kept(world: Any) -> None:
+def test_outliers_are_flagged_and_kept() -> None:
     # Run 0 is the warm-up, so this is the third measured round.
-    spike = ((3, world.Behaviour(seconds=0.5)), (4, world.Behaviour()))
-    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour(changes=spike)}
-    summary = row(world.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME]
+    spike = ((3, Behaviour(seconds=0.5)), (4, Behaviour()))
+    behaviours = {"glibc": Behaviour(), "a": Behaviour(changes=spike)}
+    summary = row(World.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME]
     assert summary.outlier_rounds == [3]
     assert summary.runs == 10
     assert summary.maximum == pytest.approx(0.5)
 
 
-def test_drift_cancels_in_the_ratio(world: Any) -> None:
+def test_drift_cancels_in_the_ratio() -> None:
     """The machine gets 5 % slower with every run of an allocator; the medians suffer, the ratio
     does not."""
 
     def drifting(seconds: float) -> Any:
-        changes = tuple((n, world.Behaviour(seconds=seconds * 1.05**n)) for n in range(1, 12))
-        return world.Behaviour(seconds=seconds, changes=changes)
+        changes = tuple((n, Behaviour(seconds=seconds * 1.05**n)) for n in range(1, 12))
+        return Behaviour(seconds=seconds, changes=changes)
 
     # The reference runs twice a round, so its own clock goes at half the pace.
-    reference_changes = tuple(
-        (n, world.Behaviour(seconds=0.1 * 1.05 ** (n // 2))) for n in range(1, 24)
-    )
-    behaviours = {
-        "glibc": world.Behaviour(seconds=0.1, changes=reference_changes),
-        "a": drifting(0.09),
-    }
-    ratio = row(world.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME].ratio
+    reference_changes = tuple((n, Behaviour(seconds=0.1 * 1.05 ** (n // 2))) for n in range(1, 24))
+    behaviours = {"glibc": Behaviour(seconds=0.1, changes=reference_changes), "a": drifting(0.09)}
+    ratio = row(World.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME].ratio
     assert ratio.ratio == pytest.approx(0.9, rel=0.03)
 
 
-def test_noise_is_not_taken_for_a_difference(world: Any) -> None:
+def test_noise_is_not_taken_for_a_difference() -> None:
     names = ["glibc", *(f"a{i}" for i in range(20))]
-    comparison = world.comparison({name: world.Behaviour(noise=0.05) for name in names})
+    comparison = World.comparison({name: Behaviour(noise=0.05) for name in names})
     verdicts = {r.metrics[TIME].verdict for r in comparison.analysis.rows}
     assert verdicts <= {None, Verdict.UNRESOLVED, Verdict.EQUAL}
     assert {r.rank for r in comparison.analysis.rows} == {1}
@@ -109,46 +102,46 @@ def test_noise_is_not_taken_for_a_difference(world: Any) -> None:
     assert 0.01 < floor < 0.5
 
 
-def test_leaders_name_those_that_tie(world: Any) -> None:
+def test_leaders_name_those_that_tie() -> None:
     behaviours = {
-        "glibc": world.Behaviour(seconds=0.2, noise=0.001),
-        "x": world.Behaviour(seconds=0.1, noise=0.001),
-        "y": world.Behaviour(seconds=0.1002, noise=0.001),
-        "vague": world.Behaviour(seconds=0.104, noise=0.06),
+        "glibc": Behaviour(seconds=0.2, noise=0.001),
+        "x": Behaviour(seconds=0.1, noise=0.001),
+        "y": Behaviour(seconds=0.1002, noise=0.001),
+        "vague": Behaviour(seconds=0.104, noise=0.06),
     }
-    leaders = world.comparison(behaviours, rule=StopRule(runs=12)).analysis.leaders[TIME]
+    leaders = World.comparison(behaviours, rule=StopRule(runs=12)).analysis.leaders[TIME]
     assert {leaders.best, *leaders.equal} == {"x", "y"}
     assert leaders.unresolved == ["vague"]
 
 
-def test_the_fastest_is_recommended_and_the_smallest_among_its_equals(world: Any) -> None:
+def test_the_fastest_is_recommended_and_the_smallest_among_its_equals() -> None:
     behaviours = {
-        "glibc": world.Behaviour(seconds=0.2),
-        "fat": world.Behaviour(seconds=0.1, noise=0.001, peak_bytes=40 * MIB),
-        "slim": world.Behaviour(seconds=0.1, noise=0.001, peak_bytes=10 * MIB),
+        "glibc": Behaviour(seconds=0.2),
+        "fat": Behaviour(seconds=0.1, noise=0.001, peak_bytes=40 * MIB),
+        "slim": Behaviour(seconds=0.1, noise=0.001, peak_bytes=10 * MIB),
     }
-    comparison = world.comparison(behaviours, rule=StopRule(runs=12))
+    comparison = World.comparison(behaviours, rule=StopRule(runs=12))
     assert comparison.analysis.recommended == "slim"
 
 
-def test_else_the_smallest_that_is_not_slower(world: Any) -> None:
+def test_else_the_smallest_that_is_not_slower() -> None:
     behaviours = {
-        "glibc": world.Behaviour(noise=0.001),
-        "slim": world.Behaviour(noise=0.001, peak_bytes=10 * MIB),
+        "glibc": Behaviour(noise=0.001),
+        "slim": Behaviour(noise=0.001, peak_bytes=10 * MIB),
     }
-    assert world.comparison(behaviours).analysis.recommended == "slim"
-    behaviours["slim"] = world.Behaviour(seconds=0.2, noise=0.001, peak_bytes=10 * MIB)
-    assert world.comparison(behaviours).analysis.recommended is None
+    assert World.comparison(behaviours).analysis.recommended == "slim"
+    behaviours["slim"] = Behaviour(seconds=0.2, noise=0.001, peak_bytes=10 * MIB)
+    assert World.comparison(behaviours).analysis.recommended is None
 
 
-def test_the_users_own_number_ranks_and_higher_may_be_better(world: Any) -> None:
+def test_the_users_own_number_ranks_and_higher_may_be_better() -> None:
     behaviours = {
-        "glibc": world.Behaviour(stdout="rate: 100"),
-        "a": world.Behaviour(stdout="rate: 150", seconds=0.2),
-        "b": world.Behaviour(stdout="rate: 50"),
+        "glibc": Behaviour(stdout="rate: 100"),
+        "a": Behaviour(stdout="rate: 150", seconds=0.2),
+        "b": Behaviour(stdout="rate: 50"),
     }
     program = {"metric": parse_custom(r"rate=rate: (\d+):higher")}
-    comparison = world.comparison(behaviours, program=program, check_output=False)
+    comparison = World.comparison(behaviours, program=program, check_output=False)
     assert comparison.analysis.primary_metric == CUSTOM
     assert [r.allocator for r in comparison.analysis.rows] == ["a", "glibc", "b"]
     assert row(comparison, "a").metrics[CUSTOM].verdict is Verdict.BETTER
@@ -157,17 +150,17 @@ def test_the_users_own_number_ranks_and_higher_may_be_better(world: Any) -> None
     assert comparison.analysis.recommended == "a"
 
 
-def test_a_number_without_a_logarithm_has_a_median_but_no_verdict(world: Any) -> None:
-    behaviours = {"glibc": world.Behaviour(stdout="n: 5"), "a": world.Behaviour(stdout="n: 0")}
+def test_a_number_without_a_logarithm_has_a_median_but_no_verdict() -> None:
+    behaviours = {"glibc": Behaviour(stdout="n: 5"), "a": Behaviour(stdout="n: 0")}
     program = {"metric": parse_custom(r"n: (-?\d+)")}
-    comparison = world.comparison(behaviours, program=program, check_output=False)
+    comparison = World.comparison(behaviours, program=program, check_output=False)
     summary = row(comparison, "a").metrics[CUSTOM]
     assert (summary.median, summary.ratio, summary.verdict) == (0.0, None, None)
     assert row(comparison, "a").rank is None
 
 
-def test_another_reference_turns_the_ratios_round(world: Any) -> None:
-    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour(seconds=0.2)}
-    comparison = world.comparison(behaviours, reference="a")
+def test_another_reference_turns_the_ratios_round() -> None:
+    behaviours = {"glibc": Behaviour(), "a": Behaviour(seconds=0.2)}
+    comparison = World.comparison(behaviours, reference="a")
     ratio = row(comparison, "glibc").metrics[TIME].ratio
     assert ratio.ratio == pytest.approx(0.5)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Behaviour, SimulatedExecutor, World
 from experiment_world import Notes
 from rich.console import Console
 
@@ -39,9 +40,9 @@ def workload(name: str, **changes: Any) -> Workload:
 
 
 @pytest.fixture
-def run(world: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a suite in a simulated world; floors are as easily made as allocators."""
-    monkeypatch.setattr(flow, "floor", world.allocator)
+    monkeypatch.setattr(flow, "floor", World.allocator)
 
     def simulate(
         behaviours: dict[str, Any] | None = None,
@@ -51,12 +52,12 @@ def run(world: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
         warm: Callable[[int], int] = lambda size: size,
         **changes: Any,
     ) -> Outcome[SuiteResults]:
-        executor = executor or world.Executor(behaviours or typical(world))
+        executor = executor or SimulatedExecutor(behaviours or typical())
         names = [name for name in executor.behaviours if name not in ("null", "bump", "lifo")]
         options = Options(
             suite=Path("suite.toml"),
             workloads=workloads,
-            allocators=tuple(world.allocator(name) for name in names),
+            allocators=tuple(World.allocator(name) for name in names),
             peers=tuple(name for name in names if name != "tsmalloc"),
             candidate="tsmalloc",
             seed=7,
@@ -68,15 +69,15 @@ def run(world: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
     return simulate
 
 
-def prints(world: Any, seconds: float, **others: Any) -> Any:
-    return world.Behaviour(seconds=seconds + 0.5, stdout=f"n: 1\nseconds: {seconds}\n", **others)
+def prints(seconds: float, **others: Any) -> Any:
+    return Behaviour(seconds=seconds + 0.5, stdout=f"n: 1\nseconds: {seconds}\n", **others)
 
 
-def typical(world: Any) -> dict[str, Any]:
+def typical() -> dict[str, Any]:
     return {
-        "tsmalloc": prints(world, 0.8, peak_bytes=12 * MIB),
-        "glibc": prints(world, 1.0, peak_bytes=10 * MIB),
-        "other": prints(world, 1.25, peak_bytes=20 * MIB),
+        "tsmalloc": prints(0.8, peak_bytes=12 * MIB),
+        "glibc": prints(1.0, peak_bytes=10 * MIB),
+        "other": prints(1.25, peak_bytes=20 * MIB),
     }
 
 
@@ -85,10 +86,10 @@ def measured(results: SuiteResults, name: str) -> list[Sample]:
     return [sample for sample in samples if sample.phase == "measured"]
 
 
-def test_patterns_with_several_numbers_of_threads_are_drawn_as_curves(world: Any, run: Run) -> None:
+def test_patterns_with_several_numbers_of_threads_are_drawn_as_curves(run: Run) -> None:
     assert of_suite.scaling(run().results, {}) is None, "the suite gives no lists of threads"
     workloads = tuple(workload(f"w-{n}", threads=n, pattern="w") for n in (1, 4))
-    results = run(behaviours=typical(world), workloads=workloads).results
+    results = run(behaviours=typical(), workloads=workloads).results
     figure = of_suite.scaling(results, styles_for(NAMES))
     assert figure is not None
     cells = [[cell.text for cell in row] for row in figure.table.rows]
@@ -99,8 +100,8 @@ def test_patterns_with_several_numbers_of_threads_are_drawn_as_curves(world: Any
 # --- the flow ------------------------------------------------------------------------------------
 
 
-def test_every_round_has_every_workload_under_every_allocator(world: Any, run: Run) -> None:
-    executor = world.Executor(typical(world))
+def test_every_round_has_every_workload_under_every_allocator(run: Run) -> None:
+    executor = SimulatedExecutor(typical())
     results = run(executor=executor).results
     for name in ("one", "two"):
         found = [(s.round, s.allocator) for s in measured(results, name)]
@@ -130,9 +131,9 @@ def test_the_printed_time_counts_or_the_wall_time(run: Run) -> None:
     assert [time.median for time in medians if time] == pytest.approx([0.8, 1.3])
 
 
-def test_each_workload_is_tried_first_which_tells_what_a_hang_is(world: Any, run: Run) -> None:
-    slow = {name: world.Behaviour(seconds=5.0, stdout="seconds: 5\n") for name in NAMES}
-    executor = world.Executor(slow)
+def test_each_workload_is_tried_first_which_tells_what_a_hang_is(run: Run) -> None:
+    slow = {name: Behaviour(seconds=5.0, stdout="seconds: 5\n") for name in NAMES}
+    executor = SimulatedExecutor(slow)
     results = run(executor=executor).results
     assert [r.allocator.name for r in executor.requests[:2]] == ["glibc", "glibc"]
     probes = [each.samples[0] for each in results.runs]
@@ -145,9 +146,9 @@ def test_each_workload_is_tried_first_which_tells_what_a_hang_is(world: Any, run
     assert {each.timeout_seconds for each in chosen.runs} == {3.0}
 
 
-def test_memory_is_warmed_by_what_the_trials_needed(world: Any, run: Run) -> None:
-    behaviours = typical(world) | {"glibc": prints(world, 1.0, peak_bytes=1000 * MIB)}
-    executor = world.Executor(behaviours)
+def test_memory_is_warmed_by_what_the_trials_needed(run: Run) -> None:
+    behaviours = typical() | {"glibc": prints(1.0, peak_bytes=1000 * MIB)}
+    executor = SimulatedExecutor(behaviours)
     warmed: list[tuple[int, int]] = []
 
     def warm(size: int) -> int:
@@ -158,8 +159,8 @@ def test_memory_is_warmed_by_what_the_trials_needed(world: Any, run: Run) -> Non
     assert warmed == [(4000 * MIB, 2)]
 
 
-def test_floors_run_where_they_are_named_and_nowhere_else(world: Any, run: Run) -> None:
-    behaviours = typical(world) | {"null": prints(world, 0.4), "lifo": prints(world, 0.5)}
+def test_floors_run_where_they_are_named_and_nowhere_else(run: Run) -> None:
+    behaviours = typical() | {"null": prints(0.4), "lifo": prints(0.5)}
     floored = workload("floored", floors=("null", "lifo"))
     results = run(behaviours, workloads=(workload("plain"), floored)).results
     assert {s.allocator for s in measured(results, "plain")} == set(NAMES)
@@ -168,10 +169,10 @@ def test_floors_run_where_they_are_named_and_nowhere_else(world: Any, run: Run) 
     assert distance.ratio == pytest.approx(2.0)
 
 
-def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(world: Any, run: Run) -> None:
+def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(run: Run) -> None:
     notes = Notes()
-    bad = world.Behaviour(signal=11, stderr="free(): invalid pointer\n")
-    results = run(typical(world) | {"other": bad}, reporter=notes, rounds=4).results
+    bad = Behaviour(signal=11, stderr="free(): invalid pointer\n")
+    results = run(typical() | {"other": bad}, reporter=notes, rounds=4).results
     assert len(measured(results, "one")) == 4 * 2 + 2
     assert "one: other failed twice in a row and is not run again" in notes.texts
     assert "two: other: SIGSEGV" in notes.texts
@@ -181,9 +182,9 @@ def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(world: Any
     ]
 
 
-def test_a_workload_without_the_promised_line_has_failed(world: Any, run: Run) -> None:
-    mute = world.Behaviour(stdout="operations: 5\n")
-    results = run(typical(world) | {"tsmalloc": mute}).results
+def test_a_workload_without_the_promised_line_has_failed(run: Run) -> None:
+    mute = Behaviour(stdout="operations: 5\n")
+    results = run(typical() | {"tsmalloc": mute}).results
     failure = results.analysis.workloads[0].score("tsmalloc").failure
     assert (failure.kind, failure.text) == ("metric", "no seconds in the output")
 
@@ -199,9 +200,9 @@ def test_the_time_budget_ends_after_whole_rounds(run: Run) -> None:
     assert run(rounds=4, time_budget_seconds=1000.0).results.analysis.rounds == 4
 
 
-def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(world: Any, run: Run) -> None:
+def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(run: Run) -> None:
     # Two trials, one round of 6 runs, and two runs more.
-    executor = world.Executor(typical(world), interrupt_at_run=10)
+    executor = SimulatedExecutor(typical(), interrupt_at_run=10)
     outcome = run(executor=executor)
     results = outcome.results
     assert results.interrupted
@@ -210,17 +211,17 @@ def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(world: Any, ru
     assert results.analysis.workloads[1].fastest_peer == "glibc"
     assert "interrupted by the user" in suite_report.report(results, 120)
     with pytest.raises(KeyboardInterrupt):
-        run(executor=world.Executor(typical(world), interrupt_at_run=1))
+        run(executor=SimulatedExecutor(typical(), interrupt_at_run=1))
 
 
-def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Run) -> None:
-    class FullDisk(world.Executor):  # type: ignore[misc, name-defined]
+def test_what_breaks_the_run_leaves_what_was_measured(run: Run) -> None:
+    class FullDisk(SimulatedExecutor):  # type: ignore[misc, name-defined]
         def run(self, request: Any) -> Any:
             if len(self.requests) > 20:
                 raise UserError("the journal cannot be written.")
             return super().run(request)
 
-    outcome = run(rounds=10, executor=FullDisk(typical(world)))
+    outcome = run(rounds=10, executor=FullDisk(typical()))
     assert outcome.error is not None
     assert outcome.results.stop.reason == "aborted"
     assert measured(outcome.results, "one")
@@ -294,9 +295,9 @@ def test_what_is_written_of_a_run(run: Run) -> None:
         suite_results.from_json('{"schema": "tsmalloc-compare/1"}')
 
 
-def test_failures_are_in_the_table_and_below_it(world: Any, run: Run) -> None:
-    crash = world.Behaviour(signal=11, stderr="first\nfree(): invalid pointer\n")
-    results = run(typical(world) | {"tsmalloc": crash}).results
+def test_failures_are_in_the_table_and_below_it(run: Run) -> None:
+    crash = Behaviour(signal=11, stderr="first\nfree(): invalid pointer\n")
+    results = run(typical() | {"tsmalloc": crash}).results
     report = suite_report.report(results, 200)
     assert lines_of(results)["one", "time"].split().count("failed") == 1
     assert "FAILED one: tsmalloc: SIGSEGV (2 of 2 runs; not run again)" in report
@@ -304,18 +305,16 @@ def test_failures_are_in_the_table_and_below_it(world: Any, run: Run) -> None:
     assert "without a result in 2" in report
 
 
-def test_a_mean_that_lacks_a_workload_says_so(world: Any, run: Run) -> None:
+def test_a_mean_that_lacks_a_workload_says_so(run: Run) -> None:
     """The second workload's runs of `other` fail: in the simulation, every second of its runs."""
-    flips = tuple(
-        (n, world.Behaviour(exit_code=3) if n % 2 else prints(world, 1.25)) for n in range(1, 9)
-    )
-    results = run(typical(world) | {"other": prints(world, 1.25, changes=flips)}).results
+    flips = tuple((n, Behaviour(exit_code=3) if n % 2 else prints(1.25)) for n in range(1, 9))
+    results = run(typical() | {"other": prints(1.25, changes=flips)}).results
     mean = lines_of(results)["geometric mean", "time"]
     assert mean.rstrip().endswith("1.25 ±0 % (1 of 2)")
 
 
-def test_floor_lines_name_the_best_floor(world: Any, run: Run) -> None:
-    behaviours = typical(world) | {"null": prints(world, 0.4), "lifo": prints(world, 0.5)}
+def test_floor_lines_name_the_best_floor(run: Run) -> None:
+    behaviours = typical() | {"null": prints(0.4), "lifo": prints(0.5)}
     floored = workload("floored", floors=("null", "lifo"), memory=False)
     lines = lines_of(run(behaviours, workloads=(floored,)).results)
     assert lines["floored", "to floor"].split()[:4] == ["to", "floor", "null", "400"]
@@ -341,8 +340,8 @@ def test_few_rounds_are_a_warning(run: Run) -> None:
 # --- progress ------------------------------------------------------------------------------------
 
 
-def test_a_pipe_is_told_round_workload_and_the_time_that_is_left(world: Any, run: Run) -> None:
-    executor, stream = world.Executor(typical(world)), io.StringIO()
+def test_a_pipe_is_told_round_workload_and_the_time_that_is_left(run: Run) -> None:
+    executor, stream = SimulatedExecutor(typical()), io.StringIO()
     run(executor=executor, reporter=Lines(stream, clock=executor.clock), rounds=40)
     steps = [line for line in stream.getvalue().splitlines() if line.startswith("round ")]
     assert 20 <= len(steps) <= 40  # 364 simulated seconds, a line every ten

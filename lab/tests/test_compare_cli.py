@@ -7,6 +7,7 @@ Refuses to: time anything; the machine that runs tests is busy.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -24,13 +26,13 @@ import prompt
 import pytest
 from prompt import Tsmalloc
 
+from tsmlab import results
+
+Build = Callable[..., Path]
+
 # Allocates and frees some thousand blocks. Options: "slow" sleeps for a second, "fail" exits with
 # 3, "echo" repeats its input.
 WORK = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 int main(int argc, char **argv) {
   const char *mode = argc > 1 ? argv[1] : "";
   static char *blocks[2000];
@@ -52,10 +54,6 @@ int main(int argc, char **argv) {
 
 # A library that behaves like the C library until something happens.
 MISBEHAVING = r"""
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 extern void *__libc_malloc(size_t);
 static int calls;
 void *malloc(size_t size) {
@@ -72,19 +70,18 @@ MISDEEDS = {
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the compiled program `work` and the misbehaving libraries."""
-    folder = tmp_path_factory.mktemp("workshop")
+def work(build: Build) -> Path:
+    return build("work.c", WORK)
 
-    def build(name: str, source: str, *options: str) -> None:
-        command = ["cc", "-O1", "-fno-builtin", *options, "-o", folder / name, "-x", "c", "-"]
-        subprocess.run(command, input=source, text=True, check=True)
 
-    build("work", WORK)
+@pytest.fixture(scope="session")
+def misbehaving(build: Build) -> list[str]:
+    """The options that name the misbehaving libraries."""
+    options = []
     for name, misdeed in MISDEEDS.items():
         source = MISBEHAVING.replace("MISDEED", misdeed)
-        build(f"{name}.so", source, "-shared", "-fPIC")
-    return folder
+        options += ["--allocator", f"{name}={build(f'{name}.so.c', source, '-shared', '-fPIC')}"]
+    return options
 
 
 @pytest.fixture
@@ -96,22 +93,16 @@ def saved(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "state" / "tsmalloc" / "results").glob("*.json"))
 
 
-def extra(workshop: Path, *names: str) -> list[str]:
-    options = [["--allocator", f"{name}={workshop / name}.so"] for name in names]
-    return [word for option in options for word in option]
-
-
 # --- the main job --------------------------------------------------------------------------------
 
 
 def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
-    workshop: Path, compare: Tsmalloc, tmp_path: Path
+    work: Path, compare: Tsmalloc, tmp_path: Path
 ) -> None:
-    done = compare("-a", "glibc,lock-best", "-r", "3", "--", workshop / "work")
-    assert done.returncode == 0, done.stderr
+    done = compare("-a", "glibc,lock-best", "-r", "3", "--", work)
     assert re.search(r"\d +glibc .* reference", done.stdout)
     assert re.search(r"\d +lock-best ", done.stdout)
-    assert re.search(r"^fastest ", done.stdout, re.MULTILINE)
+    assert re.search(r"(?m)^fastest ", done.stdout)
     assert "sum" not in done.stdout + done.stderr
     (file,) = saved(tmp_path)
     assert str(file) in done.stderr
@@ -127,63 +118,58 @@ def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
     assert all(p["mapped"] is not False for libraries in preloaded for p in libraries)
 
 
-def test_quiet_is_quiet(workshop: Path, compare: Tsmalloc) -> None:
-    done = compare("-a", "glibc", "-r", "1", "-q", "--", workshop / "work")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_quiet_is_quiet(work: Path, compare: Tsmalloc) -> None:
+    done = compare("-a", "glibc", "-r", "1", "-q", "--", work)
+    assert done.stderr == ""
     assert "glibc" in done.stdout
 
 
-def test_exports_are_written(workshop: Path, compare: Tsmalloc, tmp_path: Path) -> None:
+def test_exports_are_written(work: Path, compare: Tsmalloc, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("r.json", "r.csv", "r.md")]
     options = [f"--export-json={files[0]}", f"--export-csv={files[1]}"]
     options.append(f"--export-markdown={files[2]}")
-    done = compare("-a", "glibc", "-r", "2", *options, "--", workshop / "work")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(files[0].read_text())["command"] == [str(workshop / "work")]
+    compare("-a", "glibc", "-r", "2", *options, "--", work)
+    assert results.from_json(files[0].read_text()).command == [str(work)]
     assert len(files[1].read_text().splitlines()) == 1 + 1 + 2 + 4
     assert files[2].read_text().count("\n| ") >= 1
 
 
-def test_the_programs_own_number(workshop: Path, compare: Tsmalloc) -> None:
+def test_the_programs_own_number(work: Path, compare: Tsmalloc) -> None:
     options = ["-a", "glibc,lock-best", "-r", "2", "--metric", r"sum=sum (\d+):higher", "--json"]
-    done = compare(*options, "--", workshop / "work")
+    done = compare(*options, "--", work)
     data = json.loads(done.stdout)
     assert data["analysis"]["primary_metric"] == "custom"
     values = {s["values"]["custom"] for s in data["samples"]}
     assert len(values) == 1
 
 
-def test_a_name_that_is_no_text(
-    workshop: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_name_that_is_no_text(work: Path, environment: dict[str, str], tmp_path: Path) -> None:
     program = tmp_path / os.fsdecode(b"bad\xff")
-    program.write_bytes((workshop / "work").read_bytes())
+    program.write_bytes(work.read_bytes())
     program.chmod(0o755)
     table = tmp_path / "r.md"
     words = ["compare", "-a", "glibc", "-r", "1", "--export-markdown", table, "--", program]
     line = [sys.executable, "-m", "tsmlab", *words]
-    done = subprocess.run(line, env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    subprocess.run(line, env=environment, capture_output=True, check=True)
     assert "glibc" in table.read_text()
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "2>/dev/full"])
 def test_closed_streams_cost_nothing_else(
-    workshop: Path, environment: dict[str, str], tmp_path: Path, closed: str
+    work: Path, environment: dict[str, str], tmp_path: Path, closed: str
 ) -> None:
     line = shlex.join([sys.executable, "-m", "tsmlab", "compare", "-a", "glibc", "-r", "1", "--"])
-    line = f"{line} {shlex.quote(str(workshop / 'work'))} {closed}"
-    done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    line = f"{line} {shlex.quote(str(work))} {closed}"
+    done = prompt.ran("sh", "-c", line, env=environment, status=0)
     assert len(saved(tmp_path)) == 1
-    assert closed == ">&-" or b"glibc" in done.stdout
+    assert closed == ">&-" or "glibc" in done.stdout
 
 
-def test_input_setup_and_cleanup(workshop: Path, compare: Tsmalloc, tmp_path: Path) -> None:
+def test_input_setup_and_cleanup(work: Path, compare: Tsmalloc, tmp_path: Path) -> None:
     (tmp_path / "input").write_text("x" * 1000)
     options = ["-a", "glibc", "-r", "1", "-w", "0", "--input", tmp_path / "input", "--json"]
     options += ["-p", f"echo in >> {tmp_path}/log", "-c", f"echo out >> {tmp_path}/log"]
-    done = compare(*options, "--no-doctor", "--", workshop / "work", "echo")
+    done = compare(*options, "--no-doctor", "--", work, "echo")
     assert {s["output_bytes"] > 1000 for s in json.loads(done.stdout)["samples"]} == {True}
     assert (tmp_path / "log").read_text() == "in\nout\n" * 3
 
@@ -191,9 +177,8 @@ def test_input_setup_and_cleanup(workshop: Path, compare: Tsmalloc, tmp_path: Pa
 def test_a_dry_run_runs_nothing(compare: Tsmalloc, tmp_path: Path) -> None:
     words = ("--dry-run", "--seed", "5", "-r", "4", "--", "touch", tmp_path / "touched")
     done = compare(*words)
-    assert done.returncode == 0
-    assert re.search(r"^rounds +exactly 4$", done.stdout, re.MULTILINE)
-    assert re.search(r"^round 1 +.*glibc.*glibc", done.stdout, re.MULTILINE)
+    assert re.search(r"(?m)^rounds +exactly 4$", done.stdout)
+    assert re.search(r"(?m)^round 1 +.*glibc.*glibc", done.stdout)
     assert done.stdout == compare(*words).stdout
     assert not (tmp_path / "touched").exists()
     assert not saved(tmp_path)
@@ -202,11 +187,12 @@ def test_a_dry_run_runs_nothing(compare: Tsmalloc, tmp_path: Path) -> None:
 # --- failures are rows ---------------------------------------------------------------------------
 
 
-def test_whatever_happens_under_one_allocator_is_a_row(workshop: Path, compare: Tsmalloc) -> None:
+def test_whatever_happens_under_one_allocator_is_a_row(
+    work: Path, misbehaving: list[str], compare: Tsmalloc
+) -> None:
     names = list(MISDEEDS)
-    options = [*extra(workshop, *names), "-a", ",".join(["glibc", *names]), "-r", "2"]
-    done = compare(*options, "--timeout", "2", "--", workshop / "work")
-    assert done.returncode == 2, done.stderr
+    options = [*misbehaving, "-a", ",".join(["glibc", *names]), "-r", "2"]
+    done = compare(*options, "--timeout", "2", "--", work, status=2)
     for name, reason in {
         "crash": "SIGABRT",
         "hang": "timed out after 2 s",
@@ -219,48 +205,43 @@ def test_whatever_happens_under_one_allocator_is_a_row(workshop: Path, compare: 
     assert "hang failed twice in a row and is not run again" in done.stderr
 
 
-def test_failures_and_other_output_can_be_accepted(workshop: Path, compare: Tsmalloc) -> None:
-    options = [*extra(workshop, "quit"), "-a", "glibc,quit", "-r", "1", "-i"]
-    assert compare(*options, "--", workshop / "work").returncode == 0
-    options = [*extra(workshop, "garble"), "-a", "glibc,garble", "-r", "1", "--ignore-output"]
-    done = compare(*options, "--", workshop / "work")
-    assert done.returncode == 0, done.stdout
+def test_failures_and_other_output_can_be_accepted(
+    work: Path, misbehaving: list[str], compare: Tsmalloc
+) -> None:
+    compare(*misbehaving, "-a", "glibc,quit", "-r", "1", "-i", "--", work)
+    compare(*misbehaving, "-a", "glibc,garble", "-r", "1", "--ignore-output", "--", work)
 
 
 # --- errors with a remedy ------------------------------------------------------------------------
 
 
-def test_a_program_that_fails_by_itself(workshop: Path, compare: Tsmalloc) -> None:
-    options = ["-a", "glibc", "-r", "1", "--expect-exit", "3"]
-    accepted = compare(*options, "--", workshop / "work", "fail")
-    assert accepted.returncode == 0, accepted.stderr
+def test_a_program_that_fails_by_itself(work: Path, compare: Tsmalloc) -> None:
+    compare("-a", "glibc", "-r", "1", "--expect-exit", "3", "--", work, "fail")
 
 
-def test_a_failing_setup(workshop: Path, compare: Tsmalloc) -> None:
-    done = compare("-a", "glibc", "-p", "echo nothing there; false", "--", workshop / "work")
-    assert done.returncode == 1
+def test_a_failing_setup(work: Path, compare: Tsmalloc) -> None:
+    done = compare("-a", "glibc", "-p", "echo nothing there; false", "--", work, status=1)
     assert "the setup command failed (exit 1)" in done.stderr
     assert "nothing there" in done.stderr
     assert "--setup" in done.stderr
 
 
-def test_nothing_is_overwritten_unasked(workshop: Path, compare: Tsmalloc, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_unasked(work: Path, compare: Tsmalloc, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("precious")
     options = ["-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv"]
-    done = compare(*options, "--", workshop / "work")
-    assert done.returncode == 1
+    done = compare(*options, "--", work, status=1)
     assert "--force" in done.stderr
     assert (tmp_path / "r.csv").read_text() == "precious"
-    assert compare(*options, "-f", "--", workshop / "work").returncode == 0
+    compare(*options, "-f", "--", work)
     assert (tmp_path / "r.csv").read_text() != "precious"
 
 
 def test_a_full_disk_costs_the_export_and_nothing_else(
-    workshop: Path, compare: Tsmalloc, tmp_path: Path
+    work: Path, compare: Tsmalloc, tmp_path: Path
 ) -> None:
     options = ["-a", "glibc", "-r", "1", "--export-json", "/dev/full"]
-    done = compare(*options, "--", workshop / "work")
-    assert done.returncode == 1
+    done = compare(*options, "--export-csv", tmp_path / "r.csv", "--", work, status=1)
+    assert (tmp_path / "r.csv").stat().st_size > 0
     assert "could not write --export-json /dev/full: No space left on device." in done.stderr
     (file,) = saved(tmp_path)
     assert f"All results are in {file}." in done.stderr
@@ -268,16 +249,15 @@ def test_a_full_disk_costs_the_export_and_nothing_else(
 
 
 def test_a_state_folder_that_cannot_be_written_is_replaced(
-    workshop: Path, compare: Tsmalloc, tmp_path: Path
+    work: Path, compare: Tsmalloc, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "tmp").mkdir()
     done = compare(
-        *["-a", "glibc", "-r", "1", "--", workshop / "work"],
+        *["-a", "glibc", "-r", "1", "--", work],
         XDG_STATE_HOME=str(tmp_path / "file"),
         TMPDIR=str(tmp_path / "tmp"),
     )
-    assert done.returncode == 0, done.stderr
     (file,) = (tmp_path / "tmp").glob("*.json")
     assert str(file) in done.stderr
 
@@ -285,26 +265,22 @@ def test_a_state_folder_that_cannot_be_written_is_replaced(
 # --- interrupts and terminals --------------------------------------------------------------------
 
 
-def processes_of(folder: Path) -> list[str]:
-    """The command lines of all processes that run something from the folder."""
+def processes_of(program: Path) -> list[str]:
+    """All processes that run it."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if (entry / "exe").readlink().is_relative_to(folder):
-                found.append((entry / "cmdline").read_text())
-        except OSError:
-            continue
+    for executable in Path("/proc").glob("[0-9]*/exe"):
+        with contextlib.suppress(OSError):
+            if executable.readlink() == program:
+                found.append(executable.parent.name)
     return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_keeps_what_was_measured(
-    workshop: Path, environment: dict[str, str], tmp_path: Path, number: signal.Signals
+    work: Path, environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
-    words = ("compare", *arguments, "--", workshop / "work", "slow")
+    words = ("compare", *arguments, "--", work, "slow")
     process = prompt.start(*words, env=environment)
     assert "preflight" in process.stderr.readline()
     time.sleep(3.0)
@@ -317,15 +293,15 @@ def test_an_interrupt_keeps_what_was_measured(
     data = json.loads(file.read_text())
     assert data["stop"]["reason"] == "interrupted"
     assert any(s["phase"] == "measured" for s in data["samples"])
-    assert processes_of(workshop) == []
+    assert processes_of(work) == []
     assert "go on with: tsmalloc compare --resume" in stderr
 
 
 def test_what_was_killed_is_gone_on_with(
-    workshop: Path, environment: dict[str, str], tmp_path: Path, compare: Tsmalloc
+    work: Path, environment: dict[str, str], tmp_path: Path, compare: Tsmalloc
 ) -> None:
     arguments = ["-a", "glibc,lock-best", "-w", "0", "-r", "3", "--margin", "2%", "--seed", "9"]
-    words = ("compare", *arguments, "--", workshop / "work", "slow")
+    words = ("compare", *arguments, "--", work, "slow")
     nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     process = prompt.start(*words, env=environment, **nowhere)
     folder, done = tmp_path / "state" / "tsmalloc" / "results", b""
@@ -335,11 +311,9 @@ def test_what_was_killed_is_gone_on_with(
     process.kill()
     process.wait()
     assert saved(tmp_path) == []
-    refused = compare("--resume", "-r", "9")
-    assert refused.returncode == 1
+    refused = compare("--resume", "-r", "9", status=1)
     assert "--runs cannot be chosen now" in refused.stderr
-    resumed = compare("--resume", "--export-csv", tmp_path / "runs.csv")
-    assert resumed.returncode == 0, resumed.stderr
+    compare("--resume", "--export-csv", tmp_path / "runs.csv")
     (file,) = saved(tmp_path)
     data = json.loads(file.read_text())
     assert (data["settings"]["seed"], data["settings"]["margin"]) == (9, 0.02)
@@ -352,17 +326,17 @@ def test_what_was_killed_is_gone_on_with(
     ]
     assert (tmp_path / "runs.csv").read_text().count("\n") == 1 + len(data["samples"])
     assert list(folder.glob("*.jsonl")) == []
-    assert "there is no journal of `tsmalloc compare`" in compare("--resume").stderr
+    assert "there is no journal of `tsmalloc compare`" in compare("--resume", status=1).stderr
 
 
 def test_ctrl_c_on_a_terminal_ends_everything(
-    workshop: Path, environment: dict[str, str], tmp_path: Path
+    work: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The terminal sends the signal to the whole foreground group, not just to the lab."""
     pid, terminal = pty.fork()
     if pid == 0:
         arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
-        words = ("-m", "tsmlab", "compare", *arguments, "--", str(workshop / "work"), "slow")
+        words = ("-m", "tsmlab", "compare", *arguments, "--", str(work), "slow")
         os.execvpe(sys.executable, (sys.executable, *words), environment)
     shown = read_until(terminal, "preflight", seconds=20.0)
     shown += read_until(terminal, "\0never", seconds=3.0)
@@ -375,7 +349,7 @@ def test_ctrl_c_on_a_terminal_ends_everything(
     assert "round" in shown
     assert "interrupted" in shown
     assert len(saved(tmp_path)) == 1
-    assert processes_of(workshop) == []
+    assert processes_of(work) == []
 
 
 def read_until(terminal: int, text: str, seconds: float) -> str:
@@ -395,10 +369,10 @@ def read_until(terminal: int, text: str, seconds: float) -> str:
 
 
 def test_a_reader_that_goes_away_costs_nothing(
-    workshop: Path, environment: dict[str, str], tmp_path: Path
+    work: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     words = ("compare", "-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv", "--")
-    process = prompt.start(*words, workshop / "work", env=environment)
+    process = prompt.start(*words, work, env=environment)
     process.stdout.close()
     said = process.stderr.read()
     process.stderr.close()
@@ -409,10 +383,10 @@ def test_a_reader_that_goes_away_costs_nothing(
 
 
 def test_a_full_disk_behind_stdout_is_reported(
-    workshop: Path, environment: dict[str, str], tmp_path: Path
+    work: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        words = ("compare", "-a", "glibc", "-r", "1", "--", workshop / "work")
+        words = ("compare", "-a", "glibc", "-r", "1", "--", work)
         process = prompt.start(*words, env=environment, stdout=full)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1

@@ -16,14 +16,7 @@ from synthetic_experiments import (
 )
 
 from tsmlab.experiments.analysis import analyse, usable_processors
-from tsmlab.experiments.model import (
-    Estimate,
-    Experiment,
-    Finding,
-    Metric,
-    Parameter,
-    Point,
-)
+from tsmlab.experiments.model import Estimate, Experiment, Finding, Metric, Parameter, Point
 from tsmlab.machine import Machine, describe
 
 ITERATIONS = Parameter("iterations", "iterations of 2,000 allocations", [10, 20, 50, 100])

@@ -11,7 +11,6 @@ import io
 import json
 import shutil
 import signal
-import time
 from functools import partial
 from pathlib import Path
 
@@ -105,7 +104,6 @@ def test_an_experiment_from_its_file_to_its_answer(
         *("--export-csv", tmp_path / "runs.csv", "--export-markdown", tmp_path / "table.md"),
         *("--export-json", tmp_path / "all.json"),
     )
-    assert done.returncode == 0, done.stderr
     (found,) = kept(tmp_path)
     assert model.read(tmp_path / "all.json") == found
     assert (found.seed, len(runs(found))) == (5, 2 * 2 * 3)
@@ -114,7 +112,6 @@ def test_an_experiment_from_its_file_to_its_answer(
     for index, seconds in ((0, 0.25), (1, 0.5)):
         for name in ("tsmalloc", "glibc"):
             cell = found.experiments[0].cell(index, name)
-            assert cell is not None
             assert cell.values("seconds") == {1: seconds, 2: seconds, 3: seconds}
     assert "plain: What plain costs" in done.stdout
     assert "median of seconds (lower is better), by digits; 3 rounds" in done.stdout
@@ -127,20 +124,19 @@ def test_an_experiment_from_its_file_to_its_answer(
     assert {row["parameters"] for row in rows} == {"digits=25", "digits=5"}
     assert "## What plain costs" in (tmp_path / "table.md").read_text()
     shown = experiment("show", tmp_path / "all.json")
-    assert (shown.returncode, shown.stdout) == (0, done.stdout)
+    assert shown.stdout == done.stdout
 
 
 def test_a_failure_is_a_row_and_an_exit_status(
     experiment: Tsmalloc, folder: Path, tmp_path: Path
 ) -> None:
     arguments = ("run", "--file", folder / "fail.toml", "--no-causes")
-    done = experiment(*arguments)
-    assert done.returncode == 2, done.stderr
+    done = experiment(*arguments, status=2)
     assert "FAILED tsmalloc at digits=5: exit 3 (2 of 2 runs; not run again)" in done.stdout
     assert "| FAILED: not today" in done.stdout
     (found,) = kept(tmp_path)
     assert len(runs(found)) == 2 * 3 + 2 * 2
-    assert experiment(*arguments, "--ignore-failure", "-q").returncode == 0
+    experiment(*arguments, "--ignore-failure", "-q")
 
 
 @pytest.mark.parametrize(
@@ -151,16 +147,11 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
 ) -> None:
     start = ("run", "--file", folder / "slow.toml", "--seed", "11", "-r", "4", "--no-causes")
     with prompt.start("experiment", *start, env=environment | {"MOMENT": "0.3"}) as process:
-        journal = None
-        deadline = time.monotonic() + 60.0
-        while time.monotonic() < deadline:
-            journal = next((tmp_path / "state" / "tsmalloc" / "results").glob("*.jsonl"), None)
-            if journal and finished(journal) >= 5:
-                break
-            time.sleep(0.02)
+        state = tmp_path / "state"
+        prompt.wait_until(lambda: any(finished(path) >= 5 for path in state.rglob("*.jsonl")))
         process.send_signal(number)
         shown, said = process.communicate(timeout=60)
-    assert journal is not None
+    (journal,) = state.rglob("*.jsonl")
     before = finished(journal)
     assert 5 <= before < 16
     if number == signal.SIGKILL:
@@ -172,14 +163,12 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
         (partial,) = kept(tmp_path)
         assert len(runs(partial)) == before
     done = experiment("run", "--resume")
-    assert done.returncode == 0, done.stderr
     assert f"resumed    {journal}, after " in done.stderr
     assert not journal.exists()
     resumed = kept(tmp_path)[-1]
     # An uninterrupted run of the same seed has the same structure.
     whole = experiment(*start, "--json", "-q")
     assert without_times(resumed) == without_times(model.from_json(whole.stdout))
-    assert resumed.stop is not None
     assert resumed.stop.reason == "runs"
 
 
@@ -197,21 +186,19 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     with Journal.begin(Header.of("experiment", words, 5, glibc, files), [folder]) as begun:
         journal = begun.path
     for option in (["plain"], ["-r", "9"], ["-a", "glibc"], ["--seed", "1"], ["--no-causes"]):
-        refused = experiment("run", "--resume", journal, *option)
-        assert refused.returncode == 1
+        refused = experiment("run", "--resume", journal, *option, status=1)
         assert "cannot be chosen now" in refused.stderr
-    refused = experiment("run", "--resume", journal, cwd=tmp_path)
+    refused = experiment("run", "--resume", journal, cwd=tmp_path, status=1)
     assert f"the run was begun in the folder {Path.cwd()}" in refused.stderr
-    refused = tsmalloc("bench", "--resume", journal)
+    refused = tsmalloc("bench", "--resume", journal, status=1)
     assert "is a journal of `tsmalloc experiment`" in refused.stderr
     copied = tmp_path / "copy.jsonl"
     shutil.copy(journal, copied)
     again = experiment("run", "--resume", copied, "--json")
-    assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/2"
     mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
-    refused = experiment("run", "--resume")
-    assert (refused.returncode, refused.stdout) == (1, "")
+    refused = experiment("run", "--resume", status=1)
+    assert refused.stdout == ""
     assert f"changed since the run began: {mine}" in refused.stderr
     assert "without --resume" in refused.stderr
 
@@ -221,7 +208,6 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
 ) -> None:
     arguments = ("run", "--file", folder / "plain.toml", "--dry-run", "--seed", "3")
     done = experiment(*arguments, "-a", "glibc", "-r", "9")
-    assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     assert lines["command"].endswith("program plain 25 7")
     assert lines["sweep"].split()[1:] == ["digits", "25", "5"]
@@ -233,33 +219,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
 
 def test_the_list_has_the_shipped_ones_and_ones_own(experiment: Tsmalloc, folder: Path) -> None:
     done = experiment("list", "--file", folder / "plain.toml")
-    assert done.returncode == 0, done.stderr
     assert "plain" in done.stdout
     assert "What plain costs (2 points, 3 rounds)" in done.stdout
     assert "    Is it the same under all allocators?" in done.stdout
     assert "x3-" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run"], "no experiment is named"),
-        (["run", "x99"], "there is no experiment 'x99'"),
-        (["run", "all", "-r", "0"], "a whole number from 1 on"),
-        (["run", "x2*", "-a", "tsmaloc"], "Did you mean tsmalloc?"),
-        (["run", "x2*", "--export-csv", "/no/such/folder/file"], "mkdir -p"),
-        (["run", "--file", "/no/such/file"], "No such file"),
-        (["run", "--resume"], "there is no journal of `tsmalloc experiment` in"),
-        (["run", "--resume", "/no/such/file"], "No such file"),
-        (["show", "/no/such/file"], "No such file"),
-        (["shw", "/no/such/file"], "tsmalloc experiment --help"),
-    ],
-)
-def test_mistakes_are_named_before_anything_runs(
-    experiment: Tsmalloc, arguments: list[str], words: str, tmp_path: Path
-) -> None:
-    done = experiment(*arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "state").exists()

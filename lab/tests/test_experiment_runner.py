@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Behaviour, World
 from experiment_world import (
     MIB,
     NAMES,
@@ -23,6 +23,7 @@ from experiment_world import (
     prints,
     single,
 )
+from refusals import refused
 
 from tsmlab import records
 from tsmlab.errors import UserError
@@ -44,25 +45,17 @@ from tsmlab.parts import OVERHEAD_SECONDS, WATCHED_FACTOR, Progress
 from tsmlab.progress import Lines, Silence
 from tsmlab.results import Outcome
 
-Simulate = Callable[..., Outcome[ExperimentResults]]
 
-
-@pytest.fixture
-def run(world: Any) -> Simulate:
+def run(
+    *definitions: Definition,
+    executor: Programs | None = None,
+    observers: Any = (),
+    reporter: Any = None,
+    **changes: Any,
+) -> Outcome[ExperimentResults]:
     """Runs experiments in a simulated world."""
-
-    def simulate(
-        *definitions: Definition,
-        executor: Programs | None = None,
-        observers: Any = (),
-        reporter: Any = None,
-        **changes: Any,
-    ) -> Outcome[ExperimentResults]:
-        executor = executor or Programs(world)
-        definitions = definitions or (definition(),)
-        return go_on(world, definitions, executor, observers, reporter, **changes)
-
-    return simulate
+    executor = executor or Programs()
+    return go_on(definitions or (definition(),), executor, observers, reporter, **changes)
 
 
 def order(found: ExperimentResults, index: int = 0) -> dict[int, list[tuple[int, str]]]:
@@ -84,7 +77,7 @@ def all_runs(found: ExperimentResults, index: int = 0) -> list[Run]:
 # --- order ---------------------------------------------------------------------------------------
 
 
-def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate, world: Any) -> None:
+def test_every_round_has_every_cell_once_in_an_order_of_its_own() -> None:
     found = run().results
     rounds = order(found)
     assert list(rounds) == [1, 2, 3]
@@ -94,13 +87,13 @@ def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate, w
     # Points are mixed within a round: it is not one after the other.
     assert [point for point, _ in rounds[1]] != sorted(point for point, _ in rounds[1])
     assert (found.stop.reason, found.stop.text) == ("runs", "all 3 rounds done")
-    executor = Programs(world)
+    executor = Programs()
     runs = sorted(all_runs(run(executor=executor).results), key=lambda r: r.started_seconds)
     assert [(r.round, r.position) for r in runs] == list(itertools.product((1, 2, 3), range(1, 10)))
     assert [r.started_seconds for r in runs] == [1.5 * number for number in range(27)]
 
 
-def test_orders_follow_from_the_seed_and_the_experiment_alone(run: Simulate) -> None:
+def test_orders_follow_from_the_seed_and_the_experiment_alone() -> None:
     def orders(seed: int) -> list[dict[int, list[tuple[int, str]]]]:
         found = run(definition("one"), definition("two"), seed=seed).results
         return [order(found, 0), order(found, 1)]
@@ -113,8 +106,8 @@ def test_orders_follow_from_the_seed_and_the_experiment_alone(run: Simulate) -> 
     assert order(run(definition("one"), definition("two")).results, 1) == alone
 
 
-def test_rounds_of_all_experiments_alternate(world: Any, run: Simulate) -> None:
-    executor = Programs(world)
+def test_rounds_of_all_experiments_alternate() -> None:
+    executor = Programs()
     found = run(single("short", rounds=2), single("long", rounds=4), executor=executor).results
     starts = [
         sorted((r.started_seconds, r.round) for r in all_runs(found, index)) for index in (0, 1)
@@ -127,8 +120,8 @@ def test_rounds_of_all_experiments_alternate(world: Any, run: Simulate) -> None:
 # --- what is run, and what is kept of it ----------------------------------------------------------
 
 
-def test_placeholders_timeout_and_allocator_reach_the_program(world: Any, run: Simulate) -> None:
-    executor = Programs(world)
+def test_placeholders_timeout_and_allocator_reach_the_program() -> None:
+    executor = Programs()
     run(executor=executor)
     seen = {(r.allocator.name, *r.command[1:]) for r in executor.requests}
     assert seen == {
@@ -139,12 +132,12 @@ def test_placeholders_timeout_and_allocator_reach_the_program(world: Any, run: S
     assert {r.timeout_seconds for r in executor.requests} == {9.0}
 
 
-def test_allocators_are_paired_by_rounds(world: Any, run: Simulate) -> None:
+def test_allocators_are_paired_by_rounds() -> None:
     def pick(name: str, arguments: tuple[str, ...]) -> Any:
         factor = 2.0 if name == "other" else 1.0
-        return prints(world, factor / int(arguments[1]))
+        return prints(factor / int(arguments[1]))
 
-    experiment = run(executor=Programs(world, pick)).results.experiments[0]
+    experiment = run(executor=Programs(pick)).results.experiments[0]
     cell, other = experiment.cell(2, "glibc"), experiment.cell(2, "other")
     assert cell.values("seconds") == {1: 0.25, 2: 0.25, 3: 0.25}
     assert other.values("seconds") == {1: 0.5, 2: 0.5, 3: 0.5}
@@ -153,9 +146,9 @@ def test_allocators_are_paired_by_rounds(world: Any, run: Simulate) -> None:
     )
 
 
-def test_built_in_metrics_are_there_beside_the_printed_ones(world: Any, run: Simulate) -> None:
-    live = prints(world, 1.0, peak_bytes=30 * MIB, more=f"live_bytes: {20 * MIB}\nother: 3\n")
-    experiment = run(single(), executor=Programs(world, lambda *_: live)).results.experiments[0]
+def test_built_in_metrics_are_there_beside_the_printed_ones() -> None:
+    live = prints(1.0, peak_bytes=30 * MIB, more=f"live_bytes: {20 * MIB}\nother: 3\n")
+    experiment = run(single(), executor=Programs(lambda *_: live)).results.experiments[0]
     values = experiment.cells[0].runs[0].values
     assert values["seconds"] == 1.0
     assert values["wall_seconds"] == pytest.approx(1.5)
@@ -171,14 +164,14 @@ def test_built_in_metrics_are_there_beside_the_printed_ones(world: Any, run: Sim
 # --- failures ------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only(world: Any, run: Simulate) -> None:
+def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only() -> None:
     def pick(name: str, arguments: tuple[str, ...]) -> Any:
         if name == "other" and arguments[1] == "4":
-            return world.Behaviour(signal=11, stderr="free(): invalid pointer\n")
-        return prints(world, 1.0)
+            return Behaviour(signal=11, stderr="free(): invalid pointer\n")
+        return prints(1.0)
 
     notes = Notes()
-    found = run(definition(rounds=5), executor=Programs(world, pick), reporter=notes).results
+    found = run(definition(rounds=5), executor=Programs(pick), reporter=notes).results
     experiment = found.experiments[0]
     bad, good = experiment.cell(2, "other"), experiment.cell(1, "other")
     assert [r.failure.kind for r in bad.runs if r.failure] == ["signal", "signal"]
@@ -190,22 +183,22 @@ def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only(world: Any, run:
     assert notes.texts[-1] == "sweep: done: 42 runs, 2 failed"
 
 
-def test_one_failure_now_and_then_does_not_end_a_cell(world: Any, run: Simulate) -> None:
+def test_one_failure_now_and_then_does_not_end_a_cell() -> None:
     count = itertools.count()
 
     def pick(name: str, _arguments: tuple[str, ...]) -> Any:
         flaky = name == "other" and next(count) % 2 == 0
-        return world.Behaviour(exit_code=3) if flaky else prints(world, 1.0)
+        return Behaviour(exit_code=3) if flaky else prints(1.0)
 
-    cell = run(single(rounds=6), executor=Programs(world, pick)).results.experiments[0].cells[2]
+    cell = run(single(rounds=6), executor=Programs(pick)).results.experiments[0].cells[2]
     assert [r.failure is None for r in cell.runs] == [False, True] * 3
     assert not cell.gave_up
     assert set(cell.values("seconds")) == {2, 4, 6}
 
 
-def test_a_metric_that_is_not_printed_is_a_failure(world: Any, run: Simulate) -> None:
-    mute = world.Behaviour(seconds=2.0, stdout="done\n")
-    cell = run(single(), executor=Programs(world, lambda *_: mute)).results.experiments[0].cells[0]
+def test_a_metric_that_is_not_printed_is_a_failure() -> None:
+    mute = Behaviour(seconds=2.0, stdout="done\n")
+    cell = run(single(), executor=Programs(lambda *_: mute)).results.experiments[0].cells[0]
     failure = cell.runs[0].failure
     assert (failure.kind, failure.text) == ("metric", "no line `seconds: NUMBER` in the output")
     assert cell.runs[0].values["wall_seconds"] == pytest.approx(2.0)
@@ -215,8 +208,8 @@ def test_a_metric_that_is_not_printed_is_a_failure(world: Any, run: Simulate) ->
 # --- causes --------------------------------------------------------------------------------------
 
 
-def test_causes_come_after_the_rounds_once_for_each_cell(world: Any, run: Simulate) -> None:
-    executor = Programs(world)
+def test_causes_come_after_the_rounds_once_for_each_cell() -> None:
+    executor = Programs()
     inside = Counting(executor, ["tsmalloc"], merges=3.0, frees=1.0)
     outside = Counting(executor, frees=2.0)
     found = run(executor=executor, observers=[inside, outside]).results
@@ -232,21 +225,19 @@ def test_causes_come_after_the_rounds_once_for_each_cell(world: Any, run: Simula
 
 
 @pytest.mark.parametrize(("at", "points"), [("all", [0, 1, 2]), ("ends", [0, 2]), ("none", [])])
-def test_a_file_says_at_which_points_causes_are_counted(
-    world: Any, run: Simulate, at: Any, points: list[int]
-) -> None:
-    executor = Programs(world)
+def test_a_file_says_at_which_points_causes_are_counted(at: Any, points: list[int]) -> None:
+    executor = Programs()
     observers = [Counting(executor, futex_calls=1.0)]
     found = run(definition(causes=at), executor=executor, observers=observers).results
     counted = [cell for cell in found.experiments[0].cells if cell.causes is not None]
     assert [(c.point, c.allocator) for c in counted] == list(itertools.product(points, NAMES))
 
 
-def test_causes_are_counted_if_asked_and_all_went_well(world: Any, run: Simulate) -> None:
+def test_causes_are_counted_if_asked_and_all_went_well() -> None:
     def pick(name: str, _arguments: tuple[str, ...]) -> Any:
-        return world.Behaviour(exit_code=1) if name == "other" else prints(world, 1.0)
+        return Behaviour(exit_code=1) if name == "other" else prints(1.0)
 
-    executor = Programs(world, pick)
+    executor = Programs(pick)
     counting = Counting(executor)
     cells = run(single(), executor=executor, observers=[counting]).results.experiments[0].cells
     assert [cell.causes is not None for cell in cells] == [True, True, False]
@@ -255,7 +246,7 @@ def test_causes_are_counted_if_asked_and_all_went_well(world: Any, run: Simulate
     assert none.requests == []
 
 
-def test_maps_are_kept_at_the_last_point_and_not_too_large(world: Any, run: Simulate) -> None:
+def test_maps_are_kept_at_the_last_point_and_not_too_large() -> None:
     blocks = [MapBlock(1, 16, "used" if i % 2 else "free", 0, 0.0) for i in range(9000)]
     heap = HeapMap("all live", [MapChunk(0, 9000 * 16, blocks)], 1)
 
@@ -263,7 +254,7 @@ def test_maps_are_kept_at_the_last_point_and_not_too_large(world: Any, run: Simu
         def observe(self, request: Any, folder: Path) -> Causes:
             return replace(super().observe(request, folder), maps=[heap])
 
-    executor = Programs(world)
+    executor = Programs()
     found = run(executor=executor, observers=[Mapping(executor)]).results
     for cell in found.experiments[0].cells:
         assert len(cell.causes.maps) == (1 if cell.point == 2 else 0)
@@ -271,12 +262,12 @@ def test_maps_are_kept_at_the_last_point_and_not_too_large(world: Any, run: Simu
             assert len(kept.chunks[0].blocks) < 4000
 
 
-def test_what_cannot_be_counted_is_a_note(world: Any, run: Simulate) -> None:
+def test_what_cannot_be_counted_is_a_note() -> None:
     class Broken(Counting):
         def observe(self, request: Any, folder: Path) -> Causes:
             raise UserError("the tool syscalls is not built.", "Build it.")
 
-    executor = Programs(world)
+    executor = Programs()
     observers = [Broken(executor), Counting(executor, frees=2.0)]
     cell = run(single(), executor=executor, observers=observers).results.experiments[0].cells[0]
     assert cell.causes.notes == ["the tool syscalls is not built."]
@@ -308,7 +299,7 @@ def test_causes_are_merged_by_count_and_by_thread() -> None:
 # --- how it ends ---------------------------------------------------------------------------------
 
 
-def test_a_budget_takes_rounds_from_all_but_leaves_three(run: Simulate) -> None:
+def test_a_budget_takes_rounds_from_all_but_leaves_three() -> None:
     # A round of both takes 2 * 3 * 1.5 = 9 simulated seconds, and the estimate a little more.
     both = [single("one", rounds=50), single("two", rounds=50)]
     found = run(*both, time_budget_seconds=48.0).results
@@ -321,10 +312,10 @@ def test_a_budget_takes_rounds_from_all_but_leaves_three(run: Simulate) -> None:
     assert (len(order(found)), found.stop.reason if found.stop else "") == (2, "runs")
 
 
-def test_a_budget_leaves_time_for_the_causes(world: Any, run: Simulate) -> None:
+def test_a_budget_leaves_time_for_the_causes() -> None:
     # A round takes 4.5 s (4.65 s by the estimate), causes by the estimate three times that: what
     # fits into 38 s without them is 8 rounds, with them 5.
-    executor = Programs(world)
+    executor = Programs()
     observers = [Counting(executor)]
     found = run(
         single(rounds=50), executor=executor, observers=observers, time_budget_seconds=38.0
@@ -333,8 +324,8 @@ def test_a_budget_leaves_time_for_the_causes(world: Any, run: Simulate) -> None:
     assert len(observers[0].requests) == 3
 
 
-def test_an_interrupt_loses_the_run_in_progress_only(world: Any, run: Simulate) -> None:
-    executor = Programs(world)
+def test_an_interrupt_loses_the_run_in_progress_only() -> None:
+    executor = Programs()
     executor.interrupt_at_run = 10
     outcome = run(executor=executor)
     assert outcome.error is None
@@ -343,22 +334,22 @@ def test_an_interrupt_loses_the_run_in_progress_only(world: Any, run: Simulate) 
     assert "interrupted by the user" in text.report(outcome.results, 100)
 
 
-def test_an_interrupt_while_counting_keeps_what_was_timed(world: Any, run: Simulate) -> None:
+def test_an_interrupt_while_counting_keeps_what_was_timed() -> None:
     class Interrupted(Counting):
         def observe(self, request: Any, folder: Path) -> Causes:
             if len(self.requests) == 2:
                 raise KeyboardInterrupt
             return super().observe(request, folder)
 
-    executor = Programs(world)
+    executor = Programs()
     found = run(executor=executor, observers=[Interrupted(executor)]).results
     assert found.stop.reason == "interrupted"
     assert len(all_runs(found)) == 27
     assert sum(cell.causes is not None for cell in found.experiments[0].cells) == 2
 
 
-def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Simulate) -> None:
-    executor = Programs(world)
+def test_what_breaks_the_run_leaves_what_was_measured() -> None:
+    executor = Programs()
     executor.interrupt_at_run, executor.error = 5, UserError("measure failed.")
     outcome = run(executor=executor)
     assert outcome.error is not None
@@ -366,28 +357,28 @@ def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Simulate)
     assert (stop.reason, stop.text) == ("aborted", "measure failed.")
     assert len(all_runs(outcome.results)) == 5
     for error in (KeyboardInterrupt(), UserError("measure failed.")):
-        executor = Programs(world)
+        executor = Programs()
         executor.interrupt_at_run, executor.error = 0, error
         with pytest.raises(type(error)):
             run(executor=executor)
 
 
-def test_a_file_that_changes_meanwhile_is_told(world: Any, run: Simulate, tmp_path: Path) -> None:
+def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("old")
 
     def pick(*_: object) -> Any:
         program.write_text("new")
-        return prints(world, 1.0)
+        return prints(1.0)
 
-    found = run(single(), executor=Programs(world, pick), program=program).results
+    found = run(single(), executor=Programs(pick), program=program).results
     assert found.changed == [str(program)]
     assert text.troubles(found)[0].code == "changed"
     assert run(single()).results.changed == []
 
 
-def test_results_can_be_read_back(world: Any, run: Simulate, tmp_path: Path) -> None:
-    executor = Programs(world)
+def test_results_can_be_read_back(tmp_path: Path) -> None:
+    executor = Programs()
     found = run(
         definition(reported=[Reported("E", "?", ["t"], [[1]], "")]),
         executor=executor,
@@ -404,10 +395,8 @@ def test_results_can_be_read_back(world: Any, run: Simulate, tmp_path: Path) -> 
 # --- the plan ------------------------------------------------------------------------------------
 
 
-def test_the_estimate_is_made_of_rounds_and_causes(world: Any) -> None:
-    several = plans(
-        world, [definition(rounds=2, run_seconds=0.95), single(rounds=4, run_seconds=1.95)]
-    )
+def test_the_estimate_is_made_of_rounds_and_causes() -> None:
+    several = plans([definition(rounds=2, run_seconds=0.95), single(rounds=4, run_seconds=1.95)])
     expected = plan.estimate(several, lambda _: 2)
     assert expected.rounds == pytest.approx([9 + 6, 9 + 6, 6, 6])
     assert expected.causes == pytest.approx(2 * WATCHED_FACTOR * (9 + 6))
@@ -427,28 +416,20 @@ def test_the_estimate_is_made_of_rounds_and_causes(world: Any) -> None:
     ).replace("about 2 min", "about 102 s")
 
 
-def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note(world: Any) -> None:
-    available = [world.allocator(name) for name in NAMES]
+def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note() -> None:
+    available = [World.allocator(name) for name in NAMES]
     notes: list[str] = []
-    chosen = plan.plan(
-        single(program="sh", allocators=["glibc", "mimalloc"]),
-        available,
-        [],
-        None,
-        True,
-        notes.append,
-    )
-    assert [allocator.name for allocator in chosen.allocators] == ["glibc"]
+
+    def planned(*allocators: str) -> plan.Plan:
+        asked = single(program="sh", allocators=list(allocators))
+        return plan.plan(asked, available, [], None, True, notes.append)
+
+    assert [allocator.name for allocator in planned("glibc", "mimalloc").allocators] == ["glibc"]
     assert notes[0].startswith("single: without mimalloc (sudo apt install libmimalloc")
     with pytest.raises(UserError, match="none of its allocators is installed"):
-        plan.plan(
-            single(program="sh", allocators=["mimalloc"]), available, [], None, True, notes.append
-        )
-    with pytest.raises(UserError, match="no allocator 'glibk'") as caught:
-        plan.plan(
-            single(program="sh", allocators=["glibk"]), available, [], None, True, notes.append
-        )
-    assert "Did you mean glibc?" in caught.value.remedy
+        planned("mimalloc")
+    with refused("no allocator 'glibk'", remedy="Did you mean glibc?"):
+        planned("glibk")
     asked = plan.plan(single(program="sh"), available, ["other"], 9, False, notes.append)
     assert ([a.name for a in asked.allocators], asked.rounds) == (["other"], 9)
     assert asked.causes_points == []
@@ -457,21 +438,21 @@ def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note(world: A
 # --- texts ---------------------------------------------------------------------------------------
 
 
-def scaled(world: Any) -> Programs:
+def scaled() -> Programs:
     """other is twice as slow as the rest, glibc best at four threads, tsmalloc elsewhere."""
 
     def pick(name: str, arguments: tuple[str, ...]) -> Any:
         threads = int(arguments[1])
         factor = {"tsmalloc": 1.0, "glibc": 1.1 if threads < 4 else 0.5, "other": 3.0}[name]
         if name == "other" and threads == 2:
-            return world.Behaviour(signal=11, stderr="first\nfree(): invalid pointer\n")
-        return prints(world, factor / threads)
+            return Behaviour(signal=11, stderr="first\nfree(): invalid pointer\n")
+        return prints(factor / threads)
 
-    return Programs(world, pick)
+    return Programs(pick)
 
 
-def test_the_table_has_medians_and_marks_the_best(world: Any, run: Simulate) -> None:
-    found = run(executor=scaled(world)).results
+def test_the_table_has_medians_and_marks_the_best() -> None:
+    found = run(executor=scaled()).results
     report = text.report(found, 100)
     rows = {line.split()[0]: line.split()[1:] for line in report.splitlines() if line.strip()}
     assert rows["allocator"] == ["1", "2", "4"]
@@ -484,20 +465,20 @@ def test_the_table_has_medians_and_marks_the_best(world: Any, run: Simulate) -> 
     assert "| free(): invalid pointer" in report
 
 
-def test_where_higher_is_better_the_highest_is_marked(world: Any, run: Simulate) -> None:
+def test_where_higher_is_better_the_highest_is_marked() -> None:
     metric = Metric("seconds", "speed", "number", higher_is_better=True)
-    report = text.report(run(definition(metrics=[metric]), executor=scaled(world)).results, 100)
+    report = text.report(run(definition(metrics=[metric]), executor=scaled()).results, 100)
     (line,) = [line for line in report.splitlines() if line.startswith("other")]
     assert line.split()[1] == "3.00*"
     assert "median of speed (higher is better)" in report
 
 
-def test_one_point_shows_every_metric_counted_ones_too(world: Any, run: Simulate) -> None:
+def test_one_point_shows_every_metric_counted_ones_too() -> None:
     metrics = [
         Metric("seconds", "time", "seconds", higher_is_better=False),
         Metric("frees", "calls of free", "count", higher_is_better=False, source="causes"),
     ]
-    executor = Programs(world)
+    executor = Programs()
     observers = [Counting(executor, ["glibc"], frees=1234.0)]
     found = run(single(metrics=metrics), executor=executor, observers=observers).results
     lines = text.report(found, 100).splitlines()
@@ -510,7 +491,7 @@ def test_one_point_shows_every_metric_counted_ones_too(world: Any, run: Simulate
     assert " - " in other
 
 
-def test_a_wide_sweep_is_folded(run: Simulate) -> None:
+def test_a_wide_sweep_is_folded() -> None:
     sweep = Parameter("threads", "threads", list(range(1, 21)))
     found = run(definition(parameters=[sweep], rounds=1)).results
     lines = text.report(found, 60).splitlines()
@@ -520,9 +501,9 @@ def test_a_wide_sweep_is_folded(run: Simulate) -> None:
     assert all(len(line.rstrip()) <= 60 for line in lines if line.startswith(("alloc", *NAMES)))
 
 
-def test_markdown_has_tables_reported_ones_and_the_machine(world: Any, run: Simulate) -> None:
+def test_markdown_has_tables_reported_ones_and_the_machine() -> None:
     reported = Reported("D", "a phenom", ["allocator", "s"], [["ptmalloc", 5.142]], "32 threads")
-    found = run(definition(reported=[reported]), executor=scaled(world)).results
+    found = run(definition(reported=[reported]), executor=scaled()).results
     markdown = text.markdown(found)
     assert "## sweep and more" in markdown
     assert "| ptmalloc | 5.142 |" in markdown
@@ -533,7 +514,7 @@ def test_markdown_has_tables_reported_ones_and_the_machine(world: Any, run: Simu
     assert "- glibc 1.0" in markdown
 
 
-def test_csv_has_a_line_for_each_run_and_few_rounds_are_a_warning(run: Simulate) -> None:
+def test_csv_has_a_line_for_each_run_and_few_rounds_are_a_warning() -> None:
     found = run(definition(), single("other-one"), executor=None).results
     lines = list(csv.DictReader(io.StringIO(text.formatted(found, "csv"))))
     assert len(lines) == 27 + 9
@@ -549,8 +530,8 @@ def test_csv_has_a_line_for_each_run_and_few_rounds_are_a_warning(run: Simulate)
 # --- progress ------------------------------------------------------------------------------------
 
 
-def test_a_pipe_is_told_where_it_is_and_the_time_that_is_left(world: Any, run: Simulate) -> None:
-    executor, stream = Programs(world), io.StringIO()
+def test_a_pipe_is_told_where_it_is_and_the_time_that_is_left() -> None:
+    executor, stream = Programs(), io.StringIO()
     lines = Lines(stream, clock=executor.clock)
     # The files guess a second and the runs take one and a half: what has run is believed.
     both = [definition("one", rounds=20), single("two", rounds=40)]
@@ -569,7 +550,7 @@ def test_a_pipe_is_told_where_it_is_and_the_time_that_is_left(world: Any, run: S
     assert steps[-1].endswith(" s left")
 
 
-def test_two_parameters_have_a_line_each_in_the_head(run: Simulate) -> None:
+def test_two_parameters_have_a_line_each_in_the_head() -> None:
     fits = Parameter("fit", "fit", ["best", "worst"])
     threads = Parameter("threads", "threads", [1, 16])
     arguments = ["{threads}", "{fit}"]
@@ -583,7 +564,7 @@ def test_two_parameters_have_a_line_each_in_the_head(run: Simulate) -> None:
     assert not any("*" in line for line in lines[head:])
 
 
-def test_a_table_shows_what_there_is(run: Simulate) -> None:
+def test_a_table_shows_what_there_is() -> None:
     """The first metric needs causes, which were not asked for."""
     metrics = [
         Metric("merges", "merges", "count", higher_is_better=False, source="causes"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,20 +75,20 @@ def compiled(folder: Path, *options: str) -> Path:
     (folder / "cart.cpp").write_text(PROGRAM)
     library, program = folder / "libcollect.so", folder / "cart"
     flags = ("-g", "-O1", "-Wl,--build-id", *options)
-    build(["gcc", *flags, "-shared", "-fPIC", "-o", library, folder / "collect.c"])
+    ran("gcc", *flags, "-shared", "-fPIC", "-o", library, folder / "collect.c", status=0)
     found = ("-Wl,-rpath,$ORIGIN", f"-L{folder}", "-lcollect")
-    build(["g++", *flags, "-o", program, folder / "cart.cpp", *found])
+    ran("g++", *flags, "-o", program, folder / "cart.cpp", *found, status=0)
     return program
 
 
-def build(command: list[str | Path]) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+def files_of(program: Path) -> tuple[Path, Path]:
+    return program, program.with_name("libcollect.so")
 
 
 def profile_of(program: Path, out: Path, **changes: str) -> Path:
     """Runs the program; the stack that it prints becomes a profile's. `changes` are build ids, by
     the file's name."""
-    lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split("\n")
+    lines = ran(program, status=0).stdout.split("\n")
     stack = tuple(int(line, 16) for line in lines if line.startswith("0x"))
     files = []
     for line in lines:
@@ -112,14 +111,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("cart"))
 
 
-def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *names: str) -> None:
-    """PATH has these programs alone."""
+def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *names: str, **scripts: str) -> None:
+    """PATH has these programs alone, and scripts of the test's own."""
     folder = tmp_path / "only"
     folder.mkdir()
     for name in names:
-        path = shutil.which(name)
-        assert path is not None
-        (folder / name).symlink_to(path)
+        (folder / name).symlink_to(shutil.which(name) or "")
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
 
 
@@ -153,7 +153,7 @@ def test_other_layouts_of_the_file(options: tuple[str, ...], tmp_path: Path) -> 
     program = compiled(tmp_path, *library_options)
     if "-no-pie" in options:
         found = ("-Wl,-rpath,$ORIGIN", f"-L{tmp_path}", "-lcollect")
-        build(["g++", "-g", "-O1", *options, "-o", program, tmp_path / "cart.cpp", *found])
+        ran("g++", "-g", "-O1", *options, "-o", program, tmp_path / "cart.cpp", *found, status=0)
     profile = profile_of(program, tmp_path / "p.pb")
     check_whole(stack_in(look_up(read(profile)), profile))
 
@@ -171,9 +171,8 @@ def test_one_mapping_for_a_whole_file(program: Path, tmp_path: Path) -> None:
     check_whole(stack_in(found, tmp_path / "p.pb"))
 
 
-def stripped(program: Path, *options: str) -> None:
-    for file in (program, program.with_name("libcollect.so")):
-        subprocess.run(["strip", *options, file], check=True)
+def strip(program: Path) -> None:
+    ran("strip", *files_of(program), status=0)
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, None])
@@ -182,7 +181,7 @@ def test_stripped_files_have_the_names_that_they_export(
 ) -> None:
     """And no others: `hidden` lies behind another function, whose name it must not get."""
     program = compiled(tmp_path)
-    stripped(program)
+    strip(program)
     profile = profile_of(program, tmp_path / "p.pb")
     use(monkeypatch, tmp_path, *([name] if name else []))
     found = look_up(read(profile))
@@ -205,8 +204,8 @@ def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
     """It has the same number."""
     source, program = tmp_path / "probe.c", tmp_path / "probe"
     source.write_text(PROBE)
-    build(["gcc", "-Wl,--build-id", "-o", program, source])
-    said = ran("readelf", "-n", program, check=True)
+    ran("gcc", "-Wl,--build-id", "-o", program, source, status=0)
+    said = ran("readelf", "-n", program, status=0)
     assert "stapsdt" in said.stdout
     build_id = re.search(r"Build ID: (\w+)", said.stdout)
     found = binaries.read(program)
@@ -216,18 +215,17 @@ def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
 def test_debug_files_by_build_id(tmp_path: Path) -> None:
     program = compiled(tmp_path)
     debug = tmp_path / "debug"
-    for file in (program, program.with_name("libcollect.so")):
+    for file in files_of(program):
         found = binaries.read(file)
         place = debug / ".build-id" / found.build_id[:2] / f"{found.build_id[2:]}.debug"
         place.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["objcopy", "--only-keep-debug", file, place], check=True)
-    stripped(program)
+        ran("objcopy", "--only-keep-debug", file, place, status=0)
+    strip(program)
     profile = profile_of(program, tmp_path / "p.pb")
     check_whole(stack_in(look_up(read(profile), debug), profile))
-    for file in (program, program.with_name("libcollect.so")):
+    for file in files_of(program):
         file.unlink()
-    found_without = look_up(read(profile), debug)
-    check_whole(stack_in(found_without, profile))
+    check_whole(stack_in(look_up(read(profile), debug), profile))
 
 
 @pytest.mark.parametrize("folder", ["", ".debug"])
@@ -235,11 +233,10 @@ def test_debug_files_by_build_id(tmp_path: Path) -> None:
 def test_debug_files_by_link(tmp_path: Path, folder: str, build_ids: bool) -> None:
     program = compiled(tmp_path, *(() if build_ids else ("-Wl,--build-id=none",)))
     (tmp_path / folder).mkdir(exist_ok=True)
-    for file in (program, program.with_name("libcollect.so")):
+    for file in files_of(program):
         place = tmp_path / folder / f"{file.name}.debug"
-        subprocess.run(["objcopy", "--only-keep-debug", file, place], check=True)
-        strip = ["objcopy", "--strip-all", f"--add-gnu-debuglink={place}", file]
-        subprocess.run(strip, check=True)
+        ran("objcopy", "--only-keep-debug", file, place, status=0)
+        ran("objcopy", "--strip-all", f"--add-gnu-debuglink={place}", file, status=0)
     profile = profile_of(program, tmp_path / "p.pb")
     nowhere = tmp_path / "none"
     check_whole(stack_in(look_up(read(profile), nowhere), profile))
@@ -276,11 +273,9 @@ def test_rust_names(tmp_path: Path) -> None:
         "mod till { #[inline(never)] pub fn ring(x: u64) -> u64 { std::hint::black_box(x) + 1 } }\n"
         'fn main() { println!("{}", till::ring(41)); }\n'
     )
-    build(["rustc", "-g", "-o", tmp_path / "shop", source])
-    listed = subprocess.run(["nm", tmp_path / "shop"], capture_output=True, text=True, check=True)
-    start = next(
-        int(line.split()[0], 16) for line in listed.stdout.split("\n") if "till4ring" in line
-    )
+    ran("rustc", "-g", "-o", tmp_path / "shop", source, status=0)
+    listed = ran("nm", tmp_path / "shop", status=0).stdout
+    start = int(re.search(r"(?m)^(\w+) .*till4ring", listed)[1], 16)
     found = binaries.read(tmp_path / "shop")
     segment = next(s for s in found.segments if s.executable)
     base = 0x7F0000000000
@@ -313,16 +308,11 @@ def test_code_without_a_file(tmp_path: Path) -> None:
 def test_no_debuginfod_is_asked(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = shutil.which(PROGRAMS[0])
-    folder = tmp_path / "only"
-    folder.mkdir()
-    (folder / PROGRAMS[0]).write_text(
-        f'#!/bin/sh\necho "${{DEBUGINFOD_URLS-unset}}" >> {tmp_path}/seen\nexec {real} "$@"\n'
-    )
-    (folder / PROGRAMS[0]).chmod(0o755)
-    monkeypatch.setenv("DEBUGINFOD_URLS", "https://localhost:1")
-    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
     profile = profile_of(program, tmp_path / "p.pb")
+    note = f'echo "${{DEBUGINFOD_URLS-unset}}" >> {tmp_path}/seen'
+    real = shutil.which(PROGRAMS[0])
+    use(monkeypatch, tmp_path, **{PROGRAMS[0]: f'{note}\nexec {real} "$@"'})
+    monkeypatch.setenv("DEBUGINFOD_URLS", "https://localhost:1")
     check_whole(stack_in(look_up(read(profile)), profile))
     assert set((tmp_path / "seen").read_text().split()) == {"unset"}
 
@@ -331,12 +321,7 @@ def test_program_that_fails_is_told(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profile = profile_of(program, tmp_path / "p.pb")
-    folder = tmp_path / "only"
-    folder.mkdir()
-    (folder / "addr2line").write_text("#!/bin/sh\nexit 3\n")
-    (folder / "addr2line").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/bin")
-    (folder / "sh").symlink_to("/bin/sh")
+    use(monkeypatch, tmp_path, addr2line="exit 3")
     monkeypatch.setattr(symbols, "PROGRAMS", ("addr2line",))
     found = look_up(read(profile))
     assert stack_in(found, profile)[1].function == "collect"

@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import pytest
+from conftest import Behaviour, SimulatedExecutor, World
 from rich.console import Console
 
 from tsmlab.compare import compare
@@ -25,20 +26,20 @@ def test_the_stream_decides() -> None:
     assert type(reporter_for(quiet=False, stream=Terminal())) is Bar
 
 
-def drive(world: Any, reporter: Any, rounds: int = 30) -> None:
-    behaviours = {"glibc": world.Behaviour(seconds=1.0), "bad": world.Behaviour(signal=11)}
-    behaviours["good"] = world.Behaviour(seconds=1.0)
-    executor = world.Executor(behaviours)
-    options = world.options(list(behaviours), rule=StopRule(runs=rounds))
+def drive(reporter: Any, rounds: int = 30) -> None:
+    behaviours = {"glibc": Behaviour(seconds=1.0), "bad": Behaviour(signal=11)}
+    behaviours["good"] = Behaviour(seconds=1.0)
+    executor = SimulatedExecutor(behaviours)
+    options = World.options(list(behaviours), rule=StopRule(runs=rounds))
     with reporter:
         compare(options, executor, reporter, Unkept(executor.clock))
 
 
-def test_a_pipe_gets_a_line_every_ten_seconds_at_most(world: Any) -> None:
-    behaviours = {"glibc": world.Behaviour(seconds=1.0), "a": world.Behaviour(seconds=1.0)}
-    executor, stream = world.Executor(behaviours), io.StringIO()
+def test_a_pipe_gets_a_line_every_ten_seconds_at_most() -> None:
+    behaviours = {"glibc": Behaviour(seconds=1.0), "a": Behaviour(seconds=1.0)}
+    executor, stream = SimulatedExecutor(behaviours), io.StringIO()
     reporter = Lines(stream, clock=executor.clock)
-    options = world.options(list(behaviours), rule=StopRule(runs=40))
+    options = World.options(list(behaviours), rule=StopRule(runs=40))
     compare(options, executor, reporter, Unkept(executor.clock))
     lines = stream.getvalue().splitlines()
     assert lines[0].startswith("preflight")
@@ -48,9 +49,9 @@ def test_a_pipe_gets_a_line_every_ten_seconds_at_most(world: Any) -> None:
     assert not set("\x1b\r") & set(stream.getvalue())
 
 
-def test_a_terminal_sees_rounds_allocators_and_failures(world: Any) -> None:
+def test_a_terminal_sees_rounds_allocators_and_failures() -> None:
     stream = Terminal()
-    drive(world, Bar(Console(file=stream, force_terminal=True, width=100)), rounds=3)
+    drive(Bar(Console(file=stream, force_terminal=True, width=100)), rounds=3)
     shown = stream.getvalue()
     assert "bad: SIGSEGV" in shown
     assert "bad failed twice in a row and is not run again" in shown
@@ -58,9 +59,9 @@ def test_a_terminal_sees_rounds_allocators_and_failures(world: Any) -> None:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_quiet_says_nothing(world: Any, quiet: bool) -> None:
+def test_quiet_says_nothing(quiet: bool) -> None:
     stream = io.StringIO()
-    drive(world, reporter_for(quiet, stream))
+    drive(reporter_for(quiet, stream))
     assert (stream.getvalue() == "") is quiet
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from conftest import Behaviour, SimulatedExecutor, World, typical
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,8 +17,6 @@ from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
 from tsmlab.tables import PIPE_WIDTH
-
-Typical = Callable[..., Comparison]
 
 
 def report(comparison: Comparison, width: int = 120) -> str:
@@ -87,33 +85,33 @@ def test_long_lists_are_cut() -> None:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def everybody(world: Any, **changes: Any) -> Comparison:
+def everybody(**changes: Any) -> Comparison:
     names = [*own_names(), "glibc", "jemalloc", "mimalloc", "tcmalloc", "tbbmalloc"]
     behaviours = {
-        name: world.Behaviour(seconds=0.1 + 0.1 * index, noise=0.03, peak_bytes=(20 + index) << 20)
+        name: Behaviour(seconds=0.1 + 0.1 * index, noise=0.03, peak_bytes=(20 + index) << 20)
         for index, name in enumerate(names)
     }
-    return world.comparison(behaviours, **changes)  # type: ignore[no-any-return]
+    return World.comparison(behaviours, **changes)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_all_allocators_fit_without_wrapping(world: Any, width: int) -> None:
-    text = report(everybody(world), width)
+def test_all_allocators_fit_without_wrapping(width: int) -> None:
+    text = report(everybody(), width)
     table = text.split("\n\n")[1].splitlines()
     assert max(map(len, text.splitlines()[:-1])) <= width  # the last line is to be copied
     assert len([line for line in table if re.match(r" ?\d+ ", line)]) == len(own_names()) + 5
     assert "…" not in "".join(table)
 
 
-def test_narrow_tables_drop_what_explains_before_what_decides(world: Any) -> None:
-    wide, narrow = report(everybody(world), 160), report(everybody(world), 72)
+def test_narrow_tables_drop_what_explains_before_what_decides() -> None:
+    wide, narrow = report(everybody(), 160), report(everybody(), 72)
     assert "system" in wide
     assert "faults" in wide
     assert "faults" not in narrow
     assert "verdict" in narrow
 
 
-def test_a_row_holds_what_it_promises_and_failures_come_last(typical: Typical) -> None:
+def test_a_row_holds_what_it_promises_and_failures_come_last() -> None:
     text = report(typical())
     fast = next(line for line in text.splitlines() if re.match(r" *1 +fast ", line))
     assert re.search(r"8\d\.\d ms +-\d\d\.\d % \[-\d\d\.\d, -\d\d\.\d\] +better", fast)
@@ -129,7 +127,7 @@ def test_a_row_holds_what_it_promises_and_failures_come_last(typical: Typical) -
     assert lines.index(next(line for line in lines if " slow " in line)) < where
 
 
-def test_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, typical: Typical) -> None:
+def test_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in report(typical())
     monkeypatch.setenv("TERM", "xterm")
     assert "\x1b[32mbetter" in render.report(typical(), 120, colours=True)
@@ -137,21 +135,16 @@ def test_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, typical: Ty
     assert "\x1b[32m" not in render.report(typical(), 120, colours=True)
 
 
-def test_unresolved_says_how_many_more_rounds(world: Any) -> None:
-    behaviours = {
-        "glibc": world.Behaviour(noise=0.02),
-        "a": world.Behaviour(seconds=0.103, noise=0.02),
-    }
-    comparison = world.comparison(behaviours, rule=StopRule(runs=5))
+def test_unresolved_says_how_many_more_rounds() -> None:
+    behaviours = {"glibc": Behaviour(noise=0.02), "a": Behaviour(seconds=0.103, noise=0.02)}
+    comparison = World.comparison(behaviours, rule=StopRule(runs=5))
     text = report(comparison)
     assert re.search(r"unresolved \+\d+ ", text)
     assert "unresolved +N: not told apart yet; about N more rounds would do it" in text
     assert re.search(r"\? \+\d+ ", report(comparison, 70))
 
 
-def test_a_pipe_gets_a_wide_table_and_no_colour(
-    monkeypatch: pytest.MonkeyPatch, typical: Typical
-) -> None:
+def test_a_pipe_gets_a_wide_table_and_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     comparison = typical()
     assert tables.for_stdout(render.report, comparison) == render.report(comparison, PIPE_WIDTH)
@@ -166,7 +159,7 @@ def sentences(comparison: Comparison) -> dict[str, str]:
     return dict(render.verdict_lines(comparison))
 
 
-def test_the_verdict_names_winners_and_markdown_is_a_table(typical: Typical) -> None:
+def test_the_verdict_names_winners_and_markdown_is_a_table() -> None:
     said = sentences(typical())
     assert re.match(r"fast: -\d+\.\d % \[.*\] time against glibc", said["fastest"])
     assert re.match(r"same: -25\.0 % .*peak memory against glibc", said["smallest"])
@@ -182,10 +175,8 @@ def test_the_verdict_names_winners_and_markdown_is_a_table(typical: Typical) -> 
     assert f"`{use}`" in text
 
 
-def test_without_a_winner_nothing_is_recommended(world: Any) -> None:
-    said = sentences(
-        world.comparison({n: world.Behaviour(noise=0.05) for n in ("glibc", "a", "b")})
-    )
+def test_without_a_winner_nothing_is_recommended() -> None:
+    said = sentences(World.comparison({n: Behaviour(noise=0.05) for n in ("glibc", "a", "b")}))
     assert said["use it"] == "keep glibc: nothing is shown to serve this program better"
     assert (
         "none is shown to have less time than glibc" in said["fastest"]
@@ -193,18 +184,18 @@ def test_without_a_winner_nothing_is_recommended(world: Any) -> None:
     )
 
 
-def test_ties_are_named(world: Any) -> None:
+def test_ties_are_named() -> None:
     behaviours = {
-        "glibc": world.Behaviour(seconds=0.2, noise=0.001),
-        "x": world.Behaviour(noise=0.0005),
-        "y": world.Behaviour(noise=0.0005),
+        "glibc": Behaviour(seconds=0.2, noise=0.001),
+        "x": Behaviour(noise=0.0005),
+        "y": Behaviour(noise=0.0005),
     }
-    said = sentences(world.comparison(behaviours, rule=StopRule(runs=10)))["fastest"]
+    said = sentences(World.comparison(behaviours, rule=StopRule(runs=10)))["fastest"]
     assert re.search(r"equal within 1 %: [xy]$", said)
 
 
-def test_a_users_own_library_is_named_by_its_path(world: Any) -> None:
-    comparison = world.comparison({"glibc": world.Behaviour(seconds=0.2), "a": world.Behaviour()})
+def test_a_users_own_library_is_named_by_its_path() -> None:
+    comparison = World.comparison({"glibc": Behaviour(seconds=0.2), "a": Behaviour()})
     info = comparison.allocator("a")
     object.__setattr__(info, "family", "user")
     object.__setattr__(info, "path", "/my libs/a.so")
@@ -213,33 +204,30 @@ def test_a_users_own_library_is_named_by_its_path(world: Any) -> None:
     assert render.use_it(comparison) == f"CONF='x y' {run} -- ./program --flag"
 
 
-def test_the_users_metric_leads_the_table(world: Any) -> None:
-    behaviours = {
-        "glibc": world.Behaviour(stdout="rate: 100"),
-        "a": world.Behaviour(stdout="rate: 150"),
-    }
+def test_the_users_metric_leads_the_table() -> None:
+    behaviours = {"glibc": Behaviour(stdout="rate: 100"), "a": Behaviour(stdout="rate: 150")}
     program = {"metric": parse_custom(r"req/s=rate: (\d+):higher")}
-    comparison = world.comparison(behaviours, program=program, check_output=False)
+    comparison = World.comparison(behaviours, program=program, check_output=False)
     text = report(comparison)
     assert re.search(r"# +allocator +req/s +vs glibc \[95 % CI\] +verdict +time", text)
     assert sentences(comparison)["best"].startswith("a: +50.0 % [+50.0, +50.0] req/s against glibc")
 
 
-def test_a_metric_that_has_no_ratio_is_named(world: Any) -> None:
+def test_a_metric_that_has_no_ratio_is_named() -> None:
     behaviours = {
-        "glibc": world.Behaviour(stdout="misses: 3"),
-        "a": world.Behaviour(stdout="misses: 0"),
-        "b": world.Behaviour(stdout="misses: -2"),
+        "glibc": Behaviour(stdout="misses: 3"),
+        "a": Behaviour(stdout="misses: 0"),
+        "b": Behaviour(stdout="misses: -2"),
     }
     program = {"metric": parse_custom(r"misses=misses: (-?\d+)")}
-    text = report(world.comparison(behaviours, program=program, check_output=False))
+    text = report(World.comparison(behaviours, program=program, check_output=False))
     assert "NOT RANKED a: misses was 0 under a, and has no ratio" in text
     assert "NOT RANKED b: misses was -2 under b, and has no ratio" in text
 
 
-def test_an_interrupted_comparison_without_rounds_says_so(world: Any) -> None:
-    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
-    executor = world.Executor(behaviours, interrupt_at_run=2)
-    text = report(world.comparison(behaviours, executor=executor))
+def test_an_interrupted_comparison_without_rounds_says_so() -> None:
+    behaviours = {"glibc": Behaviour(), "a": Behaviour()}
+    executor = SimulatedExecutor(behaviours, interrupt_at_run=2)
+    text = report(World.comparison(behaviours, executor=executor))
     assert "0 rounds, 0 runs" in text
     assert "NOT RANKED a: no complete measurement" in text

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import headless_browser
 import pytest
 import replay_world
 import report_world as world
@@ -14,20 +12,10 @@ from headless_browser import Browser
 from tsmlab import report
 from tsmlab.report import theme
 
-pytestmark = pytest.mark.skipif(
-    headless_browser.program() is None, reason="this machine has no headless browser"
-)
-
 WIDTHS = (360, 1280)
 SOME = ("x2-lock", "x5-threads", "x7-fragmentation")
 # Of the paper between its margins, in pixels of a page.
 A4_WIDTH = 688
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from tsmlab.report.figures import (
     scales,
     sweeps,
 )
+from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.pages import experiments as pages
 from tsmlab.report.text import shortened, slug, visible, with_minus
 from tsmlab.report.theme import styles_for
@@ -41,7 +42,7 @@ def compared() -> Comparison:
 
 
 @pytest.fixture(scope="module")
-def look(compared: Comparison) -> of_comparison.Look:
+def look(compared: Comparison) -> Look:
     return of_comparison.look_of(compared)
 
 
@@ -142,18 +143,14 @@ def test_forest_plot_holds_the_analysed_ratios(compared: Comparison) -> None:
         assert drawn == analysed
 
 
-def test_scatter_holds_the_medians_and_the_front(
-    compared: Comparison, look: of_comparison.Look
-) -> None:
+def test_scatter_holds_the_medians_and_the_front(compared: Comparison, look: Look) -> None:
     for point in of_comparison.front_points(compared, look):
         row = next(r for r in compared.analysis.rows if r.allocator == point.name)
         assert (point.x, point.y) == (row.metrics[PEAK_MEMORY].median, row.metrics[TIME].median)
         assert point.on_front == row.pareto
 
 
-def test_memory_curve_is_the_typical_runs_own(
-    compared: Comparison, look: of_comparison.Look
-) -> None:
+def test_memory_curve_is_the_typical_runs_own(compared: Comparison, look: Look) -> None:
     curves = of_comparison.memory_lines(compared, look)
     assert len(curves) == 12
     for curve in curves:
@@ -190,7 +187,7 @@ def test_run_far_outside_is_drawn_at_the_edge_and_not_dropped() -> None:
 
 
 def test_of_many_allocators_only_the_important_ones_are_coloured(
-    compared: Comparison, look: of_comparison.Look
+    compared: Comparison, look: Look
 ) -> None:
     assert len(look.emphasised) == of_comparison.ALL_IN_COLOUR
     best = {leaders.best for leaders in compared.analysis.leaders.values()}
@@ -198,7 +195,7 @@ def test_of_many_allocators_only_the_important_ones_are_coloured(
 
 
 def test_figures_leave_no_colour_and_no_identifier_to_chance(
-    compared: Comparison, look: of_comparison.Look
+    compared: Comparison, look: Look
 ) -> None:
     figures = list(of_comparison.figures(compared, look))
     again = list(of_comparison.figures(compared, look))
@@ -212,9 +209,7 @@ def test_figures_leave_no_colour_and_no_identifier_to_chance(
         assert "var(" not in figure.svg_file
 
 
-def test_every_allocator_is_named_in_time_against_memory(
-    compared: Comparison, look: of_comparison.Look
-) -> None:
+def test_every_allocator_is_named_in_time_against_memory(compared: Comparison, look: Look) -> None:
     figure = of_comparison.time_against_memory(compared, look)
     assert figure is not None
     assert {row.allocator for row in compared.analysis.rows} <= set(texts_of(figure.svg))
@@ -343,7 +338,7 @@ def test_lines_are_the_medians_with_their_intervals(scaling: model.Experiment) -
     panels, _ = sweeps.line_panels(scaling, plot, styles, frozenset(scaling.allocators))
     assert scaling.analysis is not None
     medians = sorted(s.median for s in scaling.analysis.summaries if s.metric == plot.metric)
-    drawn = [line for panel in panels for line in panel.lines]
+    drawn = [line for panel in panels for line in panel.lines if not line.model]
     assert sorted(y for line in drawn for y in line.ys) == medians
     for line in drawn:
         assert all(a <= b <= c for a, b, c in zip(line.lows, line.ys, line.highs, strict=True))

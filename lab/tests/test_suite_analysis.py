@@ -102,13 +102,6 @@ def test_ratios_are_paired_so_that_slow_rounds_cancel() -> None:
     assert time.ratio.pairs == 3
 
 
-def test_the_time_is_what_the_workload_says_it_is() -> None:
-    """The wall time of the samples is one second more than what they printed."""
-    (found,) = analyse([runs(TYPICAL, workload(time="wall"))], FIELD).workloads
-    time = found.score("ours").time
-    assert time.ratio.ratio == pytest.approx(1.9 / 2.0)
-
-
 def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory() -> None:
     silent = runs(TYPICAL, workload("silent", memory=False))
     analysis = analyse([silent, runs(TYPICAL, workload("w"))], FIELD)

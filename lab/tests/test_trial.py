@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Unkept
@@ -22,16 +23,16 @@ PROGRAM = Program(command=("./program",), stdin=Path("/dev/null"))
 
 
 def run_once(
-    world: Any, tmp_path: Path, behaviour: Any, program: Program = PROGRAM, name: str = "own"
+    tmp_path: Path, behaviour: Any, program: Program = PROGRAM, name: str = "own"
 ) -> Sample:
-    allocator = world.allocator(name)
-    executor = world.Executor({name: behaviour})
+    allocator = World.allocator(name)
+    executor = SimulatedExecutor({name: behaviour})
     trial = Trial(program, [allocator], executor, tmp_path, Unkept(executor.clock))
     return trial.run(Slot(Entry(allocator), "measured", 3, 2, 100))
 
 
-def test_a_good_run_keeps_everything(world: Any, tmp_path: Path) -> None:
-    sample = run_once(world, tmp_path, world.Behaviour(seconds=0.25, peak_bytes=1 << 20))
+def test_a_good_run_keeps_everything(tmp_path: Path) -> None:
+    sample = run_once(tmp_path, Behaviour(seconds=0.25, peak_bytes=1 << 20))
     assert sample.failure is None
     assert sample.values["time_seconds"] == pytest.approx(0.25)
     assert sample.values["peak_memory_bytes"] == 1 << 20
@@ -54,46 +55,44 @@ def test_a_good_run_keeps_everything(world: Any, tmp_path: Path) -> None:
     ],
 )
 def test_failures_are_named_and_carry_the_programs_last_words(
-    world: Any, tmp_path: Path, change: dict[str, Any], kind: str, text: str
+    tmp_path: Path, change: dict[str, Any], kind: str, text: str
 ) -> None:
-    sample = run_once(world, tmp_path, world.Behaviour(stderr="a\nlast words\n", **change))
+    sample = run_once(tmp_path, Behaviour(stderr="a\nlast words\n", **change))
     assert sample.failure.kind == kind
     assert text in sample.failure.text
     assert sample.failure.stderr_tail.endswith("last words")
 
 
-def test_another_exit_status_may_be_the_right_one(world: Any, tmp_path: Path) -> None:
+def test_another_exit_status_may_be_the_right_one(tmp_path: Path) -> None:
     program = replace(PROGRAM, expected_exit=3)
-    assert run_once(world, tmp_path, world.Behaviour(exit_code=3), program).failure is None
-    failure = run_once(world, tmp_path, world.Behaviour(exit_code=0), program).failure
+    assert run_once(tmp_path, Behaviour(exit_code=3), program).failure is None
+    failure = run_once(tmp_path, Behaviour(exit_code=0), program).failure
     assert failure.text == "exit 0 instead of 3"
 
 
-def test_long_last_words_are_cut(world: Any, tmp_path: Path) -> None:
+def test_long_last_words_are_cut(tmp_path: Path) -> None:
     stderr = "".join(f"line {i}\n" for i in range(100_000))
-    failure = run_once(world, tmp_path, world.Behaviour(exit_code=1, stderr=stderr)).failure
+    failure = run_once(tmp_path, Behaviour(exit_code=1, stderr=stderr)).failure
     assert failure.stderr_tail.splitlines()[-1] == "line 99999"
     assert len(failure.stderr_tail.splitlines()) == 12
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_the_programs_own_number_is_found_in_either_stream(
-    world: Any, tmp_path: Path, stream: str
-) -> None:
+def test_the_programs_own_number_is_found_in_either_stream(tmp_path: Path, stream: str) -> None:
     program = replace(PROGRAM, metric=parse_custom(r"rate=rate: ([\d.]+)"))
-    behaviour = world.Behaviour(**{stream: "warm 1\nrate: 12.5\n"})
-    assert run_once(world, tmp_path, behaviour, program).values[CUSTOM] == 12.5
+    behaviour = Behaviour(**{stream: "warm 1\nrate: 12.5\n"})
+    assert run_once(tmp_path, behaviour, program).values[CUSTOM] == 12.5
 
 
-def test_a_missing_number_is_a_failure(world: Any, tmp_path: Path) -> None:
+def test_a_missing_number_is_a_failure(tmp_path: Path) -> None:
     program = replace(PROGRAM, metric=parse_custom(r"rate=rate: ([\d.]+)"))
-    failure = run_once(world, tmp_path, world.Behaviour(stdout="rate: fast\n"), program).failure
+    failure = run_once(tmp_path, Behaviour(stdout="rate: fast\n"), program).failure
     assert (failure.kind, failure.text) == ("metric", "no rate in the output")
 
 
-def test_an_interrupted_run_interrupts_the_comparison(world: Any, tmp_path: Path) -> None:
+def test_an_interrupted_run_interrupts_the_comparison(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_once(world, tmp_path, world.Behaviour(interrupted=True))
+        run_once(tmp_path, Behaviour(interrupted=True))
 
 
 # --- the environment -----------------------------------------------------------------------------
@@ -101,7 +100,7 @@ def test_an_interrupted_run_interrupts_the_comparison(world: Any, tmp_path: Path
 
 @pytest.mark.parametrize("outer", [None, "/lib/outer.so"])
 def test_the_environment_has_the_same_size_under_all_allocators(
-    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outer: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outer: str | None
 ) -> None:
     if outer is None:
         monkeypatch.delenv("LD_PRELOAD", raising=False)
@@ -112,7 +111,7 @@ def test_the_environment_has_the_same_size_under_all_allocators(
         Allocator("short", Path("/x.so"), "user", "1"),
         Allocator("long", Path("/a/very/long/path/lib.so"), "user", "1", env={"CONF": "on"}),
     ]
-    executor = world.Executor({a.name: world.Behaviour() for a in allocators})
+    executor = SimulatedExecutor({a.name: Behaviour() for a in allocators})
     trial = Trial(PROGRAM, allocators, executor, tmp_path, Unkept(executor.clock))
     for allocator in allocators:
         trial.run(Slot(Entry(allocator), "measured", 1, 1, 100))
@@ -135,28 +134,28 @@ def test_nothing_is_added_for_the_c_librarys_own() -> None:
 # --- set-up and clean-up -------------------------------------------------------------------------
 
 
-def test_hooks_know_the_allocator_and_are_not_timed(world: Any, tmp_path: Path) -> None:
+def test_hooks_know_the_allocator_and_are_not_timed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = replace(
         PROGRAM,
         setup=f'echo "before $TSMALLOC_ALLOCATOR" >> {log}',
         cleanup=f'echo "after $TSMALLOC_ALLOCATOR" >> {log}',
     )
-    run_once(world, tmp_path, world.Behaviour(), program)
+    run_once(tmp_path, Behaviour(), program)
     assert log.read_text() == "before own\nafter own\n"
     program = replace(PROGRAM, setup="sleep 0.2")
     begin = time.monotonic()
-    sample = run_once(world, tmp_path, world.Behaviour(seconds=0.01), program)
+    sample = run_once(tmp_path, Behaviour(seconds=0.01), program)
     assert time.monotonic() - begin >= 0.2
     assert sample.values["time_seconds"] == pytest.approx(0.01)
 
 
-def test_cleanup_follows_a_failed_run_and_an_interrupt_too(world: Any, tmp_path: Path) -> None:
+def test_cleanup_follows_a_failed_run_and_an_interrupt_too(tmp_path: Path) -> None:
     program = replace(PROGRAM, cleanup=f"touch {tmp_path}/cleaned")
-    assert run_once(world, tmp_path, world.Behaviour(exit_code=1), program).failure
+    assert run_once(tmp_path, Behaviour(exit_code=1), program).failure
     (tmp_path / "cleaned").unlink()
-    allocator = world.allocator("own")
-    executor = world.Executor({"own": world.Behaviour()}, interrupt_at_run=0)
+    allocator = World.allocator("own")
+    executor = SimulatedExecutor({"own": Behaviour()}, interrupt_at_run=0)
     trial = Trial(program, [allocator], executor, tmp_path, Unkept(executor.clock))
     with pytest.raises(KeyboardInterrupt):
         trial.run(Slot(Entry(allocator), "measured", 1, 1, 0))
@@ -166,57 +165,53 @@ def test_cleanup_follows_a_failed_run_and_an_interrupt_too(world: Any, tmp_path:
 # --- comparing outputs ---------------------------------------------------------------------------
 
 
-def outputs(world: Any, tmp_path: Path, *runs: tuple[str, str]) -> list[Sample]:
-    return [
-        run_once(world, tmp_path, world.Behaviour(stdout=text), name=name) for name, text in runs
-    ]
+def outputs(tmp_path: Path, *runs: tuple[str, str]) -> list[Sample]:
+    return [run_once(tmp_path, Behaviour(stdout=text), name=name) for name, text in runs]
 
 
-def test_another_output_than_the_references_is_a_failure(world: Any, tmp_path: Path) -> None:
+def test_another_output_than_the_references_is_a_failure(tmp_path: Path) -> None:
     check = OutputCheck("glibc", enabled=True)
-    judged = check.judge(
-        outputs(world, tmp_path, ("glibc", "1"), ("glibc", "1"), ("a", "1"), ("b", "2"))
-    )
+    judged = check.judge(outputs(tmp_path, ("glibc", "1"), ("glibc", "1"), ("a", "1"), ("b", "2")))
     assert [s.failure.kind if s.failure else None for s in judged] == [None, None, None, "output"]
     assert check.comparable is True
 
 
-def test_a_reference_that_varies_takes_the_judgement_back(world: Any, tmp_path: Path) -> None:
+def test_a_reference_that_varies_takes_the_judgement_back(tmp_path: Path) -> None:
     check = OutputCheck("glibc", enabled=True)
-    judged = check.judge(outputs(world, tmp_path, ("glibc", "1"), ("a", "2")))
+    judged = check.judge(outputs(tmp_path, ("glibc", "1"), ("a", "2")))
     assert judged[1].failure is not None
-    judged = check.judge([*judged, *outputs(world, tmp_path, ("glibc", "3"))])
+    judged = check.judge([*judged, *outputs(tmp_path, ("glibc", "3"))])
     assert [s.failure for s in judged] == [None, None, None]
     assert check.comparable is False
 
 
-def test_outputs_are_not_compared_if_so_asked(world: Any, tmp_path: Path) -> None:
+def test_outputs_are_not_compared_if_so_asked(tmp_path: Path) -> None:
     check = OutputCheck("glibc", enabled=False)
-    judged = check.judge(outputs(world, tmp_path, ("glibc", "1"), ("a", "2")))
+    judged = check.judge(outputs(tmp_path, ("glibc", "1"), ("a", "2")))
     assert judged[1].failure is None
     assert check.comparable is None
 
 
-def test_a_crash_stays_a_crash_and_says_nothing_about_outputs(world: Any, tmp_path: Path) -> None:
-    crashed = run_once(world, tmp_path, world.Behaviour(signal=11, stdout="partial"), name="a")
-    good = outputs(world, tmp_path, ("glibc", "1"))
+def test_a_crash_stays_a_crash_and_says_nothing_about_outputs(tmp_path: Path) -> None:
+    crashed = run_once(tmp_path, Behaviour(signal=11, stdout="partial"), name="a")
+    good = outputs(tmp_path, ("glibc", "1"))
     judged = OutputCheck("glibc", enabled=True).judge([*good, crashed])
     assert judged[1].failure == crashed.failure
-    crashed = run_once(world, tmp_path, world.Behaviour(signal=11, stdout="part"), name="glibc")
+    crashed = run_once(tmp_path, Behaviour(signal=11, stdout="part"), name="glibc")
     check = OutputCheck("glibc", enabled=True)
-    check.judge([*outputs(world, tmp_path, ("glibc", "1"), ("a", "1")), crashed])
+    check.judge([*outputs(tmp_path, ("glibc", "1"), ("a", "1")), crashed])
     assert check.comparable is True
 
 
-def test_printed_numbers_are_values_and_there_if_promised(world: Any, tmp_path: Path) -> None:
+def test_printed_numbers_are_values_and_there_if_promised(tmp_path: Path) -> None:
     program = replace(PROGRAM, printed=("seconds", "blocks"), printed_perhaps=("live", "gone"))
-    behaviour = world.Behaviour(stdout="seconds: 1.5\nblocks: 70\nlive: 4096\n")
-    sample = run_once(world, tmp_path, behaviour, program)
+    behaviour = Behaviour(stdout="seconds: 1.5\nblocks: 70\nlive: 4096\n")
+    sample = run_once(tmp_path, behaviour, program)
     assert sample.failure is None
     found = {name: sample.values.get(name) for name in ("seconds", "blocks", "live", "gone")}
     assert found == {"seconds": 1.5, "blocks": 70.0, "live": 4096.0, "gone": None}
 
-    sample = run_once(world, tmp_path, world.Behaviour(stdout="seconds: 1.5\n"), program)
+    sample = run_once(tmp_path, Behaviour(stdout="seconds: 1.5\n"), program)
     assert (sample.failure.kind, sample.failure.text) == (
         "metric",
         "no line `blocks: NUMBER` in the output",

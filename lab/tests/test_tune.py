@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import MIB, Behaviour, World, measure_answer
+from refusals import refused
 
 from tsmlab import records, tune_report
 from tsmlab.allocators import Allocator
@@ -296,6 +297,5 @@ def test_results_are_read_back_and_every_run_is_a_line() -> None:
     assert "| peak memory |" in text
     assert "use it   SMALL=2" in text
     assert "its price: time +30" in tune_report.report(results, 120)
-    with pytest.raises(UserError, match="its schema is 'tsmalloc-gate/1'") as caught:
+    with refused("its schema is 'tsmalloc-gate/1'", remedy="tsmalloc tune"):
         from_json('{"schema": "tsmalloc-gate/1"}')
-    assert "tsmalloc tune" in caught.value.remedy

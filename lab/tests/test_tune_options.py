@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from shim_programs import installed
 
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
@@ -18,20 +19,13 @@ TABLE = read_table()
 JEMALLOC = TABLE.forms["jemalloc"]
 
 
-def here(name: str) -> Allocator:
-    found = [each for each in allocators.discover() if each.name == name]
-    if not found:
-        pytest.skip(f"{name} is not installed")
-    return found[0]
-
-
 def every_setting(name: str) -> list[Setting]:
-    options, _ = options_for(here(name), [])
+    options, _ = options_for(installed(name), [])
     return [Setting(option, value) for option in options for value in option.values]
 
 
 def errors_under(name: str, setting: Setting, **more: str) -> str:
-    allocator = configured(here(name), [setting], "tuned")
+    allocator = configured(installed(name), [setting], "tuned")
     env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"} | dict(allocator.env) | more
     if allocator.path is not None:
         env["LD_PRELOAD"] = str(allocator.path)
@@ -41,7 +35,7 @@ def errors_under(name: str, setting: Setting, **more: str) -> str:
 
 def test_jemalloc_takes_every_value() -> None:
     """It names what it does not know, and ends the program if it is told to."""
-    here("jemalloc")
+    installed("jemalloc")
     for setting in every_setting("jemalloc"):
         assert errors_under("jemalloc", setting) == "", setting.text
     bad = Setting(JEMALLOC.option("no_such_option", ("1",)), "1")
@@ -70,7 +64,7 @@ def test_tsmalloc_takes_every_value() -> None:
 
 @pytest.mark.parametrize("name", ["mimalloc", "tcmalloc"])
 def test_what_a_library_does_not_know_is_left_out(name: str) -> None:
-    allocator = here(name)
+    allocator = installed(name)
     options, unknown = options_for(allocator, [])
     assert options
     assert len(options) + len(unknown) == len(TABLE.options[name])

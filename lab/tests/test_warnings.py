@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab import machine
 from tsmlab.measuring import Measurement
@@ -32,23 +33,23 @@ def codes(comparison: Comparison) -> set[str]:
     return {trouble.code for trouble in comparison.warnings}
 
 
-def run(world: Any, rounds: int = 12, **behaviour: Any) -> Comparison:
+def run(rounds: int = 12, **behaviour: Any) -> Comparison:
     behaviours = {
-        "glibc": world.Behaviour(**behaviour),
-        "a": world.Behaviour(**behaviour),
-        "b": world.Behaviour(**behaviour),
+        "glibc": Behaviour(**behaviour),
+        "a": Behaviour(**behaviour),
+        "b": Behaviour(**behaviour),
     }
-    comparison: Comparison = world.comparison(behaviours, rule=StopRule(runs=rounds))
+    comparison: Comparison = World.comparison(behaviours, rule=StopRule(runs=rounds))
     return comparison
 
 
-def test_how_many_rounds_runs_and_how_much_noise(world: Any) -> None:
-    assert codes(run(world)) == set()
-    assert codes(run(world, rounds=3)) == {"few-rounds"}
-    comparison = run(world, noise=0.05)
+def test_how_many_rounds_runs_and_how_much_noise() -> None:
+    assert codes(run()) == set()
+    assert codes(run(rounds=3)) == {"few-rounds"}
+    comparison = run(noise=0.05)
     assert "noise-floor" in codes(comparison)
-    assert "noise-floor" not in codes(run(world, noise=0.001))
-    assert codes(run(world, seconds=0.002)) == {"short-runs"}
+    assert "noise-floor" not in codes(run(noise=0.001))
+    assert codes(run(seconds=0.002)) == {"short-runs"}
 
 
 @pytest.mark.parametrize(
@@ -60,14 +61,12 @@ def test_how_many_rounds_runs_and_how_much_noise(world: Any) -> None:
         ({"address_randomisation": 0}, "no-aslr"),
     ],
 )
-def test_the_machine(
-    world: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], code: str
-) -> None:
+def test_the_machine(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], code: str) -> None:
     monkeypatch.setattr(machine, "describe", lambda: replace(QUIET, **change))
-    assert codes(run(world)) == {code}
+    assert codes(run()) == {code}
 
 
-def test_a_harmless_machine_is_not_warned_of(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_harmless_machine_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     harmless = replace(
         QUIET,
         load_at_start=1.0,
@@ -76,26 +75,26 @@ def test_a_harmless_machine_is_not_warned_of(world: Any, monkeypatch: pytest.Mon
         address_randomisation=2,
     )
     monkeypatch.setattr(machine, "describe", lambda: harmless)
-    assert codes(run(world)) == set()
+    assert codes(run()) == set()
 
 
-def slowed(world: Any, factors: list[float], per_round: int) -> Any:
+def slowed(factors: list[float], per_round: int) -> Any:
     """Each measured round has its own factor; the warm-up (and the reference's probe) has none."""
     skipped = per_round + (1 if per_round == 2 else 0)
     changes = tuple(
-        (skipped + index * per_round, world.Behaviour(seconds=0.1 * factor))
+        (skipped + index * per_round, Behaviour(seconds=0.1 * factor))
         for index, factor in enumerate(factors)
     )
-    return world.Behaviour(seconds=0.1, changes=changes)
+    return Behaviour(seconds=0.1, changes=changes)
 
 
-def over_rounds(world: Any, factors: list[float]) -> Comparison:
+def over_rounds(factors: list[float]) -> Comparison:
     behaviours = {
-        "glibc": slowed(world, factors, per_round=2),
-        "a": slowed(world, factors, per_round=1),
-        "b": slowed(world, factors, per_round=1),
+        "glibc": slowed(factors, per_round=2),
+        "a": slowed(factors, per_round=1),
+        "b": slowed(factors, per_round=1),
     }
-    comparison: Comparison = world.comparison(behaviours, rule=StopRule(runs=len(factors)))
+    comparison: Comparison = World.comparison(behaviours, rule=StopRule(runs=len(factors)))
     return comparison
 
 
@@ -107,21 +106,21 @@ def over_rounds(world: Any, factors: list[float]) -> Comparison:
         ([1.0 + 0.2 * (n % 2) + 0.0005 * (n % 5) for n in range(24)], "bimodal"),
     ],
 )
-def test_odd_rounds(world: Any, factors: list[float], code: str) -> None:
-    assert code in codes(over_rounds(world, factors))
+def test_odd_rounds(factors: list[float], code: str) -> None:
+    assert code in codes(over_rounds(factors))
 
 
-def test_drift(world: Any) -> None:
-    comparison = over_rounds(world, [1.0 + 0.01 * n for n in range(12)])
+def test_drift() -> None:
+    comparison = over_rounds([1.0 + 0.01 * n for n in range(12)])
     assert codes(comparison) == {"drift"}
     (trouble,) = comparison.warnings
     assert "slower" in trouble.symptom
 
 
-def with_raw(world: Any, change: Callable[[Measurement], dict[str, Any]]) -> Comparison:
+def with_raw(change: Callable[[Measurement], dict[str, Any]]) -> Comparison:
     """A comparison whose runs answered something else, too."""
-    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
-    executor = world.Executor(behaviours)
+    behaviours = {"glibc": Behaviour(), "a": Behaviour()}
+    executor = SimulatedExecutor(behaviours)
     plain = executor.run
 
     def run(request: Any) -> Any:
@@ -130,12 +129,12 @@ def with_raw(world: Any, change: Callable[[Measurement], dict[str, Any]]) -> Com
         return measurement
 
     executor.run = run
-    return world.comparison(behaviours, executor=executor)
+    return World.comparison(behaviours, executor=executor)
 
 
-def test_several_processes_and_a_costly_look_at_the_memory(world: Any) -> None:
-    comparison = with_raw(world, lambda run: {"tree_peak_rss_bytes": 3 * run.peak_rss_bytes})
+def test_several_processes_and_a_costly_look_at_the_memory() -> None:
+    comparison = with_raw(lambda run: {"tree_peak_rss_bytes": 3 * run.peak_rss_bytes})
     assert codes(comparison) == {"several-processes"}
     assert "3.0 times" in comparison.warnings[0].cause
-    comparison = with_raw(world, lambda run: {"sampling_ns": run.wall_ns // 20})
+    comparison = with_raw(lambda run: {"sampling_ns": run.wall_ns // 20})
     assert codes(comparison) == {"sampling-cost"}

@@ -3,9 +3,9 @@ tables of docs/misuse.md and docs/traps.md.
 
 Usage: table.py [--write] PROGRAM... NAME=LIBRARY.so[:VARIABLE=VALUE]...   (NAME= for libc's own)
 
-Prints each program's table; with --write, it replaces the one between its two marks in its page. In
-the column "tsmalloc", what misuse.py promises is bold. A crash in the call at fault counts as stopped
-at once. Of techniques, those that succeed are counted, and bold; of traps, those that hold.
+Prints each program's table; with --write, it replaces the one between its two marks in its page.
+In the column "tsmalloc", what misuse.py promises is bold. A crash in the call at fault counts as
+stopped at once. Of techniques, those that succeed are counted, and bold; of traps, those that hold.
 """
 
 from __future__ import annotations

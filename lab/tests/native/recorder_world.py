@@ -121,8 +121,7 @@ class Recorded:
 
 def read_images(trace: Path, said: Sequence[dict[str, Any]]) -> list[Image]:
     """The events of a whole trace, by image. said: what `record` says of them."""
-    run = ran(paths.tool("trace"), "print", trace)
-    assert run.returncode == 0, run.stderr[-2000:] + run.stdout[-200:]
+    run = ran(paths.tool("trace"), "print", trace, status=0)
     events: dict[int, list[Event]] = {}
 
     def number(text: str) -> int | None:
@@ -149,8 +148,8 @@ def start_record(
     stdout: Path = Path(os.devnull),
     answer: Path | None = None,
 ) -> subprocess.Popen[str]:
-    """`record`, which is to write its line into `answer`."""
-    output = ["--output", answer] if answer else []
+    """`record`, which is to write its line into `answer`, or else beside the trace."""
+    output = ["--output", answer or trace.with_suffix(".json")]
     arguments = [paths.tool("record"), "-o", trace, *output, "--stdout", stdout, *options]
     return subprocess.Popen(
         [*map(str, arguments), "--", *map(str, command)],
@@ -162,9 +161,9 @@ def start_record(
     )
 
 
-def finish_record(process: subprocess.Popen[str], trace: Path, answer: Path) -> Recorded:
+def finish_record(process: subprocess.Popen[str], trace: Path) -> Recorded:
     _, stderr = process.communicate(timeout=120)
-    line = json.loads(answer.read_text()) if process.returncode == 0 else {}
+    line = json.loads(trace.with_suffix(".json").read_text()) if process.returncode == 0 else {}
     images = read_images(trace, line["images"]) if line.get("images") else []
     return Recorded(process.returncode, stderr, line, images)
 

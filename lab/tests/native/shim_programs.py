@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tsmlab import paths
-from tsmlab.allocators import discover
+from tsmlab.allocators import Allocator, discover
 
 
 def under(*always: str, also: tuple[str, ...]) -> tuple[object, ...]:
@@ -37,14 +37,16 @@ FUNCTIONS = (
 )
 
 
+def installed(name: str) -> Allocator:
+    """The allocator of this name; skips the test where there is none."""
+    found = {each.name: each for each in discover(versions=False)}
+    if name not in found:
+        pytest.skip(f"{name} is not installed, or not built")
+    return found[name]
+
+
 def library_of(allocator: str) -> Path | None:
-    """The library of an allocator's name; skips the test where there is none."""
-    if not allocator:
-        return None
-    found = {each.name: each.path for each in discover(versions=False)}
-    if allocator not in found:
-        pytest.skip(f"{allocator} is not installed, or not built")
-    return found[allocator]
+    return installed(allocator).path if allocator else None
 
 
 def run_in(place: Path, shim: str, variable: str) -> Callable[..., Path]:

@@ -22,13 +22,13 @@ MOST_BYTES = 420_000
 
 
 def run(tool: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return ran(paths.tool(tool), *arguments, timeout=120)
+    return ran(paths.tool(tool), *arguments, status=0)
 
 
 def described() -> dict[str, int]:
     """The traces of the README's table, and their events."""
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) \|[^|]*\|$", text, re.MULTILINE)
+    rows = re.findall(r"(?m)^\| `(\w+)` \|.*\| ([\d,]+) \|[^|]*\|$", text)
     return {name: int(events.replace(",", "")) for name, events in rows}
 
 
@@ -40,8 +40,7 @@ def test_the_readme_lists_each() -> None:
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
 class TestTrace:
     def test_it_is_whole_and_small_and_its_analysis_adds_up(self, trace: Path) -> None:
-        checked = run("trace", "check", trace)
-        assert checked.returncode == 0, checked.stdout
+        run("trace", "check", trace)
         assert trace.stat().st_size <= MOST_BYTES
         told = json.loads(run("trace", "info", "--json", trace).stdout)
         assert told["events"] == described()[trace.stem]
@@ -57,9 +56,8 @@ class TestTrace:
     def test_it_is_replayed(self, trace: Path, schedule: str, tmp_path: Path) -> None:
         """redis has threads that call nothing, and so have no turn in the recorded order."""
         plan = tmp_path / "plan"
-        assert run("trace", "plan", trace, "-o", plan).returncode == 0
+        run("trace", "plan", trace, "-o", plan)
         done = run("replay", "--schedule", schedule, plan)
-        assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["matches"]
 
 

@@ -153,23 +153,13 @@ class TestProcesses:
         [record] = count([build("nothing.c", "int main(void) { return 0; }")])
         assert record.calls == 0
 
-    def test_exec_begins_a_new_record(self, count: CountRun, build: Build, calls: Path) -> None:
-        source = f"""
-        int main(void) {{ malloc(1); return execl("{calls}", "calls", "malloc", "4", (char*)0); }}
-        """
-        program = build("exec.c", source)
-        first, second = count([program])
-        assert (first.pid, first.number, first.program, first.malloc) == (
-            second.pid,
-            0,
-            str(program),
-            1,
-        )
-        assert (second.number, second.program, second.malloc) == (1, str(calls), 4)
-
-    def test_vfork_and_exec(self, count: CountRun, build: Build, calls: Path) -> None:
-        records = count([build("spawns.c", SPAWNS), calls])
+    def test_exec_and_vfork(self, count: CountRun, build: Build, calls: Path) -> None:
+        program = build("spawns.c", SPAWNS)
+        records = count([program, calls])
         assert sorted(record.malloc for record in records) == [2, 4, 4, 4]
+        first, second = (record for record in records if record.pid == records[0].pid)
+        assert (first.number, first.program, first.malloc) == (0, str(program), 2)
+        assert (second.number, second.program, second.malloc) == (1, str(calls), 4)
 
     def test_child_finds_the_folder_whatever_the_program_did(
         self, count: CountRun, build: Build, tmp_path: Path

@@ -19,14 +19,12 @@ from tsmlab import paths
 from tsmlab.allocators import own_library
 
 FITS = ("--iterations", "20", "--requests", "1000")
-LONGEST_TEST_SECONDS = 60
 
 
 def run(program: str, *arguments: str, **environment: str) -> dict[str, float]:
     """The numbers that a program prints."""
     file = paths.build_dir() / "bin" / program
-    finished = ran(file, *arguments, env=os.environ | environment, timeout=LONGEST_TEST_SECONDS)
-    assert finished.returncode == 0, finished.stderr
+    finished = ran(file, *arguments, env=os.environ | environment, status=0)
     lines = (line.partition(": ") for line in finished.stdout.splitlines())
     return {name: float(value) for name, _, value in lines if value[:1].isdigit()}
 

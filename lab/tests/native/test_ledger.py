@@ -23,6 +23,7 @@ from shim_programs import (
     FORKS,
     FUNCTIONS,
     OPERATORS,
+    PRODUCERS,
     REAL_PROGRAMS,
     SPAWNS,
     early_and_late,
@@ -31,7 +32,6 @@ from shim_programs import (
 )
 
 from tsmlab import paths
-from tsmlab.errors import UserError
 from tsmlab.observing import LedgerSums, ProcessLedger, read_ledgers
 
 Build = Callable[..., Path]
@@ -141,7 +141,7 @@ def test_against_a_program_that_knows(keep: Keep, allocator: str, tmp_path: Path
     if not program.is_file():
         pytest.skip("the test programs are not built")
     [books] = keep([program], allocator, stdout=out)
-    own = {k: int(v) for k, v in re.findall(r"^(\w+): (\d+)$", out.read_text(), re.MULTILINE)}
+    own = {k: int(v) for k, v in re.findall(r"(?m)^(\w+): (\d+)$", out.read_text())}
     main, *others = books.threads
     assert len(others) == own["threads"] == 4
     # Each thread also frees a small object that the main thread made for it.
@@ -264,41 +264,20 @@ class TestCurve:
 
 
 @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-def test_threads_pass_blocks_on(keep: Keep, build: Build, allocator: str) -> None:
-    source = """
-    enum { slots = 64, rounds = 50000 };
-    static _Atomic(void*) boxes[slots];
-    static atomic_long taken;
-    static void* work(void* seed) {
-      unsigned state = (unsigned)(long)seed * 7919 + 1;
-      for (int i = 0; i < rounds; ++i) {
-        state = state * 1664525 + 1013904223;
-        void* mine = malloc(state >> 22);
-        void* other = atomic_exchange(&boxes[state % slots], mine);
-        if (other) { free(other); ++taken; }
-      }
-      return 0;
-    }
-    int main(int argc, char** argv) {
-      pthread_t threads[6];
-      int number = atoi(argv[1]);
-      for (long i = 0; i < number; ++i) pthread_create(&threads[i], 0, work, (void*)i);
-      for (int i = 0; i < number; ++i) pthread_join(threads[i], 0);
-      for (int i = 0; i < slots; ++i) free(boxes[i]);
-      return 0;
-    }
-    """
-    program = build("boxes.c", source, "-pthread")
-    [idle] = keep([program, "0"], allocator)
-    [busy] = keep([program, "6"], allocator)
+def test_threads_pass_blocks_on(keep: Keep, build: Build, allocator: str, tmp_path: Path) -> None:
+    program = build("producers.c", PRODUCERS, "-pthread")
+    [idle] = keep([program, "0", "0"], allocator)
+    out = tmp_path / "out"
+    [busy] = keep([program, "6", "50000"], allocator, stdout=out)
+    allocations, frees, _, live = map(int, out.read_text().split())
     more = difference(busy.sums, idle.sums)
-    # pthread_create makes one object for each thread.
-    assert more["allocations"] in range(300_000, 300_020)
+    # pthread_create makes one object for each thread; a block that moves counts once more.
+    assert more["allocations"] - more["frees"] - (allocations - frees) in range(20)
+    assert busy.live_bytes - idle.live_bytes - live in range(6 * 5000)
     workers = [each for each in busy.threads if each.allocations >= 50_000]
     assert len(workers) == 6
-    assert sum(each.frees for each in workers) >= 300_000 - 64
+    assert sum(each.frees for each in workers) >= frees
     assert 0 < more["foreign_frees"] <= more["frees"]
-    assert busy.live_blocks - idle.live_blocks in range(20)
     assert (busy.untracked_blocks, busy.missed_frees) == (0, 0)
 
 
@@ -397,16 +376,3 @@ class TestWithoutAFile:
         found = keep(["/bin/sh", "-c", f"ulimit -v 30000; exec {calls} malloc 10"])
         [books] = [each for each in found if each.program == str(calls)]
         assert books.sums.allocations + books.untracked_blocks == 10
-
-
-class TestReading:
-    def test_nothing(self, tmp_path: Path) -> None:
-        assert read_ledgers(tmp_path) == []
-        (tmp_path / "1-0.ledger").touch()
-        assert read_ledgers(tmp_path) == []
-
-    @pytest.mark.parametrize("content", [b"TSLEDGR1", bytes(36480), b"TSLEDGR2" + bytes(36472)])
-    def test_something_else(self, tmp_path: Path, content: bytes) -> None:
-        (tmp_path / "1-0.ledger").write_bytes(content)
-        with pytest.raises(UserError, match="is not what the shim"):
-            read_ledgers(tmp_path)

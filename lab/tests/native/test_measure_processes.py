@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured import measure, parse, run
+from prompt import is_alive, wait_until
 
 from tsmlab import paths
 
 Build = Callable[..., Path]
-Run = Callable[..., subprocess.CompletedProcess[bytes]]
-Measure = Callable[..., dict[str, Any]]
-Parse = Callable[[bytes], dict[str, Any]]
-IsAlive = Callable[[int], bool]
-WaitUntil = Callable[[Callable[[], bool]], None]
 
 
 class TestTimeout:
-    def test_a_program_that_ends_in_time_is_untouched(self, measure: Measure) -> None:
+    def test_a_program_that_ends_in_time_is_untouched(self) -> None:
         answer = measure(["sleep", "0.1"], "--timeout", "30.5")
         assert (answer["timed_out"], answer["exit_code"]) == (False, 0)
         assert answer["timeout_ns"] == 30_500_000_000
@@ -37,16 +34,14 @@ class TestTimeout:
         ],
     )
     def test_sigterm_comes_first_and_sigkill_later(
-        self, measure: Measure, script: str, exit_code: Any, number: Any, least_seconds: float
+        self, script: str, exit_code: Any, number: Any, least_seconds: float
     ) -> None:
         answer = measure(["sh", "-c", script], "--timeout", "0.3")
         assert answer["timed_out"]
         assert (answer["exit_code"], answer["signal"]) == (exit_code, number)
         assert answer["wall_ns"] >= least_seconds * 1e9
 
-    def test_grandchild_that_ignores_sigterm(
-        self, measure: Measure, is_alive: IsAlive, tmp_path: Path
-    ) -> None:
+    def test_grandchild_that_ignores_sigterm(self, tmp_path: Path) -> None:
         note = tmp_path / "pid"
         stubborn = f"trap '' TERM; echo $$ > {note}; while :; do sleep 0.05; done"
         script = 'setsid sh -c "$1" & sleep 60; echo not reached'
@@ -57,15 +52,13 @@ class TestTimeout:
 
 
 class TestWhatTheRootLeavesRunning:
-    def test_is_waited_for(self, measure: Measure, tmp_path: Path) -> None:
+    def test_is_waited_for(self, tmp_path: Path) -> None:
         trace = tmp_path / "trace"
         answer = measure(["sh", "-c", f"setsid sh -c 'sleep 0.2; touch {trace}' & exit 3"])
         assert (answer["exit_code"], answer["left_behind"]) == (3, 0)
         assert trace.exists()
 
-    def test_is_killed_when_it_stays(
-        self, measure: Measure, is_alive: IsAlive, tmp_path: Path
-    ) -> None:
+    def test_is_killed_when_it_stays(self, tmp_path: Path) -> None:
         note = tmp_path / "pid"
         daemon = f"(setsid sh -c 'echo $$ > {note}; exec sleep 60' &) ; "
         wait = f"while [ ! -s {note} ]; do sleep 0.01; done"
@@ -78,7 +71,7 @@ class TestInterruption:
     """A signal to measure ends the tree and still gives an answer."""
 
     @pytest.fixture
-    def started(self, tmp_path: Path, wait_until: WaitUntil) -> Callable[..., Any]:
+    def started(self, tmp_path: Path) -> Callable[..., Any]:
         def start(script: str, *, interrupts: str = "default") -> Any:
             note = tmp_path / "pid"
             # Who runs the tests may ignore SIGINT, as a shell's background jobs do, and SIGHUP.
@@ -93,9 +86,7 @@ class TestInterruption:
         return start
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    def test_is_reported(
-        self, started: Any, parse: Parse, is_alive: IsAlive, number: signal.Signals
-    ) -> None:
+    def test_is_reported(self, started: Any, number: signal.Signals) -> None:
         process, pid = started("sleep 60")
         process.send_signal(number)
         answer = parse(process.communicate(timeout=60)[0])
@@ -104,7 +95,7 @@ class TestInterruption:
         assert answer["signal"] == signal.SIGTERM.value
         assert not is_alive(pid)
 
-    def test_second_signal_kills(self, started: Any, parse: Parse, tmp_path: Path) -> None:
+    def test_second_signal_kills(self, started: Any, tmp_path: Path) -> None:
         trace = tmp_path / "trace"
         process, _ = started(f"trap 'touch {trace}' TERM; while :; do sleep 0.05; done")
         process.send_signal(signal.SIGTERM)
@@ -114,15 +105,13 @@ class TestInterruption:
         answer = parse(process.communicate(timeout=60)[0])
         assert (answer["interrupted"], answer["signal"]) == (True, signal.SIGKILL.value)
 
-    def test_an_ignored_signal_stays_ignored(self, started: Any, parse: Parse) -> None:
+    def test_an_ignored_signal_stays_ignored(self, started: Any) -> None:
         process, _ = started("sleep 0.5", interrupts="ignore")
         process.send_signal(signal.SIGINT)
         answer = parse(process.communicate(timeout=60)[0])
         assert (answer["interrupted"], answer["exit_code"]) == (False, 0)
 
-    def test_program_does_not_outlive_a_killed_measure(
-        self, started: Any, is_alive: IsAlive, wait_until: WaitUntil
-    ) -> None:
+    def test_program_does_not_outlive_a_killed_measure(self, started: Any) -> None:
         process, pid = started("exec sleep 60")
         process.kill()
         process.communicate(timeout=60)
@@ -137,19 +126,17 @@ class TestPreloadProof:
         return build("library.so.c", "int answer(void) { return 42; }", "-shared", "-fPIC")
 
     @pytest.mark.parametrize("options", [[], ["--sample-ms", "0"]])
-    def test_mapped(self, measure: Measure, library: Path, options: list[str]) -> None:
+    def test_mapped(self, library: Path, options: list[str]) -> None:
         answer = measure(["sleep", "0.5"], "--preload", library, *options)
         assert answer["preloaded"] == [{"path": str(library), "mapped": True}]
 
     @pytest.mark.parametrize("flag", ["-static", "-static-pie"])
-    def test_static_program(self, measure: Measure, build: Build, library: Path, flag: str) -> None:
+    def test_static_program(self, build: Build, library: Path, flag: str) -> None:
         program = build("static.c", "int main(void) { return usleep(500000); }", flag)
         answer = measure([program], "--preload", library)
         assert answer["preloaded"] == [{"path": str(library), "mapped": False}]
 
-    def test_library_that_the_loader_refuses(
-        self, run: Run, parse: Parse, library: Path, tmp_path: Path
-    ) -> None:
+    def test_library_that_the_loader_refuses(self, library: Path, tmp_path: Path) -> None:
         broken = tmp_path / "broken.so"
         broken.write_text("no library")
         options = ["--preload", library, "--preload", broken, "--stderr", tmp_path / "complaint"]
@@ -157,9 +144,7 @@ class TestPreloadProof:
         assert [each["mapped"] for each in answer["preloaded"]] == [True, False]
         assert "cannot be preloaded" in (tmp_path / "complaint").read_text()
 
-    def test_symbolic_link_is_passed_on_as_it_is(
-        self, run: Run, parse: Parse, library: Path, tmp_path: Path
-    ) -> None:
+    def test_symbolic_link_is_passed_on_as_it_is(self, library: Path, tmp_path: Path) -> None:
         spaced = tmp_path / "a folder"
         spaced.mkdir()
         (spaced / "real.so").write_bytes(library.read_bytes())
@@ -169,18 +154,18 @@ class TestPreloadProof:
         assert done.stderr.decode() == f"{link}\n"
         assert parse(done.stdout)["preloaded"] == [{"path": str(link), "mapped": True}]
 
-    def test_bare_name_is_searched(self, measure: Measure, library: Path, tmp_path: Path) -> None:
+    def test_bare_name_is_searched(self, library: Path, tmp_path: Path) -> None:
         (tmp_path / "libfound.so").write_bytes(library.read_bytes())
         search = f"LD_LIBRARY_PATH={tmp_path}"
         answer = measure(["sleep", "0.5"], "--preload", "libfound.so", "--env", search)
         assert answer["preloaded"] == [{"path": "libfound.so", "mapped": True}]
 
-    def test_relative_path_is_made_absolute(self, run: Run, parse: Parse, library: Path) -> None:
+    def test_relative_path_is_made_absolute(self, library: Path) -> None:
         options = ["--preload", f"./{library.name}", "--cwd", "/"]
         done = run(*options, "--", "sleep", "0.5", cwd=library.parent)
         expected = f"{library.parent}/./{library.name}"
         assert parse(done.stdout)["preloaded"] == [{"path": expected, "mapped": True}]
 
-    def test_nothing_is_claimed_if_nothing_ran(self, measure: Measure, library: Path) -> None:
+    def test_nothing_is_claimed_if_nothing_ran(self, library: Path) -> None:
         answer = measure(["/no/such/program"], "--preload", library)
         assert answer["preloaded"] == [{"path": str(library), "mapped": None}]

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from conftest import run_request as request
+from prompt import is_alive, wait_until
 
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor, Measurement, measure_arguments, read_counts
+from tsmlab.observing import read_ledgers
 
 
 class TestRequests:
@@ -78,12 +80,7 @@ class TestExecutor:
         with pytest.raises(UserError, match="tsmalloc-measure/0"):
             MeasureExecutor(tool).run(request("true"))
 
-    def test_interrupt_ends_the_program_first(
-        self,
-        tmp_path: Path,
-        is_alive: Callable[[int], bool],
-        wait_until: Callable[[Callable[[], bool]], None],
-    ) -> None:
+    def test_interrupt_ends_the_program_first(self, tmp_path: Path) -> None:
         note = tmp_path / "pid"
         script = f"""
 import signal
@@ -145,18 +142,26 @@ def test_failures_in_words(
     assert (measurement.failed, measurement.failure_text()) == (failed, text)
 
 
-class TestRecordsOfCounts:
-    def test_folders_without_a_record(self, tmp_path: Path) -> None:
-        assert read_counts(tmp_path) == []
-        (tmp_path / "1-0.count").touch()
-        assert read_counts(tmp_path) == []
-
-    @pytest.mark.parametrize("content", [b"TSCOUNT2", b"x" * 4096, b"TSCOUNT1" + bytes(4088)])
-    def test_something_else(self, tmp_path: Path, content: bytes) -> None:
-        (tmp_path / "1-0.count").write_bytes(content)
+@pytest.mark.parametrize(
+    ("read", "name", "contents"),
+    [
+        (read_counts, "1-0.count", (b"TSCOUNT2", b"x" * 4096, b"TSCOUNT1" + bytes(4088))),
+        (read_ledgers, "1-0.ledger", (b"TSLEDGR1", bytes(36480), b"TSLEDGR2" + bytes(36472))),
+    ],
+)
+def test_what_no_shim_wrote(
+    tmp_path: Path, read: Callable[[Path], object], name: str, contents: tuple[bytes, ...]
+) -> None:
+    assert read(tmp_path) == []
+    (tmp_path / name).touch()
+    assert read(tmp_path) == []
+    for content in contents:
+        (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match="is not what the shim"):
-            read_counts(tmp_path)
+            read(tmp_path)
 
+
+class TestRecordsOfCounts:
     def test_order_is_by_process_and_then_by_number(self, tmp_path: Path) -> None:
         for pid, number in [(12, 10), (12, 9), (3, 0)]:
             record = b"TSCOUNT2" + pid.to_bytes(4, sys.byteorder) + bytes(4084)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prompt import ran
+from prompt import is_alive, ran, wait_until
 from recorder_world import MAKES, Image, Recorded, finish_record, kill_record, start_record
 from shim_programs import (
     ALLOCATORS,
@@ -42,7 +42,6 @@ from tsmlab.measuring import read_counts
 Build = Callable[..., Path]
 Record = Callable[..., Recorded]
 Command = list[str | Path]
-WaitUntil = Callable[..., None]
 Compare = Callable[..., None]
 
 NO_ODDITIES = {
@@ -69,12 +68,11 @@ def record(tmp_path: Path) -> Record:
     ) -> Recorded:
         nonlocal runs
         runs += 1
-        trace, answer = tmp_path / f"run{runs}.tstrace", tmp_path / f"run{runs}.json"
+        trace = tmp_path / f"run{runs}.tstrace"
         library = library_of(allocator)
         preload = ["--preload", library] if library else []
-        more = {"environment": environment, "stdout": stdout, "answer": answer}
-        process = start_record(trace, command, *preload, *options, **more)
-        recorded = finish_record(process, trace, answer)
+        more = {"environment": environment, "stdout": stdout}
+        recorded = finish_record(start_record(trace, command, *preload, *options, **more), trace)
         assert recorded.status == 0, recorded.stderr
         assert recorded.answer["spawn_error"] is None
         assert recorded.answer["exit_code"] == exit_code, recorded.stderr
@@ -609,9 +607,8 @@ class TestProcesses:
         for run, delay in enumerate((2_000, 20_000, 150_000)):
             counts = tmp_path / "counts"
             counts.write_bytes(bytes(4096))
-            trace, answer = tmp_path / f"{run}.tstrace", tmp_path / f"{run}.json"
-            process = start_record(trace, [program, counts, str(delay)], answer=answer)
-            recorded = finish_record(process, trace, answer)
+            trace = tmp_path / f"{run}.tstrace"
+            recorded = finish_record(start_record(trace, [program, counts, str(delay)]), trace)
             assert recorded.answer["signal"] == signal.SIGKILL
             image = recorded.only
             numbers = memoryview(counts.read_bytes()).cast("q")
@@ -641,14 +638,11 @@ class TestProcesses:
         """
         slow = build("record-slow.so.c", source, "-shared", "-fPIC", "-D_GNU_SOURCE")
         slowly = {"LD_PRELOAD": str(slow)}
-        answer = tmp_path / "answer"
         for run in range(16):
             trace = tmp_path / f"{run}.tstrace"
             command = ["sh", "-c", f"/bin/sleep 0.0{run % 4}; kill -9 $$"]
-            process = start_record(
-                trace, command, "--unset", "LD_PRELOAD", environment=slowly, answer=answer
-            )
-            recorded = finish_record(process, trace, answer)
+            process = start_record(trace, command, "--unset", "LD_PRELOAD", environment=slowly)
+            recorded = finish_record(process, trace)
             [sleeper] = recorded.of("sleep")
             assert (recorded.images[0]["end"], sleeper["end"]) == ("killed", "exited")
 
@@ -659,29 +653,22 @@ class TestProcesses:
 
 
 class TestHindrances:
-    def test_closed_descriptors(self, record: Record, build: Build) -> None:
-        source = """
-        int main(void) {
-          close_range(0, ~0U, 0);
-          for (int i = 0; i < 100000; ++i) free(malloc(55));
-          return 0;
-        }
-        """
-        image = record([build("record-closed.c", source)], "--ring-chunks", "16").only
-        assert image.sizes("malloc")[55] == 100_000
-
-    def test_strict_seccomp(self, record: Record, build: Build) -> None:
-        # After that, any system call but read, write and exit kills, and so does rdtsc.
-        source = """
+    # After the second, any system call but read, write and exit kills, and so does rdtsc.
+    @pytest.mark.parametrize(
+        "hindrance",
+        ["close_range(0, ~0U, 0);", "prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);"],
+    )
+    def test_nothing_but_memory_is_left(self, record: Record, build: Build, hindrance: str) -> None:
+        source = f"""
         #include <linux/seccomp.h>
-        int main(void) {
+        int main(void) {{
           free(malloc(100));
-          prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+          {hindrance}
           for (int i = 0; i < 100000; ++i) free(malloc(66));
           syscall(SYS_exit, 0);
-        }
+        }}
         """
-        image = record([build("record-strict.c", source)], "--ring-chunks", "16").only
+        image = record([build("record-hindered.c", source)], "--ring-chunks", "16").only
         assert image.sizes("malloc")[66] == 100_000
 
     def test_chroot(self, record: Record, build: Build, tmp_path: Path) -> None:
@@ -777,46 +764,43 @@ class TestEnds:
     int main(void) { for (;;) { free(malloc(99)); usleep(100); } }
     """
 
-    def wait_for_bytes(self, trace: Path, wait_until: WaitUntil, least: int) -> None:
+    @pytest.fixture
+    def trace(self, tmp_path: Path) -> Path:
+        return tmp_path / "t.tstrace"
+
+    def wait_for_bytes(self, trace: Path, least: int) -> None:
         wait_until(lambda: trace.exists() and trace.stat().st_size > least)
 
-    def test_interrupted(self, build: Build, tmp_path: Path, wait_until: WaitUntil) -> None:
-        trace, answer = tmp_path / "t.tstrace", tmp_path / "answer"
-        process = start_record(trace, [build("record-endless.c", self.ENDLESS)], answer=answer)
-        self.wait_for_bytes(trace, wait_until, 1000)
+    def test_interrupted(self, build: Build, trace: Path) -> None:
+        process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
+        self.wait_for_bytes(trace, 1000)
         process.send_signal(signal.SIGINT)
-        recorded = finish_record(process, trace, answer)
+        recorded = finish_record(process, trace)
         assert recorded.answer["interrupted"]
         assert recorded.only.sizes("malloc")[99] > 100
         assert recorded.only["end"] == "killed"
 
-    def test_timeout(self, build: Build, tmp_path: Path) -> None:
-        trace, answer = tmp_path / "t.tstrace", tmp_path / "answer"
+    def test_timeout(self, build: Build, trace: Path) -> None:
         program = build("record-endless.c", self.ENDLESS)
-        process = start_record(trace, [program], "--timeout", "0.3", answer=answer)
-        recorded = finish_record(process, trace, answer)
+        recorded = finish_record(start_record(trace, [program], "--timeout", "0.3"), trace)
         assert recorded.answer["timed_out"]
         assert recorded.only.sizes("malloc")[99] > 100
 
-    def test_recorder_killed(self, build: Build, tmp_path: Path, wait_until: WaitUntil) -> None:
-        trace = tmp_path / "t.tstrace"
+    def test_recorder_killed(self, build: Build, trace: Path) -> None:
         shm = Path("/dev/shm")
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
-        self.wait_for_bytes(trace, wait_until, 2000)
+        self.wait_for_bytes(trace, 2000)
         kill_record(process)
-        checked = ran(paths.tool("trace"), "print", trace)
-        assert checked.returncode == 1  # it says that the end is missing
+        checked = ran(paths.tool("trace"), "print", trace, status=1)  # it has no end
         events = [line for line in checked.stdout.splitlines() if not line.startswith("#")]
         assert sum(" malloc " in line for line in events) > 100
         # What it has left in memory goes with the next recorder.
         left = {path.name for path in shm.glob("tsmalloc-record-*")}
-        again = start_record(tmp_path / "u.tstrace", ["true"], answer=tmp_path / "answer")
-        assert finish_record(again, tmp_path / "u.tstrace", tmp_path / "answer").status == 0
+        again = trace.with_name("u.tstrace")
+        assert finish_record(start_record(again, ["true"]), again).status == 0
         assert left - {path.name for path in shm.glob("tsmalloc-record-*")}
 
-    def test_programs_outlive_a_killed_recorder(
-        self, build: Build, tmp_path: Path, wait_until: WaitUntil, is_alive: Callable[[int], bool]
-    ) -> None:
+    def test_programs_outlive_a_killed_recorder(self, build: Build, tmp_path: Path) -> None:
         # A grandchild is not killed with the recorder; it fills the ring, waits, and goes on.
         source = """
         int main(int argc, char** argv) {
@@ -844,29 +828,25 @@ class TestEnds:
         pid = int(pid_file.read_text())
         wait_until(lambda: not is_alive(pid))
 
-    def test_an_old_trace_is_overwritten_if_asked(self, tmp_path: Path) -> None:
-        trace, answer = tmp_path / "t.tstrace", tmp_path / "answer"
-        process = start_record(trace, ["/no/such/program"], answer=answer)
-        recorded = finish_record(process, trace, answer)
+    def test_an_old_trace_is_overwritten_if_asked(self, trace: Path) -> None:
+        recorded = finish_record(start_record(trace, ["/no/such/program"]), trace)
         assert "/no/such/program" in recorded.answer["spawn_error"]["message"]
         assert not trace.exists()
         trace.write_text("precious")
-        process = start_record(trace, ["/no/such/program"], "-f", answer=answer)
-        assert finish_record(process, trace, answer).answer["spawn_error"]
-        process = start_record(trace, ["true"], answer=answer)
-        _, stderr = process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert "exists; -f overwrites it" in stderr
+        recorded = finish_record(start_record(trace, ["/no/such/program"], "-f"), trace)
+        assert recorded.answer["spawn_error"]
+        recorded = finish_record(start_record(trace, ["true"]), trace)
+        assert recorded.status == 1
+        assert "exists; -f overwrites it" in recorded.stderr
         assert trace.read_text() == "precious"
-        process = start_record(trace, ["true"], "-f", answer=answer)
-        assert finish_record(process, trace, answer).images
+        assert finish_record(start_record(trace, ["true"], "-f"), trace).images
 
     def test_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
-        process = start_record(Path("/proc/t.tstrace"), ["true"], answer=tmp_path / "answer")
-        _, stderr = process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert "cannot write '/proc/t.tstrace'" in stderr
-        assert "-o" in stderr
+        trace = Path("/proc/t.tstrace")
+        recorded = finish_record(start_record(trace, ["true"], answer=tmp_path / "answer"), trace)
+        assert recorded.status == 1
+        assert "cannot write '/proc/t.tstrace'" in recorded.stderr
+        assert "-o" in recorded.stderr
 
     def test_full_disk(
         self, build: Build, tmp_path: Path, small_disk: Callable[[str], Path]
@@ -899,7 +879,7 @@ class TestEnds:
         exec {paths.tool("record")} -o {tmp_path}/t.tstrace -- true
         """
         command = ["unshare", "--mount", "sh", "-c", script]
-        run = subprocess.run(command, check=False, capture_output=True, text=True)
+        run = ran(*command)
         if run.returncode in (1, 77) and "record:" not in run.stderr:
             pytest.skip("this container may not make namespaces")
         assert run.returncode == 125
@@ -984,10 +964,6 @@ def test_programs_do_what_they_always_do(record: Record, command: Command, tmp_p
 def test_nothing_is_recorded_without_a_recorder(calls: Path) -> None:
     shim = paths.library("libtsmalloc-record.so")
     for ring in ("", "/no/such/ring", "/etc/passwd"):
-        done = subprocess.run(
-            [calls, "malloc", "1000"],
-            env={"LD_PRELOAD": str(shim), "TSMALLOC_RECORD": ring},
-            capture_output=True,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        environment = {"LD_PRELOAD": str(shim), "TSMALLOC_RECORD": ring}
+        done = ran(calls, "malloc", "1000", env=environment, status=0)
+        assert (done.stdout, done.stderr) == ("", "")

@@ -17,50 +17,39 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured import parse
+from prompt import is_alive, ran, wait_until
 
 from tsmlab import paths
 
 Build = Callable[..., Path]
 Count = Callable[..., dict[str, Any]]
-Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 WATCHED = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
 
 
 def refusal() -> str | None:
     """Why nothing can be traced here, if that is so."""
-    tool = paths.build_dir() / "bin" / "syscalls"
-    done = subprocess.run([tool, "--", "true"], capture_output=True, check=False)
-    return done.stderr.decode() if done.returncode == 126 else None
+    done = ran(paths.build_dir() / "bin" / "syscalls", "--", "true")
+    return done.stderr if done.returncode == 126 else None
 
 
 pytestmark = pytest.mark.skipif(refusal() is not None, reason="nothing may be traced here")
 
 
-@pytest.fixture
-def run() -> Run:
-    """run(*arguments) runs syscalls with these arguments, with an empty standard input."""
-
-    def run_syscalls(*arguments: str | Path, timeout: float = 60) -> Any:
-        return subprocess.run(
-            [paths.tool("syscalls"), *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-
-    return run_syscalls
+def run(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs syscalls with these arguments, with an empty standard input."""
+    tool = paths.tool("syscalls")
+    return ran(tool, *arguments, status=status, timeout=60, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture
-def count(run: Run, parse: Callable[[bytes], dict[str, Any]], tmp_path: Path) -> Count:
+def count(tmp_path: Path) -> Count:
     """count(command, *options) is the answer about a command."""
 
     def count_command(command: list[str | Path], *options: str | Path) -> dict[str, Any]:
         answer = tmp_path / "answer"
-        done = run("--output", answer, "--stdout", "/dev/null", *options, "--", *command)
-        assert done.returncode == 0, done.stderr
+        run("--output", answer, "--stdout", "/dev/null", *options, "--", *command)
         return parse(answer.read_bytes())
 
     return count_command
@@ -71,14 +60,7 @@ def strace_counts(command: list[str | Path], folder: Path) -> dict[str, tuple[in
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     report = folder / "strace"
-    subprocess.run(
-        ["strace", "-f", "-c", "-o", report, *command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=60,
-        check=False,
-    )
+    ran("strace", "-f", "-c", "-o", report, *command, stdin=subprocess.DEVNULL)
     counts = {}
     for line in report.read_text().splitlines():
         found = re.fullmatch(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(\d*)\s*(\w+)", line)
@@ -371,9 +353,7 @@ class TestProcesses:
         assert (answer["exit_code"], answer["processes"], answer["threads"]) == (0, 101, 105)
         assert answer["calls"]["mmap"]["calls"] >= 100
 
-    def test_timeout_ends_the_whole_tree(
-        self, count: Count, tmp_path: Path, is_alive: Callable[[int], bool]
-    ) -> None:
+    def test_timeout_ends_the_whole_tree(self, count: Count, tmp_path: Path) -> None:
         script = f"trap '' TERM; (trap '' TERM; echo $$ > {tmp_path}/p; sleep 60) & sleep 60"
         begin = time.monotonic()
         answer = count(["sh", "-c", script], "--timeout", "0.3")
@@ -391,7 +371,7 @@ class TestProcesses:
         answer = count(["sh", "-c", "setsid sleep 60 & exit 0"])
         assert (answer["exit_code"], answer["left_behind"]) == (0, 1)
 
-    def test_interrupt(self, tmp_path: Path, wait_until: Callable[..., None]) -> None:
+    def test_interrupt(self, tmp_path: Path) -> None:
         note, answer = tmp_path / "note", tmp_path / "answer"
         command = ["sh", "-c", f"echo x > {note}; sleep 60"]
         process = subprocess.Popen([paths.tool("syscalls"), "--output", answer, "--", *command])
@@ -400,9 +380,7 @@ class TestProcesses:
         assert process.wait(timeout=30) == 0
         assert '"interrupted": true' in answer.read_text()
 
-    def test_nothing_outlives_a_killed_tracer(
-        self, tmp_path: Path, wait_until: Callable[..., None], is_alive: Callable[[int], bool]
-    ) -> None:
+    def test_nothing_outlives_a_killed_tracer(self, tmp_path: Path) -> None:
         note = tmp_path / "note"
         command = ["sh", "-c", f"(echo $$ > {note}; sleep 60) & sleep 60"]
         process = subprocess.Popen([paths.tool("syscalls"), "--", *command])
@@ -423,16 +401,13 @@ class TestFailures:
     @pytest.mark.parametrize(
         "arguments", [[], ["--timeout", "0", "--", "true"], ["--sample-ms", "1", "--", "true"]]
     )
-    def test_wrong_usage(self, run: Run, arguments: list[str]) -> None:
-        done = run(*arguments)
-        assert done.returncode == 1
-        assert b"syscalls --help" in done.stderr
+    def test_wrong_usage(self, arguments: list[str]) -> None:
+        assert "syscalls --help" in run(*arguments, status=1).stderr
 
-    @pytest.mark.parametrize("output", ["/no/such/file", "/dev/full"])
-    def test_output_that_cannot_be_written(self, run: Run, output: str) -> None:
-        done = run("--output", output, "--", "true")
-        assert done.returncode == (1 if output.startswith("/no") else 125)
-        assert done.stderr.startswith(b"syscalls: cannot write")
+    @pytest.mark.parametrize(("output", "status"), [("/no/such/file", 1), ("/dev/full", 125)])
+    def test_output_that_cannot_be_written(self, output: str, status: int) -> None:
+        done = run("--output", output, "--", "true", status=status)
+        assert done.stderr.startswith("syscalls: cannot write")
 
     @pytest.mark.parametrize("refused", ["ptrace", "seccomp"])
     def test_containers_that_refuse(self, build: Build, refused: str) -> None:
@@ -453,27 +428,16 @@ class TestFailures:
         }}
         """
         jail = build("jail.c", source)
-        done = subprocess.run(
-            [jail, paths.tool("syscalls"), "--", "sh", "-c", "echo it ran"],
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 126
-        assert done.stdout == b""
-        assert refused in done.stderr.decode()
-        assert b"--cap-add=SYS_PTRACE" in done.stderr
+        done = ran(jail, paths.tool("syscalls"), "--", "sh", "-c", "echo it ran", status=126)
+        assert done.stdout == ""
+        assert refused in done.stderr
+        assert "--cap-add=SYS_PTRACE" in done.stderr
 
     def test_under_a_tracer_that_follows_children(self) -> None:
         if shutil.which("strace") is None:
             pytest.skip("strace is not installed")
-        done = subprocess.run(
-            ["strace", "-f", "-o", "/dev/null", paths.tool("syscalls"), "--", "true"],
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 126
+        strace = ("strace", "-f", "-o", "/dev/null")
+        ran(*strace, paths.tool("syscalls"), "--", "true", status=126)
 
 
 def test_descriptors_do_not_leak(count: Count, tmp_path: Path) -> None:
@@ -486,6 +450,6 @@ def test_no_signal_stays_blocked_or_ignored(count: Count, tmp_path: Path) -> Non
     out = tmp_path / "out"
     command = ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]
     # Whoever runs the tests may ignore a signal, and that is passed on.
-    without = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    without = ran(*command, status=0).stdout
     count(command, "--stdout", out)
     assert out.read_text() == without

@@ -16,7 +16,6 @@ from prompt import ran
 
 from tsmlab import paths
 
-Trace = Callable[..., "subprocess.CompletedProcess[str]"]
 Sample = Callable[[str], Path]
 
 KNOWN_TEXT = """\
@@ -33,38 +32,24 @@ KNOWN_TEXT = """\
 """
 
 
-@pytest.fixture
-def trace() -> Trace:
-    """trace(*arguments) runs the program."""
-
-    return lambda *arguments: ran(paths.tool("trace"), *arguments, timeout=60)
-
-
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    """sample(kind) is a new trace of that kind; see sample_trace.cpp."""
-
-    def write(kind: str) -> Path:
-        file = tmp_path / f"{kind}.tstrace"
-        subprocess.run([paths.tool("sample_trace"), kind, file], check=True, timeout=60)
-        return file
-
-    return write
+def trace(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs the program."""
+    return ran(paths.tool("trace"), *arguments, status=status)
 
 
 def objects(run: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-def test_print_writes_a_line_for_each_event_asked_for(trace: Trace, sample: Sample) -> None:
+def test_print_writes_a_line_for_each_event_asked_for(sample: Sample) -> None:
     run = trace("print", sample("known"))
-    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stderr == ""
     assert run.stdout == KNOWN_TEXT
     run = trace("print", "--image", "0", "--from=3", "--count", "2", sample("known"))
     assert run.stdout.splitlines() == KNOWN_TEXT.splitlines()[3:5]
 
 
-def test_print_as_json_has_what_the_kind_has(trace: Trace, sample: Sample) -> None:
+def test_print_as_json_has_what_the_kind_has(sample: Sample) -> None:
     events = objects(trace("print", "--json", sample("known")))
     assert len(events) == 10
     common = {"image": 0, "thread": 0}
@@ -80,10 +65,10 @@ def test_print_as_json_has_what_the_kind_has(trace: Trace, sample: Sample) -> No
     assert events[9] == common | last | {"image": 1}
 
 
-def test_info_tells_of_images_and_totals(trace: Trace, sample: Sample) -> None:
+def test_info_tells_of_images_and_totals(sample: Sample) -> None:
     file = sample("known")
     run = trace("info", "--json", "--kinds", file)
-    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stderr == ""
     (answer,) = objects(run)
     assert answer["schema"] == "tsmalloc-trace-info/1"
     assert answer["whole"] is True
@@ -103,7 +88,7 @@ def test_info_tells_of_images_and_totals(trace: Trace, sample: Sample) -> None:
     assert answer["kinds"]["free"] == {"calls": 2, "bytes": 0}
 
 
-def test_info_for_people(trace: Trace, sample: Sample) -> None:
+def test_info_for_people(sample: Sample) -> None:
     run = trace("info", "--kinds", sample("known"))
     lines = run.stdout.splitlines()
     assert len(lines[0].split()) == 9
@@ -115,27 +100,24 @@ def test_info_for_people(trace: Trace, sample: Sample) -> None:
     assert "calloc                  1                  48" in lines
 
 
-def test_check_of_whole_and_unfinished_traces(trace: Trace, sample: Sample) -> None:
+def test_check_of_whole_and_unfinished_traces(sample: Sample) -> None:
     run = trace("check", sample("known"))
-    assert (run.returncode, run.stdout) == (0, "whole: 3 images, 10 events\n")
+    assert run.stdout == "whole: 3 images, 10 events\n"
     file = sample("unfinished")
-    assert "recorder was killed" in trace("check", file).stdout
-    run = trace("print", file)
-    assert run.stdout == KNOWN_TEXT
-    assert run.returncode == 1
+    assert "recorder was killed" in trace("check", file, status=1).stdout
+    assert trace("print", file, status=1).stdout == KNOWN_TEXT
 
 
-def test_check_writes_a_line_for_each_damage(trace: Trace, sample: Sample) -> None:
-    file = sample("known")
-    content = bytearray(file.read_bytes())
+def test_check_writes_a_line_for_each_damage(sample: Sample, tmp_path: Path) -> None:
+    content = bytearray(sample("known").read_bytes())
     magic = b"\xd5TC\x01\x02\0\0\0"  # of a chunk of events
     first = content.index(magic)
     second = content.index(magic, first + 1)
     content[first + 85] ^= 4
     content[second + 85] ^= 4
+    file = tmp_path / "damaged"
     file.write_bytes(content)
-    run = trace("check", file)
-    assert run.returncode == 1
+    run = trace("check", file, status=1)
     one, other, summary = run.stdout.splitlines()
     assert one.startswith(f"at byte {first}: ")
     assert "events 0 to 8 of image 0 (9)" in one
@@ -143,54 +125,46 @@ def test_check_writes_a_line_for_each_damage(trace: Trace, sample: Sample) -> No
     assert "event 0 of image 1" in other
     assert "Copy the file once more" in one
     assert summary == "damaged: 3 images, 10 events, of which 10 are lost"
-    assert trace("check", "--quiet", file).stdout == ""
-    assert trace("check", "--quiet", file).returncode == 1
+    assert trace("check", "--quiet", file, status=1).stdout == ""
 
-    printed = trace("print", file)
-    assert printed.returncode == 1
+    printed = trace("print", file, status=1)
     assert [line.split(":")[0] for line in printed.stdout.splitlines()] == [
         "# image 0, from event 0 on, 9 lost",
         "# image 1, from event 0 on, 1 lost",
     ]
     assert "trace check" in printed.stderr
-    (gap, _) = objects(trace("print", "--json", file))
+    (gap, _) = objects(trace("print", "--json", file, status=1))
     assert (gap["image"], gap["lost_from"], gap["lost"]) == (0, 0, 9)
-    told = trace("info", "--kinds", file)
-    assert told.returncode == 1
+    told = trace("info", "--kinds", file, status=1)
     assert "10 events" in told.stdout
 
 
 @pytest.mark.parametrize("command", ["print", "info", "check"])
-def test_what_is_no_trace_has_a_remedy(trace: Trace, tmp_path: Path, command: str) -> None:
+def test_what_is_no_trace_has_a_remedy(tmp_path: Path, command: str) -> None:
     file = tmp_path / "foreign"
     file.write_text("not a trace\n" * 100)
     for name, part in ((file, "is no trace"), (tmp_path, "directory"), ("/none", "No such file")):
-        run = trace(command, name)
-        assert run.returncode == 1
+        run = trace(command, name, status=1)
         assert part in run.stderr
         assert "tsmalloc record" in run.stderr
         assert run.stdout == ""
 
 
-def test_wrong_usage(trace: Trace) -> None:
+def test_wrong_usage() -> None:
     for arguments in (
         *(["print"], ["print", "a", "b"], ["check", "--no-such", "a"], ["info", "--kinds=3", "a"]),
         *(["print", "--image", "x", "a"], ["print", "--image"], ["print", "--from=-1", "a"]),
     ):
-        run = trace(*arguments)
-        assert run.returncode == 2, arguments
+        run = trace(*arguments, status=2)
         assert "--help" in run.stderr
     for arguments in ([], ["nothing"]):
-        run = trace(*arguments)
-        assert run.returncode == 2
-        assert "usage: trace COMMAND" in run.stderr
+        assert "usage: trace COMMAND" in trace(*arguments, status=2).stderr
 
 
 @pytest.mark.parametrize("command", ["print", "info", "check"])
-def test_help(trace: Trace, command: str) -> None:
+def test_help(command: str) -> None:
     assert command in trace("--help").stdout
     run = trace(command, "--help")
-    assert run.returncode == 0
     assert run.stdout.startswith(f"usage: trace {command} ")
 
 

@@ -10,11 +10,13 @@ import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prompt import ran
 
 from tsmlab import cli, paths, report
 from tsmlab.errors import UserError
@@ -27,20 +29,6 @@ Sample = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """sample(kind) is a trace of that kind; see trace/sample_trace.cpp."""
-    folder = tmp_path_factory.mktemp("traces")
-
-    def write(kind: str) -> Path:
-        file = folder / f"{kind}.tstrace"
-        if not file.exists():
-            subprocess.run([paths.tool("sample_trace"), kind, file], check=True, timeout=60)
-        return file
-
-    return write
-
-
-@pytest.fixture(scope="module")
 def plausible(sample: Sample) -> TraceAnalysis:
     classes = [
         SizeClasses("sixteens", ((16, 16, 1000, 0),)),
@@ -50,9 +38,8 @@ def plausible(sample: Sample) -> TraceAnalysis:
     return analyse(sample("plausible"), classes=classes)
 
 
-def run_trace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [str(paths.tool("trace")), "analyze", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def run_trace(*arguments: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    return ran(paths.tool("trace"), "analyze", *arguments, **more)
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -183,7 +170,7 @@ def test_a_damaged_trace_is_analysed_and_the_damage_said_first(
     whole = sample("plausible").read_bytes()
     damaged = tmp_path / "damaged.tstrace"
     damaged.write_bytes(whole[: len(whole) // 2] + b"\xff" * 64 + whole[len(whole) // 2 + 64 :])
-    assert run_trace(damaged).returncode == 1
+    run_trace(damaged, status=1)
     found = analyse(damaged)
     assert not found.is_whole
     assert found.damage
@@ -331,33 +318,20 @@ def test_bounds_of_octaves_and_buckets(value: int) -> None:
 
 
 def test_who_tells_no_classes_is_noted() -> None:
-    class Fake:
-        name = "quiet"
-
+    runs = {
+        "quiet": None,
+        "literal": [[0, 1, 67108864, 0]],
+        "good": [[8, 8, 2, 0], [32, 16, 3, 4]],
+        "half": [[8, 8, 1000, 0], [8001, 1, 99999, 0]],
+    }
     notes: list[str] = []
 
     def answer(allocator: Any) -> dict[str, Any]:
-        if allocator.name == "broken":
-            raise UserError("usable fails under broken.")
-        if allocator.name == "literal":
-            return {"runs": [[0, 1, 67108864, 0]]}
-        if allocator.name == "half":
-            return {"runs": [[8, 8, 1000, 0], [8001, 1, 99999, 0]]}
-        return {"runs": None if allocator.name == "quiet" else [[8, 8, 2, 0], [32, 16, 3, 4]]}
+        if allocator.name not in runs:
+            raise UserError(f"usable fails under {allocator.name}.")
+        return {"runs": runs[allocator.name]}
 
-    class Broken(Fake):
-        name = "broken"
-
-    class Literal(Fake):
-        name = "literal"
-
-    class Good(Fake):
-        name = "good"
-
-    class Half(Fake):
-        name = "half"
-
-    fakes = [Fake(), Broken(), Literal(), Good(), Half()]
+    fakes = [SimpleNamespace(name=name) for name in ("quiet", "broken", "literal", "good", "half")]
     found = classes_of(fakes, notes.append, answer)  # type: ignore[arg-type]
     assert [each.allocator for each in found] == ["good", "half"]
     assert len(notes) == 4

@@ -10,6 +10,7 @@
 #include "analysis/oracle.h"
 #include "analysis/random_trace.h"
 #include "trace/choose.h"
+#include "trace/samples.h"
 
 namespace ts::testing {
 namespace {
@@ -18,6 +19,7 @@ using trace::Analysis;
 using trace::FirstReading;
 using trace::Image;
 using trace::Reader;
+using trace::testing::MemoryFile;
 
 struct Case {
   unsigned seed;
@@ -43,7 +45,7 @@ class AnalysisAgainstOracle : public ::testing::TestWithParam<Case> {
     oracle_ = std::make_unique<Oracle>(images_);
   }
 
-  TemporaryFile file_;
+  MemoryFile file_;
   std::vector<RandomImage> images_;
   std::unique_ptr<Reader> reader_;
   FirstReading survey_;
@@ -309,7 +311,7 @@ Event release(std::uint64_t object, std::uint32_t thread = 0) {
 }
 
 TEST(Analysis, AnImageWithoutEvents) {
-  const TemporaryFile file;
+  const MemoryFile file;
   RandomTrace::write({RandomImage{}}, file.path());
   const Reader reader{file.path()};
   const FirstReading found = trace::first_reading(reader, reader.images()[0]);
@@ -320,7 +322,7 @@ TEST(Analysis, AnImageWithoutEvents) {
 }
 
 TEST(Analysis, ThePeakIsTheFirstOfEqualOnes) {
-  const TemporaryFile file;
+  const MemoryFile file;
   RandomImage made;
   made.events = {allocation(0, 100), release(0), allocation(1, 100), release(1)};
   RandomTrace::write({made}, file.path());
@@ -331,7 +333,7 @@ TEST(Analysis, ThePeakIsTheFirstOfEqualOnes) {
 // More than the points of the curve, and than the pages of every table.
 TEST(Analysis, ManyEvents) {
   constexpr std::uint64_t count = 300'000;
-  const TemporaryFile file;
+  const MemoryFile file;
   {
     trace::Writer writer = trace::Writer(file.path(), true);
     const std::uint32_t image = writer.begin_image({});
@@ -356,7 +358,7 @@ TEST(Analysis, ManyEvents) {
 }
 
 TEST(ChooseImage, ByNumberOrTheOneWithMostEvents) {
-  const TemporaryFile file;
+  const MemoryFile file;
   std::vector<RandomImage> images(3);
   for (std::uint32_t i = 0; i < 3; ++i) {
     images[i].image.number = i;

@@ -4,11 +4,8 @@
 // to do: resemble programs.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <random>
 #include <string>
 #include <vector>
@@ -17,23 +14,6 @@
 #include "trace/format/writer.h"
 
 namespace ts::testing {
-
-// A file that goes with the test.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const char* suffix = ".tstrace") {
-    static int files = 0;
-    path_ = ::testing::TempDir() + "/" + std::to_string(getpid()) + "-" + std::to_string(files++) +
-            suffix;
-  }
-  ~TemporaryFile() { std::remove(path_.c_str()); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The events of one image, and what it inherits.
 struct RandomImage {

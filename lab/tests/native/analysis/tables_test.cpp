@@ -7,7 +7,6 @@
 #include <random>
 #include <set>
 
-#include "analysis/random_trace.h"
 #include "trace/analyze/birth_table.h"
 #include "trace/analyze/buckets.h"
 #include "trace/analyze/classes.h"
@@ -16,11 +15,13 @@
 #include "trace/analyze/object_sizes.h"
 #include "trace/analyze/size_counts.h"
 #include "trace/format/error.h"
+#include "trace/samples.h"
 #include "usable/steps.h"
 
 namespace ts::testing {
 namespace {
 
+using trace::testing::MemoryFile;
 using namespace ts::trace;  // NOLINT(google-build-using-namespace): all that is tested
 
 // --- buckets
@@ -219,7 +220,7 @@ class ClassesFile : public ::testing::Test {
     std::ofstream{file_.path()} << text;
     return read_classes(file_.path());
   }
-  TemporaryFile file_{".txt"};
+  MemoryFile file_;
 };
 
 TEST_F(ClassesFile, UsableBytes) {

@@ -55,15 +55,6 @@ class DamagedPlan : public ::testing::Test {
 
 TEST_F(DamagedPlan, TheWholeOneIsAccepted) { EXPECT_EQ(refusal(whole), ""); }
 
-TEST_F(DamagedPlan, WhatIsNoPlanIsSaidSo) {
-  EXPECT_NE(refusal({}).find("too short"), std::string::npos);
-  EXPECT_NE(refusal(Bytes(10'000, 'x')).find("is no plan"), std::string::npos);
-  plan::View view;
-  plan::Problem problem;
-  EXPECT_FALSE(view.open("/nowhere/at all", problem));
-  EXPECT_NE(std::string{problem.text}.find("cannot read"), std::string::npos);
-}
-
 TEST_F(DamagedPlan, ATruncatedOneIsRefused) {
   for (std::size_t bytes = whole.size() - 1; bytes > 4'096; bytes = bytes * 2 / 3) {
     const std::string text = refusal({whole.begin(), whole.begin() + static_cast<long>(bytes)});

@@ -237,41 +237,6 @@ TEST(Executor, EachCallHasALatency) {
   EXPECT_LT(clock.overhead_ns(), 100'000U);
 }
 
-TEST(Executor, SharesOfAStrideScheduleAddUp) {
-  Recipe recipe;
-  recipe.threads_end = false;
-  const Planned planned{recipe};
-  Settings settings = settings_of(orders[6]);
-  settings.meters = 100;
-  const Replay replay{planned, settings};
-  const VirtualProcessor* const processor = replay.run->processor();
-  ASSERT_NE(processor, nullptr);
-  std::uint64_t ticks = 0;
-  for (std::uint32_t t = 0; t < planned.view.image(0).threads; ++t) {
-    ticks += processor->shares()[t].ticks;
-  }
-  EXPECT_EQ(ticks, processor->schedule().ticks());
-  EXPECT_GT(ticks, recipe.events / settings.quantum);
-}
-
-TEST(Executor, ThreadsThatNothingWaitsForRunBesideEachOther) {
-  // Two threads of which each sleeps as its times say: together they take as long as one.
-  Recipe recipe;
-  recipe.threads = 2;
-  recipe.events = 500;
-  recipe.everybody_shares = false;
-  recipe.ns_per_event = 1'000'000;
-  const Planned planned{recipe, {.with_times = true}};
-  const Replay replay{planned, settings_of(orders[1])};
-  expect_right(replay.result(), planned.expected[0]);
-  EXPECT_GE(replay.result().wall_ns, 495'000'000);
-  EXPECT_EQ(replay.result().late.count + 0U, [&] {
-    std::uint64_t calls = 0;
-    for (const std::uint64_t kind : planned.expected[0].totals.calls) calls += kind;
-    return calls;
-  }());
-}
-
 }  // namespace
 }  // namespace replay::testing
 }  // namespace ts

@@ -224,15 +224,6 @@ TEST_F(OddTrace, ForksOfWhichNothingIsKnownStillFork) {
   EXPECT_EQ(image.live_bytes, 0U);
 }
 
-TEST_F(OddTrace, ImagesThatAreNotThereAreErrors) {
-  (void)plan_of({});
-  const trace::Reader reader{folder.trace()};
-  const auto plan_image = [&](std::uint32_t number) {
-    return trace::write_plan(reader, {.image = number}, folder.plan() + "2", false);
-  };
-  EXPECT_THROW((void)plan_image(7), trace::Error);
-}
-
 // Chunks of a trace are lost: threads whose beginning is not there, objects that come from nowhere,
 // forks of nobody. What is left is a plan that is as right as any.
 TEST(Planner, ADamagedTraceIsPlannedAsFarAsItIsIntact) {
@@ -264,15 +255,6 @@ TEST(Planner, ADamagedTraceIsPlannedAsFarAsItIsIntact) {
     }
   }
   EXPECT_GT(with_gaps, 0);
-}
-
-TEST(Planner, APlanIsNotOverwrittenUnlessItIsForced) {
-  Recipe recipe;
-  recipe.events = 10;
-  const Planned planned{recipe};
-  const trace::Reader reader{planned.folder.trace()};
-  EXPECT_THROW((void)trace::write_plan(reader, {}, planned.folder.plan(), false), trace::Error);
-  EXPECT_EQ(trace::write_plan(reader, {}, planned.folder.plan(), true).images.size(), 1U);
 }
 
 TEST(Planner, AForkedImageIsPlannedWithItsParentOnly) {

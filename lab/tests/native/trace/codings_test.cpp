@@ -108,36 +108,6 @@ TEST(TraceCodings, WhatDoesNotShrinkIsStored) {
   EXPECT_EQ(packed, noise);
 }
 
-TEST(TraceCodings, AnImagesRecordsComeBack) {
-  Image image;
-  image.parent = 41;
-  image.birth = Image::Birth::fork;
-  image.fork_event = 123'456'789'012;
-  image.first_object = 99;
-  image.begin_ns = ~0ULL;
-  image.program = "a program \xff\n";
-  image.events = 12;
-  image.objects = 11;
-  image.threads = 10;
-  image.end_ns = 9;
-  image.end = Image::End::exec;
-  Image back;
-  ASSERT_TRUE(decode_begin(encode_begin(image), back));
-  EXPECT_EQ(back.parent, 41U);
-  EXPECT_EQ(back.birth, Image::Birth::fork);
-  EXPECT_EQ(back.fork_event, image.fork_event);
-  EXPECT_EQ(back.first_object, 99U);
-  EXPECT_EQ(back.begin_ns, ~0ULL);
-  EXPECT_EQ(back.program, image.program);
-  EXPECT_EQ(back.allocator, "");
-  ASSERT_TRUE(decode_end(encode_end(image), back));
-  EXPECT_EQ(back.events, 12U);
-  EXPECT_EQ(back.objects, 11U);
-  EXPECT_EQ(back.threads, 10U);
-  EXPECT_EQ(back.end_ns, 9U);
-  EXPECT_EQ(back.end, Image::End::exec);
-}
-
 TEST(TraceCodings, NoPathIsWritten) {
   Image image;
   image.program = "/home/somebody/secret/program";

@@ -92,7 +92,7 @@ TEST(TraceReader, KnowsItsImages) {
   EXPECT_EQ(child.birth, Image::Birth::fork);
   EXPECT_EQ(child.fork_event, 3U);
   EXPECT_EQ(child.first_object, 7U);
-  EXPECT_EQ(child.begin_ns, 1'000U);
+  EXPECT_EQ(child.begin_ns, ~0ULL);
   EXPECT_EQ(child.program, "second");
   EXPECT_EQ(child.allocator, "libtwo.so");
   EXPECT_EQ(child.end, Image::End::killed);

@@ -62,6 +62,7 @@ TEST_P(RoundTrip, RandomStreamsComeBackExactly) {
     const Image& image = reader.images()[number];
     EXPECT_EQ(image.number, number);
     EXPECT_EQ(image.program, "program" + std::to_string(number));
+    EXPECT_EQ(image.allocator, "");
     EXPECT_EQ(image.first_object, first_objects[number]);
     EXPECT_EQ(image.events, events.size());
     EXPECT_EQ(image.objects, static_cast<std::uint64_t>(std::count_if(

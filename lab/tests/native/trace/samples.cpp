@@ -133,7 +133,7 @@ Sample make_sample(std::uint64_t seed, std::size_t chunks, std::size_t events_pe
   child.parent = 0;
   child.fork_event = 3;
   child.first_object = 7;
-  child.begin_ns = 1'000;
+  child.begin_ns = ~0ULL;
   child.program = "second";
   child.allocator = "libtwo.so";
   sample.images = {root, child};
