@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
+from tsmlab.counters import CountedRun
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes
-from tsmlab.experiments.observers import InsideOurs, Memory, all_observers, thinned
+from tsmlab.experiments.observers import Memory, all_observers, thinned
 from tsmlab.measuring import RunRequest
 
 BLOCKS = 5000
@@ -77,7 +78,7 @@ def test_memory_goes_up_and_the_live_bytes_with_it(program: Path, tmp_path: Path
 
 
 def test_only_ours_count_inside(program: Path, tmp_path: Path) -> None:
-    inside = InsideOurs()
+    inside = CountedRun()
     assert not inside.applies_to(request(program, "glibc").allocator)
     # The file of the library decides: nothing is counted under one that is not built.
     unbuilt = replace(

@@ -261,11 +261,11 @@ def test_good_tickets_are_passed_on_as_they_are() -> None:
 
 def given(**changes: Any) -> dict[str, Any]:
     """What click would hand over."""
-    names = ["tickets", "quantum", "seed", "rounds", "timeout", "cpus", "image", "window"]  # None
+    names = ["tickets", "quantum", "seed", "rounds", "timeout_seconds", "cpus", "image", "window"]
     values = {
         "schedule": "asap", "extra": (), "chosen": ("glibc",), "reference": "glibc",
-        "time_budget": 120.0, "margin": 0.01, "touch": "page", "verify": False,
-        "latency": False, "settle": 0.1,
+        "time_budget_seconds": 120.0, "margin": 0.01, "touch": "page", "verify": False,
+        "latency": False, "settle_seconds": 0.1,
     }  # fmt: skip
     return dict.fromkeys(names) | values | changes
 

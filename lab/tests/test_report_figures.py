@@ -335,7 +335,9 @@ def scaling() -> model.Experiment:
 def test_lines_are_the_medians_with_their_intervals(scaling: model.Experiment) -> None:
     plot = next(p for p in scaling.definition.plots if p.kind == "lines")
     styles = styles_for(scaling.allocators)
-    panels, _ = sweeps.line_panels(scaling, plot, styles, frozenset(scaling.allocators))
+    panels, _ = sweeps.line_panels(
+        scaling, plot, of_comparison.Look(styles, frozenset(scaling.allocators))
+    )
     assert scaling.analysis is not None
     medians = sorted(s.median for s in scaling.analysis.summaries if s.metric == plot.metric)
     drawn = [line for panel in panels for line in panel.lines if not line.model]
@@ -352,7 +354,9 @@ def test_fitted_models_are_drawn_beside_the_points(scaling: model.Experiment) ->
     finding = model.Finding("amdahl", plot.metric, ["tsmalloc"], "fits", {}, [curve], "text")
     fitted = world.with_findings(scaling, [finding])
     styles = styles_for(fitted.allocators)
-    panels, _ = sweeps.line_panels(fitted, plot, styles, frozenset(fitted.allocators))
+    panels, _ = sweeps.line_panels(
+        fitted, plot, of_comparison.Look(styles, frozenset(fitted.allocators))
+    )
     models = [line for panel in panels for line in panel.lines if line.model]
     assert [(list(m.xs), list(m.ys)) for m in models] == [([1.0, 20.0], [2.0, 1.0])]
 

@@ -66,6 +66,13 @@ class Allocator:
         """The hash of the library's file; None for the C library's own allocator."""
         return None if self.path is None else file_sha256(self.path)
 
+    def environment(self) -> dict[str, str]:
+        """That of this process, with what a program needs to run under the allocator."""
+        found = {**os.environ, **self.env}
+        if self.path is not None:
+            found["LD_PRELOAD"] = ":".join(filter(None, (str(self.path), found.get("LD_PRELOAD"))))
+        return found
+
 
 def file_sha256(path: Path) -> str:
     """The hash of a whole file; raises OSError if it cannot be read."""
@@ -78,7 +85,9 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
 
     Without `versions` the installed ones' package database is not asked, which is faster.
     """
-    found = [*_ours(), *_hardened(), glibc(), *_installed(versions), *_fetched()]
+    hardened = "made to find misuse, not to be fast: guards, canaries, quarantine"
+    found = _built(_summaries(), "tsmalloc") + _built([(SECURE, hardened)], "hardened")
+    found += [glibc(), *_installed(versions), *_fetched()]
     found += map(parse, extra)
     taken: set[str] = set()
     for allocator in found:
@@ -89,11 +98,6 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
             )
         taken.add(allocator.name)
     return found
-
-
-def missing_packages() -> list[str]:
-    """The Debian packages that would add known allocators that are not installed here."""
-    return system_libraries.missing_packages()
 
 
 def own_names() -> list[str]:
@@ -200,7 +204,7 @@ def with_reference(
 
 def advice(chosen: Sequence[str]) -> list[str]:
     """How to have more allocators, for who has not chosen any."""
-    missing = [] if chosen else missing_packages()
+    missing = [] if chosen else system_libraries.missing_packages()
     return [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else []
 
 
@@ -250,20 +254,13 @@ def _summaries() -> Iterator[tuple[str, str]]:
             yield f"{strategy}-{fit}", f"{summary}; {fit} fit"
 
 
-def _ours() -> list[Allocator]:
+def _built(summaries: Iterable[tuple[str, str]], family: Family) -> list[Allocator]:
+    """Those of ours that are built, of names and summaries."""
     return [
-        Allocator(name, paths.preloadable(path), "tsmalloc", __version__, summary=summary)
-        for name, summary in _summaries()
+        Allocator(name, paths.preloadable(path), family, __version__, summary=summary)
+        for name, summary in summaries
         if (path := paths.library_dir() / own_library(name)).is_file()
     ]
-
-
-def _hardened() -> list[Allocator]:
-    path = paths.library_dir() / own_library(SECURE)
-    if not path.is_file():
-        return []
-    summary = "made to find misuse, not to be fast: guards, canaries, quarantine"
-    return [Allocator(SECURE, paths.preloadable(path), "hardened", __version__, summary=summary)]
 
 
 def _fetched() -> Iterator[Allocator]:

@@ -194,16 +194,13 @@ def _judge_metric(
             estimate := _pair(logs, baseline, question.seed, strata)
         ):
             estimates[name] = estimate
-    tested = [name for name, estimate in estimates.items() if estimate.p_value is not None]
-    adjusted = dict(
-        zip(tested, stats.holm_adjust([estimates[n].p_value or 0.0 for n in tested]), strict=True)
-    )
+    adjusted = stats.holm_by_key({name: each.p_value for name, each in estimates.items()})
     for name, estimate in estimates.items():
         judgement = stats.judge(
             estimate,
             margin=question.margin,
             p_adjusted=adjusted.get(name),
-            comparisons=len(tested),
+            comparisons=len(adjusted),
             floor=floor,
             higher_is_better=spec.higher_is_better,
         )

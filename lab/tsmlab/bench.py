@@ -8,7 +8,6 @@ measured.
 """
 
 import os
-import random
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,10 +20,10 @@ from tsmlab.fleet import Crew, Fleet, machine_of
 from tsmlab.journal import Digests, Memo, Part, changed, digests
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, CustomMetric
-from tsmlab.parts import PartProgress, Progress
+from tsmlab.parts import Job, Progress, run_rounds
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Outcome, Sample, Stop
-from tsmlab.schedule import Entry, Rounds, Slot, StopRule, decision
+from tsmlab.schedule import Entry, Rounds, Slot, StopRule, decision, part_seed
 from tsmlab.suite_analysis import Field, analyse
 from tsmlab.suite_results import SuiteResults, SuiteSettings, WorkloadRuns
 from tsmlab.trial import Program, Trial
@@ -73,14 +72,12 @@ class Options:
 
 
 @dataclass
-class _Job:
+class _Job(Job):
     """One workload with what runs it."""
 
     workload: Workload
     trial: Trial
     crew: Crew | None
-    rounds: Rounds
-    progress: PartProgress
     probe: Sample | None = None
 
     @property
@@ -152,11 +149,11 @@ class _Session:
         names = [allocator.name for allocator in allocators]
         rounds_left = dict.fromkeys(names, self.options.rounds)
         observer = self._progress.add(workload.name, 0.0, rounds_left, dict.fromkeys(names, 0))
-        seed = workload_seed(self.options.seed, workload.name)
-        crew = None if self.fleet is None else self.fleet.crew(trial, memo)
+        seed = part_seed(self.options.seed, "workload", workload.name)
+        crew = None if self.fleet is None else Crew(self.fleet, trial, memo)
         entries = [Entry(allocator) for allocator in allocators]
         rounds = Rounds(entries, seed, trial.run, observer, crew=crew)
-        return _Job(workload, trial, crew, rounds, observer)
+        return _Job(rounds, observer, self.options.rounds, workload, trial, crew)
 
     def run(self) -> Outcome[SuiteResults]:
         for job in self._jobs:
@@ -197,18 +194,14 @@ class _Session:
 
     def _measure(self) -> Outcome[SuiteResults]:
         start = self.memo.clock()
-        number = 0
+
+        def decide(number: int) -> Stop | None:
+            """Nothing but rounds and time ends the suite: its verdicts are not looked at before."""
+            elapsed = self.memo.clock() - start
+            return decision(self.memo, self.options.rule, number, elapsed, lambda: 1)
+
         try:
-            stop: Stop | None = None
-            while stop is None:
-                number += 1
-                for job in self._jobs:
-                    job.rounds.run("measured", number, self.options.rounds)
-                    for name in job.rounds.given_up:
-                        job.progress.forget(name)
-                elapsed = self.memo.clock() - start
-                # Nothing but rounds and time ends the suite: its verdicts are not looked at before.
-                stop = decision(self.memo, self.options.rule, number, elapsed, lambda: 1)
+            stop = run_rounds(self._jobs, decide)
         except KeyboardInterrupt:
             stop = Stop("interrupted", "interrupted by the user")
         except UserError as error:
@@ -245,8 +238,3 @@ class _Session:
             analysis=analyse(runs, options.field),
             runs=runs,
         )
-
-
-def workload_seed(seed: int, workload: str) -> int:
-    """Each workload has orders of its own, so that no allocator always follows the same one."""
-    return random.Random(f"workload/{seed}/{workload}").randrange(1 << 31)

@@ -113,7 +113,7 @@ class _Session:
                 self.memo,
             )
             if self.fleet is not None:
-                self._crew = self.fleet.crew(trial, self.memo)
+                self._crew = Crew(self.fleet, trial, self.memo)
             self._try_reference(trial)
             self._prove_interception(trial)
             if self.options.say_preflight:

@@ -7,7 +7,7 @@ Refuses to: time anything; the counts cost time. And to guess: what a library do
 in the counts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tsmlab.allocators import Allocator, own_library
 from tsmlab.errors import UserError
 from tsmlab.experiments.model import Causes, HeapMap, MapBlock, MapChunk
 from tsmlab.measuring import Executor, MeasureExecutor, RunRequest
+from tsmlab.system_libraries import natural_order
 
 COUNTERS_SCHEMA = "tsmalloc-counters/1"
 MAP_SCHEMA = "tsmalloc-heap-map/1"
@@ -102,7 +103,8 @@ class CountedRun:
         self._executor = executor
 
     def applies_to(self, allocator: Allocator) -> bool:
-        return has_counted(allocator) is not None
+        """Whether it is one of ours; where its twin is not built, observe() says so."""
+        return allocator.family == "tsmalloc"
 
     def observe(self, request: RunRequest, folder: Path) -> Causes:
         library = has_counted(request.allocator)
@@ -127,14 +129,9 @@ class CountedRun:
 # --- the files ------------------------------------------------------------------------------------
 
 
-def _in_order(files: Iterable[Path]) -> Iterator[Path]:
+def _in_order(files: Iterable[Path]) -> list[Path]:
     """By process and then by number: PID-10 comes after PID-9, and PID before PID-1."""
-
-    def key(path: Path) -> list[tuple[int, str]]:
-        stem = path.name.split(".", 1)[0]
-        return [(int(part), "") if part.isdigit() else (0, part) for part in stem.split("-")]
-
-    return iter(sorted(files, key=key))
+    return sorted(files, key=lambda path: natural_order(Path(path.name.split(".", 1)[0])))
 
 
 def _text(path: Path) -> str:

@@ -43,10 +43,6 @@ class Proof:
         return sum(counts.calls for counts in self.processes)
 
     @property
-    def processes_served(self) -> int:
-        return len({counts.pid for counts in self.processes if counts.calls})
-
-    @property
     def served_by_others(self) -> tuple[Path, ...]:
         """Libraries other than the allocator's that served processes which did call."""
         if self.allocator.path is None:
@@ -69,7 +65,6 @@ def prove(
             stdout=Path("/dev/null"),
             stderr=Path("/dev/null"),
             timeout_seconds=timeout_seconds,
-            cwd=None,
             preload_first=(paths.preloadable(paths.library(COUNTING_LIBRARY)),),
             sample_ms=0,
         )
@@ -485,7 +480,7 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
             "Another library comes first: see LD_PRELOAD and the program's libraries.",
         )
     else:
-        many = proof.processes_served
+        many = len({counts.pid for counts in proof.processes if counts.calls})
         yield Finding(
             "ok",
             "proven",

@@ -55,7 +55,6 @@ class ElfFacts:
 
     bits: int
     machine: str
-    shared_type: bool  # ET_DYN: a library or a position-independent program
     interpreter: str | None  # the dynamic loader; None in a static program
     has_dynamic: bool
     needed: tuple[str, ...]
@@ -112,7 +111,6 @@ def _facts(file: BinaryIO) -> ElfFacts:
     return ElfFacts(
         bits=elf.elfclass,
         machine=elf.get_machine_arch(),
-        shared_type=elf["e_type"] == "ET_DYN",
         interpreter=interpreter,
         has_dynamic=has_dynamic,
         needed=needed,

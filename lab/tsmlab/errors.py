@@ -34,6 +34,15 @@ class UserError(Exception):
         return "\n".join(lines)
 
 
+def not_started(program: str, error: OSError) -> UserError:
+    """What is said of a program that the system refuses to start."""
+    return UserError(
+        f"{program} could not be started: {error.strerror}.",
+        "If it is a script, its first line must name an interpreter (#!/bin/sh).",
+        EXIT_CANNOT_EXECUTE,
+    )
+
+
 def discard(stream: TextIO) -> None:
     """Lets a stream lead nowhere: the interpreter flushes it once more, which must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from tsmlab.errors import UserError
 from tsmlab.records import to_json, write_atomically
-from tsmlab.results import Sample
+from tsmlab.results import Comparison, Sample
 
 Format = Literal["json", "csv", "markdown", "junit", "sarif"]
 
@@ -76,11 +76,26 @@ def csv_text(
 
     `keys` are the metrics by the names of their columns, which are empty where a run has none.
     """
+    lines = ([*values, *_csv_line(sample, keys.values())] for values, sample in runs)
+    return csv_lines([*before, *CSV_SAMPLE, *keys, *CSV_CHECK], lines)
+
+
+def csv_lines(heads: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*before, *CSV_SAMPLE, *keys, *CSV_CHECK])
-    writer.writerows([*values, *_csv_line(sample, keys.values())] for values, sample in runs)
+    writer.writerow(heads)
+    writer.writerows(lines)
     return text.getvalue()
+
+
+def csv_of_comparisons(
+    before: Sequence[str], parts: Sequence[tuple[Sequence[object], Comparison]]
+) -> str:
+    """A line for each run of several comparisons, failed and warm-up ones included, with all of
+    their metrics; numbers in base units. Each comparison comes with its values for `before`."""
+    keys = {spec.key: spec.key for _, comparison in parts for spec in comparison.metrics}
+    runs = ((values, sample) for values, comparison in parts for sample in comparison.samples)
+    return csv_text(before, runs, keys)
 
 
 def _csv_line(sample: Sample, keys: Iterable[str]) -> list[object]:

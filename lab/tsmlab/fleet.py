@@ -313,11 +313,6 @@ class Fleet:
         """How many a program has, on the worker with the fewest."""
         return min(map(len, self.cpus.values()))
 
-    def crew(
-        self, trial: Trial, memo: Memo, program_of: Callable[[Slot], Program] | None = None
-    ) -> Crew:
-        return Crew(self, trial, memo, program_of)
-
     def stop(self) -> None:
         """Whoever waits for a round is interrupted."""
         self._stopped.set()

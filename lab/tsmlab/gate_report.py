@@ -17,7 +17,7 @@ from tsmlab.gate import GateResults, GateRow
 from tsmlab.render import failed_lines
 from tsmlab.results import Trouble
 from tsmlab.tables import Cell, Column, Sheet
-from tsmlab.wording import change, change_in_full, quantity, rounds
+from tsmlab.wording import change, change_in_full, quantity_or, rounds
 
 STYLES = {"pass": "green", "regression": "red", "unresolved": "yellow", "measured": ""}
 ADDRESS = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -48,16 +48,12 @@ def table(results: GateResults) -> list[Column]:
     rows = results.rows
     return [
         Column("metric", [Cell(row.name) for row in rows], left=True),
-        Column("baseline", [Cell(_value(row, row.baseline)) for row in rows]),
-        Column("candidate", [Cell(_value(row, row.candidate)) for row in rows]),
+        Column("baseline", [Cell(quantity_or(row.baseline, row.unit)) for row in rows]),
+        Column("candidate", [Cell(quantity_or(row.candidate, row.unit)) for row in rows]),
         Column("change [95 % CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
         Column("limit", [Cell(_limit(row)) for row in rows]),
         Column("verdict", [Cell(row.verdict, STYLES[row.verdict]) for row in rows], left=True),
     ]
-
-
-def _value(row: GateRow, value: float | None) -> str:
-    return "" if value is None else quantity(value, row.unit)
 
 
 def _limit(row: GateRow) -> str:
@@ -67,7 +63,7 @@ def _limit(row: GateRow) -> str:
 def sentence(row: GateRow) -> str:
     """One row in words."""
     if row.ratio is None or row.limit is None:
-        return f"{row.name}: {_value(row, row.candidate)}, not judged"
+        return f"{row.name}: {quantity_or(row.candidate, row.unit)}, not judged"
     told = f"{row.name}: {change_in_full(row.ratio)}, limit {_limit(row)}"
     if row.verdict != "unresolved":
         return told

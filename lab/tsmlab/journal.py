@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self, TypeVar
 
@@ -195,30 +194,21 @@ class Journal:
         header: Header, folders: Iterable[Path] | None = None, clock: Clock = time.monotonic
     ) -> Journal:
         """A new journal, in the first folder that takes it."""
-        moment = datetime.fromisoformat(header.created).strftime("%Y%m%d-%H%M%S")
-        name = f"{moment}-{header.verb}-{os.getpid()}{ENDING}"
-        problems = []
-        for folder in records.default_folders() if folders is None else folders:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                file = (folder / name).open("xb")
-            except OSError as error:
-                problems.append(f"{folder}: {error.strerror}")
-                continue
+        name = f"{records.file_stem(header.created, header.verb)}{ENDING}"
+
+        def write(folder: Path) -> Journal:
+            file = (folder / name).open("xb")
             journal = Journal(folder / name, file, header, [], clock)
             try:
                 _lock(journal.path, file)
                 journal._write(dataclasses.asdict(header))
-            except UserError as error:
+            except UserError:
                 with journal:
                     journal.path.unlink(missing_ok=True)
-                problems.append(str(error).rstrip("."))
-                continue
+                raise
             return journal
-        raise UserError(
-            f"no journal could be begun anywhere ({'; '.join(problems)}).",
-            "Free some space, or set XDG_STATE_HOME to a folder that can be written to.",
-        )
+
+        return records.in_first_folder(folders, write, "no journal could be begun anywhere")
 
     @staticmethod
     def resume(path: Path, clock: Clock = time.monotonic) -> Journal:

@@ -42,12 +42,12 @@ class RunRequest:
 
     command: tuple[str, ...]
     allocator: Allocator
-    env: Mapping[str, str]
-    stdin: Path | None
-    stdout: Path | None
-    stderr: Path | None
-    timeout_seconds: float | None
-    cwd: Path | None
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: Path | None = None
+    stdout: Path | None = None
+    stderr: Path | None = None
+    timeout_seconds: float | None = None
+    cwd: Path | None = None
     preload_first: tuple[Path, ...] = ()
     sample_ms: int = 10
     series_points: int = 0
@@ -84,7 +84,6 @@ class Ended:
     interrupted: bool
     spawn_error: SpawnError | None
     timeout_ns: int | None
-    left_behind: int
 
     @property
     def failed(self) -> bool:
@@ -108,7 +107,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Measurement(Ended):
-    """The answer of `measure`; lab/native/README.md says what each number means.
+    """What the lab needs of the answer of `measure`; lab/native/README.md says what each number
+    means.
 
     None stands for "could not be told". Where the program never ran (`spawn_error`), the quantities
     that are never None are 0. `series`: nanoseconds since the start, and the resident bytes of the
@@ -120,15 +120,9 @@ class Measurement(Ended):
     user_ns: int
     system_ns: int
     peak_rss_bytes: int
-    peak_rss_source: str | None
-    root_hwm_bytes: int | None
     tree_peak_rss_bytes: int | None
-    tree_peak_pss_bytes: int | None
-    cgroup_peak_bytes: int | None
     minor_faults: int
     major_faults: int
-    voluntary_switches: int
-    involuntary_switches: int
     preloaded: tuple[Preloaded, ...]
     samples: int
     sampling_ns: int
@@ -147,10 +141,7 @@ class Measurement(Ended):
 
 
 # The quantities that are never None, though the tool tells none where the program never ran.
-_KNOWN = (
-    *("wall_ns", "user_ns", "system_ns", "peak_rss_bytes", "minor_faults", "major_faults"),
-    *("voluntary_switches", "involuntary_switches"),
-)
+_KNOWN = ("wall_ns", "user_ns", "system_ns", "peak_rss_bytes", "minor_faults", "major_faults")
 
 
 def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:

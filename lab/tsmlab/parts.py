@@ -8,13 +8,15 @@ and one that has not, as long as the others of its part.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import fmean
 
 from tsmlab.metrics import TIME
 from tsmlab.progress import Reporter, Step
-from tsmlab.results import Phase, Sample
-from tsmlab.schedule import Slot
+from tsmlab.results import Phase, Sample, Stop
+from tsmlab.schedule import Rounds, Slot
 
 # What a run costs besides its own time: starting `measure`, reading the output, the journal.
 OVERHEAD_SECONDS = 0.05
@@ -101,6 +103,29 @@ class PartProgress:
 
     def _sum(self, left: dict[str, int]) -> float:
         return sum(runs * self.run_seconds(label) for label, runs in left.items() if runs)
+
+
+@dataclass
+class Job:
+    """A part with what runs it. last_round: how many rounds it has at most."""
+
+    rounds: Rounds
+    progress: PartProgress
+    last_round: int
+
+
+def run_rounds(jobs: Sequence[Job], decide: Callable[[int], Stop | None]) -> Stop:
+    """Rounds of each part that has one left, until `decide`, which is asked after each number, ends
+    all."""
+    for number in count(1):
+        for job in jobs:
+            if number <= job.last_round:
+                job.rounds.run("measured", number, job.last_round)
+            for label in job.rounds.given_up:
+                job.progress.forget(label)
+        if stop := decide(number):
+            return stop
+    raise AssertionError("numbers have no end")
 
 
 class Progress:

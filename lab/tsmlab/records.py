@@ -147,31 +147,52 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 class Kept(Protocol):
-    """Results of the moment `created` (ISO 8601). subject: what was measured, for their file."""
+    """Results of the moment `created` (ISO 8601). subject: what was measured, for their file.
+    interrupted: whether the user ended the measuring."""
 
     @property
     def created(self) -> str: ...
     @property
     def subject(self) -> str: ...
+    @property
+    def interrupted(self) -> bool: ...
 
 
 def save(results: Kept, folders: Iterable[Path] | None = None) -> Path:
     """Keeps results in the first folder that takes them, and returns the file's path, which this
     process's number is part of. Raises UserError if no folder takes them."""
     text = to_json(results)
-    moment = datetime.fromisoformat(results.created).strftime("%Y%m%d-%H%M%S")
-    name = f"{moment}-{results.subject}-{os.getpid()}.json"
+    name = f"{file_stem(results.created, results.subject)}.json"
+
+    def write(folder: Path) -> Path:
+        write_atomically(folder / name, text)
+        return folder / name
+
+    return in_first_folder(folders, write, "the results could not be kept anywhere")
+
+
+def file_stem(created: str, subject: str) -> str:
+    """Of a file that is kept: a moment (ISO 8601), a subject, and this process's number."""
+    moment = datetime.fromisoformat(created).strftime("%Y%m%d-%H%M%S")
+    return f"{moment}-{subject}-{os.getpid()}"
+
+
+def in_first_folder(
+    folders: Iterable[Path] | None, make: Callable[[Path], Record], problem: str
+) -> Record:
+    """What `make` makes in the first of some folders, by default the user's own, that takes it.
+    Raises UserError, which begins with `problem`, if none does."""
     problems = []
-    for folder in list(folders) if folders is not None else default_folders():
+    for folder in default_folders() if folders is None else folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / name, text)
+            return make(folder)
         except OSError as error:
             problems.append(f"{folder}: {error.strerror}")
-        else:
-            return folder / name
+        except UserError as error:
+            problems.append(str(error).rstrip("."))
     raise UserError(
-        f"the results could not be kept anywhere ({'; '.join(problems)}).",
+        f"{problem} ({'; '.join(problems)}).",
         "Free some space, or set XDG_STATE_HOME to a folder that can be written to.",
     )
 

@@ -14,7 +14,7 @@ from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Troubl
 from tsmlab.stats import Verdict
 from tsmlab.suite_results import Score
 from tsmlab.tables import ROOMY, STYLES, Cell, Column, Layout, Sheet
-from tsmlab.wording import change, change_interval, names, quantity, rounds, share
+from tsmlab.wording import change, change_in_full, names, quantity, rounds, share
 
 LABEL_WIDTH = 11
 MAX_FRONT = 8
@@ -111,7 +111,7 @@ def _primary_columns(
             return Cell("reference")
         if estimate is None:
             return Cell("-")
-        return Cell(f"{change(estimate.ratio)} {change_interval(estimate)}")
+        return Cell(change_in_full(estimate))
 
     def verdict(row: Row) -> Cell:
         summary = row.metrics[spec.key]
@@ -192,7 +192,7 @@ def kind_lines(comparison: Comparison) -> list[str]:
             summary = row.metrics.get(key)
             if summary is None or summary.ratio is None or summary.verdict is None:
                 continue
-            ratio = f"{change(summary.ratio.ratio)} {change_interval(summary.ratio)}"
+            ratio = change_in_full(summary.ratio)
             lines.append(f"    {row.allocator}  {ratio}  {summary.verdict}")
             verdicts.setdefault(row.allocator, set()).add(summary.verdict)
     apart = [name for name, found in verdicts.items() if {Verdict.BETTER, Verdict.WORSE} <= found]
@@ -262,7 +262,7 @@ def _leader_sentence(comparison: Comparison, spec: MetricSpec) -> str:
     if summary.ratio is None:
         text = f"{title} itself, the reference"
     else:
-        text = f"{change(summary.ratio.ratio)} {change_interval(summary.ratio)} {spec.name}"
+        text = f"{change_in_full(summary.ratio)} {spec.name}"
         if summary.verdict is Verdict.BETTER:
             text = f"{title}: {text} against {reference}"
         else:
@@ -365,9 +365,7 @@ def markdown(comparison: Comparison) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """One line for each run, failed and warm-up ones included; numbers in base units."""
-    keys = {spec.key: spec.key for spec in comparison.metrics}
-    return export.csv_text((), (((), sample) for sample in comparison.samples), keys)
+    return export.csv_of_comparisons((), [((), comparison)])
 
 
 def troubles(comparison: Comparison) -> Sequence[Trouble]:

@@ -39,6 +39,16 @@ StopReason = Literal[
 Found = TypeVar("Found")
 
 
+class Stopped:
+    """Results of a study, which ended for some reason."""
+
+    stop: Stop
+
+    @property
+    def interrupted(self) -> bool:
+        return self.stop.reason == "interrupted"
+
+
 @dataclass(frozen=True)
 class Outcome(Generic[Found]):
     """What a study found, and the error that ended it early, if one did."""
@@ -204,7 +214,7 @@ class MachineKind:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Stopped):
     """A whole comparison, as it is saved. machine: where it was begun; kinds: where its rounds were
     made, if that was a cluster."""
 
@@ -234,10 +244,6 @@ class Comparison:
     @property
     def subject(self) -> str:
         return Path(self.command[0]).name or "program"
-
-    @property
-    def interrupted(self) -> bool:
-        return self.stop.reason == "interrupted"
 
     @property
     def failed_rows(self) -> list[Row]:

@@ -104,8 +104,10 @@ class StopRule:
             return Stop("max-rounds", f"the maximum of {rounds(self.max_rounds)} is reached")
         if rounds_done < self.min_rounds and self.min_is_firm:
             return None
-        if rounds_done and self._next_exceeds_budget(rounds_done, elapsed_seconds):
-            text = f"another round would exceed the time budget of {self._budget(rounds_done):g} s"
+        enough = rounds_done >= self.min_rounds
+        budget = self.time_budget_seconds if enough else self.patience_seconds
+        if rounds_done and elapsed_seconds * (rounds_done + 1) / rounds_done > budget:
+            text = f"another round would exceed the time budget of {budget:g} s"
             return Stop("budget", f"{text}; {rounds(rounds_done)} done")
         return None
 
@@ -117,13 +119,6 @@ class StopRule:
         fitting = int(min(self.max_rounds, self.time_budget_seconds / seconds))
         patient = int(min(self.min_rounds, self.patience_seconds / seconds))
         return max(fitting, patient, self.min_rounds if self.min_is_firm else 1)
-
-    def _budget(self, rounds_done: int) -> float:
-        enough = rounds_done >= self.min_rounds
-        return self.time_budget_seconds if enough else self.patience_seconds
-
-    def _next_exceeds_budget(self, rounds_done: int, elapsed_seconds: float) -> bool:
-        return elapsed_seconds * (rounds_done + 1) / rounds_done > self._budget(rounds_done)
 
 
 def decision(
@@ -143,6 +138,12 @@ def round_order(entries: Sequence[Entry], seed: int, phase: Phase, number: int) 
     order = list(entries)
     random.Random(f"order/{seed}/{phase}/{number}").shuffle(order)
     return order
+
+
+def part_seed(seed: int, kind: str, name: str) -> int:
+    """Each part of a study has orders of its own, which do not depend on what else is run, and in
+    which no allocator always follows the same one."""
+    return random.Random(f"{kind}/{seed}/{name}").randrange(1 << 31)
 
 
 def round_padding_bytes(seed: int, phase: Phase, number: int) -> int:
@@ -249,64 +250,46 @@ class Rounds:
         self.given_up = given_up
 
 
-class Scheduler:
-    """Runs the warm-up rounds, then the measured ones; `samples` is complete at every moment."""
+@dataclass(kw_only=True)
+class Scheduler(Rounds):
+    """Runs the warm-up rounds, then the measured ones. unresolved: how much is still to be resolved
+    by further rounds."""
 
-    def __init__(
-        self,
-        entries: Sequence[Entry],
-        reference: str,
-        seed: int,
-        run_one: Callable[[Slot], Sample],
-        judge: Callable[[list[Sample]], list[Sample]],
-        unresolved: Callable[[Sequence[Sample]], int],
-        memo: Memo,
-        observer: Observer,
-        vary_layout: bool = True,
-        crew: Crew | None = None,
-    ) -> None:
-        self._names = {entry.allocator.name for entry in entries}
-        self._reference = reference
-        self._unresolved = unresolved
-        self._memo = memo
-        self._crew_size = 1 if crew is None else crew.size
-        self._rounds = Rounds(entries, seed, run_one, observer, judge, vary_layout, crew)
-
-    @property
-    def samples(self) -> list[Sample]:
-        return self._rounds.samples
+    reference: str
+    unresolved: Callable[[Sequence[Sample]], int]
+    memo: Memo
 
     def warm_up(self, rounds: int) -> float:
         """Runs rounds that are not measured, so many for each of a crew; returns how long the last
         one took."""
         seconds = 0.0
-        last = rounds * self._crew_size
+        last = rounds * (1 if self.crew is None else self.crew.size)
         for number in range(1, last + 1):
-            start = self._memo.clock()
-            self._rounds.run("warmup", number, last)
-            seconds = self._memo.clock() - start
+            start = self.memo.clock()
+            self.run("warmup", number, last)
+            seconds = self.memo.clock() - start
         return seconds
 
     def measure(self, rule: StopRule) -> Stop:
         """Runs measured rounds until the rule, or the lack of anything to run, ends it."""
-        start = self._memo.clock()
+        start = self.memo.clock()
         number = 0
         while True:
             if stop := self._nothing_left():
                 return stop
             number += 1
-            self._rounds.run("measured", number, rule.runs or rule.max_rounds)
-            elapsed = self._memo.clock() - start
+            self.run("measured", number, rule.runs or rule.max_rounds)
+            elapsed = self.memo.clock() - start
             if stop := decision(
-                self._memo, rule, number, elapsed, lambda: self._unresolved(self.samples)
+                self.memo, rule, number, elapsed, lambda: self.unresolved(self.samples)
             ):
                 return stop
 
     def _nothing_left(self) -> Stop | None:
-        given_up = self._rounds.given_up
-        if self._reference in given_up:
-            return Stop("reference-failed", f"the reference {self._reference} failed repeatedly")
-        candidates = self._names - {self._reference}
-        if candidates and candidates <= given_up:
-            return Stop("none-left", f"all but the reference {self._reference} failed")
+        reference = self.reference
+        if reference in self.given_up:
+            return Stop("reference-failed", f"the reference {reference} failed repeatedly")
+        candidates = {entry.allocator.name for entry in self.entries} - {reference}
+        if candidates and candidates <= self.given_up:
+            return Stop("none-left", f"all but the reference {reference} failed")
         return None

@@ -26,16 +26,17 @@ at length. References:
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Vector = npt.NDArray[np.float64]
+Key = TypeVar("Key")
 
 CONFIDENCE = 0.95
 # The chance of a verdict "better" or "worse" where there is no difference, at one look.
@@ -223,31 +224,38 @@ def bootstrap_mean_interval(
 def student_mean_interval(
     values: Sequence[float] | Vector, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
+    center, error, degrees = _mean_and_error(values)
+    half = student_critical(1.0 - confidence, degrees) * error
+    return center - half, center + half
+
+
+def _mean_and_error(values: Sequence[float] | Vector) -> tuple[float, float, int]:
+    """The mean, its standard error, and the degrees of freedom of that."""
     vector = as_vector(values)
     count = len(vector)
     if count < 2:
-        raise ValueError("an interval needs at least two samples")
-    center = float(np.mean(vector))
-    half = student_critical(1.0 - confidence, count - 1) * float(
-        np.std(vector, ddof=1) / math.sqrt(count)
-    )
-    return center - half, center + half
+        raise ValueError("a spread needs at least two samples")
+    return float(np.mean(vector)), float(np.std(vector, ddof=1) / math.sqrt(count)), count - 1
+
+
+def mean_interval(
+    vector: Vector, seed: int = 0
+) -> tuple[Literal["student", "bootstrap"], float, float]:
+    """The interval of the mean of at least two samples, by the method that suits their number."""
+    if MIN_BOOTSTRAP_ROUNDS <= len(vector) <= MAX_BOOTSTRAP_ROUNDS:
+        return "bootstrap", *bootstrap_mean_interval(vector, seed=seed)
+    return "student", *student_mean_interval(vector)
 
 
 def mean_is_zero_p(values: Sequence[float] | Vector) -> float:
     """Two-sided one-sample t-test of "the mean is 0"; on log-ratios this is the paired test. A
     sign-flip test would assume less, but its smallest p is 2^(1-n): with 5 rounds and 22 candidates
     not even a factor of ten could pass Holm's correction."""
-    vector = as_vector(values)
-    count = len(vector)
-    if count < 2:
-        raise ValueError("a test needs at least two samples")
-    center = float(np.mean(vector))
-    error = float(np.std(vector, ddof=1) / math.sqrt(count))
+    center, error, degrees = _mean_and_error(values)
     # A spread that is only rounding error of the mean is no spread.
     if error <= 1e-15 * abs(center):
         return 1.0 if center == 0.0 else 0.0
-    return student_two_sided_p(center / error, count - 1)
+    return student_two_sided_p(center / error, degrees)
 
 
 def estimate_ratio(log_ratios: Sequence[float] | Vector, seed: int = 0) -> RatioEstimate:
@@ -259,11 +267,7 @@ def estimate_ratio(log_ratios: Sequence[float] | Vector, seed: int = 0) -> Ratio
     ratio = math.exp(float(np.mean(vector)))
     if count == 1:
         return RatioEstimate(ratio, None, None, None, 1, "none")
-    method: Literal["student", "bootstrap"]
-    if not MIN_BOOTSTRAP_ROUNDS <= count <= MAX_BOOTSTRAP_ROUNDS:
-        method, (low, high) = "student", student_mean_interval(vector)
-    else:
-        method, (low, high) = "bootstrap", bootstrap_mean_interval(vector, seed=seed)
+    method, low, high = mean_interval(vector, seed)
     return RatioEstimate(
         ratio, math.exp(low), math.exp(high), mean_is_zero_p(vector), count, method
     )
@@ -327,6 +331,12 @@ def holm_adjust(p_values: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, (count - rank) * p_values[index]))
         adjusted[index] = running
     return adjusted
+
+
+def holm_by_key(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
+    """The same for p-values by whatever they are of; None is of what was not tested."""
+    tested = {key: p for key, p in p_values.items() if p is not None}
+    return dict(zip(tested, holm_adjust(list(tested.values())), strict=True))
 
 
 def noise_floor(control: RatioEstimate) -> float | None:

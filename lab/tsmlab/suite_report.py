@@ -18,7 +18,7 @@ from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
 from tsmlab.suite_results import Mean, Score, SuiteResults, WorkloadAnalysis
 from tsmlab.tables import ROOMY, STYLES, Cell, Column, Layout, Sheet
-from tsmlab.wording import counted, names, quantity, rounds, share, three_digits
+from tsmlab.wording import counted, names, quantity, quantity_or, rounds, share, three_digits
 
 HASH_DIGITS = 12
 
@@ -119,7 +119,7 @@ def markdown(suite: SuiteResults) -> str:
 
 def _circumstances(suite: SuiteResults) -> str:
     machine = suite.machine
-    memory = "?" if machine.memory_bytes is None else quantity(machine.memory_bytes, "bytes")
+    memory = quantity_or(machine.memory_bytes, "bytes", "?")
     return (
         f"{memory} of memory, transparent huge pages {machine.transparent_hugepages or '?'}, "
         f"load {machine.load_at_start:.2f} at the start."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tsmlab import records
 from tsmlab.machine import Machine
-from tsmlab.results import AllocatorInfo, Failure, MetricSummary, Sample, Stop
+from tsmlab.results import AllocatorInfo, Failure, MetricSummary, Sample, Stop, Stopped
 from tsmlab.stats import RatioEstimate
 from tsmlab.workloads import Workload
 
@@ -109,7 +109,7 @@ class SuiteAnalysis:
 
 
 @dataclass(frozen=True)
-class SuiteResults:
+class SuiteResults(Stopped):
     """A whole run of the suite, as it is saved.
 
     candidate: the allocator whose goals are judged; peers: the names of those that are not ours.
@@ -134,10 +134,6 @@ class SuiteResults:
     @property
     def subject(self) -> str:
         return "bench"
-
-    @property
-    def interrupted(self) -> bool:
-        return self.stop.reason == "interrupted"
 
     @property
     def failed(self) -> list[tuple[str, Score]]:

@@ -86,7 +86,6 @@ class Trial:
             stdout=self._stdout,
             stderr=self._stderr,
             timeout_seconds=self.timeout_seconds,
-            cwd=None,
             series_points=self.series_points,
         )
         with self.hooks(allocator.name):

@@ -24,7 +24,7 @@ from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME, MetricSpec, Unit, measured_values
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Stop
+from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Stop, Stopped
 from tsmlab.schedule import MIN_ROUNDS, StopRule
 from tsmlab.stats import Judgement, RatioEstimate, Verdict
 from tsmlab.trial import Program
@@ -148,7 +148,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class TuneResults:
+class TuneResults(Stopped):
     """settings, variables: the winner, as a list and as it is set; empty where nothing beats the
     default. rows: the winner against the default in rounds that did not choose it."""
 
@@ -175,10 +175,6 @@ class TuneResults:
     @property
     def subject(self) -> str:
         return f"tune-{Path(self.command[0]).name or 'program'}"
-
-    @property
-    def interrupted(self) -> bool:
-        return self.stop.reason == "interrupted"
 
     @property
     def runs(self) -> int:

@@ -13,7 +13,7 @@ from tsmlab.results import Trouble
 from tsmlab.stats import Verdict
 from tsmlab.tables import STYLES, Cell, Column, Sheet
 from tsmlab.tune import Step, TuneResults, TuneRow
-from tsmlab.wording import change_in_full, names, quantity, rounds, share
+from tsmlab.wording import change_in_full, names, quantity_or, rounds, share
 
 FATES = {"best": "green", "failed": "red"}
 
@@ -113,15 +113,11 @@ def verdict_table(rows: list[TuneRow]) -> list[Column]:
         return []
     return [
         Column("metric", [Cell(row.name) for row in rows], left=True),
-        Column("before", [Cell(_value(row, row.before)) for row in rows]),
-        Column("tuned", [Cell(_value(row, row.after)) for row in rows]),
+        Column("before", [Cell(quantity_or(row.before, row.unit)) for row in rows]),
+        Column("tuned", [Cell(quantity_or(row.after, row.unit)) for row in rows]),
         Column("change [95 % CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
         Column("verdict", [Cell(row.verdict, STYLES.get(row.verdict, "")) for row in rows], True),
     ]
-
-
-def _value(row: TuneRow, value: float | None) -> str:
-    return "" if value is None else quantity(value, row.unit)
 
 
 def conclusion(results: TuneResults) -> Iterator[str]:
@@ -164,11 +160,8 @@ def markdown(results: TuneResults) -> str:
 
 def csv(results: TuneResults) -> str:
     """One line for each run, of all stages."""
-    keys = dict.fromkeys(s.key for each in results.stages for s in each.comparison.metrics)
-    runs = (
-        ((stage.name,), sample) for stage in results.stages for sample in stage.comparison.samples
-    )
-    return export.csv_text(("stage",), runs, {key: key for key in keys})
+    parts = [((stage.name,), stage.comparison) for stage in results.stages]
+    return export.csv_of_comparisons(("stage",), parts)
 
 
 def troubles(results: TuneResults) -> Sequence[Trouble]:

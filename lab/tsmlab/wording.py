@@ -33,6 +33,11 @@ def quantity(value: float, unit: Unit) -> str:
     return f"{value:.0f}" if unit == "count" else f"{value:.4g}"
 
 
+def quantity_or(value: float | None, unit: Unit, absent: str = "") -> str:
+    """The quantity, or what stands in place of one that is not known."""
+    return absent if value is None else quantity(value, unit)
+
+
 def three_digits(number: float) -> str:
     """A plain number, with at most two digits behind the point."""
     digits = 0 if number >= 99.95 else 1 if number >= 9.995 else 2

@@ -20,7 +20,7 @@ from prompt import ran
 
 from tsmlab import cli, paths, report
 from tsmlab.errors import UserError
-from tsmlab.report.figures import heat, of_analysis
+from tsmlab.report.figures import of_analysis
 from tsmlab.traces import analysis_text
 from tsmlab.traces.analysis import TraceAnalysis, analyse
 from tsmlab.traces.size_classes import SizeClasses, classes_of, file_text
@@ -297,10 +297,10 @@ def test_json_that_was_printed_can_be_reported(
 
 
 def test_shares_of_a_heat_map_are_steps_of_ten() -> None:
-    steps = [heat.strength(share) for share in (1.0, 0.11, 0.09, 0.011, 0.009, 0.0009, 1e-9)]
+    steps = [of_analysis.strength(share) for share in (1.0, 0.11, 0.09, 0.011, 0.009, 0.0009, 1e-9)]
     assert steps == sorted(steps, reverse=True)
     assert steps[0] == steps[1] > steps[2] == steps[3] > steps[4] > steps[5] > 0.0
-    assert heat.strength(0.0) == 0.0
+    assert of_analysis.strength(0.0) == 0.0
 
 
 @given(value=st.integers(0, 1 << 40))

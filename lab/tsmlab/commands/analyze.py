@@ -15,7 +15,7 @@ from tsmlab import allocators as known
 from tsmlab import report, tables
 from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
-from tsmlab.commands.parameters import FILE, allocators_option, extra_option, whole
+from tsmlab.commands.parameters import FILE, extra_option, image_option
 from tsmlab.errors import EXIT_OK
 from tsmlab.traces import analysis_text, planning
 from tsmlab.traces.analysis import TraceAnalysis, analyse
@@ -26,17 +26,15 @@ DEFAULT = (ENGINE, "lock-first", "system")
 
 
 @click.command("analyze")
-@allocators_option(
-    "Whose waste to predict: names, globs, groups, with commas or repeatedly; none for none. "
-    "[default: tsmalloc, lock-first, system, and yours]"
+@click.option(
+    *("-a", "--allocators", "chosen"),
+    multiple=True,
+    metavar="NAMES",
+    help="Whose waste to predict: names, globs, groups, with commas or repeatedly; none for none. "
+    "[default: tsmalloc, lock-first, system, and yours]",
 )
 @extra_option
-@click.option(
-    "--image",
-    type=whole(0),
-    metavar="N",
-    help="Which program image of the trace. [default: the one with the most events]",
-)
+@image_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write a page with figures into this file.")
 @click.option(

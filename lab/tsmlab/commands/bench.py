@@ -34,10 +34,7 @@ from tsmlab.workloads import Workload
 
 @click.command("bench", cls=Study)
 @click.option("--list", "as_list", is_flag=True, help="List the workloads, and run nothing.")
-@parameters.allocators_option(
-    "Which to run: names, globs (lock-*), groups (ours, system, all), with commas or "
-    "repeatedly. [default: tsmalloc, system, and yours]"
-)
+@parameters.allocators_option()
 @parameters.extra_option
 @parameters.rounds_option(
     "How often each workload runs under each allocator.", MIN_ROUNDS, DEFAULT_ROUNDS
@@ -146,18 +143,15 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
             "Choose one more, like -a tsmalloc,glibc (or -a tsmalloc,system for all of them).",
         )
     ours = [each.name for each in allocators if is_ours(each)]
-    return Options(
+    return parameters.options_of(
+        Options,
+        given,
         suite=suite,
         workloads=tuple(chosen),
         allocators=tuple(allocators),
         # The trial run is the first peer's: the one that is everywhere, where it takes part.
         peers=tuple(sorted(peers, key=lambda name: name != "glibc")),
         candidate=ENGINE if ENGINE in ours else next(iter(ours), None),
-        seed=parameters.chosen_seed(given["seed"]),
-        rounds=given["rounds"],
-        time_budget_seconds=given["time_budget"],
-        timeout_seconds=given["timeout"],
-        cpus=given["cpus"],
     )
 
 

@@ -35,10 +35,7 @@ ROUNDS = parameters.whole(1)
 
 
 @click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
-@parameters.allocators_option(
-    "Which to compare: names, globs (lock-*), groups (ours, system, all), with commas or "
-    "repeatedly. [default: tsmalloc, system, and yours]"
-)
+@parameters.allocators_option("Which to compare")
 @parameters.extra_option
 @parameters.reference_option
 @click.option(
@@ -121,18 +118,16 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     available = known.discover(given["extra"])
     compared = known.select_or_default(given["chosen"], available)
     reference, compared = known.with_reference(given["reference"], compared, available)
-    return Options(
+    return parameters.options_of(
+        Options,
+        given,
         program=parameters.program_of(program, given),
         allocators=tuple(compared),
         reference=reference,
-        seed=parameters.chosen_seed(given["seed"]),
         rule=_rule(given, counters),
         warmup_rounds=given["warmup"] if counters is None else 0,
-        timeout_seconds=given["timeout"],
-        margin=given["margin"],
         check_output=not given["ignore_output"],
         consult_doctor=not given["no_doctor"],
-        cpus=given["cpus"],
         base_metrics=BUILT_IN if counters is None else counters.metrics,
         vary_layout=counters is None,
         unfit_warnings=frozenset() if counters is None else NOT_OF_COUNTS,
@@ -180,7 +175,7 @@ def _output_rule(options: Options) -> str:
 
 
 def _rule(given: dict[str, Any], counters: Counters | None) -> StopRule:
-    asked, asked_min, budget = given["runs"], given["min_runs"], given["time_budget"]
+    asked, asked_min, budget = given["runs"], given["min_runs"], given["time_budget_seconds"]
     if asked and asked_min:
         raise UserError(
             "--runs and --min-runs contradict each other.", "--runs N means exactly N rounds."

@@ -67,10 +67,7 @@ def show_command(file: Path) -> None:
 
 
 @command.command("run", cls=Study)
-@parameters.allocators_option(
-    "Which to run: names, globs (lock-*), groups (ours, system, all), with commas or "
-    "repeatedly. [default: what each experiment says, and yours]"
-)
+@parameters.allocators_option(default="what each experiment says, and yours")
 @parameters.extra_option
 @parameters.rounds_option(
     "How often each point is run under each allocator. [default: what each experiment says]"
@@ -171,6 +168,4 @@ def _options(given: dict[str, Any], notes: list[str]) -> Options:
         for definition in definitions
     ]
     notes += known.advice(given["chosen"])
-    return Options(
-        tuple(plans), parameters.chosen_seed(given["seed"]), given["cpus"], given["time_budget"]
-    )
+    return parameters.options_of(Options, given, plans=tuple(plans))

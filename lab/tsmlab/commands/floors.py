@@ -21,18 +21,10 @@ from tsmlab.traces.floors import Options, floors
 
 
 @click.command("floors", cls=Study)
-@parameters.allocators_option(
-    "Which to measure: names, globs (lock-*), groups (ours, system, all), with commas or "
-    "repeatedly. [default: tsmalloc, system, and yours]"
-)
+@parameters.allocators_option("Which to measure")
 @parameters.extra_option
 @parameters.touch_option
-@click.option(
-    "--image",
-    type=parameters.whole(0),
-    metavar="N",
-    help="Which program image of the trace. [default: the one with the most events]",
-)
+@parameters.image_option
 @parameters.seed_option
 @parameters.rounds_option("Exactly N measured rounds. [default: until every verdict is resolved]")
 @parameters.trace_budget_option
@@ -57,7 +49,11 @@ def command(traces: Sequence[Path], **given: Any) -> int:
     130 interrupted, and what was measured until then is kept.
     """
     planning.check_traces(traces)
-    options = _options(traces, given)
+    available = known.discover(given["extra"])
+    allocators = known.select_or_default(given["chosen"], available)
+    options = parameters.options_of(
+        Options, given, traces=tuple(traces), allocators=tuple(allocators)
+    )
     program = paths.tool("replay")
     return conduct(
         given,
@@ -68,19 +64,4 @@ def command(traces: Sequence[Path], **given: Any) -> int:
             options, MeasureExecutor(), reporter, program, journal, fleet=fleet
         ),
         lambda found: Publication(found, flow, found.has_failures),
-    )
-
-
-def _options(traces: Sequence[Path], given: dict[str, Any]) -> Options:
-    available = known.discover(given["extra"])
-    return Options(
-        traces=tuple(traces),
-        allocators=tuple(known.select_or_default(given["chosen"], available)),
-        seed=parameters.chosen_seed(given["seed"]),
-        rounds=given["rounds"],
-        time_budget_seconds=given["time_budget"],
-        timeout_seconds=given["timeout"],
-        cpus=given["cpus"],
-        touch=given["touch"],
-        image=given["image"],
     )

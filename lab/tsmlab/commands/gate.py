@@ -175,19 +175,16 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
             )
     if before is not None:
         flow.check_judged(before, limits, given["baseline"], deterministic=counters is not None)
-    return Options(
+    return parameters.options_of(
+        Options,
+        given,
         candidate=candidate,
         limits=limits,
         metrics=tuple(replace(s, judged=s.judged or s.key in limits) for s in metrics),
-        seed=parameters.chosen_seed(given["seed"]),
         rule=_rule(given, counters, paired=baseline is not None),
         baseline=baseline,
         before=before,
         before_file=str(given["baseline"]) if given["baseline"] else None,
-        timeout_seconds=given["timeout"],
-        expected_exit=given["expect_exit"],
-        cpus=given["cpus"],
-        deterministic=counters is not None,
     )
 
 
@@ -233,11 +230,10 @@ def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float
 def _rule(given: dict[str, Any], counters: Counters | None, paired: bool) -> StopRule:
     """A baseline from before has all its rounds already, so that ours are as many each time."""
     fewest = ROUNDS if counters is not None else MIN_ROUNDS
+    budget = given["time_budget_seconds"]
     if given["rounds"]:
         return StopRule(runs=given["rounds"])
     if not paired:
         most = ALONE_ROUNDS if counters is None else fewest
-        return StopRule.of_rounds(most, given["time_budget"])
-    return StopRule(
-        min_rounds=fewest, max_rounds=MAX_ROUNDS, time_budget_seconds=given["time_budget"]
-    )
+        return StopRule.of_rounds(most, budget)
+    return StopRule(min_rounds=fewest, max_rounds=MAX_ROUNDS, time_budget_seconds=budget)

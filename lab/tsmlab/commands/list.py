@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import click
 
-from tsmlab import allocators, paths
+from tsmlab import allocators, paths, system_libraries
 from tsmlab.allocators import Allocator
 from tsmlab.results import AllocatorInfo
 
@@ -35,7 +35,7 @@ def command(extra: Sequence[str], as_json: bool) -> None:
     `tsmalloc fetch` has built, and those that you add. Each NAME can be given to the other verbs.
     """
     found = allocators.discover(extra)
-    packages = allocators.missing_packages()
+    packages = system_libraries.missing_packages()
     if as_json:
         click.echo(json.dumps(as_document(found, packages), indent=2))
         return

@@ -4,13 +4,14 @@ Why: whoever has learnt --allocator or --time-budget of one verb knows them of a
 Refuses to: know what a verb does with them.
 """
 
+import dataclasses
 import os
 import random
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -23,6 +24,7 @@ from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.trial import Program
 
 Command = Callable[..., Any]
+Made = TypeVar("Made")
 
 
 def whole(minimum: int) -> Callable[[Any], int]:
@@ -73,10 +75,16 @@ def processors(value: str) -> tuple[int, ...]:
 FILE = click.Path(path_type=Path)
 
 
-def allocators_option(help_text: str) -> Callable[[Command], Command]:
+def allocators_option(
+    what: str = "Which to run", default: str = "tsmalloc, system, and yours"
+) -> Callable[[Command], Command]:
     """-a, as `chosen`: a tuple of names, globs and groups."""
     return click.option(
-        "-a", "--allocators", "chosen", multiple=True, metavar="NAMES", help=help_text
+        *("-a", "--allocators", "chosen"),
+        multiple=True,
+        metavar="NAMES",
+        help=f"{what}: names, globs (lock-*), groups (ours, system, all), with commas or "
+        f"repeatedly. [default: {default}]",
     )
 
 
@@ -116,7 +124,11 @@ def time_budget_option(
     help_text: str, default: float | None = None
 ) -> Callable[[Command], Command]:
     return click.option(
-        "--time-budget", type=duration, default=default, metavar="TIME", help=help_text
+        *("--time-budget", "time_budget_seconds"),
+        type=duration,
+        default=default,
+        metavar="TIME",
+        help=help_text,
     )
 
 
@@ -127,7 +139,7 @@ trace_budget_option = time_budget_option(
 
 def timeout_option(default: str) -> Callable[[Command], Command]:
     return click.option(
-        "--timeout",
+        *("--timeout", "timeout_seconds"),
         type=duration,
         metavar="TIME",
         help=f"A run that takes longer has failed. [default: {default}]",
@@ -142,11 +154,22 @@ seed_option = click.option(
 )
 
 
-def chosen_seed(given: int | None) -> int:
-    """What --seed said, or a random one."""
-    return random.SystemRandom().randrange(1_000_000) if given is None else given
+def options_of(kind: type[Made], given: Mapping[str, Any], **others: Any) -> Made:
+    """A flow's options, which are a data class: `others`, and what the verb's parameters have under
+    the same names; with a random seed if none was chosen."""
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    same = {name: given[name] for name in names if name in given}
+    if given["seed"] is None:
+        same["seed"] = random.SystemRandom().randrange(1_000_000)
+    return kind(**(same | others))
 
 
+image_option = click.option(
+    "--image",
+    type=whole(0),
+    metavar="N",
+    help="Which program image of the trace. [default: the one with the most events]",
+)
 touch_option = click.option(
     "--touch",
     type=click.Choice(["none", "first", "page", "all"]),
@@ -162,7 +185,7 @@ ignore_failure_option = click.option(
     help="Exit with 0 even if the program failed under an allocator.",
 )
 expect_exit_option = click.option(
-    "--expect-exit",
+    *("--expect-exit", "expected_exit"),
     type=whole(0),
     default=0,
     show_default=True,
@@ -199,6 +222,15 @@ def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comman
     return add
 
 
+def input_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        *("--input", "input_file"),
+        metavar="FILE",
+        help=f"The program's standard input. [default: {default}]",
+        type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    )
+
+
 # What a program is run with, and what its success looks like; see program_of.
 program_options = all_of(
     click.option(
@@ -209,13 +241,7 @@ program_options = all_of(
     ),
     click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run."),
     click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run."),
-    click.option(
-        "--input",
-        "input_file",
-        metavar="FILE",
-        help="The program's standard input. [default: empty]",
-        type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
-    ),
+    input_option("empty"),
     expect_exit_option,
     click.option(
         "--ignore-output",
@@ -230,6 +256,15 @@ program_options = all_of(
 )
 
 
+def command_line(words: Sequence[str], purpose: str) -> Sequence[str]:
+    """The words from the program on, without the -- that may be before it; raises UserError where
+    there are none. purpose: what is to be done with it."""
+    found = words[1:] if words[0] == "--" else words
+    if not found:
+        raise UserError(f"there is no program to {purpose}.", "Name it after --.")
+    return found
+
+
 def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
     """The program that the command line names, with what program_options say of it."""
     stdin = given["input_file"] or Path(os.devnull)
@@ -241,7 +276,7 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
     return Program(
         command=tuple(words),
         stdin=stdin,
-        expected_exit=given["expect_exit"],
+        expected_exit=given["expected_exit"],
         metric=parse_custom(given["metric"]) if given["metric"] else None,
         setup=given["setup"],
         cleanup=given["cleanup"],

@@ -447,9 +447,7 @@ def run(
     most is shown, on stderr, since stdout is the program's. The exit status is the program's;
     1 if it left no profile.
     """
-    line = program[1:] if program[0] == "--" else program
-    if not line:
-        raise UserError("there is no program to profile.", "Name it after --.")
+    line = parameters.command_line(program, "profile")
     engine = allocators.find(allocators.ENGINE, allocators.discover(versions=False))
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
@@ -458,7 +456,10 @@ def run(
     if output is not None and not keeps_all:
         parameters.check_new(Path(output), force)
         _check_folder(Path(output))
-    place = _folder(Path(output)) if output is not None and keeps_all else _fresh_folder()
+    if output is not None and keeps_all:
+        place = _folder(Path(output))
+    else:
+        place = Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
     is_kept = keeps_all
     try:
         captured = capture.capture(
@@ -487,10 +488,6 @@ def run(
         if not is_kept:
             shutil.rmtree(place, ignore_errors=True)
     return captured.status
-
-
-def _fresh_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
 
 
 def _folder(chosen: Path) -> Path:

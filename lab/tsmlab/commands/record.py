@@ -12,13 +12,19 @@ from pathlib import Path
 import click
 
 from tsmlab import allocators
-from tsmlab.commands.parameters import duration, extra_option, whole
+from tsmlab.commands.parameters import (
+    FILE,
+    command_line,
+    duration,
+    extra_option,
+    input_option,
+    whole,
+)
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError
 from tsmlab.traces import recording as traces
 from tsmlab.traces.recording import Recording, Request
 
-FILE = click.Path(path_type=Path)
 MOST_RING_MIB = 256
 
 
@@ -43,13 +49,7 @@ MOST_RING_MIB = 256
     metavar="TIME",
     help="End the program after this time; the trace holds what it did until then.",
 )
-@click.option(
-    "--input",
-    "input_file",
-    metavar="FILE",
-    help="The program's standard input. [default: this command's]",
-    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
-)
+@input_option("this command's")
 @click.option(
     "--ring-mib",
     type=whole(0),
@@ -91,12 +91,10 @@ def command(
     """
     if ring_mib is not None and ring_mib > MOST_RING_MIB:
         raise UserError(f"--ring-mib {ring_mib} is too much.", f"At most {MOST_RING_MIB}.")
-    command_line = program[1:] if program[0] == "--" else program
-    if not command_line:
-        raise UserError("there is no program to record.", "Name it after --.")
+    words = command_line(program, "record")
     request = Request(
-        command=tuple(command_line),
-        trace=output or traces.default_trace(command_line),
+        command=tuple(words),
+        trace=output or traces.default_trace(words),
         allocator=allocators.find(name, allocators.discover(extra, versions=False)),
         force=force,
         timeout_seconds=timeout,

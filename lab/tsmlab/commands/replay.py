@@ -52,9 +52,9 @@ def ticket_list(value: str) -> str:
 
 @click.command("replay", cls=Study)
 @parameters.allocators_option(
-    "Which to replay on: names, globs (lock-*), groups (ours, system, all), with commas or "
-    "repeatedly. [default: tsmalloc, system, and yours; under a schedule that repeats, tsmalloc, "
-    "lock-first, lock-best, lock-worst and yours]"
+    "Which to replay on",
+    "tsmalloc, system, and yours; under a schedule that repeats, tsmalloc, lock-first, lock-best, "
+    "lock-worst and yours",
 )
 @parameters.extra_option
 @parameters.reference_option
@@ -87,7 +87,7 @@ def ticket_list(value: str) -> str:
 )
 @click.option("--latency", is_flag=True, help="Time each call, which makes all of them slower.")
 @click.option(
-    "--settle",
+    *("--settle", "settle_seconds"),
     type=parameters.duration,
     default=SETTLE_SECONDS,
     metavar="TIME",
@@ -168,23 +168,11 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
     default = [ENGINE, *(FITS if all(map(is_deterministic, schedules)) else ["system"]), *own]
     chosen = known.select(given["chosen"] or default, available)
     reference, compared = known.with_reference(given["reference"], chosen, available)
-    return Options(
+    return parameters.options_of(
+        Options,
+        given,
         traces=tuple(traces),
         allocators=tuple(compared),
         reference=reference,
         schedules=schedules,
-        seed=parameters.chosen_seed(given["seed"]),
-        rounds=given["rounds"],
-        time_budget_seconds=given["time_budget"],
-        timeout_seconds=given["timeout"],
-        margin=given["margin"],
-        cpus=given["cpus"],
-        tickets=given["tickets"],
-        quantum=given["quantum"],
-        touch=given["touch"],
-        verify=given["verify"],
-        latency=given["latency"],
-        settle_seconds=given["settle"],
-        image=given["image"],
-        window=given["window"],
     )

@@ -16,7 +16,7 @@ import click
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
-from tsmlab.errors import EXIT_CANNOT_EXECUTE, UserError
+from tsmlab.errors import not_started
 
 
 class _EngineByDefault(click.Command):
@@ -70,19 +70,11 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
 
 def start(allocator: Allocator, command_line: Sequence[str]) -> NoReturn:
     """Becomes the program."""
-    environment = dict(os.environ) | dict(allocator.env)
-    if allocator.path is not None:
-        preloads = [str(allocator.path), environment.get("LD_PRELOAD", "")]
-        environment["LD_PRELOAD"] = ":".join(filter(None, preloads))
     # Python ignores these two, and a program would inherit that; its parent's choice is not known.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     sys.stdout.flush()
     try:
-        os.execvpe(command_line[0], list(command_line), environment)
+        os.execvpe(command_line[0], list(command_line), allocator.environment())
     except OSError as error:
-        raise UserError(
-            f"{command_line[0]} could not be started: {error.strerror}.",
-            "If it is a script, its first line must name an interpreter (#!/bin/sh).",
-            EXIT_CANNOT_EXECUTE,
-        ) from error
+        raise not_started(command_line[0], error) from error

@@ -70,16 +70,11 @@ class Texts(Protocol):
     def troubles(self, results: Any, /) -> Sequence[Trouble]: ...
 
 
-class Measured(records.Kept, Protocol):
-    @property
-    def interrupted(self) -> bool: ...
-
-
 @dataclass(frozen=True)
 class Publication:
     """Results, and what words them. status: to exit with, unless something else counts."""
 
-    results: Measured
+    results: records.Kept
     texts: Texts
     failed: bool
     status: int = EXIT_OK

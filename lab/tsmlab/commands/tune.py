@@ -128,20 +128,17 @@ def _options(
         raise UserError("--metric and --for are two objectives.", "Choose one of them.")
     objective: Objective = "metric" if given["metric"] else given["objective"] or "time"
     options, unknown = options_for(allocator, given["own"], given["options_of"], given["only"])
-    found = Options(
+    found = parameters.options_of(
+        Options,
+        given,
         program=parameters.program_of(program, given),
         allocator=allocator,
         options=options,
         unknown=tuple(unknown),
         objective=objective,
-        seed=parameters.chosen_seed(given["seed"]),
         first_rounds=given["rounds"],
-        time_budget_seconds=given["time_budget"],
-        timeout_seconds=given["timeout"],
-        margin=given["margin"],
         check_output=not given["ignore_output"],
         consult_doctor=not given["no_doctor"],
-        cpus=given["cpus"],
         counters=counters,
     )
     found.metrics  # noqa: B018 - says at once what cannot be counted here

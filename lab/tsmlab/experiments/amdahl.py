@@ -208,7 +208,7 @@ def analyse(data: Measured, request: AnalysisRequest) -> Finding:
         fitted
         for series in data.series(parameter)
         for name in allocators
-        if (fitted := _fitted(data, data.numeric(series), name, request)) is not None
+        if (fitted := _fitted(data, series, name, request)) is not None
     ]
     if not found:
         return cannot_tell(
@@ -231,12 +231,10 @@ def analyse(data: Measured, request: AnalysisRequest) -> Finding:
 
 
 def _fitted(data: Measured, series: Series, name: str, request: AnalysisRequest) -> Fitted | None:
-    columns = {point: data.logs(point, name, request.metric) for point in series.points}
-    columns = {point: logs for point, logs in columns.items() if logs}
-    rounds, table = complete_rounds(list(columns.values()))
+    threads, columns = data.curve(series, name, request.metric)
+    rounds, table = complete_rounds(columns)
     if not rounds:
         return None
-    threads = data.x(Series(series.parameter, series.fixed, tuple(columns)))
     per_thread = request.options.get("work") == PER_THREAD
     law = fit(threads, table, data.processors, per_thread)
     if law is None:

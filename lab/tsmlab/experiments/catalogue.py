@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +258,8 @@ def _check_unique(table: Table, what: str, names: Sequence[str]) -> None:
 def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequence[str]) -> None:
     """Every placeholder has a parameter, and every parameter a placeholder: what is swept must
     reach the program."""
-    used = set(_placeholders(arguments))
+    found = (match for argument in arguments for match in PLACEHOLDER.finditer(argument))
+    used = {match[2] for match in found if match[2]}
     for name in sorted(used - {ALLOCATOR_PLACEHOLDER, *parameters}):
         near = difflib.get_close_matches(name, parameters, n=1)
         guess = f"Did you mean {{{near[0]}}}? " if near else ""
@@ -272,13 +273,6 @@ def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequ
                 f"the parameter {name} is nowhere in arguments",
                 f"Write {{{name}}} where its value belongs, or remove the parameter.",
             )
-
-
-def _placeholders(arguments: Sequence[str]) -> Iterator[str]:
-    for argument in arguments:
-        for match in PLACEHOLDER.finditer(argument):
-            if match[2]:
-                yield match[2]
 
 
 def _is_values(value: Any) -> bool:

@@ -76,13 +76,11 @@ def mean_estimate(values: Sequence[float] | Vector) -> Estimate:
     """A mean over rounds with its interval: Student's for few rounds, else the bootstrap's, as in
     stats.estimate_ratio."""
     vector = stats.as_vector(values)
-    count = len(vector)
     center = float(np.mean(vector))
-    if count < 2:
+    if len(vector) < 2:
         return Estimate(center, None, None)
-    if stats.MIN_BOOTSTRAP_ROUNDS <= count <= stats.MAX_BOOTSTRAP_ROUNDS:
-        return Estimate(center, *stats.bootstrap_mean_interval(vector))
-    return Estimate(center, *stats.student_mean_interval(vector))
+    _, low, high = stats.mean_interval(vector)
+    return Estimate(center, low, high)
 
 
 def ratio_of(logs: Mapping[int, float]) -> RatioEstimate | None:

@@ -143,20 +143,14 @@ class Grown:
     verdict: str
 
 
-def grown(
-    data: Measured, series: Series, name: str, metric: str, over: str | None = None
-) -> Growth | None:
-    """The growth of one allocator's metric (over another one, if that is asked for)."""
-    numeric = data.numeric(series)
-    columns = {point: data.quotient_logs(point, name, metric, over) for point in numeric.points}
-    columns = {point: logs for point, logs in columns.items() if logs}
+def grown(data: Measured, series: Series, name: str, metric: str) -> Growth | None:
+    """The growth of one allocator's metric."""
+    xs, columns = data.curve(series, name, metric)
     if len(columns) < 2:
         return None
-    rounds, table = estimates.complete_rounds(list(columns.values()))
-    xs = data.x(Series(series.parameter, series.fixed, tuple(columns)))
+    rounds, table = estimates.complete_rounds(columns)
     if not rounds:
-        means = [sum(logs.values()) / len(logs) for logs in columns.values()]
-        table = np.array([means])
+        table = np.array([[sum(logs.values()) / len(logs) for logs in columns]])
     return fit(xs, table)
 
 

@@ -146,12 +146,6 @@ class Measured:
         ratios = {number: value / divisor for number, value, divisor in pairs if divisor > 0.0}
         return {number: ratio for number, ratio in ratios.items() if math.isfinite(ratio)}
 
-    def quotient_logs(self, point: int, allocator: str, name: str, over: str | None) -> Logs:
-        values = self.quotients(point, allocator, name, over)
-        if any(value <= 0.0 for value in values.values()):
-            return {}
-        return {number: math.log(value) for number, value in values.items()}
-
     def has(self, name: str) -> bool:
         """Whether any of the chosen points has a figure of the metric."""
         return any(self.shown(point, who, name) for point in self.chosen for who in self.allocators)
@@ -201,15 +195,16 @@ class Measured:
             return next(iter([*numeric, *swept]), None)
         return next((each for each in swept if each.name == request.parameter), None)
 
-    def numeric(self, series: Series) -> Series:
-        """Only the points at which the parameter is a number above 0."""
-        name = series.parameter.name
-        kept = [i for i in series.points if is_number(v := self.points[i][name]) and v > 0]
-        return Series(series.parameter, series.fixed, tuple(kept))
-
-    def x(self, series: Series) -> list[float]:
-        """The parameter's values; only for a numeric series."""
-        return [float(self.points[index][series.parameter.name]) for index in series.points]
+    def curve(self, series: Series, allocator: str, name: str) -> tuple[list[float], list[Logs]]:
+        """The parameter's values, as far as they are numbers above 0, and the metric's logarithms
+        there; of the points that have any."""
+        values = {index: self.points[index][series.parameter.name] for index in series.points}
+        found = [
+            (float(value), logs)
+            for index, value in values.items()
+            if is_number(value) and value > 0 and (logs := self.logs(index, allocator, name))
+        ]
+        return [x for x, _ in found], [logs for _, logs in found]
 
     def series(self, parameter: model.Parameter) -> list[Series]:
         """The chosen points in curves over the parameter, one for each combination of the others;

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tsmlab import records
 from tsmlab.errors import UserError
 from tsmlab.machine import Machine
-from tsmlab.results import AllocatorInfo, Failure, Stop
+from tsmlab.results import AllocatorInfo, Failure, Stop, Stopped
 
 SCHEMA = "tsmalloc-experiments/2"
 
@@ -327,7 +327,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class ExperimentResults:
+class ExperimentResults(Stopped):
     """A run of one or more experiments, as it is saved."""
 
     schema: str
@@ -344,13 +344,6 @@ class ExperimentResults:
     @property
     def subject(self) -> str:
         return "experiment"
-
-    @property
-    def interrupted(self) -> bool:
-        return self.stop.reason == "interrupted"
-
-    def allocator(self, name: str) -> AllocatorInfo:
-        return next(info for info in self.allocators if info.name == name)
 
 
 from_json = records.reader(ExperimentResults, SCHEMA, "experiment run")

@@ -28,14 +28,7 @@ Points = list[list[float]]
 
 def all_observers() -> list[Observer]:
     """In the order in which they run; of a count that two of them know, the last one's holds."""
-    return [InsideOurs(), SystemCalls(), Memory()]
-
-
-class InsideOurs(CountedRun):
-    """The counters of our own libraries. Where one is not built, that is told."""
-
-    def applies_to(self, allocator: Allocator) -> bool:
-        return allocator.family == "tsmalloc"
+    return [CountedRun(), SystemCalls(), Memory()]
 
 
 class SystemCalls:

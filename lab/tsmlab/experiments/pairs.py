@@ -5,56 +5,37 @@ Refuses to: decide where the rounds do not, or to explain: counts that were aske
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tsmlab import stats
 from tsmlab.analysis import log_ratios
 from tsmlab.experiments import words
 from tsmlab.experiments.estimates import Logs, as_estimate, ratio_of
 from tsmlab.experiments.measured import Measured, number_option
-from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, Metric
+from tsmlab.experiments.model import AnalysisRequest, Finding, Metric
 from tsmlab.experiments.words import UNRESOLVED, cannot_tell, row
-from tsmlab.stats import RatioEstimate, Verdict
+from tsmlab.stats import Judgement, RatioEstimate, Verdict
 from tsmlab.wording import names, quantity, rounds
 
-
-@dataclass(frozen=True)
-class Versus:
-    """The first against the second at one point. verdict: the first is better, worse, ..."""
-
-    point: int
-    ratio: RatioEstimate
-    verdict: Verdict
-    rounds_more: int | None
-
-    @property
-    def estimate(self) -> Estimate:
-        return as_estimate(self.ratio)
+# The first against the second at each point, and whether the first is better, worse, ...
+Versus = dict[int, tuple[RatioEstimate, Judgement]]
 
 
-def versus(
-    logs: Mapping[int, tuple[Logs, Logs]], metric: Metric, margin: float
-) -> dict[int, Versus]:
-    """By point, as far as rounds have both. Holm's family: the points."""
+def versus(logs: Mapping[int, tuple[Logs, Logs]], metric: Metric, margin: float) -> Versus:
+    """As far as rounds have both. Holm's family: the points."""
     ratios = {
         point: ratio
         for point, (first, second) in logs.items()
         if (ratio := ratio_of(log_ratios(first, second))) is not None
     }
-    tested = [point for point, ratio in ratios.items() if ratio.p_value is not None]
-    p_values = stats.holm_adjust([ratios[point].p_value or 0.0 for point in tested])
-    adjusted = dict(zip(tested, p_values, strict=True))
-    found = {}
-    for point, ratio in ratios.items():
-        judgement = stats.judge(
+    adjusted = stats.holm_by_key({point: ratio.p_value for point, ratio in ratios.items()})
+    higher = metric.higher_is_better
+    return {
+        point: (
             ratio,
-            margin,
-            adjusted.get(point),
-            comparisons=len(tested),
-            higher_is_better=metric.higher_is_better,
+            stats.judge(ratio, margin, adjusted.get(point), len(adjusted), higher_is_better=higher),
         )
-        found[point] = Versus(point, ratio, judgement.verdict, judgement.rounds_more)
-    return found
+        for point, ratio in ratios.items()
+    }
 
 
 def analyse(data: Measured, request: AnalysisRequest) -> Finding:
@@ -70,12 +51,10 @@ def analyse(data: Measured, request: AnalysisRequest) -> Finding:
     found = versus(logs, metric, margin)
     if not found:
         return cannot_tell(request, "No round has figures above 0 of both.", sides)
-    told = [
-        (each.ratio.ratio, f"{words.ratio(each.estimate)}{words.at(data, each.point)}")
-        for each in found.values()
-    ]
+    ratios = {point: as_estimate(ratio) for point, (ratio, _) in found.items()}
+    told = [(r.value, f"{words.ratio(r)}{words.at(data, point)}") for point, r in ratios.items()]
     text = f"{metric.title}, {sides[0]} to {sides[1]}: {words.figures(told)}{_more(found)}."
-    estimates = {f"ratio{words.at(data, each.point)}": each.estimate for each in found.values()}
+    estimates = {f"ratio{words.at(data, point)}": ratio for point, ratio in ratios.items()}
     return row(
         request,
         _verdict(found, sides[0], sides[1]),
@@ -85,8 +64,8 @@ def analyse(data: Measured, request: AnalysisRequest) -> Finding:
     )
 
 
-def _verdict(found: Mapping[int, Versus], first: str, second: str) -> str:
-    verdicts = [each.verdict for each in found.values()]
+def _verdict(found: Versus, first: str, second: str) -> str:
+    verdicts = [judgement.verdict for _, judgement in found.values()]
     better, worse = (verdicts.count(v) for v in (Verdict.BETTER, Verdict.WORSE))
     if better and worse:
         return "depends on the point"
@@ -97,9 +76,9 @@ def _verdict(found: Mapping[int, Versus], first: str, second: str) -> str:
     return "equal" if verdicts.count(Verdict.EQUAL) == len(found) else UNRESOLVED
 
 
-def _more(found: Mapping[int, Versus]) -> str:
+def _more(found: Versus) -> str:
     """How many rounds would resolve what is not, where that can be told."""
-    more = max((each.rounds_more or 0 for each in found.values()), default=0)
+    more = max((judgement.rounds_more or 0 for _, judgement in found.values()), default=0)
     return f"; about {rounds(more, more=True)} would tell" if more else ""
 
 

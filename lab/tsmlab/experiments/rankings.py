@@ -6,7 +6,6 @@ Refuses to: rank one under which a run failed, or to take a difference of median
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +38,7 @@ class Standing:
         self.means = _means(self.logs)
         sign = -1.0 if metric.higher_is_better else 1.0
         self.order = sorted(self.means, key=lambda name: sign * self.means[name])
-        self._p_adjusted: dict[Pair, float] = {}
+        self.p_adjusted: dict[tuple[int, Pair], float] = {}  # of the family, by point and pair
         self._verdicts: dict[Pair, Verdict] = {}
 
     def p_values(self) -> dict[Pair, float]:
@@ -50,10 +49,6 @@ class Standing:
             if len(logs) > 1:
                 found[first, second] = stats.mean_is_zero_p(logs)
         return found
-
-    def settle(self, adjusted: dict[Pair, float]) -> None:
-        """Takes the family's adjusted p-values; verdicts are asked for afterwards."""
-        self._p_adjusted = adjusted
 
     def ratio(self, first: str, second: str) -> Estimate | None:
         ratio = ratio_of(log_ratios(self.logs[first], self.logs[second]))
@@ -69,7 +64,7 @@ class Standing:
 
     def _judge(self, first: str, second: str, margin: float) -> Verdict:
         ratio = ratio_of(log_ratios(self.logs[first], self.logs[second]))
-        p_adjusted = self._p_adjusted.get((first, second))
+        p_adjusted = self.p_adjusted.get((self.point, (first, second)))
         if ratio is None or p_adjusted is None:
             return Verdict.UNRESOLVED
         higher = self.metric.higher_is_better
@@ -91,11 +86,6 @@ class Standing:
             apart = self.verdict(one, other, margin) is Verdict.BETTER
             text += f" {'<' if apart else '~'} {other}"
         return text
-
-    def spread(self) -> float:
-        """The worst's mean to the best's, always from 1 on."""
-        values = list(self.means.values())
-        return math.exp(min(max(values) - min(values), 700.0)) if values else 1.0
 
     def in_order(self, margin: float) -> bool:
         """Whether every neighbour is told apart."""
@@ -125,16 +115,12 @@ def standings(
     of all points, for claims about several of them, instead of over those of each point."""
     found = [Standing(data, point, names, metric) for point in points]
     found = [standing for standing in found if len(standing.order) > 1]
-    tested = [(standing, standing.p_values()) for standing in found]
-    if one_family:
-        values = [p for _, p_values in tested for p in p_values.values()]
-        adjusted = iter(stats.holm_adjust(values))
-        for standing, p_values in tested:
-            standing.settle({pair: next(adjusted) for pair in p_values})
-    else:
-        for standing, p_values in tested:
-            own = stats.holm_adjust(list(p_values.values()))
-            standing.settle(dict(zip(p_values, own, strict=True)))
+    for family in [found] if one_family else [[standing] for standing in found]:
+        adjusted = stats.holm_by_key(
+            {(s.point, pair): p for s in family for pair, p in s.p_values().items()}
+        )
+        for standing in family:
+            standing.p_adjusted = adjusted
     return found
 
 

@@ -6,7 +6,6 @@ them have had as many rounds as the time allowed, whenever it ends. What nobody 
 Refuses to: print, or to lose measurements. However it all ends, the outcome has what was measured.
 """
 
-import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,14 +21,14 @@ from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.catalogue import describe_point
 from tsmlab.experiments.causes import Observer, coarsened
 from tsmlab.experiments.plan import FEWEST_ROUNDS, Plan
-from tsmlab.fleet import Fleet, machine_of
+from tsmlab.fleet import Crew, Fleet, machine_of
 from tsmlab.journal import Digests, Memo, Part, changed, digests
 from tsmlab.measuring import Executor, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
-from tsmlab.parts import PartProgress, Progress
+from tsmlab.parts import Job, Progress, run_rounds
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Outcome, Sample, Stop
-from tsmlab.schedule import Entry, Rounds, Slot, StopRule
+from tsmlab.schedule import Entry, Rounds, Slot, StopRule, part_seed
 from tsmlab.trial import Program, Trial
 
 WARM_BYTES = 1 << 30
@@ -73,13 +72,11 @@ class _Contender:
 
 
 @dataclass
-class _Job:
+class _Job(Job):
     """One experiment with what runs it."""
 
     plan: Plan
     contenders: dict[str, _Contender]
-    rounds: Rounds
-    progress: PartProgress
     causes: dict[str, model.Causes]
 
     def runs_of(self, label: str) -> list[model.Run]:
@@ -155,15 +152,15 @@ class _Session:
         if self.fleet is not None:
             trial = next(iter(contenders.values())).trial
             memo = Part(self.memo, plan.name)
-            crew = self.fleet.crew(trial, memo, lambda slot: contender_of(slot).program)
+            crew = Crew(self.fleet, trial, memo, lambda slot: contender_of(slot).program)
         rounds = Rounds(
             [contender.entry for contender in contenders.values()],
-            experiment_seed(self.options.seed, plan.name),
+            part_seed(self.options.seed, "experiment", plan.name),
             run_one,
             progress,
             crew=crew,
         )
-        return _Job(plan, contenders, rounds, progress, {})
+        return _Job(rounds, progress, plan.rounds, plan, contenders, {})
 
     def _contenders(self, plan: Plan) -> Iterator[_Contender]:
         memo = Part(self.memo, plan.name)
@@ -206,17 +203,12 @@ class _Session:
         return Outcome(self._results(stop), error)
 
     def _measure(self) -> Stop:
-        number, stop = 0, None
-        while stop is None:
-            number += 1
-            for job in self._jobs:
-                if number <= job.plan.rounds:
-                    job.rounds.run("measured", number, job.plan.rounds)
-                for label in job.rounds.given_up:
-                    job.progress.forget(label)
-            stop = self.memo.once(
+        def decide(number: int) -> Stop | None:
+            return self.memo.once(
                 f"after round {number}", Stop | None, partial(self._stop_after, number)
             )
+
+        stop = run_rounds(self._jobs, decide)
         for job in self._jobs:
             job.progress.end_rounds()
         return stop
@@ -266,12 +258,10 @@ class _Session:
         request = RunRequest(
             command=contender.program.command,
             allocator=contender.allocator,
-            env={},
             stdin=contender.program.stdin,
             stdout=Path("/dev/null"),
             stderr=Path("/dev/null"),
             timeout_seconds=watching.timeout_seconds(max(walls)),
-            cwd=None,
         )
         parts = []
         for observer in watching.watchers(self.observers, contender.allocator):
@@ -331,11 +321,6 @@ class _Session:
             cells=cells,
             analysis=None,
         )
-
-
-def experiment_seed(seed: int, experiment: str) -> int:
-    """Each experiment has orders of its own, which do not depend on what else is run."""
-    return random.Random(f"experiment/{seed}/{experiment}").randrange(1 << 31)
 
 
 def _run(sample: Sample) -> model.Run:

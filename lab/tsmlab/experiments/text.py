@@ -6,11 +6,8 @@ Refuses to: decide anything. Medians are all that is computed here; the answers 
 analysis.py.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tsmlab import export, stats, tables, warnings
 from tsmlab.experiments import model
@@ -37,15 +34,6 @@ def median(cell: model.Cell, metric: model.Metric) -> float | None:
     return stats.median(values) if values else None
 
 
-@dataclass(frozen=True)
-class _Head:
-    """A column of numbers: one metric at one point."""
-
-    text: str
-    point: int
-    metric: model.Metric
-
-
 def _shown_metric(experiment: model.Experiment) -> model.Metric:
     """The first of its metrics that has a value anywhere: one may need causes, which nobody asked
     for."""
@@ -56,19 +44,20 @@ def _shown_metric(experiment: model.Experiment) -> model.Metric:
     return definition.main_metric
 
 
-def _heads(experiment: model.Experiment) -> list[_Head]:
-    """The main metric at each point; where there is only one point, every metric with a value."""
+def _heads(experiment: model.Experiment) -> list[tuple[str, int, model.Metric]]:
+    """The columns of numbers: a header, a point and a metric each. The main metric at each point;
+    where there is only one point, every metric with a value."""
     definition = experiment.definition
     if len(experiment.points) > 1:
         main = _shown_metric(experiment)
         return [
-            _Head("\n".join(map(str, values.values())), point, main)
+            ("\n".join(map(str, values.values())), point, main)
             for point, values in enumerate(experiment.points)
         ]
     metrics = {m.name: m for m in (*definition.metrics, definition.main_metric)}
     metrics.setdefault(model.PEAK_BYTES, definition.metric(model.PEAK_BYTES))
     return [
-        _Head(metric.title, 0, metric)
+        (metric.title, 0, metric)
         for metric in metrics.values()
         if metric == definition.main_metric
         or any(median(cell, metric) is not None for cell in experiment.cells)
@@ -79,9 +68,9 @@ def _columns(experiment: model.Experiment, titles: dict[str, str]) -> list[Colum
     """Allocators with their medians; who is best over all points comes first."""
     order = sorted(experiment.allocators, key=lambda name: _rank(experiment, name))
     columns = [Column("allocator", [tables.Cell(titles[name]) for name in order], left=True)]
-    for head in _heads(experiment):
-        cells = [experiment.cell(head.point, name) for name in order]
-        columns.append(Column(head.text, _numbers(cells, head.metric)))
+    for text, point, metric in _heads(experiment):
+        cells = [experiment.cell(point, name) for name in order]
+        columns.append(Column(text, _numbers(cells, metric)))
     return columns
 
 
@@ -93,7 +82,7 @@ def _numbers(cells: Sequence[model.Cell | None], metric: model.Metric) -> list[t
     found = []
     for cell, value in zip(cells, values, strict=True):
         if value is None:
-            found.append(tables.Cell(_missing(cell)))
+            found.append(tables.Cell(missing(cell)))
         elif value == best and len(set(known)) > 1:
             found.append(tables.Cell(f"{_number(value, metric)}{BEST}", "green"))
         else:
@@ -108,7 +97,8 @@ def _number(value: float, metric: model.Metric) -> str:
     return quantity(value, metric.unit)
 
 
-def _missing(cell: model.Cell | None) -> str:
+def missing(cell: model.Cell | None) -> str:
+    """What stands in place of a number."""
     return FAILED if cell and any(run.failure for run in cell.runs) else NOTHING
 
 
@@ -281,9 +271,7 @@ def to_csv(results: model.ExperimentResults) -> str:
         for cell in experiment.cells:
             for run in cell.runs:
                 metrics.update(dict.fromkeys(run.values))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*CSV_BEFORE, *metrics, "failure", "failure_text"])
+    lines: list[list[object]] = []
     for experiment in results.experiments:
         for cell in experiment.cells:
             where = describe_point(experiment.points[cell.point])
@@ -292,8 +280,8 @@ def to_csv(results: model.ExperimentResults) -> str:
                 values = [run.values.get(name, "") for name in metrics]
                 begin = [experiment.definition.name, cell.point, where, cell.allocator]
                 begin += [run.round, run.position, run.started_seconds]
-                writer.writerow([*begin, *values, *failure])
-    return text.getvalue()
+                lines.append([*begin, *values, *failure])
+    return export.csv_lines([*CSV_BEFORE, *metrics, "failure", "failure_text"], lines)
 
 
 formatted = export.formatter(csv=to_csv, markdown=markdown)

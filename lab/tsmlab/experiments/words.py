@@ -6,7 +6,7 @@ Refuses to: show more digits than a measurement has.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.model import (
@@ -33,10 +33,14 @@ def fixed(value: float, digits: int = 2) -> str:
 
 def with_interval(estimate: Estimate, digits: int = 2) -> str:
     """1.84 [1.75, 1.93], or without the interval where there is none."""
-    text = fixed(estimate.value, digits)
+    return _told(estimate, lambda value: fixed(value, digits))
+
+
+def _told(estimate: Estimate, form: Callable[[float], str]) -> str:
+    text = form(estimate.value)
     if estimate.low is None or estimate.high is None:
         return text
-    return f"{text} [{fixed(estimate.low, digits)}, {fixed(estimate.high, digits)}]"
+    return f"{text} [{form(estimate.low)}, {form(estimate.high)}]"
 
 
 def ratio(estimate: Estimate) -> str:
@@ -45,10 +49,7 @@ def ratio(estimate: Estimate) -> str:
 
 
 def measure(estimate: Estimate, unit: MetricUnit) -> str:
-    text = quantity(estimate.value, unit)
-    if estimate.low is None or estimate.high is None:
-        return text
-    return f"{text} [{quantity(estimate.low, unit)}, {quantity(estimate.high, unit)}]"
+    return _told(estimate, lambda value: quantity(value, unit))
 
 
 def figures(told: Sequence[tuple[float, str]]) -> str:

@@ -5,7 +5,6 @@ Refuses to: profile a running process. That is done from outside, by the native 
 """
 
 import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from tsmlab.allocators import Allocator
-from tsmlab.errors import EXIT_CANNOT_EXECUTE, UserError
+from tsmlab.errors import UserError, not_started
 from tsmlab.profile.model import Profile, read
 
 PATTERN = "tsmalloc.%p.pb"
@@ -36,9 +35,7 @@ def environment(
     allocator: Allocator, interval: int | None, is_peak: bool, folder: Path
 ) -> dict[str, str]:
     """The program's environment."""
-    found = dict(os.environ) | dict(allocator.env)
-    preloads = [str(allocator.path), found.get("LD_PRELOAD", "")]
-    found["LD_PRELOAD"] = ":".join(filter(None, preloads))
+    found = allocator.environment()
     found["TSMALLOC_PROFILE"] = "on" if interval is None else str(interval)
     if is_peak:
         found["TSMALLOC_PROFILE_AT"] = "peak"
@@ -64,11 +61,7 @@ def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
         try:
             child.process = subprocess.Popen(command, env=variables)
         except OSError as error:
-            raise UserError(
-                f"{command[0]} could not be started: {error.strerror}.",
-                "If it is a script, its first line must name an interpreter (#!/bin/sh).",
-                EXIT_CANNOT_EXECUTE,
-            ) from error
+            raise not_started(command[0], error) from error
         status = child.process.wait()
     return status if status >= 0 else 128 - status
 

@@ -93,44 +93,24 @@ def prune(root: Node, most: int = MOST_NODES) -> None:
         pending += node.children
 
 
-class _Packed:
-    """The tree as lists of numbers, with each text once."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def _text(self, value: str) -> int:
-        if value not in self._numbers:
-            self._numbers[value] = len(self.texts)
-            self.texts.append(value)
-        return self._numbers[value]
-
-    def nodes(self, root: Node) -> list[list[int]]:
-        """Each node: parent, name, place, module, bytes, low, high, objects, samples. Parents come
-        before their children, and larger children first."""
-        found: list[list[int]] = []
-        pending = [(root, -1)]
-        while pending:
-            node, parent = pending.pop()
-            low, high = node.estimate.interval()
-            found.append(
-                [
-                    parent,
-                    self._text(node.frame.function[:LONGEST_NAME]),
-                    self._text(node.frame.place),
-                    self._text(node.frame.module),
-                    round(node.estimate.total),
-                    round(low),
-                    round(high),
-                    round(node.objects.total),
-                    node.estimate.samples,
-                ]
-            )
-            number = len(found) - 1
-            children = sorted(node.children, key=lambda child: child.estimate.total)
-            pending += [(child, number) for child in children]
-        return found
+def _packed(root: Node) -> dict[str, Any]:
+    """The tree as lists of numbers, with each text once. Each node: parent, name, place, module,
+    bytes, low, high, objects, samples. Parents come before their children, and larger children
+    first."""
+    texts: dict[str, int] = {}
+    nodes: list[list[int]] = []
+    pending = [(root, -1)]
+    while pending:
+        node, parent = pending.pop()
+        frame, low_and_high = node.frame, map(round, node.estimate.interval())
+        names = (frame.function[:LONGEST_NAME], frame.place, frame.module)
+        numbers = [texts.setdefault(text, len(texts)) for text in names]
+        total, objects = round(node.estimate.total), round(node.objects.total)
+        own = [parent, *numbers, total, *low_and_high, objects, node.estimate.samples]
+        nodes.append(own)
+        children = sorted(node.children, key=lambda child: child.estimate.total)
+        pending += [(child, len(nodes) - 1) for child in children]
+    return {"nodes": nodes, "texts": list(texts)}
 
 
 def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
@@ -142,8 +122,7 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
     name, *circumstances = text.title(profile)
     root = tree(profile, stacks, of)
     prune(root)
-    packed = _Packed()
-    data = {"nodes": packed.nodes(root), "texts": packed.texts}
+    data = _packed(root)
     script = SCRIPT.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sites = gather(profile, stacks, "line", of)

@@ -145,13 +145,17 @@ def _pinned(profile: Profile) -> list[str]:
     return [f"{_sum(pinned)} more are free beside them, in slabs: --type pinned lists the sites"]
 
 
-def _columns(sites: Sites, rows: Sequence[Site], by: By) -> list[Column]:
+def _flat_columns(sites: Sites, rows: Sequence[Site], header: str) -> list[Column]:
     whole = sites.total.total or 1.0
-    columns = [
-        Column("bytes" if by == "stack" else "flat", [_bytes(site.flat) for site in rows]),
+    return [
+        Column(header, [_bytes(site.flat) for site in rows]),
         Column("± 95 %", [Cell(error(site.flat), "dim") for site in rows]),
         Column("share", [Cell(share(site.flat.total / whole)) for site in rows]),
     ]
+
+
+def _columns(sites: Sites, rows: Sequence[Site], by: By) -> list[Column]:
+    columns = _flat_columns(sites, rows, "bytes" if by == "stack" else "flat")
     if by == "stack":
         return [*columns, Column("objects", [_objects(site.objects) for site in rows])]
     return [
@@ -221,11 +225,8 @@ def live_sites(profile: Profile, sites: Sites, top: int, notes: Sequence[str]) -
         f"{quantity(sites.objects.total, 'count')} objects"
     )
     rows = sites.sites[:top]
-    whole = sites.total.total or 1.0
     columns = [
-        Column("live", [_bytes(site.flat) for site in rows]),
-        Column("± 95 %", [Cell(error(site.flat), "dim") for site in rows]),
-        Column("share", [Cell(share(site.flat.total / whole)) for site in rows]),
+        *_flat_columns(sites, rows, "live"),
         Column("objects", [_objects(site.objects) for site in rows], expendable=1),
         Column("mean age", [_age(site.ages.mean) for site in rows]),
     ]

@@ -6,7 +6,7 @@ Refuses to: average curves, which would show a run that never was.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -44,8 +44,14 @@ def of_sample(sample: Sample) -> Points:
     return [(p[0] / 1e9, float(p[1])) for p in pairs if all(map(is_number, p))]
 
 
-def typical_run(comparison: Comparison, allocator: str, key: str) -> Sample | None:
-    """The successful run with a curve whose `key` is nearest to the median."""
+def has_curve(sample: Sample) -> bool:
+    return len(of_sample(sample)) > 1
+
+
+def typical_run(
+    comparison: Comparison, allocator: str, key: str, fits: Callable[[Sample], bool] = has_curve
+) -> Sample | None:
+    """Of the successful runs that fit, the one whose `key` is nearest to the median."""
     row = next(row for row in comparison.analysis.rows if row.allocator == allocator)
     if key not in row.metrics:
         return None
@@ -57,7 +63,7 @@ def typical_run(comparison: Comparison, allocator: str, key: str) -> Sample | No
         and sample.phase == "measured"
         and sample.failure is None
         and key in sample.values
-        and len(of_sample(sample)) > 1
+        and fits(sample)
     ]
     return min(able, key=lambda sample: abs(sample.values[key] - middle), default=None)
 

@@ -29,7 +29,7 @@ from tsmlab.traces import planning
 from tsmlab.traces.planning import Compile, Plan, compile_plan, plan_of
 from tsmlab.traces.replaying import ReplayExecutor, gather, measured_lines
 from tsmlab.trial import Program
-from tsmlab.wording import change, quantity, rounds
+from tsmlab.wording import change, quantity, quantity_or, rounds
 
 SCHEMA = "tsmalloc-floors-results/2"
 
@@ -270,13 +270,8 @@ NOTES = (
 
 
 def to_csv(results: FloorResults) -> str:
-    keys: dict[str, str] = {}
-    for each in results.traces:
-        keys |= {spec.key: spec.key for spec in each.comparison.metrics}
-    runs = (
-        ((each.trace,), sample) for each in results.traces for sample in each.comparison.samples
-    )
-    return export.csv_text(("trace",), runs, keys)
+    parts = [((each.trace,), each.comparison) for each in results.traces]
+    return export.csv_of_comparisons(("trace",), parts)
 
 
 def report(results: FloorResults, width: int, colours: bool = False) -> str:
@@ -313,7 +308,9 @@ formatted = export.formatter(csv=to_csv, markdown=markdown)
 def heading(each: TraceFloors) -> list[str]:
     bound = quantity(each.bound_bytes, "bytes")
     done = rounds(each.comparison.analysis.rounds)
-    lines = [f"{each.trace}: bound {bound}, floor {_seconds(each.floor_seconds)}; {done}"]
+    lines = [
+        f"{each.trace}: bound {bound}, floor {quantity_or(each.floor_seconds, 'seconds')}; {done}"
+    ]
     damage = planning.damage(each.left_out, each.is_damaged)
     return [damage, *lines] if damage else lines
 
@@ -333,9 +330,9 @@ def columns_of(each: TraceFloors) -> list[Column]:
     rows = ordered(each)
     return [
         Column("allocator", [Cell(row.allocator) for row in rows], left=True),
-        Column("time", [Cell(_seconds(row.seconds)) for row in rows]),
+        Column("time", [Cell(quantity_or(row.seconds, "seconds")) for row in rows]),
         *_excess_columns("excess time", [row.time for row in rows]),
-        Column("peak", [Cell(_bytes(row.peak_bytes)) for row in rows]),
+        Column("peak", [Cell(quantity_or(row.peak_bytes, "bytes")) for row in rows]),
         *_excess_columns("excess memory", [row.memory for row in rows]),
     ]
 
@@ -351,11 +348,3 @@ def _interval(excess: Excess | None) -> str:
     if excess is None or excess.low is None or excess.high is None:
         return ""
     return f"[{change(1 + excess.low)}, {change(1 + excess.high)}]"
-
-
-def _seconds(value: float | None) -> str:
-    return "" if value is None else quantity(value, "seconds")
-
-
-def _bytes(value: int | None) -> str:
-    return "" if value is None else quantity(value, "bytes")

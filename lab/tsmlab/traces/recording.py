@@ -27,33 +27,22 @@ _MANY_NAMES = 5
 
 @dataclass(frozen=True)
 class RecordedImage:
-    """One program in one process; a process that execs has several, and a forked child has its own.
+    """What the lab tells of one program in one process; a process that execs has several, and a
+    forked child has its own.
 
-    end: "exited", "exec", "killed" or "unknown". null_frees: calls of free(NULL), which are no
-    events. unknown_frees: of blocks that nobody saw allocated; neither are they. unknown_resizes:
-    likewise, recorded as allocations. missed_frees: addresses that were handed out again without a
-    free; one is recorded. lost_events: that found no room. waits: for room in the ring.
+    end: "exited", "exec", "killed" or "unknown". missed_frees: addresses that were handed out again
+    without a free; one is recorded. lost_events: that found no room.
     """
 
     image: int
-    pid: int
     program: str
     allocator: str
-    parent: int | None
-    birth: str
     end: str
     events: int
     objects: int
-    frees: int
     threads: int
-    null_frees: int
-    unknown_frees: int
-    unknown_resizes: int
     missed_frees: int
-    unfinished_resizes: int
     lost_events: int
-    waits: int
-    wait_ns: int
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tsmlab.traces.replay_results import (
     TraceInfo,
 )
 from tsmlab.warnings import about_machine
-from tsmlab.wording import counted, names, quantity
+from tsmlab.wording import counted, names, quantity, quantity_or
 
 MOST_SHARES = 8
 
@@ -198,13 +198,8 @@ def markdown(results: ReplayResults) -> str:
 
 def to_csv(results: ReplayResults) -> str:
     """A line for each run, with trace and schedule before it."""
-    runs = (
-        ((replay.trace.name, replay.schedule), sample)
-        for replay in results.replays
-        for sample in replay.comparison.samples
-    )
-    keys = {spec.key: spec.key for r in results.replays for spec in r.comparison.metrics}
-    return export.csv_text(("trace", "schedule"), runs, keys)
+    parts = [((each.trace.name, each.schedule), each.comparison) for each in results.replays]
+    return export.csv_of_comparisons(("trace", "schedule"), parts)
 
 
 formatted = export.formatter(csv=to_csv, markdown=markdown)
@@ -223,7 +218,7 @@ def percent(fraction: float | None) -> str:
 
 
 def size(value: int | None) -> str:
-    return "-" if value is None else quantity(value, "bytes")
+    return quantity_or(value, "bytes", "-")
 
 
 def memory_columns(replay: Replay) -> list[Column]:

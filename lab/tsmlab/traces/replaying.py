@@ -10,7 +10,7 @@ that were made until then.
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -286,25 +286,18 @@ def measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_res
     return [line for sample in own if (line := line_of(sample)) is not None]
 
 
-def latencies_of(samples: Sequence[Sample], allocator: str) -> list[replay_results.Latency]:
+def all_latencies(samples: Sequence[Sample], allocator: str) -> dict[str, replay_results.Latencies]:
     """By kind of call, all measured runs together."""
     each = [line.latencies for line in measured_lines(samples, allocator)]
     kinds = dict.fromkeys(kind for latencies in each for kind in latencies)
-    found = []
-    for kind in kinds:
-        whole = replay_results.merged([latencies[kind] for latencies in each if kind in latencies])
-        found.append(
-            replay_results.Latency(
-                kind=kind,
-                calls=whole.calls,
-                p50_ns=whole.quantile_ns(0.5),
-                p99_ns=whole.quantile_ns(0.99),
-                p999_ns=whole.quantile_ns(0.999),
-                p9999_ns=whole.quantile_ns(0.9999),
-                max_ns=whole.max_ns,
-            )
-        )
-    return found
+    return {
+        kind: replay_results.merged([own[kind] for own in each if kind in own]) for kind in kinds
+    }
+
+
+def _latency(kind: str, whole: replay_results.Latencies) -> replay_results.Latency:
+    p50, p99, p999, p9999 = map(whole.quantile_ns, (0.5, 0.99, 0.999, 0.9999))
+    return replay_results.Latency(kind, whole.calls, p50, p99, p999, p9999, whole.max_ns)
 
 
 def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> replay_results.Finding:
@@ -322,7 +315,7 @@ def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> replay
         over_time=_median(lines, lambda line: line.over_time),
         same_addresses=_all_equal([line.checksum for line in all_lines]) if can_tell else None,
         same_memory=_all_equal([line.memory for line in all_lines]) if can_tell else None,
-        latencies=latencies_of(samples, allocator),
+        latencies=list(starmap(_latency, all_latencies(samples, allocator).items())),
     )
 
 
@@ -369,18 +362,9 @@ def _trace_info(plan: Plan, line: replay_results.ReplayLine) -> replay_results.T
 
 
 def _settings(options: Options) -> replay_results.ReplaySettings:
-    return replay_results.ReplaySettings(
-        schedules=list(options.schedules),
-        tickets=options.tickets,
-        quantum=options.quantum,
-        seed=options.seed,
-        touch=options.touch,
-        verify=options.verify,
-        latency=options.latency,
-        settle_seconds=options.settle_seconds,
-        image=options.image,
-        window=options.window,
-    )
+    names = [field.name for field in fields(replay_results.ReplaySettings)]
+    same = {name: getattr(options, name) for name in names}
+    return replay_results.ReplaySettings(**same | {"schedules": list(options.schedules)})
 
 
 # --- one after the other --------------------------------------------------------------------------

@@ -5,7 +5,6 @@ anything under it.
 Refuses to: guess classes. An allocator that does not tell a block's usable size has none here.
 """
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 from tsmlab import paths
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.measuring import require_schema
+from tsmlab.measuring import read_answer
 
 SCHEMA = "tsmalloc-usable/1"
 TIMEOUT_SECONDS = 60.0
@@ -67,10 +66,7 @@ def ask(allocator: Allocator) -> dict[str, Any]:
             f"usable fails under {allocator.name} (exit {done.returncode}): {done.stderr.strip()}",
             "Choose others with -a.",
         )
-    answer = json.loads(done.stdout)
-    require_schema(answer, "usable", SCHEMA)
-    assert isinstance(answer, dict)
-    return answer
+    return read_answer(done.stdout, "usable", SCHEMA)
 
 
 def classes_of(

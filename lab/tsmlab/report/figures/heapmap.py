@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from tsmlab.experiments.causes import used_share
 from tsmlab.experiments.model import HeapMap
 from tsmlab.report.figures.canvas import Figure, Panel, render
 from tsmlab.report.tables import DataTable
@@ -61,8 +62,7 @@ def pieces_of(heap: HeapMap) -> list[Piece]:
         for block in chunk.blocks:
             if block.bytes <= 0:
                 continue
-            share_used = {"used": 1.0, "mixed": block.used_share}.get(block.state, 0.0)
-            used = share_used * block.bytes
+            used = used_share(block) * block.bytes
             pieces.append(
                 Piece(place, block.bytes, block.state, block.owner, used, max(1, block.count))
             )

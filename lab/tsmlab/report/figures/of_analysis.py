@@ -5,18 +5,20 @@ Refuses to: compute, but for shares.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tsmlab.report.figures import canvas, heat, lines
+from tsmlab.report.figures import canvas, lines
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.figures.scales import tick_words
 from tsmlab.report.tables import of_texts
-from tsmlab.report.theme import STATES, Style, styles_for
+from tsmlab.report.theme import HUES, STATES, Style, styles_for
 from tsmlab.traces.analysis import Measure, Predicted, SizeBucket, TraceAnalysis, waste
 from tsmlab.traces.analysis_text import grouped, lifetime_words
 from tsmlab.wording import quantity, share
@@ -27,6 +29,11 @@ FIRST_NAMED = ("tsmalloc", "glibc", "jemalloc", "mimalloc", "tcmalloc", "lock-fi
 CURVE_ROWS = 100
 NEVER = "never"
 MOST_SIZE_TICKS = 7
+# The map of lifetimes: its rows, and the steps of its colour, each ten times the one below.
+ROW = 18.0
+STEPS = (0.10, 0.26, 0.46, 0.70, 1.0)
+GAP_BEFORE_LAST = 0.35
+MOST_TICKS = 6
 
 
 def figures(analysis: TraceAnalysis) -> Iterator[Figure]:
@@ -78,15 +85,6 @@ def live(analysis: TraceAnalysis) -> Figure:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """Sizes above `lower`, up to `upper`. part: its share of all bytes."""
-
-    lower: int
-    upper: int
-    part: float
-
-
-@dataclass(frozen=True)
 class WasteLine:
     """An allocator's waste in each of the bars, as shares of its blocks."""
 
@@ -95,12 +93,16 @@ class WasteLine:
     style: Style
 
 
-def size_panels(bars: Sequence[Bar], wastes: Sequence[WasteLine], what: str) -> list[canvas.Panel]:
-    edges = [_edges(bar) for bar in bars]
+def size_panels(
+    buckets: Sequence[SizeBucket], wastes: Sequence[WasteLine], what: str
+) -> list[canvas.Panel]:
+    """A bar for each bucket, as high as its share of all bytes; then the wastes in each."""
+    edges = [_edges(bucket.upper) for bucket in buckets]
+    all_bytes = sum(bucket.allocated_bytes for bucket in buckets)
+    parts = [bucket.allocated_bytes / all_bytes for bucket in buckets]
     lefts, widths = [low for low, _ in edges], [high - low for low, high in edges]
 
     def draw_bars(axes: Axes) -> None:
-        parts = [bar.part for bar in bars]
         axes.bar(lefts, parts, widths, align="edge", color=STATES["used"].light, linewidth=0)
         _scales(axes, edges, max(parts))
         axes.set_title(f"↑ {what}")
@@ -121,10 +123,11 @@ def size_panels(bars: Sequence[Bar], wastes: Sequence[WasteLine], what: str) -> 
     return [canvas.Panel(200.0, draw_bars), canvas.legend(handles), canvas.Panel(220.0, draw_lines)]
 
 
-def _edges(bar: Bar) -> tuple[float, float]:
-    """Its ends in octaves; a bar for 0 bytes stands left of that for 1."""
-    low = math.log2(bar.lower) if bar.lower > 0 else -1.0
-    high = math.log2(bar.upper) if bar.upper > 0 else -1.0
+def _edges(upper: int) -> tuple[float, float]:
+    """The ends of a bucket in octaves; that for 0 bytes stands left of that for 1."""
+    lower = lower_of(upper)
+    low = math.log2(lower) if lower > 0 else -1.0
+    high = math.log2(upper) if upper > 0 else -1.0
     return (low, high) if high > low else (high - 1.0, high)
 
 
@@ -141,8 +144,6 @@ def _scales(axes: Axes, edges: Sequence[tuple[float, float]], highest: float) ->
 
 def sizes(analysis: TraceAnalysis) -> Figure:
     buckets = [b for b in analysis.buckets if b.allocations]
-    all_bytes = sum(b.allocated_bytes for b in buckets)
-    bars = [_bar(bucket, all_bytes) for bucket in buckets]
     shown = _shown(analysis)
     kept = [i for i, bucket in enumerate(analysis.buckets) if bucket.allocations]
     drawn = [
@@ -174,10 +175,10 @@ def sizes(analysis: TraceAnalysis) -> Figure:
     return render(
         "sizes",
         "Sizes and predicted waste" if shown else "Sizes",
-        f"Bars of bytes by size, in {len(bars)} buckets.",
+        f"Bars of bytes by size, in {len(buckets)} buckets.",
         f"The bytes of all allocations by their size, eight bars to an octave.{predicted}",
         of_texts("Sizes", heads, rows, left=0),
-        size_panels(bars, drawn, "share of allocated bytes"),
+        size_panels(buckets, drawn, "share of allocated bytes"),
     )
 
 
@@ -190,14 +191,6 @@ def _shown(analysis: TraceAnalysis) -> list[list[Predicted]]:
 
     groups = [sorted(group, key=importance) for group in grouped(analysis.predicted)]
     return sorted(groups, key=lambda group: importance(group[0]))[:MOST_LINES]
-
-
-def _bar(bucket: SizeBucket, all_bytes: int) -> Bar:
-    return Bar(
-        lower_of(bucket.upper),
-        bucket.upper,
-        bucket.allocated_bytes / all_bytes if all_bytes else 0.0,
-    )
 
 
 def lower_of(upper: int) -> int:
@@ -221,15 +214,11 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
     life_bounds = _octaves([c.lifetime for c in cells])
     whole = sum(c.objects for c in cells) + sum(left.values())
     words = [lifetime_words(measure, bound) for bound in life_bounds]
-    drawn = [
-        heat.Cell(life_bounds.index(c.lifetime), size_bounds.index(c.size), c.objects / whole)
-        for c in cells
-    ]
-    drawn += [
-        heat.Cell(len(life_bounds), size_bounds.index(size), objects / whole)
-        for size, objects in left.items()
-    ]
-    has_left = bool(left)
+    drawn = {
+        (life_bounds.index(c.lifetime), size_bounds.index(c.size)): c.objects / whole for c in cells
+    }
+    column = len(life_bounds)
+    drawn |= {(column, size_bounds.index(size)): n / whole for size, n in left.items()}
     what = "time" if measure == "ns" else "bytes allocated meanwhile"
     rows = [
         [
@@ -250,21 +239,64 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
         "share of all objects is in it"
         + (
             ", in steps of ten. The column apart holds what is never freed."
-            if has_left
+            if left
             else ", in steps of ten."
         ),
         of_texts("Sizes and lifetimes", heads, rows, left=0, headed=False),
-        heat.panels(
-            heat.Heat(
-                "lifetime" if measure == "ns" else "bytes allocated meanwhile",
-                "size",
-                [*words, *([NEVER] if has_left else [])],
-                [tick_words(bound, "bytes") for bound in size_bounds],
-                drawn,
-                has_left,
-            )
+        heat_panels(
+            "lifetime" if measure == "ns" else what,
+            [*words, *([NEVER] if left else [])],
+            [tick_words(bound, "bytes") for bound in size_bounds],
+            drawn,
+            last_apart=bool(left),
         ),
     )
+
+
+def heat_panels(
+    x_title: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    cells: Mapping[tuple[int, int], float],
+    last_apart: bool,
+) -> list[canvas.Panel]:
+    """What the steps of the colour mean, then a map of shares of the whole by column and row, the
+    first row lowest. last_apart: the last column stands apart from the others."""
+    words = ("to 0.01 %", "to 0.1 %", "to 1 %", "to 10 %", "to 100 %")
+    handles = [Patch(label=w, **_look(step)) for w, step in zip(words, STEPS, strict=True)]
+    extra = GAP_BEFORE_LAST if last_apart else 0.0
+    last = len(columns) - 1
+
+    def draw(axes: Axes) -> None:
+        axes.set(xlim=(-0.5, last + extra + 0.5), ylim=(-0.5, len(rows) - 0.5))
+        axes.grid(visible=False)
+        for (column, row), part in cells.items():
+            x = column + (extra if column == last else 0.0)
+            axes.bar(x, 1.0, 1.0, row - 0.5, **_look(strength(part)))
+        every = max(1, math.ceil(last / MOST_TICKS))
+        # The name of a last one that stands apart needs room.
+        inner = range(0, last - every if last_apart else last + 1, every)
+        shown = [*inner, *([last] if last_apart else [])]
+        axes.set_xticks(
+            [i + (extra if i == last else 0.0) for i in shown], [columns[i] for i in shown]
+        )
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_title("↑ size")
+        axes.set_xlabel(f"{x_title} →")
+
+    return [canvas.legend(handles), canvas.Panel(max(3, len(rows)) * ROW + 60.0, draw)]
+
+
+def strength(part: float) -> float:
+    """The opacity of a share: a step for each power of ten below the whole."""
+    if part <= 0.0:
+        return 0.0
+    step = math.floor(-math.log10(part) + 1e-12)
+    return STEPS[max(0, len(STEPS) - 1 - step)]
+
+
+def _look(opacity: float) -> dict[str, Any]:
+    return {"color": HUES["blue"].light, "alpha": opacity, "linewidth": 0}
 
 
 def left_by_octave(analysis: TraceAnalysis) -> dict[int, int]:

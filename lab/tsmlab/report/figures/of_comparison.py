@@ -36,6 +36,14 @@ class Look:
     styles: Mapping[str, Style]
     emphasised: frozenset[str]
 
+    def line(self, points: Sequence[Sequence[float]], name: str, **kind: Any) -> lines.Line:
+        """An allocator's line through points."""
+        return lines.through(points, name, self.styles[name], name in self.emphasised, **kind)
+
+    def strong(self, names: Sequence[str]) -> list[str]:
+        """Those of them that stand out."""
+        return [name for name in names if name in self.emphasised]
+
 
 def look_of(comparison: Comparison) -> Look:
     names = [info.name for info in comparison.allocators]
@@ -77,16 +85,8 @@ def _panel(comparison: Comparison, spec: MetricSpec) -> ratios.Panel:
         summary = row.metrics.get(spec.key)
         if summary is None or summary.ratio is None:
             continue
-        estimate = summary.ratio
-        found.append(
-            ratios.Ratio(
-                row.allocator,
-                estimate.ratio,
-                estimate.low,
-                estimate.high,
-                summary.verdict is not Verdict.UNRESOLVED,
-            )
-        )
+        resolved = summary.verdict is not Verdict.UNRESOLVED
+        found.append(ratios.Ratio.of(row.allocator, summary.ratio, resolved))
     floor = comparison.analysis.noise_floors.get(spec.key)
     reach = 1.0 + max(comparison.settings.margin, floor or 0.0)
     good, bad = {TIME: ("faster", "slower"), PEAK_MEMORY: ("smaller", "larger")}.get(
@@ -243,9 +243,7 @@ def memory_lines(comparison: Comparison, look: Look) -> list[lines.Line]:
         sample = series.typical_run(comparison, row.allocator, TIME)
         if sample is None:
             continue
-        points = series.thinned(series.of_sample(sample))
-        strong = row.allocator in look.emphasised
-        found.append(lines.through(points, row.allocator, look.styles[row.allocator], strong))
+        found.append(look.line(series.thinned(series.of_sample(sample)), row.allocator))
     return found
 
 
@@ -314,8 +312,7 @@ def run_order(comparison: Comparison, look: Look) -> Figure | None:
         [str(number), f"{deviation * 100:+.2f} %", str(sum(r.round == number for r in measured))]
         for number, (_, deviation) in zip(numbers, middles, strict=True)
     ]
-    strong = [row.allocator for row in comparison.analysis.rows]
-    strong = [name for name in strong if name in look.emphasised]
+    strong = look.strong([row.allocator for row in comparison.analysis.rows])
     return render(
         "run-order",
         "The runs in their order",
@@ -355,7 +352,7 @@ def distribution(comparison: Comparison, look: Look) -> Figure | None:
         runs.distribution_panels(
             [run for run in measured if run.name in names],
             names,
-            [name for name in names if name in look.emphasised],
+            look.strong(names),
             look.styles,
             {row.allocator: row.metrics[spec.key].median for row in rows},
             spec.unit,

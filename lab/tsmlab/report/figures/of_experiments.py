@@ -13,7 +13,7 @@ from tsmlab.metrics import Unit
 from tsmlab.report import series
 from tsmlab.report.figures import heapmap, lines, sweeps
 from tsmlab.report.figures.canvas import Figure, render
-from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR, memory_table
+from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR, Look, memory_table
 from tsmlab.report.tables import DataTable, of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import Style
@@ -24,12 +24,10 @@ MOST_MAPS = 4
 
 
 @dataclass(frozen=True)
-class Subject:
+class Subject(Look):
     """One experiment, and how its allocators are drawn."""
 
     experiment: Experiment
-    styles: Mapping[str, Style]
-    emphasised: frozenset[str]
     anchor: str
 
 
@@ -38,7 +36,7 @@ def subject_of(experiment: Experiment, styles: Mapping[str, Style]) -> Subject:
     wanted = list(names) if len(names) <= ALL_IN_COLOUR else _wanted(experiment)
     known = [name for name in dict.fromkeys(wanted) if name in names][:ALL_IN_COLOUR]
     anchor = f"x-{slug(experiment.definition.name, 'experiment')}"
-    return Subject(experiment, styles, frozenset(known), anchor)
+    return Subject(styles, frozenset(known), experiment, anchor)
 
 
 def _wanted(experiment: Experiment) -> list[str]:
@@ -73,7 +71,7 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
     what = "Medians; the lines through the points" if metric.source == "run" else "Counted once"
     y = lines.Scale(metric.title, metric.unit, plot.log_y)
     if plot.kind == "lines" and plot.x is not None:
-        parts, x = sweeps.line_panels(subject.experiment, plot, subject.styles, subject.emphasised)
+        parts, x = sweeps.line_panels(subject.experiment, plot, subject)
         if not parts:
             return None
         panels = lines.panels(parts, x, y)
@@ -83,7 +81,7 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
         bars = sweeps.bar_panels(subject.experiment, plot)
         if not bars:
             return None
-        panels = sweeps.bars_drawn(bars, y, subject.styles, subject.emphasised)
+        panels = sweeps.bars_drawn(bars, y, subject)
         models = " An interval that leaves the figure ends at its edge." if sweeps.cut(bars) else ""
         what = what.replace("the lines through the points", "the lines over the bars' ends")
     intervals = f"{what} are 95 % intervals." if metric.source == "run" else f"{what}."
@@ -102,11 +100,9 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
 
 
 def _held(subject: Subject, plot: PlotRequest) -> str:
-    titles = {p.name: p.title for p in subject.experiment.definition.parameters}
     fixed = sweeps.held(subject.experiment, plot)
-    return (
-        f" Shown at {sweeps.describe(fixed, titles)}; all points are in the table." if fixed else ""
-    )
+    where = sweeps.describe(fixed, subject.experiment.definition)
+    return f" Shown at {where}; all points are in the table." if fixed else ""
 
 
 def summaries_table(experiment: Experiment, plot: PlotRequest) -> DataTable:
@@ -163,8 +159,7 @@ def memory_lines(subject: Subject, point: int) -> list[lines.Line]:
         curve = _curve(cell) if cell else None
         if curve is None:
             continue
-        points, strong = series.thinned(curve.resident), name in subject.emphasised
-        found.append(lines.through(points, name, subject.styles[name], strong))
+        found.append(subject.line(series.thinned(curve.resident), name))
         if len(curve.live) > 1:
             lives.append((name, curve.live))
     if lives:
@@ -180,8 +175,7 @@ def memory(subject: Subject) -> Figure | None:
     if point is None:
         return None
     curves = memory_lines(subject, point)
-    titles = {p.name: p.title for p in subject.experiment.definition.parameters}
-    where = sweeps.describe(subject.experiment.points[point], titles)
+    where = sweeps.describe(subject.experiment.points[point], subject.experiment.definition)
     at = f", at {where}" if where else ""
     live = any(curve.style is None for curve in curves)
     dotted = " Dotted: the bytes that the program had requested and not yet freed." if live else ""
@@ -222,8 +216,8 @@ def maps(subject: Subject) -> tuple[list[Figure], str]:
     chosen, count = chosen_maps(subject)
     if not chosen:
         return [], ""
-    titles = {p.name: p.title for p in subject.experiment.definition.parameters}
-    where = sweeps.describe(subject.experiment.points[chosen[0][0].point], titles)
+    point = subject.experiment.points[chosen[0][0].point]
+    where = sweeps.describe(point, subject.experiment.definition)
     labels = sorted({heap.label for _, heap in chosen if heap.label})
     when = f", {', '.join(labels)}" if labels else ""
     at = f" at {where}" if where else ""

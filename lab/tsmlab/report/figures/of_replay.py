@@ -16,16 +16,14 @@ from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.tables import of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import styles_for
-from tsmlab.traces.replay_report import KIND_ORDER, got_over_owed, nanoseconds, percent
+from tsmlab.traces.replay_report import KIND_ORDER, got_over_owed, nanoseconds, percent, size
 from tsmlab.traces.replay_results import (
     Latencies,
     MeterChange,
     Replay,
     ReplayLine,
-    merged,
 )
-from tsmlab.traces.replaying import line_of, measured_lines
-from tsmlab.wording import quantity
+from tsmlab.traces.replaying import all_latencies, line_of
 
 # Where less than this share of the peak is requested, the ratio of memory to it says nothing.
 LEAST_LIVE = 0.05
@@ -56,13 +54,9 @@ def figures(replays: Sequence[Replay]) -> Iterator[Figure]:
 
 def typical_line(replay: Replay, allocator: str) -> ReplayLine | None:
     """Of the run whose time is nearest to the median."""
-    row = next(row for row in replay.comparison.analysis.rows if row.allocator == allocator)
-    if TIME not in row.metrics:
-        return None
-    middle = row.metrics[TIME].median
-    own = [s for s in replay.comparison.samples
-           if s.allocator == allocator and s.phase == "measured" and line_of(s)]  # fmt: skip
-    nearest = min(own, key=lambda s: abs(s.values.get(TIME, 0.0) - middle), default=None)
+    nearest = series.typical_run(
+        replay.comparison, allocator, TIME, lambda sample: line_of(sample) is not None
+    )
     return None if nearest is None else line_of(nearest)
 
 
@@ -86,10 +80,7 @@ def _curves(replay: Replay, look: Look, ratio: bool) -> list[lines.Line]:
             for p in points
             if not ratio or (p.live_bytes >= least and p.live_bytes)
         ]
-        thin = series.thinned(values)
-        found.append(
-            lines.through(thin, info.name, look.styles[info.name], info.name in look.emphasised)
-        )
+        found.append(look.line(series.thinned(values), info.name))
     if requested and not ratio:
         found.append(lines.through(series.thinned(requested), "requested", None, True))
     return found
@@ -100,11 +91,10 @@ def memory_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Fi
     if not any(panel.lines for panel in panels):
         return None
     cells = [
-        [replay.schedule, f.allocator, *(_size(v) for v in (f.peak_bytes, f.end_bytes)),
-         _size(f.settled_bytes)]
+        [replay.schedule, f.allocator, *map(size, (f.peak_bytes, f.end_bytes, f.settled_bytes))]
         for replay in replays
         for f in replay.findings
-    ]  # fmt: skip
+    ]
     heads = ("schedule", "allocator", "peak", "at the end", "settled")
     return render(
         f"{anchor}-memory-over-events",
@@ -118,10 +108,6 @@ def memory_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Fi
             panels, lines.Scale("event", "count"), lines.Scale("resident memory", "bytes")
         ),
     )
-
-
-def _size(value: int | None) -> str:
-    return "-" if value is None else quantity(value, "bytes")
 
 
 def fragmentation_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Figure | None:
@@ -166,23 +152,17 @@ def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
     """A panel for each kind of call, those with most calls."""
     found: dict[str, dict[str, Latencies]] = {}
     for info in replay.comparison.allocators:
-        each = [line.latencies for line in measured_lines(replay.comparison.samples, info.name)]
-        for kind in KIND_ORDER:
-            parts = [latencies[kind] for latencies in each if kind in latencies]
-            if parts:
-                found.setdefault(kind, {})[info.name] = merged(parts)
+        for kind, latency in all_latencies(replay.comparison.samples, info.name).items():
+            found.setdefault(kind, {})[info.name] = latency
     if not found:
         return None
+    found = {kind: found[kind] for kind in KIND_ORDER if kind in found}
     most = sorted(found, key=lambda kind: -max(each.calls for each in found[kind].values()))
     kinds = [kind for kind in KIND_ORDER if kind in most[:MOST_LATENCY_PANELS]]
     panels = []
     for kind in kinds:
-        curves = []
-        for name, latency in found[kind].items():
-            points = series.thinned(slower_than(latency))
-            strong = name in look.emphasised
-            curves.append(lines.through(points, name, look.styles[name], strong))
-        panels.append(lines.Panel(kind, curves))
+        curves = {name: series.thinned(slower_than(each)) for name, each in found[kind].items()}
+        panels.append(lines.Panel(kind, [look.line(points, n) for n, points in curves.items()]))
     cells = [
         [kind, name, f"{each.calls:,}",
          *(nanoseconds(each.quantile_ns(s)) for s in (0.5, 0.99, 0.999, 0.9999)),
@@ -301,10 +281,7 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
     most = sorted(able, key=lambda share: -share.owed)[:MOST_SHARES]
     kept = sorted(most, key=lambda share: share.thread)
     names = [f"{share.thread} ({share.tickets:,})" for share in kept]
-    found = [
-        ratios.Ratio(name, s.ticks / s.owed, None, None, True)
-        for name, s in zip(names, kept, strict=True)
-    ]
+    found = [ratios.Ratio(n, s.ticks / s.owed) for n, s in zip(names, kept, strict=True)]
     heads = ("thread", "tickets", "ticks got", "ticks owed", "got / owed", "could not run")
     cells = [
         [str(s.thread), f"{s.tickets:,}", f"{s.ticks:,}", f"{s.owed:,.2f}", got_over_owed(s),

@@ -37,7 +37,7 @@ def mean_ratios(suite: SuiteResults, which: str) -> list[ratios.Ratio]:
     for each in suite.analysis.overall:
         mean: Mean = each.time if which == "time" else each.memory
         if mean.ratio is not None:
-            found.append(ratios.Ratio(each.name, mean.ratio, mean.low, mean.high, True))
+            found.append(ratios.Ratio(each.name, mean.ratio, mean.low, mean.high))
     return found
 
 
@@ -141,11 +141,8 @@ def _ratio(workload: WorkloadAnalysis, score: Score, which: str) -> ratios.Ratio
     if score.failures or summary is None:
         return None
     if score.name == best:
-        return ratios.Ratio(score.name, 1.0, None, None, True)
-    if summary.ratio is None:
-        return None
-    estimate = summary.ratio
-    return ratios.Ratio(score.name, estimate.ratio, estimate.low, estimate.high, True)
+        return ratios.Ratio(score.name, 1.0)
+    return ratios.Ratio.of(score.name, summary.ratio) if summary.ratio else None
 
 
 def field_figure(

@@ -5,6 +5,8 @@ which side of 1 they do. A row may have more points: those of a workload's other
 Refuses to: rank. The rows come in the order in which they are given.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +17,7 @@ from tsmlab.report.figures.canvas import BAND, PAPER, REST, RULE, SOFT
 from tsmlab.report.figures.scales import ratio_axis
 from tsmlab.report.text import with_minus
 from tsmlab.report.theme import Style
+from tsmlab.stats import RatioEstimate
 from tsmlab.wording import change, three_digits
 
 ROW, HEAD = 21.0, 66.0
@@ -28,9 +31,13 @@ class Ratio:
 
     name: str
     ratio: float
-    low: float | None
-    high: float | None
-    resolved: bool
+    low: float | None = None
+    high: float | None = None
+    resolved: bool = True
+
+    @staticmethod
+    def of(name: str, estimate: RatioEstimate, resolved: bool = True) -> Ratio:
+        return Ratio(name, estimate.ratio, estimate.low, estimate.high, resolved)
 
 
 @dataclass(frozen=True)

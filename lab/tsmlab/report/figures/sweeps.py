@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from tsmlab.experiments.model import CellSummary, Definition, Experiment, PlotRequest, Point
 from tsmlab.report.figures import canvas, lines
 from tsmlab.report.figures.canvas import INK, REST, label
+from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.figures.scales import quantity_axis
-from tsmlab.report.theme import Style
 from tsmlab.wording import quantity
 
 ROW, HEAD = 21.0, 66.0
@@ -27,12 +27,8 @@ LONGEST_INTERVAL = 2.0
 OWN_SCALE_BELOW = 0.1
 
 
-@dataclass(frozen=True)
-class Group:
-    """The points of one panel: their indices, in the order of the parameter on the x axis."""
-
-    title: str
-    points: list[int]
+# The points of one panel: its title, and their indices in the order of the parameter on the x axis.
+Group = tuple[str, list[int]]
 
 
 def groups_of(experiment: Experiment, plot: PlotRequest) -> list[Group]:
@@ -57,14 +53,13 @@ def _x(plot: PlotRequest) -> str | None:
 
 
 def _combinations(experiment: Experiment, plot: PlotRequest, fixed: Point) -> list[Group]:
-    titles = {p.name: p.title for p in experiment.definition.parameters}
     found: dict[str, list[int]] = {}
     for index, point in enumerate(experiment.points):
         if any(point[name] != value for name, value in fixed.items()):
             continue
         shown = {k: v for k, v in point.items() if k != _x(plot) and k not in fixed}
-        found.setdefault(describe(shown, titles), []).append(index)
-    return [Group(title, points) for title, points in found.items()]
+        found.setdefault(describe(shown, experiment.definition), []).append(index)
+    return list(found.items())
 
 
 def summaries_of(experiment: Experiment, metric: str) -> dict[tuple[int, str], CellSummary]:
@@ -75,10 +70,7 @@ def summaries_of(experiment: Experiment, metric: str) -> dict[tuple[int, str], C
 
 
 def line_panels(
-    experiment: Experiment,
-    plot: PlotRequest,
-    styles: Mapping[str, Style],
-    emphasised: frozenset[str],
+    experiment: Experiment, plot: PlotRequest, look: Look
 ) -> tuple[list[lines.Panel], lines.Scale]:
     """The lines of each panel, with the fitted models where there is one panel; and the x axis."""
     assert plot.x is not None
@@ -87,15 +79,15 @@ def line_panels(
     places, scale = _x_axis(experiment, plot, values)
     groups = groups_of(experiment, plot)
     panels = []
-    for group in groups:
+    for title, points in groups:
         drawn = [
             line
             for name in experiment.allocators
-            if (line := _line(name, group, known, places, styles[name], name in emphasised))
+            if (line := _line(name, points, known, places, look))
         ]
         if len(groups) == 1:
-            drawn += _models(experiment, plot, styles, emphasised)
-        panels.append(lines.Panel(group.title, drawn))
+            drawn += _models(experiment, plot, look)
+        panels.append(lines.Panel(title, drawn))
     return [panel for panel in panels if panel.lines], scale
 
 
@@ -115,13 +107,12 @@ def _x_axis(
 
 def _line(
     name: str,
-    group: Group,
+    points: Sequence[int],
     known: Mapping[tuple[int, str], CellSummary],
     places: Sequence[float],
-    style: Style,
-    strong: bool,
+    look: Look,
 ) -> lines.Line | None:
-    found = [(places[p], known[p, name]) for p in group.points if (p, name) in known]
+    found = [(places[p], known[p, name]) for p in points if (p, name) in known]
     found.sort(key=lambda pair: pair[0])
     if not found:
         return None
@@ -129,26 +120,21 @@ def _line(
         name,
         [x for x, _ in found],
         [s.median for _, s in found],
-        style,
-        strong,
+        look.styles[name],
+        name in look.emphasised,
         [s.median if s.low is None else s.low for _, s in found],
         [s.median if s.high is None else s.high for _, s in found],
         marked=True,
     )
 
 
-def _models(
-    experiment: Experiment,
-    plot: PlotRequest,
-    styles: Mapping[str, Style],
-    emphasised: frozenset[str],
-) -> list[lines.Line]:
+def _models(experiment: Experiment, plot: PlotRequest, look: Look) -> list[lines.Line]:
     findings = experiment.analysis.findings if experiment.analysis else []
     return [
-        lines.through(curve.points, curve.label, styles[curve.allocator], True, model=True)
+        lines.through(curve.points, curve.label, look.styles[curve.allocator], True, model=True)
         for finding in findings
         for curve in finding.curves
-        if curve.metric == plot.metric and curve.allocator in emphasised and curve.points
+        if curve.metric == plot.metric and curve.allocator in look.emphasised and curve.points
     ]
 
 
@@ -170,9 +156,9 @@ def bar_panels(experiment: Experiment, plot: PlotRequest) -> list[BarPanel]:
         key=lambda name: _standing(known, name, len(experiment.points), higher),
     )
     panels = [
-        BarPanel(group.title, bars)
-        for group in groups_of(experiment, plot)
-        for point in group.points
+        BarPanel(title, bars)
+        for title, points in groups_of(experiment, plot)
+        for point in points
         if (bars := [known[point, name] for name in order if (point, name) in known])
     ]
     return panels[:MOST_PANELS]
@@ -186,17 +172,12 @@ def _standing(
     return -len(own), -mean if higher else mean
 
 
-def bars_drawn(
-    panels: Sequence[BarPanel],
-    y: lines.Scale,
-    styles: Mapping[str, Style],
-    emphasised: frozenset[str],
-) -> list[canvas.Panel]:
+def bars_drawn(panels: Sequence[BarPanel], y: lines.Scale, look: Look) -> list[canvas.Panel]:
     """Bars; or points, which need no zero, where the axis is logarithmic."""
 
     def drawing(panel: BarPanel) -> canvas.Panel:
         height = HEAD + len(panel.bars) * ROW
-        return canvas.Panel(height, lambda axes: _draw(axes, panel, panels, y, styles, emphasised))
+        return canvas.Panel(height, lambda axes: _draw(axes, panel, panels, y, look))
 
     return [drawing(panel) for panel in panels]
 
@@ -227,8 +208,7 @@ def _draw(
     panel: BarPanel,
     panels: Sequence[BarPanel],
     y: lines.Scale,
-    styles: Mapping[str, Style],
-    emphasised: frozenset[str],
+    look: Look,
 ) -> None:
     shared = _like(panel, panels)
     most = _farthest(shared)
@@ -237,12 +217,12 @@ def _draw(
     ends = [min(bar.high or bar.median, most) for bar in shared]
     quantity_axis(axes.xaxis, [*values, *ends], y.unit, dots, zero=True)
     names = [bar.allocator for bar in panel.bars]
-    strong = {name: styles[name] for name in names if name in emphasised}
+    strong = {name: look.styles[name] for name in look.strong(names)}
     canvas.name_rows(axes, names, [quantity(bar.median, y.unit) for bar in panel.bars], strong)
     for place, bar in enumerate(panel.bars):
         colour = strong[bar.allocator].colour if bar.allocator in strong else REST
         if dots:
-            marker = styles[bar.allocator].marker
+            marker = look.styles[bar.allocator].marker
             axes.plot([bar.median], [place], marker=marker, color=colour, linestyle="none")
         else:
             axes.barh([place], [bar.median], height=0.62, color=colour)
@@ -256,8 +236,9 @@ def _draw(
     axes.set_xlabel(f"{label(y.title, 54)} →")
 
 
-def describe(point: Point, titles: Mapping[str, str]) -> str:
+def describe(point: Point, definition: Definition) -> str:
     """threads 4, fit best; empty where nothing is swept."""
+    titles = {parameter.name: parameter.title for parameter in definition.parameters}
     return ", ".join(f"{titles.get(name, name)} {value}" for name, value in point.items())
 
 

@@ -4,16 +4,14 @@ Why: a trace is passed on as a file; what it tells is passed on as a page.
 Refuses to: word a number anew. The sentences and tables are the terminal's (analysis_text.py).
 """
 
-import csv
-import io
 from typing import Any
 
-from tsmlab import __version__
+from tsmlab import __version__, export
 from tsmlab.report.figures import of_analysis
 from tsmlab.report.pages.common import Report, Tile, capital, data_table
 from tsmlab.report.text import shortened, slug
 from tsmlab.traces import analysis_text
-from tsmlab.traces.analysis import TraceAnalysis
+from tsmlab.traces.analysis import CurvePoint, TraceAnalysis
 from tsmlab.wording import quantity, share
 
 
@@ -48,7 +46,6 @@ def report(analysis: TraceAnalysis) -> Report:
         ],
     }
     return Report(
-        kind="trace",
         name=slug(f"trace-{analysis.trace}"),
         title=shortened(analysis.trace, 100),
         summary="; ".join(f"{label.lower()}: {text}" for label, text in sentences[:2]),
@@ -71,11 +68,7 @@ def thin(data: dict[str, Any]) -> None:
 
 def curve_csv(analysis: TraceAnalysis) -> str:
     """Live bytes over time, a line for each stretch of events."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["event", "time_ns", "live_bytes", "highest_bytes", "live_objects"])
-    writer.writerows(analysis.curve)
-    return text.getvalue()
+    return export.csv_lines(CurvePoint._fields, analysis.curve)
 
 
 def _tiles(analysis: TraceAnalysis) -> list[Tile]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import dataclasses
 import json
 import lzma
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +45,6 @@ class Report:
     page: the template's variables. data: the results as plain values, to be embedded. thin: drops
     all but the runs from a copy of them."""
 
-    kind: str
     name: str
     title: str
     summary: str
@@ -92,14 +90,10 @@ class RawData:
     size: str
 
 
-def plain(record: Any) -> dict[str, Any]:
-    """A data class as JSON's values."""
-    return dataclasses.asdict(record)
-
-
 def machine_table(machine: Machine, created: str) -> DataTable:
     """What the numbers may depend on; what is not known is left out."""
     limit = machine.cgroup_cpu_limit
+    aslr = machine.address_randomisation
     facts: list[tuple[str, str | None]] = [
         ("measured", created),
         ("processor", machine.cpu),
@@ -112,7 +106,7 @@ def machine_table(machine: Machine, created: str) -> DataTable:
         ("C library", machine.libc),
         ("transparent huge pages", machine.transparent_hugepages),
         ("frequency governor", machine.governor),
-        ("address randomisation", _text(machine.address_randomisation)),
+        ("address randomisation", None if aslr is None else str(aslr)),
         ("memory limit (cgroup)", _bytes(machine.cgroup_memory_limit_bytes)),
         ("processor limit (cgroup)", None if limit is None else f"{limit:g} cores' time"),
         ("load at the start", f"{machine.load_at_start:.2f}"),
@@ -222,7 +216,3 @@ def capital(text: str) -> str:
 
 def _bytes(value: int | None) -> str | None:
     return None if value is None else quantity(value, "bytes")
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -6,7 +6,7 @@ Refuses to: word a number anew. The sentences are the terminal's (render.py).
 """
 
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,7 @@ def report(comparison: Comparison) -> common.Report:
         "table": results_table(comparison),
         "legend": render.legend(comparison, render.ranked_rows(comparison), ROOMY),
         "figures": figures,
-        **common.circumstances(
-            comparison, comparison.allocators, common.plain(comparison.settings)
-        ),
+        **common.circumstances(comparison, comparison.allocators, asdict(comparison.settings)),
         "command": shlex.join(comparison.command),
         "reading": "reading-comparison.html",
         "reference": comparison.reference,
@@ -65,7 +63,6 @@ def report(comparison: Comparison) -> common.Report:
         ],
     }
     return common.Report(
-        kind="comparison",
         name=slug(f"compare-{program}"),
         title=shortened(command, 100),
         summary="; ".join(f"{label.lower()}: {text}" for label, text in sentences[:2]),
@@ -74,7 +71,7 @@ def report(comparison: Comparison) -> common.Report:
         figures=figures,
         markdown=render.markdown(comparison),
         csv=render.to_csv(comparison),
-        data=common.plain(comparison),
+        data=asdict(comparison),
         thin=thin,
     )
 

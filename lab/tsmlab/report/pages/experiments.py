@@ -5,7 +5,7 @@ Refuses to: mix our figures with those of the reports, which were measured on ot
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tsmlab.experiments import text as experiment_text
@@ -14,7 +14,7 @@ from tsmlab.metrics import Unit
 from tsmlab.report.figures import of_experiments, sweeps
 from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.figures.sweeps import describe
-from tsmlab.report.pages.common import LAST_CONTENTS, Report, circumstances, plain
+from tsmlab.report.pages.common import LAST_CONTENTS, Report, circumstances
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import Style, styles_for
@@ -84,7 +84,6 @@ def report(results: ExperimentResults) -> Report:
         "-".join(e.definition.name for e in results.experiments) if count == 1 else "experiments"
     )
     return Report(
-        kind="experiments",
         name=slug(names),
         title=title,
         summary=sections[0].short if count == 1 else ", ".join(s.title for s in sections),
@@ -93,7 +92,7 @@ def report(results: ExperimentResults) -> Report:
         figures=[f for section in sections for f in (*section.figures, *section.maps)],
         markdown=experiment_text.markdown(results),
         csv=experiment_text.to_csv(results),
-        data=plain(results),
+        data=asdict(results),
         thin=thin,
     )
 
@@ -160,7 +159,7 @@ def _medians(experiment: Experiment, metric: Metric) -> DataTable | None:
     def cell(point: int, name: str) -> Cell:
         summary = known.get((point, name))
         if summary is None:
-            return Cell(_absent(experiment, point, name), "failed")
+            return Cell(experiment_text.missing(experiment.cell(point, name)), "failed")
         mark = "better" if len(shown) > 1 and name == best[point] else ""
         return Cell(quantity(summary.median, metric.unit), mark)
 
@@ -184,11 +183,6 @@ def _best(known: Mapping[tuple[int, str], CellSummary], point: int, metric: Metr
     own = {name: s.median for (p, name), s in known.items() if p == point}
     choose = max if metric.higher_is_better else min
     return choose(own, key=lambda name: own[name])
-
-
-def _absent(experiment: Experiment, point: int, name: str) -> str:
-    cell = experiment.cell(point, name)
-    return "failed" if cell and any(run.failure for run in cell.runs) else "-"
 
 
 def _reported_table(reported: Reported) -> DataTable:
@@ -243,8 +237,7 @@ def _table(experiment: Experiment, point: int) -> DataTable | None:
     names = telling(list(counts.values()))
     if not names:
         return None
-    titles = {p.name: p.title for p in experiment.definition.parameters}
-    where = describe(experiment.points[point], titles)
+    where = describe(experiment.points[point], experiment.definition)
     shown = [name for name in experiment.allocators if name in counts]
     columns = [Column("allocator", left=True), *(Column(_title(n), hint=n) for n in names)]
     rows = [

@@ -6,7 +6,7 @@ Refuses to: word a number anew. Sentences and tables are the terminal's.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tsmlab import render
@@ -36,7 +36,8 @@ def report(results: ReplayResults) -> common.Report:
     traces = ", ".join(trace.name for trace in results.traces)
     schedules = ", ".join(results.schedules)
     sections = [section for trace in results.traces for section in _sections(results, trace)]
-    lines = [line for trace in results.traces for line in _heading(results, trace)]
+    replays = [(trace, results.replays_of(trace)) for trace in results.traces]
+    lines = [line for each in replays for line in replay_report.heading(*each)]
     verdict = list(_verdict(results))
     page: dict[str, Any] = {
         "title": f"{shortened(traces, 40)}: replayed on {len(results.allocators)} allocators",
@@ -52,7 +53,7 @@ def report(results: ReplayResults) -> common.Report:
         ],
         "sections": sections,
         **common.circumstances(
-            results, results.allocators, {**common.plain(results.settings), **_rounds(first)}
+            results, results.allocators, {**asdict(results.settings), **_rounds(first)}
         ),
         "reading": "reading-replay.html",
         "reference": results.reference,
@@ -64,7 +65,6 @@ def report(results: ReplayResults) -> common.Report:
         ],
     }
     return common.Report(
-        kind="replay",
         name=slug(f"replay-{traces}"),
         title=page["heading"],
         summary="; ".join(f"{label.lower()}: {text}" for label, text in verdict[:2]),
@@ -73,7 +73,7 @@ def report(results: ReplayResults) -> common.Report:
         figures=[figure for section in sections for figure in section.figures],
         markdown=replay_report.markdown(results),
         csv=replay_report.to_csv(results),
-        data=common.plain(results),
+        data=asdict(results),
         thin=thin,
     )
 
@@ -90,13 +90,9 @@ def thin(data: dict[str, Any]) -> None:
 
 
 def _rounds(replay: Replay) -> dict[str, Any]:
-    settings = common.plain(replay.comparison.settings)
+    settings = asdict(replay.comparison.settings)
     kept = ("runs", "warmup_rounds", "time_budget_seconds", "timeout_seconds", "margin", "cpus")
     return {key: settings[key] for key in kept}
-
-
-def _heading(results: ReplayResults, trace: TraceInfo) -> list[str]:
-    return list(replay_report.heading(trace, results.replays_of(trace)))
 
 
 def _verdict(results: ReplayResults) -> Iterator[tuple[str, str]]:

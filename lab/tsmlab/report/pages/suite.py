@@ -5,6 +5,7 @@ Refuses to: compute. Every number is from suite_analysis.py.
 """
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from tsmlab import suite_report
@@ -54,7 +55,7 @@ def report(suite: SuiteResults) -> common.Report:
         **common.circumstances(
             suite,
             [*suite.allocators, *suite.floors],
-            {"suite": suite.suite, **common.plain(suite.settings)},
+            {"suite": suite.suite, **asdict(suite.settings)},
         ),
         "reading": "reading-suite.html",
         "quick": f"{QUICK:g}",
@@ -67,7 +68,6 @@ def report(suite: SuiteResults) -> common.Report:
         ],
     }
     return common.Report(
-        kind="bench",
         name="bench",
         title=page["heading"],
         summary="; ".join(f"{label.lower()}: {text}" for label, text in sentences),
@@ -76,7 +76,7 @@ def report(suite: SuiteResults) -> common.Report:
         figures=figures,
         markdown=suite_report.markdown(suite),
         csv=suite_report.to_csv(suite),
-        data=common.plain(suite),
+        data=asdict(suite),
         thin=thin,
     )
 
