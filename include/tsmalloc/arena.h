@@ -77,7 +77,7 @@ struct ts_arena_usage {
 #pragma GCC visibility push(default)
 #endif
 
-/* An arena without a block; null and ENOMEM without memory. At most 450,000 exist at a time.
+/* An arena without a block; null and ENOMEM without memory. 450,000 can exist at a time.
  * The tables of a destroyed arena are kept for the next one. */
 TSMALLOC_FUNCTION_(ts_arena*, ts_arena_create, (void));
 

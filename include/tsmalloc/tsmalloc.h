@@ -166,6 +166,8 @@ TSMALLOC_FUNCTION_(int, ts_on_event, (void (*handler)(int event, size_t bytes)))
  * a sample, whose call stack is kept until it is freed. Each malloc is a sample with probability
  * 1 - exp(-block / interval), whatever was allocated and freed before. Blocks of arenas are never one.
  * 0 stands for 512 KiB, and 1 GiB is the most. A call while samples are taken changes the interval.
+ * The option PROFILE keeps its value here and in ts_profile_stop; set to off, it leaves samples of
+ * this function on.
  * 0, or an error: EINVAL of another interval, ENOMEM without room, ENOTSUP in the hardened library and
  * in the teaching heaps.
  * Without tsmalloc: ENOSYS.

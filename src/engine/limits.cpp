@@ -51,10 +51,10 @@ constinit Limits now;
 // fresh_left is, and a look that misses it reads the options a second later
 constinit std::atomic<std::uint32_t> has_changed{0};
 
-// What is due, and with how many bytes. relaxed: they belong together, and a mixture of two events
-// would be harmless.
+// The events that are due, a bit each, and of each its bytes. relaxed: a later event's bytes with an
+// earlier one would be harmless.
 constinit std::atomic<std::uint32_t> due{0};
-constinit std::atomic<std::size_t> due_bytes{0};
+constinit std::atomic<std::size_t> due_bytes[2]{};
 constinit std::atomic<LimitHandler*> handler{nullptr};
 // acquire, release: one call of the handler comes after the other
 constinit std::atomic<std::uint32_t> is_delivering{0};
@@ -98,11 +98,14 @@ std::size_t used_bytes(std::size_t more) noexcept {
   return now.counts_group ? std::max(own, os::used_by(now.group, enough)) : own;
 }
 
-void note_event(LimitEvent event, std::size_t bytes) noexcept {
-  if (handler.load(std::memory_order_relaxed) == nullptr && !profiles_at_limit()) return;
-  due_bytes.store(bytes, std::memory_order_relaxed);
-  due.store(static_cast<std::uint32_t>(event), std::memory_order_relaxed);
+// False if there is no handler and no profile for it.
+bool note_event(LimitEvent event, std::size_t bytes) noexcept {
+  if (handler.load(std::memory_order_relaxed) == nullptr && !profiles_at_limit()) return false;
+  const auto bit = static_cast<std::uint32_t>(event);
+  due_bytes[bit - 1].store(bytes, std::memory_order_relaxed);
+  due.fetch_or(bit, std::memory_order_relaxed);
   put_off_to_malloc();
+  return true;
 }
 
 // All that no thread needs, and that no other thread is busy with.
@@ -132,10 +135,8 @@ std::size_t weigh(std::size_t more, std::uint64_t time) noexcept {
   note_memory(is_above);
   now.is_live_above = false;
   if (is_above) {
-    if (now.told_at == 0 || time - now.told_at >= event_pause_ms) {
-      now.told_at = time;
-      note_event(LimitEvent::soft, used);
-    }
+    const bool is_paused = now.told_at != 0 && time - now.told_at < event_pause_ms;
+    if (!is_paused && note_event(LimitEvent::soft, used)) now.told_at = time;
     give_back();
     now.purged_at = time;
     used = used_bytes(more);
@@ -220,13 +221,15 @@ void set_limit_handler(LimitHandler* called) noexcept {
 void deliver_limit_events() noexcept {
   if (due.load(std::memory_order_relaxed) == 0) return;
   if (is_delivering.exchange(1, std::memory_order_acquire) != 0) return;
-  const std::uint32_t event = due.exchange(0, std::memory_order_relaxed);
+  const std::uint32_t events = due.exchange(0, std::memory_order_relaxed);
   LimitHandler* const called = handler.load(std::memory_order_relaxed);
   const int kept = errno;
   const OutOfScope out_of_scope;  // what the handler allocates is not an arena's
-  if (event != 0) profile_at_limit();
-  if (event != 0 && called != nullptr)
-    called(static_cast<int>(event), due_bytes.load(std::memory_order_relaxed));
+  if (events != 0) profile_at_limit();
+  for (const std::uint32_t bit : {1U, 2U}) {
+    if ((events & bit) != 0 && called != nullptr)
+      called(static_cast<int>(bit), due_bytes[bit - 1].load(std::memory_order_relaxed));
+  }
   errno = kept;
   is_delivering.store(0, std::memory_order_release);
 }

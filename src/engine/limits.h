@@ -21,7 +21,8 @@
 
 namespace ts::engine {
 
-enum class LimitEvent : std::uint32_t { none, soft, hard };
+// As `tsmalloc.h` has them, and bits.
+enum class LimitEvent : std::uint32_t { soft = 1, hard = 2 };
 
 namespace limits {
 

@@ -13,7 +13,7 @@ namespace {
 
 // By Misuse. Arrays of characters: pointers to them would be relocations at each start.
 constexpr char messages[misuse_kinds][112] = {
-    "double free: this block is free already",
+    "this block is free already",
     "this memory is not of this malloc, perhaps of another allocator",
     "no malloc gave this out: it is misaligned, of the stack, of a variable, or of no memory",
     "no block that is in use begins here",
@@ -65,6 +65,8 @@ void report_misuse(Misuse kind, FoundBy found_by, const void* where,
   line.text(where_found[static_cast<std::size_t>(found_by)]);
   if (where != nullptr) line.address(where);
   line.text("): ");
+  const bool is_use = found_by == FoundBy::realloc || found_by == FoundBy::usable_size;
+  if (kind == Misuse::double_free && !is_use) line.text("double free: ");
   line.text(messages[kind_index]);
   if (block_bytes != 0) {
     line.text("; blocks of ");

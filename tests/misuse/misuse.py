@@ -127,6 +127,9 @@ def check_messages(run: Run, is_linked: bool) -> None:
         r"TSMALLOC_ON_MISUSE=continue goes on; .*-fsanitize=address.*"
     )
     expect(len(said) == 1 and re.fullmatch(pattern, said[0]) is not None, pattern, said)
+    used = reports(run("realloc of a freed block"))
+    pattern = r"tsmalloc: realloc\(0x[0-9a-f]+\): this block is free already; .*"
+    expect(len(used) == 1 and re.fullmatch(pattern, used[0]) is not None, pattern, used)
 
 
 def check_choices(run: Run) -> None:

@@ -244,6 +244,26 @@ TS_ENGINE_TEST(Limits, AreToldOnceAMinute) {
   EXPECT_EQ(told.size(), 2U);
 }
 
+TS_ENGINE_TEST(Limits, AreToldToAHandlerThatComesLater) {
+  be_in_group(100);
+  Program program;
+  program.grow(110);
+  program.heaps.set_event_handler(note);
+  fake_os::set_clock(12'000);
+  program.grow(10);
+  EXPECT_EQ(told, std::vector<int>{1});
+}
+
+TS_ENGINE_TEST(Limits, OfBothKindsInOneCallAreBothTold) {
+  Program program;
+  set("LIMIT", "8M");
+  set("HARD_LIMIT", "64M");
+  program.heaps.set_event_handler(note);
+  EXPECT_EQ(program.allocate(100 * mebi), nullptr);
+  EXPECT_NE(program.allocate(16), nullptr);
+  EXPECT_EQ(told, (std::vector<int>{1, 2}));
+}
+
 TS_ENGINE_TEST(Limits, EventsOfSmallBlocksAreToldByALaterRefill) {
   Program program;
   set("LIMIT", "8M");
