@@ -12,8 +12,9 @@ ThreadHeap* new_heap(PageMapEntry kind) noexcept TS_NO_ANALYSIS {
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;
-  heap->self.store(number << heap_shift | kind, std::memory_order_relaxed);
   for (unsigned c = 1; c < class_count; ++c) heap->bins[c].reciprocal = size_classes[c].reciprocal;
+  // release: the child of a fork takes heaps with a number over, and finds all of this there
+  heap->self.store(number << heap_shift | kind, std::memory_order_release);
   if (kind == 0) begin_heap_sampling(*heap);
   return heap;
 }

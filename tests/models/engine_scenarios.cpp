@@ -367,6 +367,9 @@ void in_child() {
     this_thread.heap = no_heap;
     if (attach_heap() == nullptr) break;
     each = this_thread.heap;
+    for (unsigned c = 1; c < class_count; ++c)
+      if (each->bins[c].reciprocal != size_classes[c].reciprocal)
+        testing::fail("a heap was taken over before it had all that free() looks at");
     for (int i = 0; i < 3; ++i) allocate();
   }
   for (HeapFront* const each : adopted) {
@@ -863,6 +866,12 @@ const std::vector<NamedScenario>& engine_scenarios() {
                      free_block(block(0, 3));
                      free_block(block(0, 2));
                      for (int i = 0; i < 2; ++i) allocate();
+                   }}),
+       {.preemptions = 0, .missing_stores = 8},
+       300},
+      {"a fork while a heap begins",
+       scenario_of(one_slab, {0}, {[] {
+                     if (void* const p = allocate()) free_block(p);
                    }}),
        {.preemptions = 0, .missing_stores = 8},
        300},
