@@ -17,6 +17,8 @@ from typing import Any
 import lab_runs
 import pytest
 
+from tsmlab.cli import main
+
 Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
 
 # glibc's malloc. Without WASTE=0 it wastes memory and work at the start of each process.
@@ -83,6 +85,18 @@ def ran(
 def run_alone(*words: str | Path, status: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
     """A command line that has ended, with an interpreter of its own."""
     return ran(sys.executable, "-m", "tsmlab", *words, status=status, **more)
+
+
+def in_process(verb: str, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """A function (*words, status=0) of what the verb writes, in this process: out, err."""
+
+    def call(*words: str | Path, status: int = 0) -> Any:
+        found = main([verb, *map(str, words)])
+        said = capfd.readouterr()
+        assert found == status, said.err
+        return said
+
+    return call
 
 
 def wait_until(condition: Callable[[], object]) -> None:

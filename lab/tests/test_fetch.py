@@ -82,13 +82,7 @@ def run(tmp_path: Path, monkeypatch: Patch, capfd: pytest.CaptureFixture[str]) -
     monkeypatch.setenv("CRATE_SHA256", PINNED)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def fetch_it(*arguments: str, status: int = 0) -> Any:
-        found = cli.main(["fetch", *arguments])
-        said = capfd.readouterr()
-        assert found == status, said.err
-        return said
-
-    return fetch_it
+    return prompt.in_process("fetch", capfd)
 
 
 def in_cache() -> list[str]:

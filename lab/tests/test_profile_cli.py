@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from profile_world import File, Row, Site, Writer, sampled
 from prompt import ran
 
-from tsmlab.cli import main
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
 from tsmlab.profile import flame, messages, model
 from tsmlab.profile.sites import Stacks, gather
@@ -55,13 +54,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
 
-    def profile(*arguments: str | Path, status: int = EXIT_OK) -> Any:
-        found = main(["profile", *map(str, arguments)])
-        said = capfd.readouterr()
-        assert found == status, said.err
-        return said
-
-    return profile
+    return prompt.in_process("profile", capfd)
 
 
 @pytest.fixture
@@ -484,8 +477,7 @@ def test_page_in_a_browser(run: Run, profile: Path, browser: Any, width: int) ->
     browser.evaluate(
         f"{boxes}[0].id = 'before'; document.getElementById('graph').style.width = '300px'"
     )
-    while browser.evaluate("document.getElementById('before') !== null"):
-        time.sleep(0.01)
+    prompt.wait_until(lambda: browser.evaluate("document.getElementById('before') === null"))
     assert browser.evaluate(f"{active}.textContent") == "run"
     browser.press("Escape", 27)
     assert browser.evaluate(f"{active}.textContent") == "all"

@@ -12,8 +12,7 @@ import prompt
 import pytest
 
 from tsmlab import paths
-from tsmlab.cli import main
-from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_USAGE
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_PROGRAM_FAILED, EXIT_USAGE
 from tsmlab.traces.recording import Recording
 
 Run = Callable[..., Any]
@@ -27,13 +26,7 @@ def run(
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 
-    def record(*arguments: str | Path, status: int = EXIT_OK) -> Any:
-        found = main(["record", *map(str, arguments)])
-        said = capfd.readouterr()
-        assert found == status, said.err
-        return said
-
-    yield record
+    yield prompt.in_process("record", capfd)
     signal.signal(signal.SIGTERM, before)
 
 
