@@ -504,11 +504,6 @@ def test_under_nohup_a_hang_up_ends_nothing(server: subprocess.Popen[str], tmp_p
 def test_bad_input(
     server: subprocess.Popen[str], tmp_path: Path, words: tuple[str, ...], status: int, said: str
 ) -> None:
-    subprocess.run(
-        [paths.tool("tsmalloc"), "set", str(server.pid), "PROFILE=16K"],
-        check=True,
-        capture_output=True,
-    )
     kept = tmp_path / "kept.pb"
     kept.write_text("kept")
     filled = [word.format(pid=server.pid, other=os.getpid()) for word in words]
@@ -518,6 +513,16 @@ def test_bad_input(
     assert said in took.stderr
     assert server.poll() is None
     assert kept.read_text() == "kept"
+
+
+def test_force_overwrites(server: subprocess.Popen[str], tmp_path: Path) -> None:
+    subprocess.run(
+        [paths.tool("tsmalloc"), "set", str(server.pid), "PROFILE=16K"],
+        check=True,
+        capture_output=True,
+    )
+    kept = tmp_path / "kept.pb"
+    kept.write_text("kept")
     assert take(tmp_path, "--force", "--output", kept, server.pid).returncode == 0
     assert read(kept).rows
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prompt import wait_until
 
 from tsmlab import paths
 
@@ -75,14 +76,6 @@ def resident(pid: int) -> int:
     found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
     assert found is not None
     return int(found[1]) * 1024
-
-
-def wait_until(is_so: Callable[[], bool]) -> bool:
-    for _ in range(500):
-        if is_so():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def state_of(pid: int) -> str:
@@ -184,10 +177,10 @@ def test_what_waits_is_not_disturbed(start: Start, program: Path) -> None:
 def test_a_stopped_process_stays_stopped(start: Start, program: Path) -> None:
     process = start(program, "obey")
     os.kill(process.pid, signal.SIGSTOP)
-    assert wait_until(lambda: state_of(process.pid) == "T")
+    wait_until(lambda: state_of(process.pid) == "T")
     assert purged(process)["bytes"] > 4 * MB
     told("set", process.pid, "LIMIT=3G")
-    assert wait_until(lambda: state_of(process.pid) == "T")
+    wait_until(lambda: state_of(process.pid) == "T")
     time.sleep(0.1)
     assert state_of(process.pid) == "T"
     os.kill(process.pid, signal.SIGCONT)
@@ -205,14 +198,14 @@ def test_a_process_that_is_stopped_meanwhile_stays_stopped(start: Start, program
             time.sleep(number % 20 * 0.0002)
             os.kill(process.pid, signal.SIGSTOP)
         assert purge.returncode == 0
-        assert wait_until(lambda: state_of(process.pid) == "T"), number
+        wait_until(lambda: state_of(process.pid) == "T")
         os.kill(process.pid, signal.SIGCONT)
     assert ask(process, "check") == "whole"
 
 
 def test_a_process_whose_first_thread_has_ended(start: Start, program: Path) -> None:
     process = start(program, "headless")
-    assert wait_until(lambda: state_of(process.pid) == "Z")
+    wait_until(lambda: state_of(process.pid) == "Z")
     assert purged(process)["bytes"] > 4 * MB
     told("set", process.pid, "LIMIT=3G")
     assert ask(process, "work") == "done"
@@ -247,7 +240,7 @@ def test_locked_memory_is_refused_by_the_system(start: Start, program: Path) -> 
 
 def test_a_sandbox_is_left_alone(start: Start, program: Path) -> None:
     strict = start(program, "strict")
-    assert wait_until(lambda: "Seccomp:\t1" in Path(f"/proc/{strict.pid}/status").read_text())
+    wait_until(lambda: "Seccomp:\t1" in Path(f"/proc/{strict.pid}/status").read_text())
     for options in ((), ("--force",)):
         assert "is in a sandbox" in refusal("purge", *options, strict.pid)
     assert strict.poll() is None
@@ -262,7 +255,7 @@ def test_a_filter_that_allows_it(start: Start, program: Path) -> None:
 
 def test_a_thread_that_stays_in_the_kernel(start: Start, program: Path) -> None:
     process = start(program, "vfork")
-    assert wait_until(lambda: state_of(process.pid) == "D")
+    wait_until(lambda: state_of(process.pid) == "D")
     rss = resident(process.pid)
     began = time.monotonic()
     assert "cannot be stopped" in refusal("purge", process.pid)
@@ -322,16 +315,16 @@ def test_a_housekeeper_begins_and_ends(start: Start, program: Path) -> None:
     for value, count in (("on", 1), ("off", 0), ("on", 1)):
         told("set", process.pid, f"BACKGROUND={value}")
         ask(process, "work")
-        assert wait_until(lambda n=count: threads(process.pid).count("tsmalloc") == n)
+        wait_until(lambda n=count: threads(process.pid).count("tsmalloc") == n)
 
 
 def test_a_process_of_large_blocks_alone_follows(start: Start, program: Path) -> None:
     process = start(program, "large")
     told("set", process.pid, "BACKGROUND=on")
-    assert wait_until(lambda: "tsmalloc" in threads(process.pid))
+    wait_until(lambda: "tsmalloc" in threads(process.pid))
     told("set", process.pid, "PROFILE=64K")
     told("set", process.pid, "BACKGROUND=off")
-    assert wait_until(lambda: "tsmalloc" not in threads(process.pid))
+    wait_until(lambda: "tsmalloc" not in threads(process.pid))
     told("set", process.pid, "PROFILE=off")
 
 
@@ -343,7 +336,7 @@ def test_in_another_pid_namespace(start: Start, program: Path) -> None:
     child = int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0])
     told("set", child, "BACKGROUND=on")
     ask(outer, "work")
-    assert wait_until(lambda: threads(child).count("tsmalloc") == 1)
+    wait_until(lambda: threads(child).count("tsmalloc") == 1)
     assert json.loads(told("purge", "--json", child))["pid"] == child
     assert ask(outer, "check") == "whole"
 
