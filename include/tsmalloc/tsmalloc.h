@@ -153,8 +153,9 @@ TSMALLOC_FUNCTION_(int, ts_option_get, (const char* name, char* value, size_t si
 
 /* Calls `handler` from now on when one of these happens, the first once a minute at most; null for
  * none. `bytes` were in use then. It is called in the course of some later malloc, by that thread and
- * by one thread at a time. It may call any function of this library, and has to return. Compilers take
- * it that malloc changes no variable of the program: what it writes is volatile or atomic.
+ * by one thread at a time. It may call any function of this library, and has to return; it is not told
+ * of its own requests. Compilers take it that malloc changes no variable of the program: what it writes
+ * is volatile or atomic.
  * It cannot save the request that was refused, which has failed by then. std::set_new_handler of C++
  * can: that handler runs within operator new, which then tries again.
  * 0, or ENOTSUP in the hardened library and in the teaching heaps, which have no limits.

@@ -45,11 +45,16 @@ inline HeapFront* threads_heap() noexcept {
   return reinterpret_cast<HeapFront*>(own_heap().user.load(std::memory_order_relaxed));
 }
 
-// While it lives, the calling thread is in no scope.
+// While it lives, the calling thread is in no scope. A thread in none may get its heap meanwhile, and
+// keeps it. (One in a scope has a heap outside.)
 class OutOfScope {
  public:
-  OutOfScope() noexcept : inside_{this_thread.heap} { this_thread.heap = threads_heap(); }
-  ~OutOfScope() { this_thread.heap = inside_; }
+  OutOfScope() noexcept : inside_{is_in_scope() ? this_thread.heap : nullptr} {
+    if (inside_ != nullptr) this_thread.heap = threads_heap();
+  }
+  ~OutOfScope() {
+    if (inside_ != nullptr) this_thread.heap = inside_;
+  }
   OutOfScope(const OutOfScope&) = delete;
   OutOfScope& operator=(const OutOfScope&) = delete;
 

@@ -56,8 +56,10 @@ constinit std::atomic<std::uint32_t> has_changed{0};
 constinit std::atomic<std::uint32_t> due{0};
 constinit std::atomic<std::size_t> due_bytes[2]{};
 constinit std::atomic<LimitHandler*> handler{nullptr};
-// acquire, release: one call of the handler comes after the other
-constinit std::atomic<std::uint32_t> is_delivering{0};
+// The number of the thread that calls the handler, or 0: one call comes after the other. Sequentially
+// consistent, as what sets `due`: a thread that finds another calling has set its bit before, and the
+// other looks at the bits after its call.
+constinit std::atomic<std::uint32_t> delivering{0};
 // How many pages the hard limit refused, and beside how many; 0: told, or none. relaxed, as those of
 // events.
 constinit std::atomic<std::size_t> refused_pages{0};
@@ -98,12 +100,14 @@ std::size_t used_bytes(std::size_t more) noexcept {
   return now.counts_group ? std::max(own, os::used_by(now.group, enough)) : own;
 }
 
-// False if there is no handler and no profile for it.
+// False if there is no handler and no profile for it, or the handler's own request is the cause, which
+// would call it again and again.
 bool note_event(LimitEvent event, std::size_t bytes) noexcept {
   if (handler.load(std::memory_order_relaxed) == nullptr && !profiles_at_limit()) return false;
+  if (delivering.load(std::memory_order_relaxed) == os::thread_id()) return false;
   const auto bit = static_cast<std::uint32_t>(event);
   due_bytes[bit - 1].store(bytes, std::memory_order_relaxed);
-  due.fetch_or(bit, std::memory_order_relaxed);
+  due.fetch_or(bit, std::memory_order_seq_cst);  // see `delivering`
   put_off_to_malloc();
   return true;
 }
@@ -220,23 +224,26 @@ void set_limit_handler(LimitHandler* called) noexcept {
 
 void deliver_limit_events() noexcept {
   if (due.load(std::memory_order_relaxed) == 0) return;
-  if (is_delivering.exchange(1, std::memory_order_acquire) != 0) return;
+  std::uint32_t none = 0;
+  if (!delivering.compare_exchange_strong(none, os::thread_id(), std::memory_order_seq_cst)) return;
   const std::uint32_t events = due.exchange(0, std::memory_order_relaxed);
   LimitHandler* const called = handler.load(std::memory_order_relaxed);
   const int kept = errno;
   const OutOfScope out_of_scope;  // what the handler allocates is not an arena's
   if (events != 0) profile_at_limit();
-  for (const std::uint32_t bit : {1U, 2U}) {
+  for (const LimitEvent event : {LimitEvent::soft, LimitEvent::hard}) {
+    const auto bit = static_cast<std::uint32_t>(event);
     if ((events & bit) != 0 && called != nullptr)
       called(static_cast<int>(bit), due_bytes[bit - 1].load(std::memory_order_relaxed));
   }
   errno = kept;
-  is_delivering.store(0, std::memory_order_release);
+  delivering.store(0, std::memory_order_seq_cst);
+  if (due.load(std::memory_order_seq_cst) != 0) put_off_to_malloc();
 }
 
 void forget_looks() noexcept {
   is_looking.store(0, std::memory_order_relaxed);
-  is_delivering.store(0, std::memory_order_relaxed);
+  delivering.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace ts::engine

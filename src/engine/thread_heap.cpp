@@ -35,13 +35,33 @@ namespace {
   return p != nullptr ? p : out_of_memory();
 }
 
+[[gnu::always_inline]] inline void* allocate_by_refill(unsigned size_class) noexcept {
+  ThreadHeap& heap = own_heap();
+  Block* block = nullptr;
+  {
+    const HeapHold hold{heap};
+    block = refill(heap, size_class);
+    if constexpr (debug_level >= 2) check_slow_path(heap);
+  }
+  return block != nullptr ? unmarked(block) : out_of_memory();
+}
+
+// What was put off allocates, after which the bin may have blocks. What is put off meanwhile waits for
+// the next malloc: each delivers once.
+[[gnu::noinline]] void* allocate_after_start(std::size_t bytes, unsigned size_class) noexcept {
+  start_housekeeper_now();
+  return allocate_small_or(bytes, size_class * sizeof(CacheBin), [=](std::size_t) {
+    return is_sampling(own_heap()) ? allocate_while_sampling(bytes, size_class)
+                                   : allocate_by_refill(size_class);
+  });
+}
+
 // A block for the empty bin of a thread that has no heap, or whose heap samples.
 [[gnu::noinline]] void* allocate_other(std::size_t bytes, unsigned size_class) noexcept {
   if (!has_heap()) return allocate_without_heap(bytes, size_class);
   if (void* const p = take_whole_turn(own_heap(), size_class); p != nullptr) return p;
-  // The start of a housekeeper allocates, after which the bin may have blocks.
-  if (start_put_off.load(std::memory_order_relaxed) != 0 && start_housekeeper_now())
-    return allocate_small(bytes, size_class * sizeof(CacheBin));
+  if (start_put_off.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    return allocate_after_start(bytes, size_class);
   return allocate_while_sampling(bytes, size_class);
 }
 
@@ -122,26 +142,9 @@ namespace {
   errno = saved_errno;
 }
 
-[[gnu::always_inline]] inline void* allocate_by_refill(unsigned size_class) noexcept {
-  ThreadHeap& heap = own_heap();
-  Block* block = nullptr;
-  {
-    const HeapHold hold{heap};
-    block = refill(heap, size_class);
-    if constexpr (debug_level >= 2) check_slow_path(heap);
-  }
-  return block != nullptr ? unmarked(block) : out_of_memory();
-}
-
 // Blocks of a scope are the arena's, and no sample is.
 [[gnu::noinline]] void* allocate_guarded_sample(unsigned size_class) noexcept {
   return is_in_scope() ? nullptr : allocate_guarded(size_classes[size_class]);
-}
-
-// The start of a housekeeper allocates, after which the bin may have blocks.
-[[gnu::noinline]] void* allocate_after_start(std::size_t bytes, std::size_t bin_offset) noexcept {
-  if (start_housekeeper_now()) return allocate_small(bytes, bin_offset);
-  return allocate_by_refill(static_cast<unsigned>(bin_offset / sizeof(CacheBin)));
 }
 
 }  // namespace
@@ -154,7 +157,7 @@ void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
     if (void* const p = allocate_guarded_sample(size_class); p != nullptr) return p;
   }
   if (start_put_off.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    return allocate_after_start(bytes, bin_offset);
+    return allocate_after_start(bytes, size_class);
   return allocate_by_refill(size_class);
 }
 

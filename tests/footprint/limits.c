@@ -363,6 +363,48 @@ static void a_handler_in_a_scope_allocates_outside(void) {
   EXPECT(ts_owns(kept_by_handler) == 1, "its block went with the arena");
 }
 
+// A handler whose own request is refused, too.
+static volatile size_t calls;
+static void ask_for_more(int event, size_t bytes) {
+  (void)event, (void)bytes;
+  ++calls;
+  free(malloc(opaque(40 * mb)));
+}
+
+static void a_handler_is_refused_and_not_told(void) {
+  REQUIRE(ts_on_event(ask_for_more) == 0 && ts_option_set("HARD_LIMIT", "64M") == 0, "refused");
+  for (size_t size = 16; malloc(opaque(size)) != NULL; size = size % 20000 + 16) continue;
+  EXPECT(calls >= 1, "it was not called");
+  const size_t before = calls;
+  for (size_t size = 16; size < 2000; size += 16) malloc(opaque(size));  // and returns
+  EXPECT(calls <= before + 2000 / 16, "%zu calls", calls - before);
+}
+
+// The handler gives the thread its heap, and the thread keeps it.
+static void* first_is_refused(void* heaps) {
+  unsigned* const heap = heaps;
+  kept_by_handler = NULL;
+  EXPECT(malloc(opaque(70 * mb)) == NULL, "malloc gave more");
+  void* const block = filled(100);
+  ts_extent at_handler = {0};
+  ts_extent after = {0};
+  REQUIRE(kept_by_handler != NULL && ts_block_of(kept_by_handler, &at_handler, NULL) == 1 &&
+              ts_block_of(block, &after, NULL) == 1,
+          "a block is none");
+  heap[0] = at_handler.heap;
+  heap[1] = after.heap;
+  return NULL;
+}
+
+static void a_thread_keeps_the_heap_of_its_handler(void) {
+  REQUIRE(ts_on_event(keep) == 0 && ts_option_set("HARD_LIMIT", "64M") == 0, "refused");
+  pthread_t thread;
+  unsigned heap[2] = {0};
+  REQUIRE(pthread_create(&thread, NULL, first_is_refused, heap) == 0, "no thread");
+  pthread_join(thread, NULL);
+  EXPECT(heap[0] == heap[1], "heaps %u and %u", heap[0], heap[1]);
+}
+
 static void statistics_tell_a_limit_at_once(void) {
   free(filled(mb));
   static const struct {
@@ -467,6 +509,8 @@ static const Check checks[] = {
     {"a child keeps the hard limit", a_child_keeps_it},
     {"events are told", events_are_told},
     {"a handler in a scope allocates outside", a_handler_in_a_scope_allocates_outside},
+    {"a handler is refused and not told", a_handler_is_refused_and_not_told},
+    {"a thread keeps the heap of its handler", a_thread_keeps_the_heap_of_its_handler},
     {"statistics tell a limit at once", statistics_tell_a_limit_at_once},
     {"a purge meanwhile refuses nothing", a_purge_meanwhile_refuses_nothing},
     {"a small heap reads no file", a_small_heap_asks_nothing},
