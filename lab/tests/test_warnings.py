@@ -52,6 +52,13 @@ def test_how_many_rounds_runs_and_how_much_noise() -> None:
     assert codes(run(seconds=0.002)) == {"short-runs"}
 
 
+def test_of_very_few_rounds_no_figure_is_made_up() -> None:
+    (alone,) = run(rounds=1).warnings
+    assert alone.symptom.endswith("there are no intervals")
+    noisy = next(w for w in run(rounds=2, noise=2.0).warnings if w.code == "noise-floor")
+    assert "from itself by any factor" in noisy.symptom
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -169,7 +169,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(error.render(), file=sys.stderr)
         return error.exit_code
     except click.ClickException as error:
-        print(usage_error(error).render(), file=sys.stderr)
+        words = sys.argv[1:] if arguments is None else arguments
+        print(usage_error(error, words).render(), file=sys.stderr)
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         print("tsmalloc: interrupted", file=sys.stderr)
@@ -189,8 +190,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     return status if isinstance(status, int) else EXIT_OK
 
 
-def usage_error(error: click.ClickException) -> UserError:
-    """click's own complaint in our form."""
+def usage_error(error: click.ClickException, words: Sequence[str]) -> UserError:
+    """click's own complaint in our form. (An option without its value does not say whose it is.)"""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    help_command = f"{context.command_path if context else 'tsmalloc'} --help"
+    verb = f" {words[0]}" if words and words[0] in {v.name for v in VERBS} else ""
+    help_command = f"{context.command_path if context else f'tsmalloc{verb}'} --help"
     return UserError(error.format_message(), f"`{help_command}` shows the usage.")

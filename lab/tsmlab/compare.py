@@ -26,7 +26,7 @@ from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Sample,
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.trial import OutputCheck, Program, Trial
-from tsmlab.wording import quantity
+from tsmlab.wording import counted, quantity
 
 # A run that takes this many times as long as the reference's first one is taken to hang...
 TIMEOUT_FACTOR = 20.0
@@ -159,7 +159,7 @@ class _Session:
         self.reporter.note(
             f"preflight  {self.options.reference.name}: "
             f"{quantity(self._probe_seconds(), 'seconds')}{calls}; "
-            f"{len(self.options.allocators)} allocators; "
+            f"{counted(len(self.options.allocators), 'allocator')}; "
             f"a run of over {quantity(self._timeout_seconds or 0.0, 'seconds')} counts as a hang"
         )
 

@@ -72,7 +72,14 @@ def processors(value: str) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-FILE = click.Path(path_type=Path)
+class _File(click.Path):
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if isinstance(value, str) and value.endswith("/"):
+            self.fail(f"{value} is the name of a folder, not of a file.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path)
 
 
 def allocators_option(
@@ -207,7 +214,10 @@ deterministic_option = click.option(
     "system calls (strace), peak memory; not by time.",
 )
 report_option = click.option(
-    "--report", type=FILE, metavar="DIR", help="Write a report with figures into this folder."
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a report with figures into this folder.",
 )
 
 

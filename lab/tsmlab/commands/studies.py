@@ -97,7 +97,8 @@ class Study(click.Command):
             self._resume(ctx)
         for argument in self._needed:
             if not ctx.params[argument.name or ""]:
-                raise click.MissingParameter(ctx=ctx, param=argument)
+                name = argument.metavar or argument.human_readable_name
+                raise click.MissingParameter(ctx=ctx, param=argument, param_hint=f"'{name}'")
         return rest
 
     def _resume(self, ctx: click.Context) -> None:

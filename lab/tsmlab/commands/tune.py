@@ -4,6 +4,7 @@ Why: an allocator's defaults are for everybody; one's own program may want other
 Refuses to: call a change better that only the rounds which chose it say so of.
 """
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,9 @@ class _AllocatorFirst(Study):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         before, words = self._split(ctx, args)
+        if args[len(before) : len(before) + 1] == ["--"] and words:
+            line = shlex.join(words)
+            raise UserError("no allocator is named before --.", f"tsmalloc tune jemalloc -- {line}")
         if len(words) > 1:
             options, program = self._split(ctx, words[1:])
             args = [*before, *options, words[0], *program]

@@ -21,7 +21,7 @@ _HEADER = "# files of a report by tsmalloc; they are replaced when it is written
 def check(directory: Path, force: bool) -> None:
     """Raises UserError for a folder that cannot be written, or that is somebody else's."""
     if directory.exists() and not directory.is_dir():
-        raise UserError(f"{directory} is not a folder.", "Name another with -o.")
+        raise UserError(f"{directory} is not a folder.", "Name another.")
     if directory.is_dir():
         own = (directory / LIST).is_file()
         if not own and not force and any(directory.iterdir()):
@@ -34,7 +34,7 @@ def check(directory: Path, force: bool) -> None:
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UserError(
             f"the report cannot be written: {parent} is not writable.",
-            "Name a folder that is yours with -o.",
+            "Name a folder that is yours.",
         )
 
 

@@ -122,7 +122,7 @@ def run_trace(words: Sequence[str | Path], remedy: str = "") -> str:
 def compile_plan(trace: Path, plan: Path, options: Sequence[str] = ()) -> dict[str, Any]:
     """`trace plan`; its complaint becomes ours."""
     said = run_trace(
-        ["plan", trace, "-o", plan, *options], "`tsmalloc analyze` tells what is in it."
+        ["plan", trace, "-o", plan, *options], "`tsmalloc record -- PROGRAM` makes one."
     )
     summary: dict[str, Any] = json.loads(said)
     return summary
