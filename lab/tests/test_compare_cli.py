@@ -329,6 +329,24 @@ def test_what_was_killed_is_gone_on_with(
     assert "there is no journal of `tsmalloc compare`" in compare("--resume", status=1).stderr
 
 
+def test_what_was_begun_with_another_script_is_not_gone_on_with(
+    environment: dict[str, str], tmp_path: Path, compare: Tsmalloc
+) -> None:
+    script = tmp_path / "job.py"
+    script.write_text("x = [bytes(1000) for i in range(9000)]\nimport time; time.sleep(0.2)\n")
+    exported = tmp_path / "runs.json"
+    words = ("compare", "-a", "glibc", "-w", "0", "-r", "90", "--export-json", exported)
+    process = prompt.start(*words, "--", sys.executable, script, env=environment)
+    assert "preflight" in process.stderr.readline()
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    stderr = process.communicate(timeout=20)[1]
+    assert "go on with: tsmalloc compare --resume --force\n" in stderr, stderr
+    script.write_text("x = 1\n")
+    refused = compare("--resume", "--force", status=1)
+    assert f"changed since the run began: {script}." in refused.stderr
+
+
 def test_ctrl_c_on_a_terminal_ends_everything(
     work: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,9 @@ def broken(data: dict[str, Any], path: str, value: Any) -> None:
         ("samples.0.phase", "idle", "none of 'probe', 'warmup', 'measured'"),
         ("stop", "over", "not of the type dict"),
         ("analysis.rows", {}, "not of the type list"),
+        ("samples.0.values.time_seconds", math.inf, "inf is no number"),
+        ("analysis.rows.1.metrics.time_seconds.median", math.nan, "nan is no number"),
+        ("analysis.rows.0.metrics.time_seconds.ratio.ratio", 0, "0.0 is no ratio"),
     ],
 )
 def test_damage_is_named(path: str, value: Any, message: str) -> None:

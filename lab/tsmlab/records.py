@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import functools
 import json
+import math
 import os
 import re
 import tempfile
@@ -94,8 +95,11 @@ def restore(kind: Any, value: Any) -> Any:
         return _restore_dataclass(typing.cast(type, kind), _expect(dict, value))
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
-    if kind is float and type(value) is int:
-        return float(value)
+    if kind is float:
+        number = float(value) if type(value) is int else _expect(float, value)
+        if not math.isfinite(number):  # which JSON does not have, and Python reads
+            raise ValueError(f"{value!r} is no number")
+        return number
     return _expect(kind, value)
 
 

@@ -6,11 +6,9 @@ Refuses to: pass what it could not measure, and to fail what chance may have don
 
 import re
 import shlex
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -127,7 +125,7 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
     executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(program, given, counters)
     sides = [side for side in (options.candidate, options.baseline) if side]
-    programs = [Path(found) for side in sides if (found := shutil.which(side.command[0]))]
+    programs = [file for side in sides for file in parameters.files_of(side.command, given)]
     baseline = [given["baseline"]] if given["baseline"] else []
     return conduct(
         given | {"ignore_failure": False},

@@ -294,9 +294,22 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
 
 
 def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
-    """The program's file, if it is one, and its input's."""
+    """The program's file, if it is one, its script's, and its input's."""
     program = shutil.which(words[0])
-    return [Path(found) for found in (program, given.get("input_file")) if found]
+    return [Path(found) for found in (program, _script(words), given.get("input_file")) if found]
+
+
+def _script(words: Sequence[str]) -> Path | None:
+    """The first argument that is no option, if it is a text. Of further ones, a program may write
+    to some; and so it may to data."""
+    path = Path(next((word for word in words[1:] if not word.startswith("-")), ""))
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                return path if b"\0" not in file.read(4096) else None
+    except OSError:
+        pass
+    return None
 
 
 # Where a study runs, the files to export to, and what is printed.

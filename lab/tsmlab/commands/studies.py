@@ -175,12 +175,12 @@ def conduct(
             )
         except KeyboardInterrupt:
             # Before the first run, or while results were written: all is in the journal.
-            _say_where(journal)
+            _say_where(journal, targets)
             raise
         if outcome.error is None and not found.results.interrupted and not problems:
             journal.remove()
         elif not given["quiet"]:
-            _say_where(journal)
+            _say_where(journal, targets)
     return exit_status(
         interrupted=found.results.interrupted,
         error=outcome.error,
@@ -230,11 +230,12 @@ def _tell(text: str) -> None:
         click.echo(text, err=True)
 
 
-def _say_where(journal: Journal) -> None:
+def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
     verb = journal.header.verb
     command = f"{verb} run" if verb == "experiment" else verb
+    force = " --force" if any(target.path.is_file() for target in targets) else ""
     _tell(f"journal    {journal.path}")
-    _tell(f"go on with: tsmalloc {command} --resume")
+    _tell(f"go on with: tsmalloc {command} --resume{force}")
 
 
 # --- the end: results are kept, exported and printed ----------------------------------------------
