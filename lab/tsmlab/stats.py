@@ -189,10 +189,6 @@ class RatioEstimate:
     pairs: int
     method: Literal["none", "student", "bootstrap"]
 
-    def __post_init__(self) -> None:
-        if self.ratio <= 0.0:  # of a file that was edited
-            raise ValueError(f"{self.ratio!r} is no ratio")
-
 
 @lru_cache(maxsize=2)
 def _resampling_weights(count: int, seed: int, resamples: int) -> Vector:
