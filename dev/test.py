@@ -73,14 +73,25 @@ LEVEL_3_TARGETS = (
 )
 LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
 # What sanitizers and assertions (tsan at debug level 1, asan at 2) add to it where it matters most:
-# many threads in every strategy, with one fit each, in the engine and in the hardened heap. (Forks
-# need all heaps of the public interface, a quarter of the work to compile; and what samples seldom
-# does hardly more than what does not.)
+# many threads in the engine and in the hardened heap; with tsan in every strategy, with one fit
+# each. (Forks need all heaps of the public interface, a quarter of the work to compile; and what
+# samples seldom does hardly more than what does not.)
 STRESS_TARGETS = ("stress", "stress-engine", "stress-secure")
 STRESS_TESTS = r"^stress\.([a-z]+-best\.|engine$|engine\.profile-64$|secure$)"
+# The classic heaps take a third of the time to compile with asan: `all` has them.
+ASAN_TARGETS = (
+    "stress-engine",
+    "stress-secure",
+    *(f"generated_{name}" for name in ("engine_operations", "secure_operations")),
+    *(f"generated_{name}" for name in ("arena_operations", "frame_tables", "image_reader")),
+)
+ASAN_TESTS = (
+    r"^stress\.(engine|engine\.profile-64|secure)$"
+    r"|^fuzz\.((engine|secure|arena)_operations|frame_tables|image_reader)$"
+)
 CHOSEN = (
     RELEASE,
-    Build("asan", (*STRESS_TARGETS, "tests_fuzz"), rf"{STRESS_TESTS}|^fuzz\."),
+    Build("asan", ASAN_TARGETS, ASAN_TESTS),
     Build("tsan", STRESS_TARGETS, STRESS_TESTS),
 )
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what

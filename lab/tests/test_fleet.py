@@ -439,6 +439,7 @@ memory = true
 """
 
 
+@pytest.mark.long
 def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_path: Path) -> None:
     (tmp_path / "suite.toml").write_text(SUITE)
     words = ("bench", "--suite", tmp_path / "suite.toml", "--allocator", f"waste={waste}")
@@ -457,6 +458,7 @@ def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_pat
     assert alone["cpu"] == together["cpu"]
 
 
+@pytest.mark.long
 def test_recorded_programs_are_workloads_on_a_cluster(tsmalloc: Tsmalloc) -> None:
     words = ("bench", "--traces", "trace-sqlite3", "-a", "glibc,tsmalloc", "-r", "3", "--json")
     done = tsmalloc(*words, "--cluster", "local:2")

@@ -34,6 +34,7 @@ from shim_programs import (
     SPAWNS,
     early_and_late,
     library_of,
+    under,
 )
 
 from tsmlab import paths
@@ -514,7 +515,7 @@ class TestProcesses:
         assert parent.counts()["fork"] == 40
         assert oddities(parent) == NO_ODDITIES
 
-    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    @pytest.mark.parametrize("allocator", under("", "tsmalloc", also=("jemalloc", "lock-best")))
     def test_forks_among_busy_threads(self, record: Record, build: Build, allocator: str) -> None:
         program = build("busy.c", BUSY_FORKS, "-pthread")
         # As many events as are needed, no more.
