@@ -80,14 +80,14 @@ STRESS_TARGETS = ("stress", "stress-engine", "stress-secure")
 STRESS_TESTS = r"^stress\.([a-z]+-best\.|engine$|engine\.profile-64$|secure$)"
 # The classic heaps take a third of the time to compile with asan: `all` has them.
 ASAN_TARGETS = (
-    "stress-engine",
-    "stress-secure",
-    *(f"generated_{name}" for name in ("engine_operations", "secure_operations")),
-    *(f"generated_{name}" for name in ("arena_operations", "frame_tables", "image_reader")),
+    *LEVEL_3_TARGETS,
+    "generated_arena_operations",
+    "generated_frame_tables",
+    "generated_image_reader",
 )
 ASAN_TESTS = (
-    r"^stress\.(engine|engine\.profile-64|secure)$"
-    r"|^fuzz\.((engine|secure|arena)_operations|frame_tables|image_reader)$"
+    r"^stress\.engine\.profile-64$|^fuzz\.(arena_operations|frame_tables|image_reader)$|"
+    + LEVEL_3_TESTS
 )
 CHOSEN = (
     RELEASE,
