@@ -24,6 +24,8 @@ from tsmlab.compare import Options, compare
 from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
+from tsmlab.records import to_json
+from tsmlab.report import writing
 from tsmlab.results import Comparison, Outcome
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
@@ -178,6 +180,23 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headless_brows
         pytest.skip("this machine has no headless browser")
     with headless_browser.Browser(tmp_path_factory.mktemp("browser")) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def drawn_once() -> Iterator[None]:
+    """The figures of equal results, which take seconds, are drawn once for all tests of a file."""
+    made: dict[str, Any] = {}
+    draw = writing.of
+
+    def of(found: Any) -> Any:
+        text = to_json(found)
+        if text not in made:
+            made[text] = draw(found)
+        return made[text]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "of", of)
+        yield
 
 
 def typical(**changes: Any) -> Comparison:

@@ -19,17 +19,19 @@ from tsmlab.report.figures import of_comparison, of_replay
 from tsmlab.traces import replay_report
 from tsmlab.traces.replay_results import Latencies, MeterChange, ReplayResults, ThreadShare
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
 
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
-    return tmp_path / "work.tstrace"
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("traces") / "work.tstrace"
 
 
 def timed() -> dict[str, Any]:
     return {"malloc": latency((32, 990), (1024, 10)), "free": latency((16, 1000))}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one(trace: Path) -> ReplayResults:
     """A trace as fast as possible, with latencies."""
     behaviours = {
@@ -39,7 +41,7 @@ def one(trace: Path) -> ReplayResults:
     return replayed(trace, behaviours, rounds=6, latency=True).results
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def schedules(trace: Path) -> ReplayResults:
     """A trace under the three schedules; one allocator does not repeat."""
     behaviours = {
@@ -150,7 +152,7 @@ def test_latencies_are_drawn_as_the_share_of_longer_calls() -> None:
 
 
 def titles(results: ReplayResults) -> list[str]:
-    return [figure.name for figure in of_replay.figures(results.replays)]
+    return [figure.name for figure in writing.of(results).figures]
 
 
 def test_replays_have_their_figures(one: ReplayResults, schedules: ReplayResults) -> None:

@@ -9,7 +9,6 @@ import lzma
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -24,11 +23,11 @@ from tsmlab import cli, records, report, results
 from tsmlab.commands.studies import Publication, publish
 from tsmlab.errors import UserError
 from tsmlab.report import folder, html, writing
-from tsmlab.report.pages.common import AMOUNTS, Report
+from tsmlab.report.pages.common import AMOUNTS
 from tsmlab.results import Comparison
 
 VOID = {"meta", "link", "input", "br"}
-SVG_LEAVES = {"path", "use", "rect"}
+pytestmark = pytest.mark.usefixtures("drawn_once")
 
 
 class Outline(HTMLParser):
@@ -69,22 +68,6 @@ class Outline(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [values for name, values in self.elements if name == tag]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def drawn_once() -> Iterator[None]:
-    """The figures of one result, which take seconds, are drawn once for all tests of this file."""
-    made: dict[int, tuple[report.Results, Report]] = {}
-    draw = writing.of
-
-    def of(found: report.Results) -> Report:
-        if id(found) not in made:
-            made[id(found)] = (found, draw(found))
-        return made[id(found)][1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "of", of)
-        yield
 
 
 @pytest.fixture(scope="module")

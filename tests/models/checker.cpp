@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <random>
+#include <utility>
 
 namespace ts::testing {
 namespace {
@@ -318,8 +319,8 @@ class Machine {
     if (state_ == State::ends) return;
     Location& location = at_address(at);
     const Clock& clock = threads_[current_].clock;
-    if (!is_within(location.written, clock) || !is_within(location.stored, clock))
-      fail("data race: a read of " + text_of(at) + race_of(location.written, location.stored));
+    if (!is_within(location.written, clock) || !is_within(location.stored, clock)) [[unlikely]]
+      fail_read(location);
     location.read[current_] = clock[current_];
   }
 
@@ -332,9 +333,8 @@ class Machine {
     Location& location = at_address(at);
     const Clock& clock = threads_[current_].clock;
     if (!is_within(location.written, clock) || !is_within(location.stored, clock) ||
-        !is_within(location.read, clock))
-      fail("data race: a write to " + text_of(at) + race_of(location.written, location.stored) +
-           race_of(location.read, {}));
+        !is_within(location.read, clock)) [[unlikely]]
+      fail_write(location);
     location.written[current_] = clock[current_];
     location.stores.clear();
   }
@@ -357,9 +357,10 @@ class Machine {
 
   // ---- sites ----
 
-  const std::vector<Site>& sites(bool forget_before) {
-    if (forget_before) sites_.clear();
-    return sites_;
+  void collect_sites() { collects_sites_ = true; }
+  std::vector<Site> collected_sites() {
+    collects_sites_ = false;
+    return std::exchange(sites_, {});
   }
   void plant(std::vector<Mutation> mutations) { mutations_ = std::move(mutations); }
 
@@ -508,7 +509,7 @@ class Machine {
   Order begin(Kind kind, const void* at, Order order, const Where& where) {
     if (++number_ > limits_.steps) leave(State::unfinished);
     const Site site{where, kind, order};
-    if (std::ranges::find(sites_, site) == sites_.end()) sites_.push_back(site);
+    if (collects_sites_ && std::ranges::find(sites_, site) == sites_.end()) sites_.push_back(site);
     if (at != nullptr) {
       const unsigned me = 1U << current_;
       Location& location = at_address(at);
@@ -646,7 +647,15 @@ class Machine {
 
   // ---- reports ----
 
-  [[gnu::cold]] void fail_race(const Location& location, std::string_view what) {
+  [[gnu::noinline, gnu::cold]] void fail_read(const Location& location) {
+    fail("data race: a read of " + text_of(location.address) +
+         race_of(location.written, location.stored));
+  }
+  [[gnu::noinline, gnu::cold]] void fail_write(const Location& location) {
+    fail("data race: a write to " + text_of(location.address) +
+         race_of(location.written, location.stored) + race_of(location.read, {}));
+  }
+  [[gnu::noinline, gnu::cold]] void fail_race(const Location& location, std::string_view what) {
     fail("data race: " + std::string{what} + text_of(location.address) +
          race_of(location.written, {}));
   }
@@ -712,14 +721,15 @@ class Machine {
   std::vector<Step> story_;
   std::vector<Named> names_;
   std::string failure_;
+  bool collects_sites_ = false;
   std::vector<Site> sites_;
   std::vector<Mutation> mutations_;
 };
 
-Machine& machine() {
-  static Machine machine;
-  return machine;
-}
+// (Until it is made it is all zero, and so idle: a static object in a function, with its guard, is
+// a third of the work.)
+Machine the_machine;
+Machine& machine() { return the_machine; }
 
 void Machine::begin_thread() {
   Machine& m = machine();
@@ -761,7 +771,8 @@ void destroy(const void* begin, std::size_t bytes, std::size_t stride) {
   for (std::size_t offset = 0; offset < bytes; offset += stride)
     machine().destroy(static_cast<const std::byte*>(begin) + offset);
 }
-const std::vector<Site>& met_sites(bool forget_before) { return machine().sites(forget_before); }
+void collect_sites() { machine().collect_sites(); }
+std::vector<Site> collected_sites() { return machine().collected_sites(); }
 void plant(std::vector<Mutation> mutations) { machine().plant(std::move(mutations)); }
 
 bool Site::operator==(const Site& other) const {

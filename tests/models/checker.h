@@ -107,8 +107,9 @@ struct Site {
 };
 std::string text_of(const Site& site);
 std::string_view text_of(Order order);
-// The sites that executions met since the last call with `true`.
-const std::vector<Site>& met_sites(bool forget_before = false);
+// The sites that executions met between the two calls.
+void collect_sites();
+std::vector<Site> collected_sites();
 
 // A mistake to be planted at a site: another memory order, or no access at all. (A load returns 0
 // then, a compare-exchange true, another read-modify-write the latest value, and nothing is stored.)

@@ -478,9 +478,9 @@ TEST(Cuts, LoseStoresBehindTheLastRelease) {
 TEST(Mutations, AreFoundAtTheirSite) {
   EXPECT_EQ(plain_message(release, acquire).failure, "");
   const std::vector<Site> sites = [] {
-    met_sites(true);
+    collect_sites();
     EXPECT_EQ(plain_message(release, acquire).failure, "");
-    return met_sites();
+    return collected_sites();
   }();
   ASSERT_EQ(sites.size(), 2U);
   for (const Site& site : sites) {

@@ -40,13 +40,13 @@ TEST(EngineModel, IsSoundInRandomRuns) {
 
 // Every access in the engine's sources that the scenarios meet.
 std::vector<Site> engine_sites() {
-  met_sites(true);
+  collect_sites();
   for (NamedScenario scenario : engine_scenarios()) {
     scenario.limits.preemptions = std::min(scenario.limits.preemptions, 1U);
     run(scenario);
   }
   std::vector<Site> sites;
-  for (const Site& site : met_sites()) {
+  for (const Site& site : collected_sites()) {
     if (std::string_view{site.where.file_name()}.find("/src/") != std::string_view::npos)
       sites.push_back(site);
   }

@@ -17,6 +17,7 @@ import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tsmlab.report import svg
 from tsmlab.report.tables import DataTable
@@ -119,15 +120,15 @@ def drawn(panels: Sequence[Panel], across: int = 1) -> Sheet:
     """The sheet, with every artist in its place. Panels of one row are as high as its first."""
     heights = [panel.height for panel in panels[::across]]
     size = (across * WIDTH / _UNIT, sum(heights) / _UNIT)
-    sheet = Sheet(size, dpi=_UNIT, layout="constrained")
+    sheet = Sheet(size, dpi=_UNIT)
     rows = {"height_ratios": heights}
     places = sheet.subplots(len(heights), across, squeeze=False, gridspec_kw=rows)
     for panel, axes in zip(panels, places.flat, strict=True):
         panel.draw(axes)
     for artist in sheet.findobj():
         artist.set_clip_on(False)  # Nothing is drawn beyond its axes, and clipping costs bytes.
-    sheet.draw_without_rendering()
-    sheet.set_layout_engine("none")
+    # A sheet that kept its layout's engine would be drawn once more for each file.
+    ConstrainedLayoutEngine().execute(sheet)
     return sheet
 
 
