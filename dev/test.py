@@ -73,20 +73,21 @@ LEVEL_3_TARGETS = (
 )
 LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
 # What sanitizers and assertions (tsan at debug level 1, asan at 2) add to it where it matters most:
-# many threads in the engine and in the hardened heap; with tsan in every strategy, with one fit
-# each. (Forks need all heaps of the public interface, a quarter of the work to compile; and what
-# samples seldom does hardly more than what does not.)
+# many threads in the engine and in the hardened heap; with tsan in every strategy, with one fit and
+# two settings each. (Forks need all heaps of the public interface, a quarter of the work to
+# compile; and what samples seldom does hardly more than what does not.)
 STRESS_TARGETS = ("stress", "stress-engine", "stress-secure")
-STRESS_TESTS = r"^stress\.([a-z]+-best\.|engine$|engine\.profile-64$|secure$)"
+STRESS_TESTS = r"^stress\.([a-z]+-best\.(sbrk|small|share)$|engine$|engine\.profile-64$|secure$)"
 # The classic heaps take a third of the time to compile with asan: `all` has them.
 ASAN_TARGETS = (
     *LEVEL_3_TARGETS,
     "generated_arena_operations",
     "generated_frame_tables",
     "generated_image_reader",
+    "generated_options",
 )
 ASAN_TESTS = (
-    r"^stress\.engine\.profile-64$|^fuzz\.(arena_operations|frame_tables|image_reader)$|"
+    r"^stress\.engine\.profile-64$|^fuzz\.(arena_operations|frame_tables|image_reader|options)$|"
     + LEVEL_3_TESTS
 )
 CHOSEN = (

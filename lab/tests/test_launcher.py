@@ -249,6 +249,7 @@ def test_real_targets_are_those_that_set_up_names() -> None:
     assert sorted(used) == sorted(set(defined))
 
 
+@pytest.mark.long
 def test_packages_and_build_are_set_up_at_once(tmp_path: Path) -> None:
     tree = make_tree(tmp_path)
     use = tree.start("compare", FAKE_CMAKE_HANG="1")

@@ -230,6 +230,7 @@ def test_a_project_builds_in_every_form(prefix: Path, tmp_path: Path) -> None:
     expect_all_served(tmp_path)
 
 
+@pytest.mark.long
 def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
     first = tmp_path / "first"
     install(first, "runtime", "dev")

@@ -25,8 +25,8 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "part",
     [
-        *("cost", "live", "static", "namespaces", "python", "redis"),
-        pytest.param("woken", marks=pytest.mark.long),
+        *("cost", "live", "static", "namespaces", "redis"),
+        *(pytest.param(part, marks=pytest.mark.long) for part in ("python", "woken")),
     ],
 )
 def test_what_has_to_hold_does(part: str) -> None:
