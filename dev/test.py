@@ -73,12 +73,10 @@ LEVEL_3_TARGETS = (
 )
 LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
 # What sanitizers and assertions (tsan at debug level 1, asan at 2) add to it where it matters most:
-# many threads in the engine and in the hardened heap; with tsan in every strategy, with one fit and
-# two settings each. (Forks need all heaps of the public interface, a quarter of the work to
-# compile; and what samples seldom does hardly more than what does not.)
-STRESS_TARGETS = ("stress", "stress-engine", "stress-secure")
-STRESS_TESTS = r"^stress\.([a-z]+-best\.(sbrk|small|share)$|engine$|engine\.profile-64$|secure$)"
-# The classic heaps take a third of the time to compile with asan: `all` has them.
+# many threads in the engine and in the hardened heap. (The classic heaps take half of the time to
+# compile: `all` has them. What samples seldom does hardly more than what does not.)
+TSAN_TARGETS = ("stress-engine", "stress-secure")
+TSAN_TESTS = r"^stress\.(engine|engine\.profile-64|secure)$"
 ASAN_TARGETS = (
     *LEVEL_3_TARGETS,
     "generated_arena_operations",
@@ -93,7 +91,7 @@ ASAN_TESTS = (
 CHOSEN = (
     RELEASE,
     Build("asan", ASAN_TARGETS, ASAN_TESTS),
-    Build("tsan", STRESS_TARGETS, STRESS_TESTS),
+    Build("tsan", TSAN_TARGETS, TSAN_TESTS),
 )
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what
 # `debug` does of the classic heaps, but a sanitizer's malloc leaves no room for drop-in libraries:

@@ -9,6 +9,7 @@ and start them (prompt.py).
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +34,9 @@ from tsmlab.trial import Program
 __all__ = ["build", "environment", "tsmalloc", "waste"]
 
 MIB = 1 << 20
+
+# A shell's background job ignores Ctrl-C, and so would the programs of tests that send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
