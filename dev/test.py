@@ -65,33 +65,19 @@ class Build:
 
 RELEASE = Build("release", without="^(every_fit|long)$")
 # The engine and the hardened heap at debug level 3: their invariants are checked at each slow path.
-LEVEL_3_TARGETS = (
-    "stress-engine",
-    "stress-secure",
-    "generated_engine_operations",
-    "generated_secure_operations",
-)
+# Their programs are one target, tests_checked: make builds several targets one after the other.
 LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
 # What sanitizers and assertions (tsan at debug level 1, asan at 2) add to it where it matters most:
 # many threads in the engine and in the hardened heap. (The classic heaps take half of the time to
 # compile: `all` has them. What samples seldom does hardly more than what does not.)
-TSAN_TARGETS = ("stress-engine", "stress-secure")
 TSAN_TESTS = r"^stress\.(engine|engine\.profile-64|secure)$"
-ASAN_TARGETS = (
-    *LEVEL_3_TARGETS,
-    "generated_arena_operations",
-    "generated_frame_tables",
-    "generated_image_reader",
-    "generated_options",
-)
 ASAN_TESTS = (
-    r"^stress\.engine\.profile-64$|^fuzz\.(arena_operations|frame_tables|image_reader|options)$|"
-    + LEVEL_3_TESTS
+    r"^stress\.engine\.profile-64$|^fuzz\.(arena_operations|frame_tables)$|" + LEVEL_3_TESTS
 )
 CHOSEN = (
     RELEASE,
-    Build("asan", ASAN_TARGETS, ASAN_TESTS),
-    Build("tsan", TSAN_TARGETS, TSAN_TESTS),
+    Build("asan", ("tests_checked",), ASAN_TESTS),
+    Build("tsan", ("stress-engine", "stress-secure"), TSAN_TESTS),
 )
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what
 # `debug` does of the classic heaps, but a sanitizer's malloc leaves no room for drop-in libraries:
@@ -144,7 +130,7 @@ ALL = (
     Build(
         "debug",
         (
-            *LEVEL_3_TARGETS,
+            "tests_checked",
             "fork_exec",
             "drop_in_libraries",
             "tests_programs",

@@ -345,10 +345,8 @@ MANY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("asked", "workers", "lines"),
-    [(SMALL, 2, 3), pytest.param(MANY, 4, 40, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("asked", "workers", "lines"), [(SMALL, 2, 3), (MANY, 4, 40)])
 def test_a_worker_that_dies_costs_its_round_only(
     tmp_path: Path, asked: Any, workers: int, lines: int
 ) -> None:
