@@ -18,7 +18,10 @@
 extern char** environ;
 
 enum { passed = 0, failed = 1, unusable = 2, skipped = 77 };
-enum { time_limit_seconds = 180, long_time_limit_seconds = 1200, most_reports = 10 };
+#ifndef CHECK_TIMEOUT
+#define CHECK_TIMEOUT 180
+#endif
+enum { time_limit_seconds = CHECK_TIMEOUT, long_time_limit_seconds = 1200, most_reports = 10 };
 
 static const char* program_name = "?";
 static const char* check_name = "?";
