@@ -82,7 +82,7 @@ def comparison_page(small: Comparison) -> str:
 
 @pytest.fixture(scope="module")
 def experiments_page() -> str:
-    some = ("x2-lock", "x7-fragmentation")
+    some = ("x2-lock", "x5-threads", "x7-fragmentation")
     found = world.experimented(some, ("tsmalloc", "glibc", "lock-best", "nolock-first"))
     return html.page(writing.of(found))
 

@@ -73,7 +73,7 @@ static size_t peak_of_turns(size_t each, unsigned threads) {
 }
 
 static void waiting_threads_hold_little(void) {
-  static const size_t sizes[] = {100, 5000, 100000};
+  static const size_t sizes[] = {100, 900, 5000, 20000, 100000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     // Each in a process of its own, where memory has no past.
     int results[2];

@@ -320,7 +320,7 @@ class Machine {
     Location& location = at_address(at);
     const Clock& clock = threads_[current_].clock;
     if (!is_within(location.written, clock) || !is_within(location.stored, clock)) [[unlikely]]
-      fail_read(location);
+      fail_race(location, "a read of ", location.stored);
     location.read[current_] = clock[current_];
   }
 
@@ -334,7 +334,7 @@ class Machine {
     const Clock& clock = threads_[current_].clock;
     if (!is_within(location.written, clock) || !is_within(location.stored, clock) ||
         !is_within(location.read, clock)) [[unlikely]]
-      fail_write(location);
+      fail_race(location, "a write to ", location.stored, location.read);
     location.written[current_] = clock[current_];
     location.stores.clear();
   }
@@ -647,17 +647,10 @@ class Machine {
 
   // ---- reports ----
 
-  [[gnu::noinline, gnu::cold]] void fail_read(const Location& location) {
-    fail("data race: a read of " + text_of(location.address) +
-         race_of(location.written, location.stored));
-  }
-  [[gnu::noinline, gnu::cold]] void fail_write(const Location& location) {
-    fail("data race: a write to " + text_of(location.address) +
-         race_of(location.written, location.stored) + race_of(location.read, {}));
-  }
-  [[gnu::noinline, gnu::cold]] void fail_race(const Location& location, std::string_view what) {
+  [[gnu::noinline, gnu::cold]] void fail_race(const Location& location, std::string_view what,
+                                              const Clock& stored = {}, const Clock& read = {}) {
     fail("data race: " + std::string{what} + text_of(location.address) +
-         race_of(location.written, {}));
+         race_of(location.written, stored) + race_of(read, {}));
   }
 
   std::string race_of(const Clock& one, const Clock& other) const {
@@ -726,8 +719,8 @@ class Machine {
   std::vector<Mutation> mutations_;
 };
 
-// (Until it is made it is all zero, and so idle: a static object in a function, with its guard, is
-// a third of the work.)
+// Zero until its constructor runs, and so idle. The guard of a function's static object would take
+// a third of the time.
 Machine the_machine;
 Machine& machine() { return the_machine; }
 
