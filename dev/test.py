@@ -312,6 +312,8 @@ def lab_tests(marked: str) -> Iterator[Stage]:
     command: list[str | Path] = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
     # By files: what all tests of a file need is made once.
     command += ["-n", WORKERS, "--dist", "loadfile", "-m", marked]
+    # A worker that a test has ended, as one that hangs does, would be replaced, and end again.
+    command += ["--max-worker-restart", "0"]
     yield Stage("lab tests", command, ROOT / "lab", report)
 
 
