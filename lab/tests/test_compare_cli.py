@@ -336,8 +336,7 @@ def test_what_was_begun_with_another_script_is_not_gone_on_with(
     script.write_text("x = [bytes(1000) for i in range(9000)]\nimport time; time.sleep(0.2)\n")
     exported = tmp_path / "runs.json"
     words = ("compare", "-a", "glibc", "-w", "0", "-r", "90", "--export-json", exported)
-    program = (sys.executable, "-W", "ignore", script)
-    process = prompt.start(*words, "--", *program, env=environment)
+    process = prompt.start(*words, "--", sys.executable, script, env=environment)
     assert "preflight" in process.stderr.readline()
     time.sleep(2.0)
     process.send_signal(signal.SIGINT)

@@ -300,15 +300,15 @@ def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
 
 
 def _script(words: Sequence[str]) -> Path | None:
-    """The first argument that is a file, if that is a text. Of further ones, a program may write to
-    some; and so it may to data."""
-    for word in words[1:]:
-        try:
-            if not word.startswith("-") and Path(word).is_file():
-                with Path(word).open("rb") as file:
-                    return None if b"\0" in file.read(4096) else Path(word)
-        except (OSError, ValueError):  # a name too long for one, or with a null byte
-            continue
+    """The first argument that is no option, if it is a text. Of further ones, a program may write
+    to some; and so it may to data."""
+    path = Path(next((word for word in words[1:] if not word.startswith("-")), ""))
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                return path if b"\0" not in file.read(4096) else None
+    except OSError:
+        pass
     return None
 
 
