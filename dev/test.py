@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the project's tests and checks, each stage quietly, and sums up what passed.
 
-    test.py test     the release build, the heaps' stress under sanitizers, the lab, the checks
-                     (what `make test` does): of what is the same under every fit, or is repeated
-                     under other allocators' libraries, only a part
+    test.py test     the release build, the lab, the checks, and stress and fuzz inputs of the heaps
+                     under sanitizers (what `make test` does): of what is the same under every fit
+                     or strategy, is repeated under other allocators, or is long, only a part
     test.py all      every test of every build: half an hour on two processors
     test.py quick    the release build, the lab, the checks
     test.py lint     the checks only, and the links of the documents
@@ -131,6 +131,7 @@ ALL = (
         "debug",
         (
             "tests_checked",
+            "tests_fuzz",
             "fork_exec",
             "drop_in_libraries",
             "tests_programs",
@@ -143,7 +144,7 @@ ALL = (
         ),
         r"^(programs|conformance|[A-Z]).*[.-](tsmalloc|secure|best|linked)$"
         r"|^(link|footprint|StaticLink|Hardened|FullMemory.inside)"
-        r"|^stress\.fork_exec\.(tsmalloc|secure)$|" + LEVEL_3_TESTS,
+        r"|^stress\.fork_exec\.(tsmalloc|secure)$|^fuzz\.|" + LEVEL_3_TESTS,
     ),
     Build("asan"),
     Build("musl", ("tests_musl",)),
@@ -312,8 +313,6 @@ def lab_tests(marked: str) -> Iterator[Stage]:
     command: list[str | Path] = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
     # By files: what all tests of a file need is made once.
     command += ["-n", WORKERS, "--dist", "loadfile", "-m", marked]
-    # A worker that a test has ended, as one that hangs does, would be replaced, and end again.
-    command += ["--max-worker-restart", "0"]
     yield Stage("lab tests", command, ROOT / "lab", report)
 
 

@@ -25,7 +25,6 @@ from tsmlab.compare import Options, compare
 from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
-from tsmlab.records import to_json
 from tsmlab.report import writing
 from tsmlab.results import Comparison, Outcome
 from tsmlab.schedule import StopRule
@@ -193,10 +192,10 @@ def drawn_once() -> Iterator[None]:
     draw = writing.of
 
     def of(found: Any) -> Any:
-        text = to_json(found)
-        if text not in made:
-            made[text] = draw(found)
-        return made[text]
+        key = repr(found)
+        if key not in made:
+            made[key] = draw(found)
+        return made[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "of", of)

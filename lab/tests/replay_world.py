@@ -146,7 +146,7 @@ def replayed(
 
 
 def side_by_side(folder: Path) -> ReplayResults:
-    """Two traces under two schedules, with latencies: all that a page can have."""
+    """Two traces under three schedules, with latencies: all that a page can have."""
     timed = {
         "malloc": latency((32, 900), (64, 90), (1024, 9), (20_000, 1)),
         "free": latency((16, 995), (4096, 5)),
@@ -156,5 +156,5 @@ def side_by_side(folder: Path) -> ReplayResults:
         name: behaviour(stride(overhead, latency=timed)) for name, overhead in overheads.items()
     }
     traces = [folder / "one.tstrace", folder / ("a-long-name-" * 12 + ".tstrace")]
-    names = ("lottery", "stride")
+    names = ("round-robin", "lottery", "stride")
     return replayed(traces, behaviours, rounds=None, schedules=names, latency=True).results

@@ -323,7 +323,8 @@ def what_repeats(results: ReplayResults) -> list[bytes]:
 
 
 def assert_repeats(one: ReplayResults, other: ReplayResults) -> None:
-    """(pytest would look for hours for the difference of two such texts.)"""
+    """The replays say the same of all that repeats."""
+    # Not by one ==: pytest would look for hours for the difference of two such texts.
     pairs = zip(what_repeats(one), what_repeats(other), strict=True)
     names = [f"{each.trace.name}, {each.schedule}" for each in one.replays]
     assert [name for name, (here, there) in zip(names, pairs, strict=True) if here != there] == []
@@ -337,8 +338,8 @@ SMALL = (("sqlite3", "streams"), ("glibc", "lock-best"), ("recorded", "stride"))
 
 def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd: Fleet) -> None:
     options = replay_options(*SMALL)
-    # pytest's own variable was of another length when the crowd was joined: programs' stacks, and
-    # so heaps' addresses, may lie elsewhere.
+    # PYTEST_CURRENT_TEST was of another length when the crowd was joined: programs' stacks, and so
+    # heaps' addresses, may lie elsewhere.
     same = replace(crowd, environment=dict(os.environ))
     alone, together = replayed(options), replayed(options, crowd=same)
     assert_repeats(together, alone)
@@ -354,8 +355,12 @@ MANY = (
 )
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("asked", "workers", "lines"), [(SMALL, 2, 3), (MANY, 4, 40)])
+ONE = (("sqlite3",), ("glibc", "lock-best"), ("recorded",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "workers", "lines"), [(ONE, 2, 1), pytest.param(MANY, 4, 40, marks=pytest.mark.long)]
+)
 def test_a_worker_that_dies_costs_its_round_only(
     tmp_path: Path, asked: Any, workers: int, lines: int
 ) -> None:
@@ -375,7 +380,7 @@ def test_a_worker_that_dies_costs_its_round_only(
     keys = [json.loads(line)["key"] for line in journal.path.read_text().splitlines()[1:]]
     rounds = [key for key in keys if "in one piece" in key]
     assert len(rounds) == len(set(rounds))
-    if asked is SMALL:  # the probe, and two rounds each
+    if asked is ONE:  # the probe, and two rounds each
         assert len(rounds) == (1 + 2) * traces * schedules
 
 

@@ -295,7 +295,7 @@ def test_ratios_on_an_axis(ratio: float, words: str) -> None:
 BOUNDS = st.tuples(st.floats(1e-9, 1e12), st.floats(1.0, 1e6)).map(lambda p: (p[0], p[0] * p[1]))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(BOUNDS, st.sampled_from(["seconds", "bytes", "count", "number"]), st.booleans())
 def test_axes_have_some_ticks_but_few(ends: tuple[float, float], unit: Unit, log: bool) -> None:
     with canvas.drawing("n"):
@@ -308,7 +308,7 @@ def test_axes_have_some_ticks_but_few(ends: tuple[float, float], unit: Unit, log
     assert all(low <= tick <= high for tick in ticks)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=9))
 def test_an_axis_of_ratios_shows_one_and_more(ratios: list[float]) -> None:
     with canvas.drawing("n"):

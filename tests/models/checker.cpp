@@ -647,8 +647,8 @@ class Machine {
 
   // ---- reports ----
 
-  [[gnu::noinline, gnu::cold]] void fail_race(const Location& location, std::string_view what,
-                                              const Clock& stored = {}, const Clock& read = {}) {
+  [[gnu::cold]] void fail_race(const Location& location, std::string_view what,
+                               const Clock& stored = {}, const Clock& read = {}) {
     fail("data race: " + std::string{what} + text_of(location.address) +
          race_of(location.written, stored) + race_of(read, {}));
   }

@@ -107,7 +107,7 @@ struct Site {
 };
 std::string text_of(const Site& site);
 std::string_view text_of(Order order);
-// The sites that executions met between the two calls.
+// The sites that executions meet from collect_sites() to collected_sites().
 void collect_sites();
 std::vector<Site> collected_sites();
 

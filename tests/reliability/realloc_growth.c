@@ -133,8 +133,7 @@ static size_t mappings(void) {
 
 // A process may have about 65,000 mappings, and its threads and files need some.
 static void mappings_stay_few(void) {
-  enum { buffers = 64, most = 2200 };
-  const size_t steps = check_is_long() ? 8000 : 2000;
+  enum { buffers = 64, steps = 8000, most = 4000 };
   typedef struct Buffer {
     char* bytes;
     size_t length;
@@ -211,7 +210,7 @@ static void grow_and_go(unsigned rounds) {
 }
 
 static void addresses_stay_few(void) {
-  const unsigned rounds = check_is_long() ? 2000 : 60;
+  const unsigned rounds = check_is_long() ? 2000 : 300;
   grow_and_go(rounds);
   const size_t before = bytes_of_line("/proc/self/status", "VmSize:");
   grow_and_go(rounds);

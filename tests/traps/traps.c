@@ -324,7 +324,7 @@ static const char* raw_clones(void) {
   sleep_ms(2000);  // until another thread has nothing to do, and no lock
   void* const inherited = malloc(100 * 1000);
   const char* broken = NULL;
-  for (int i = 0; i < 25 && broken == NULL; ++i) {
+  for (int i = 0; i < 100 && broken == NULL; ++i) {
     const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (child == 0) {
       free(inherited);

@@ -238,17 +238,17 @@ class TestThreads:
         program = build("record-producers.c", PRODUCERS, "-pthread")
         idle = record([program, "0", "0"], allocator=allocator).only
         out = tmp_path / "out"
-        busy = record([program, "16", "2000"], *ring, allocator=allocator, stdout=out).only
+        busy = record([program, "16", "5000"], *ring, allocator=allocator, stdout=out).only
         allocations, frees, _, live = map(int, out.read_text().split())
         # Each block is freed by whoever finds it: one event out of order would show as a free of
         # what nobody allocated, or as a block that is handed out while it lives.
         assert oddities(busy) == NO_ODDITIES
-        workers = [thread for thread, n in busy.by_thread("malloc").items() if n >= 2000]
+        workers = [thread for thread, n in busy.by_thread("malloc").items() if n >= 5000]
         assert len(workers) == 16
         mine = [e for e in busy.events if e.thread in workers]
-        assert sum(e.kind == "malloc" for e in mine) == allocations == 32_000
+        assert sum(e.kind == "malloc" for e in mine) == allocations == 80_000
         assert sum(e.kind == "free" for e in mine) == frees
-        assert 4_000 < sum(e.kind == "realloc" for e in mine) < 8_000
+        assert 10_000 < sum(e.kind == "realloc" for e in mine) < 20_000
         assert busy["threads"] == 17
         # pthread_create makes an object for each thread, and libc keeps them for the next.
         others = busy.live_bytes - idle.live_bytes - live
@@ -605,7 +605,7 @@ class TestProcesses:
         }
         """
         program = build("record-killed.c", source, "-pthread")
-        for run, delay in enumerate((2_000, 20_000, 60_000)):
+        for run, delay in enumerate((2_000, 20_000, 150_000)):
             counts = tmp_path / "counts"
             counts.write_bytes(bytes(4096))
             trace = tmp_path / f"{run}.tstrace"

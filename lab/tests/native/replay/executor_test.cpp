@@ -87,7 +87,7 @@ TEST(Executor, EachOrderMakesAllCallsAndEndsWithTheSameObjects) {
       Recipe recipe;
       recipe.seed = threads * 10 + window;
       recipe.threads = threads;
-      recipe.events = 8'000 / TS_TEST_SLOWNESS;
+      recipe.events = 20'000 / TS_TEST_SLOWNESS;
       recipe.ns_per_event = 10;
       const Planned planned{recipe, {.window = window, .with_times = true}};
       for (const NamedSettings& named : orders) {
