@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from prompt import Tsmalloc
 
+WITH_PROGRAM = ("compare", "gate", "tune", "record", "run", "doctor", "profile")
 MISTAKES = [
     ("lisst", "Did you mean `tsmalloc list`?"),
     ("./prog", "tsmalloc compare -- ./prog"),
@@ -17,6 +18,7 @@ MISTAKES = [
     ("lib glibc", "nothing to preload"),
     ("run glibc", "Missing argument"),
     ("run nope true", "there is no allocator 'nope'"),
+    ("run --typo tsmalloc -- true", "No such option"),
     ("run true x", "tsmalloc run -- true"),
     ("top --count 0 -- true", "--count: 0 is no number from 1 on"),
     ("profile --seconds 60 --peak", "no process is named"),
@@ -35,7 +37,7 @@ MISTAKES = [
     (r"compare --metric '\d+' -- true", "does not say where the number is"),
     ("compare --input /no/such/file -- true", "does not exist"),
     ("compare --export-csv /no/such/folder/file -- true", "there is no folder"),
-    ("compare --no-such-option -- true", "No such option"),
+    *((f"{verb} --typo -- true", "No such option") for verb in WITH_PROGRAM),
     ("compare --allocator x -- true", "cannot be read"),
     ("compare --resume", "there is no journal of `tsmalloc compare`"),
     ("bench hot-pear", "Did you mean hot-pair?"),

@@ -26,9 +26,7 @@ MARKS = {"ok": "ok     ", "note": "note   ", "warning": "warning", "fatal": "FAT
 COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
 
 
-@click.command(
-    "doctor", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@click.command("doctor", context_settings={"allow_interspersed_args": False})
 @click.option(
     "--allocator",
     "wanted",

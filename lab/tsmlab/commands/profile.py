@@ -409,9 +409,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     return EXIT_OK
 
 
-@command.command(
-    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@command.command("run", context_settings={"allow_interspersed_args": False})
 @click.option(
     "--interval",
     type=interval_bytes,

@@ -28,9 +28,7 @@ from tsmlab.traces.recording import Recording, Request
 MOST_RING_MIB = 256
 
 
-@click.command(
-    "record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@click.command("record", context_settings={"allow_interspersed_args": False})
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="[default: PROGRAM.tstrace]")
 @click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
 @click.option(

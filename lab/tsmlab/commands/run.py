@@ -31,11 +31,7 @@ class _EngineByDefault(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(
-    "run",
-    cls=_EngineByDefault,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
+@click.command("run", cls=_EngineByDefault, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--allocator",
     "extra",
