@@ -353,6 +353,13 @@ def test_leaks_of_two_looks(run: Run, grown: tuple[Path, Path]) -> None:
     assert "Name the earlier one first." in run("leaks", *reversed(grown), status=EXIT_USAGE).err
     (first, *_) = sites(run, "leaks", *grown, "--exit-code", status=EXIT_REGRESSION)
     assert first["verdict"] == "grew"
+    assert "another process" not in out
+
+
+def test_leaks_of_two_processes(run: Run, profile: Path, tmp_path: Path) -> None:
+    other = Writer(sampled(SITES, 1), names=NAMES, comments=("pid 12", "command server"))
+    said = "the first look is of another process, or of earlier sampling: server (pid 12)"
+    assert said in run("leaks", other.write(tmp_path / "other.pb"), profile).out
 
 
 # --- files for others ----------------------------------------------------------------------------

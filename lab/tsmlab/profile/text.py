@@ -245,6 +245,10 @@ def growth(
     """The report of `leaks` of two looks."""
     seconds = changes.seconds
     lines = [_title(after)]
+    if not changes.same_process:
+        lines.append(
+            f"the first look is of another process, or of earlier sampling: {_title(before)}"
+        )
     span = f"in {duration(seconds)}" if seconds else "since the first look"
     lines.append(
         f"{quantity(changes.total.after.total, 'bytes')} live {error(changes.total.after)}; "
