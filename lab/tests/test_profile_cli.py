@@ -621,11 +621,17 @@ def test_round_trip(
     assert model.read(out).rows == found.rows
 
 
+WITHOUT_BORDER = ("perl job.pl 10", "perl -e 1", "-o x.pb perl -e 1", "--keep perl")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["shwo", "x"], "`profile` has no verb 'shwo'"),
         (["p.pb"], "Did you mean tsmalloc profile show p.pb?"),
+        *((words.split(), "tsmalloc profile -- CMD") for words in WITHOUT_BORDER),
+        (["--seconds", "1", "--", "true"], "--seconds is for a running process"),
+        (["--keep", "--", "true"], "--keep is for a running process"),
         (["show"], "Missing argument"),
         (["show", "p.pb", "--top", "0"], "not a whole number"),
         (["--interval", "0", "--", "true"], "is no size from 1 to"),

@@ -66,9 +66,15 @@ def take(arguments: Sequence[str]) -> NoReturn:
     raise SystemExit(taking.returncode)
 
 
-def asks_for_process(arguments: Sequence[str]) -> bool:
-    """Whether one of the words is a process, or the first one an option of taking its profile."""
-    return arguments[0].startswith("-") or any(word.isdigit() for word in arguments)
+def first_word(arguments: Sequence[str]) -> str:
+    """The first that is neither an option of taking a process's profile nor its value, if any."""
+    words = iter(arguments)
+    for word in words:
+        if word in ("--seconds", "--interval", "--output", "-o"):
+            next(words, "")
+        elif word not in ("--keep", "--peak", "--force", "-f"):
+            return word
+    return ""
 
 
 class Verbs(click.Group):
@@ -79,26 +85,22 @@ class Verbs(click.Group):
         if not args:
             click.echo(ctx.get_help(), err=True, color=ctx.color)
             ctx.exit(EXIT_USAGE)
+        word = first_word(args)
         if args[0] not in self.commands and "--" in args:
             args = ["run", *args]
-        elif args[0] not in (*self.commands, "-h", "--help") and asks_for_process(args):
-            take(args)
-        return super().parse_args(ctx, args)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands:
-            file = Path(args[0])
+        elif word not in (*self.commands, "-h", "--help"):
+            if not word or word.startswith("-") or word.isdigit():
+                take(args)
+            file = Path(word)
             remedy = f"To take one: {ctx.command_path} -- CMD"
             if file.is_file():
-                verb = f"-- {args[0]}" if os.access(file, os.X_OK) else f"show {args[0]}"
+                verb = f"-- {word}" if os.access(file, os.X_OK) else f"show {word}"
                 remedy = f"Did you mean {ctx.command_path} {verb}?"
             raise UserError(
-                f"`profile` has no verb {args[0]!r}.",
+                f"`profile` has no verb {word!r}.",
                 f"{remedy}\nIts verbs are {', '.join(self.commands)}.",
             )
-        return super().resolve_command(ctx, args)
+        return super().parse_args(ctx, args)
 
 
 top_option = click.option(
@@ -409,6 +411,14 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     return EXIT_OK
 
 
+def _of_process(_: click.Context, option: click.Parameter, value: object) -> None:
+    if value:
+        raise UserError(
+            f"{option.opts[0]} is for a running process.",
+            "A program is profiled from its start to its end.",
+        )
+
+
 @command.command("run", context_settings={"allow_interspersed_args": False})
 @click.option(
     "--interval",
@@ -420,6 +430,8 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     "-o", "--output", metavar="FILE", help="Keep the profile; in DIR/, those of all processes."
 )
 @force_option
+@click.option("--seconds", hidden=True, expose_value=False, callback=_of_process)
+@click.option("--keep", is_flag=True, hidden=True, expose_value=False, callback=_of_process)
 @click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")
 @by_option
 @type_option
