@@ -79,6 +79,8 @@ def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace: Path) -> 
     assert "stride: shares of 6 ticks" in text
     thread = next(row for row in text.splitlines() if row.split()[:2] == ["0", "3"])
     assert thread.split() == ["0", "3", "4", "3.4", "1.1765", "0"]
+    results = replayed(trace, behaviours, rounds=1, schedules=("stride",)).results
+    assert "addresses: the same in all runs of glibc\n" in replay_report.report(results, 120)
     printed = line()
     printed["planned"] = printed["planned"] | {"left_out": 25}
     results = replayed(trace, {"glibc": behaviour(printed)}).results

@@ -123,7 +123,8 @@ def command(traces: Sequence[Path], **given: Any) -> int:
 
     The same calls in the same order: what differs is the allocator's. Under the schedules recorded,
     round-robin, lottery and stride exactly one thread runs at any time, so that addresses and
-    fragmentation are the same in every run; each is run at least twice to see whether they are.
+    fragmentation are the same in every run. With two runs or more of each, it is seen whether they
+    are.
 
     \b
     Examples:

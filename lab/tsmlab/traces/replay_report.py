@@ -321,7 +321,8 @@ def repeatability(replay: Replay) -> list[str]:
     for what, key in (("addresses", "same_addresses"), ("memory at every sample", "same_memory")):
         differ = [f.allocator for f in told if not getattr(f, key)]
         if not differ:
-            lines.append(f"{what}: the same in all runs of each of {len(told)} allocators")
+            whose = f"each of {len(told)} allocators" if len(told) > 1 else told[0].allocator
+            lines.append(f"{what}: the same in all runs of {whose}")
         else:
             same = len(told) - len(differ)
             lines.append(f"{what}: differ between runs of {names(differ)}; the same for {same}")
