@@ -79,5 +79,9 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     table = Path(sys.argv[1])
-    drawn = image(*read(table.read_text(encoding="utf-8")))
+    try:
+        page = table.read_text(encoding="utf-8")
+    except OSError as error:
+        sys.exit(f"standing.py: {table}: {error.strerror}")
+    drawn = image(*read(page))
     (table.parent / "standing.svg").write_text(drawn + "\n", encoding="utf-8")

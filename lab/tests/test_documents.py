@@ -6,9 +6,11 @@ Refuses to judge what they say.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
+import prompt
 import pytest
 
 from tsmlab import paths
@@ -49,6 +51,11 @@ def test_the_means_of_a_table_are_read_with_their_intervals() -> None:
 def test_a_table_without_means_is_refused(table: str) -> None:
     with pytest.raises(SystemExit, match="mean"):
         standing.read(table)
+
+
+def test_a_table_that_is_not_there_is_named() -> None:
+    done = prompt.ran(sys.executable, ROOT / "dev" / "standing.py", "nosuch.md", status=1)
+    assert done.stderr == "standing.py: nosuch.md: No such file or directory\n"
 
 
 def test_the_chart_of_the_readme_is_drawn_from_the_published_table() -> None:
