@@ -79,9 +79,12 @@ FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 EPILOG = """\
 \b
-Exit status: 0 all is well; 1 wrong usage or environment; 2 the program failed under an
-allocator, or cannot be preloaded; 3 a gate found a regression; 130 interrupted. `tsmalloc run`
-exits as the program does.
+Exit status: 0 all is well; 1 wrong usage or environment; 130 interrupted.
+2 the program failed under an allocator; `doctor`: nothing can be preloaded into it; of a running
+process: it does not exist, has no tsmalloc, or may not be looked at.
+3 `gate` found a regression; `profile leaks --exit-code`: a site has grown.
+`run`, `profile` and `top` exit as the program does; 126 if it cannot be executed, 127 if it is
+not found.
 Results go to stdout, progress and warnings to stderr. NO_COLOR turns colours off.
 """
 
