@@ -156,8 +156,11 @@ bool AddressRange::place_reserved(std::size_t pages) noexcept {
   return false;
 }
 
+// With the first heaps: once large blocks have taken all addresses, a small one needs a heap.
 bool AddressRange::place(std::size_t pages) noexcept {
-  return place_freely(pages) || place_reserved(pages);
+  if (!place_freely(pages) && !place_reserved(pages)) return false;
+  add_heap(1);
+  return true;
 }
 
 bool AddressRange::extend(std::size_t pages) noexcept {

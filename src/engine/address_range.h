@@ -30,7 +30,8 @@ class AddressRange {
   // Gives back all beyond the first `pages`, none of which has been used.
   void shrink(std::size_t pages) noexcept;
 
-  // Makes sure that heap `number` has its structure; false as above, or where there are too many.
+  // Makes sure that heap `number`, and each before it, has its structure; false as above, or where
+  // there are too many.
   bool add_heap(std::uint32_t number) noexcept;
 
  private:

@@ -28,7 +28,7 @@ void* allocate_from(ThreadHeap& heap, unsigned size_class) noexcept {
 
 void* allocate_from_common(unsigned size_class) noexcept {
   const Guard guard{common_lock};
-  if (common_heap == nullptr) common_heap = new_heap();
+  if (common_heap == nullptr) common_heap = new_heap(0, 0);
   return common_heap != nullptr ? allocate_from(*common_heap, size_class) : nullptr;
 }
 

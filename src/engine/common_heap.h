@@ -1,5 +1,6 @@
 // One heap for the threads that have none and get none. Those are ending, and have abandoned their
-// own heap, or the system would not report their end. One call at a time.
+// own heap, or the system would not report their end, or has no addresses for another heap. One call
+// at a time.
 #pragma once
 
 #include "engine/types.h"

@@ -197,11 +197,12 @@ namespace {
 
 // Copying into touched memory costs less than the faults in what a move leaves clean, and touches no
 // other memory. Not for a block that the program has not filled; nor for one that grows by little,
-// where the copies would add up.
+// where the copies would add up; nor for a locked one, whose old memory would stay locked for good.
 bool copying_is_cheaper(const void* p, std::size_t old_bytes, std::size_t pages) noexcept {
   constexpr std::size_t looked_at = 4;
   return pages * page_bytes - old_bytes >= old_bytes / 4 && page_heap.has_dirty(pages) &&
-         touched_pages(static_cast<const std::byte*>(p), old_bytes, looked_at) == looked_at;
+         touched_pages(static_cast<const std::byte*>(p), old_bytes, looked_at) == looked_at &&
+         !os::is_locked(p, old_bytes);
 }
 
 // A span for a block that moves, and needs so many more pages than it has. What grows once tends to

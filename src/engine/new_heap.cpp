@@ -6,9 +6,9 @@
 
 namespace ts::engine {
 // Without a hold: no other thread accesses the heap before it owns a slab.
-ThreadHeap* new_heap(PageMapEntry kind) noexcept TS_NO_ANALYSIS {
+ThreadHeap* new_heap(PageMapEntry kind, std::uint32_t spare) noexcept TS_NO_ANALYSIS {
   leave_inspection_note();
-  const std::uint32_t number = page_heap.new_heap();
+  const std::uint32_t number = page_heap.new_heap(spare);
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;

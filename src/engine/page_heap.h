@@ -52,8 +52,9 @@ class PageHeap {
   // How many pages behind a span in use are free, and read as zero; a hint, out of date at once.
   std::size_t clean_behind(const Span* span) noexcept;
 
-  // Makes room for one more heap's structure, zero-filled; 0 if there is none, else its number.
-  std::uint32_t new_heap() noexcept;
+  // Makes room for one more heap's structure, zero-filled, and for so many behind it; 0 if there is
+  // none, else its number.
+  std::uint32_t new_heap(std::uint32_t spare) noexcept;
 
   // Pages that are in use or dirty: touched, as far as is known.
   std::size_t touched_pages() noexcept;

@@ -126,10 +126,10 @@ void PageHeap::limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept {
   limit_pages_ = hard_bytes == no_limit ? no_limit : hard_bytes / page_bytes;
 }
 
-std::uint32_t PageHeap::new_heap() noexcept {
+std::uint32_t PageHeap::new_heap(std::uint32_t spare) noexcept {
   const Guard guard{lock_};
   const std::uint32_t number = page_map.heap_count.load(std::memory_order_relaxed) + 1;
-  if (!range_.add_heap(number)) return 0;
+  if (!range_.add_heap(number + spare)) return 0;
   page_map.heap_count.store(number, std::memory_order_relaxed);
   return number;
 }

@@ -38,18 +38,25 @@ bool is_mapped(const void* p) noexcept {
          errno != ENOMEM;
 }
 
-// Whether it lies in the code or the variables of the program or of a library.
+// Most of what modules have for a thread lies so near to one of it, errno.
+constexpr std::uintptr_t near = std::uintptr_t{64} << 10;
+
+// Whether it lies in the code or the variables of the program or of a library; among the variables that
+// each thread has, in the calling one's.
 bool is_of_module(const void* p) noexcept {
   std::uintptr_t address = address_of(p);
   // Of the most addresses that come here, without a lock.
   LoadedModule around;
-  if (can_find_modules() && !find_loaded_module(address, around)) return false;
+  const bool is_near_own = address - address_of(&errno) + near < 2 * near;
+  if (can_find_modules() && !is_near_own && !find_loaded_module(address, around)) return false;
   const auto contains = [](dl_phdr_info* module, std::size_t, void* looked_for) {
+    const std::uintptr_t wanted = *static_cast<const std::uintptr_t*>(looked_for);
     for (unsigned i = 0; i < module->dlpi_phnum; ++i) {
       const ElfW(Phdr)& part = module->dlpi_phdr[i];
-      const std::uintptr_t offset =
-          *static_cast<const std::uintptr_t*>(looked_for) - (module->dlpi_addr + part.p_vaddr);
-      if (part.p_type == PT_LOAD && offset < part.p_memsz) return 1;
+      const std::uintptr_t begin =
+          part.p_type == PT_TLS ? address_of(module->dlpi_tls_data) : module->dlpi_addr + part.p_vaddr;
+      const bool is_there = part.p_type == PT_LOAD || (part.p_type == PT_TLS && begin != 0);
+      if (is_there && wanted - begin < part.p_memsz) return 1;
     }
     return 0;
   };
@@ -65,10 +72,18 @@ constinit auto* const stack_of = &::pthread_attr_getstack;
 constinit auto* const attributes_of = &::pthread_getattr_np;
 #endif
 
+// Whether it lies on the first thread's stack, or among the arguments and variables above it: the name
+// of the program is the last. The kernel keeps 128 MiB below for it.
+bool is_of_first_stack(const void* p) noexcept {
+  constexpr std::uintptr_t most = std::uintptr_t{8} << 20;
+  const std::uintptr_t last = ::getauxval(AT_EXECFN);
+  return last != 0 && align_up(last, page_bytes()) - address_of(p) <= most;
+}
+
 // Whether it lies on the stack that the calling thread uses, if that is the thread's own: by
-// functions of the C library that allocate, and read a file for the first thread's. An address below
-// the caller's frame, where heaps are, costs no such look.
-bool is_of_stack(const void* p) noexcept {
+// functions of the C library that allocate. An address below the caller's frame, where heaps are,
+// costs no such look.
+bool is_of_own_stack(const void* p) noexcept {
   if (address_of(p) < address_of(__builtin_frame_address(0))) return false;
   if (attributes_of == nullptr || stack_of == nullptr) return false;
   pthread_attr_t attributes;
@@ -97,7 +112,8 @@ bool may_be_allocated(const void* p) noexcept {
   if (address_of(p) % least_alignment != 0 || address_of(p) < page_bytes()) return false;
   const int saved_errno = errno;
   const CancellationDisabled completes_it;
-  const bool may_be = is_mapped(p) && !is_of_module(p) && !is_of_stack(p);
+  const bool may_be =
+      is_mapped(p) && !is_of_first_stack(p) && !is_of_module(p) && !is_of_own_stack(p);
   errno = saved_errno;
   return may_be;
 }

@@ -1,7 +1,10 @@
 // Pages that get another address, by mremap(2). Systems differ in what they move.
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 
@@ -77,6 +80,11 @@ bool move_one_mapping(void* from, std::size_t bytes, void* to, std::size_t to_by
   return has_moved;
 }
 
+bool is_mapped(const std::byte* page) noexcept {
+  unsigned char resident = 0;
+  return ::mincore(const_cast<std::byte*>(page), page_bytes(), &resident) == 0;
+}
+
 bool move_each_mapping(void* from, std::size_t bytes, void* to) noexcept {
   if (::mremap(from, bytes, bytes, moving_pages, to) != MAP_FAILED) return true;
   // A mapping may be refused after others moved: at the process's limit of mappings, or one of
@@ -84,16 +92,41 @@ bool move_each_mapping(void* from, std::size_t bytes, void* to) noexcept {
   // move, and another thread may have mapped memory at its destination.
   const std::size_t page = page_bytes();
   for (std::size_t at = 0; at < bytes; at += page) {
-    unsigned char resident = 0;
     auto* const left = static_cast<std::byte*>(from) + at;
     auto* const moved = static_cast<std::byte*>(to) + at;
-    if (!is_zero(left) || ::mincore(moved, page, &resident) != 0) continue;  // a hole
+    if (!is_zero(left) || !is_mapped(moved)) continue;  // a hole
     if (!is_zero(moved)) std::memcpy(left, moved, page);
   }
   return false;
 }
 
+// Pages that are locked. The kernel (Linux 6.18) would count those that MREMAP_DONTUNMAP moves twice,
+// until the process ends. So the old place is unmapped, and mapped again.
+bool move_locked(void* from, std::size_t bytes, void* to, bool& is_left) noexcept {
+  constexpr int readable = PROT_READ | PROT_WRITE;
+  if (::mremap(from, bytes, bytes, moving, to) != MAP_FAILED) {
+    is_left = place(from, bytes, readable, MAP_NORESERVE);
+    // After mlockall(2), what comes there is locked and resident.
+    if (is_left && ::munlock(from, bytes) == 0) discard(from, bytes);
+    return true;
+  }
+  // As in move_each_mapping().
+  const std::size_t page = page_bytes();
+  for (std::size_t at = 0; at < bytes; at += page) {
+    auto* const left = static_cast<std::byte*>(from) + at;
+    if (!is_mapped(left) && place(left, page, readable, MAP_NORESERVE))
+      std::memcpy(left, static_cast<std::byte*>(to) + at, page);
+  }
+  return is_left = false;
+}
+
 }  // namespace
+
+// By what msync(2) refuses where a part is locked; otherwise it does nothing.
+bool is_locked(const void* begin, std::size_t bytes) noexcept {
+  const ErrnoKept kept;
+  return ::syscall(SYS_msync, begin, bytes, MS_ASYNC | MS_INVALIDATE) != 0 && errno == EBUSY;
+}
 
 bool can_move_pages() noexcept {
   const ErrnoKept kept;
@@ -112,7 +145,13 @@ bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
   is_left = true;
   const Moving way = known.load(std::memory_order_relaxed);
   if (way == Moving::one_mapping) has_moved = move_one_mapping(from, bytes, to, to_bytes, is_left);
-  if (way == Moving::each_mapping) has_moved = is_left = move_each_mapping(from, bytes, to);
+  if (way == Moving::each_mapping) {
+    if (is_locked(from, bytes)) {
+      has_moved = move_locked(from, bytes, to, is_left);
+    } else {
+      has_moved = is_left = move_each_mapping(from, bytes, to);
+    }
+  }
   if (!is_left) known.store(Moving::never, std::memory_order_relaxed);
   return has_moved;
 }

@@ -57,6 +57,8 @@ bool can_move_pages() noexcept;
 // not be touched again, and no pages move from then on.
 bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
                 bool& is_left) noexcept;
+// Whether a part of a range is locked (mlock(2)). Pages that move stay locked.
+bool is_locked(const void* begin, std::size_t bytes) noexcept;
 
 // Asks for huge pages in a range that is about to be filled; a hint.
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
@@ -140,9 +142,9 @@ Function* find_function(const char* name) noexcept {
 }
 
 // Whether another allocator may have given the address out: it is aligned as a pointer is and
-// mapped, and is neither of a variable of the program or of a library nor of the thread's own stack,
-// between its frame and its end. The C library may allocate for it, so the caller has no lock. No
-// cancellation point.
+// mapped, and is neither of a variable of the program, of a library or of the thread, nor of the first
+// thread's stack, nor of the own one between its frame and its end. The C library may allocate for it,
+// so the caller has no lock. No cancellation point.
 bool may_be_allocated(const void* p) noexcept;
 // Finds what it and the unwinder (unwind.h) need of the C library, at the start: later, the dynamic
 // linker might make a thread wait.

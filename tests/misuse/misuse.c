@@ -8,6 +8,8 @@
 // C23; libc has it from 2.43 on.
 extern void free_sized(void*, size_t) __attribute__((weak));
 
+extern char** environ;
+
 enum { small = 48, medium = 3000, large = 300000 };
 
 static void* get_small(void* unused) {
@@ -79,6 +81,18 @@ static void free_of_stack(void) {
   char local[128];
   put(local + 32);
 }
+
+static void free_of_first_stack(void) {
+  char local[128];
+  in_thread(put_once, local + 32);
+}
+
+static void free_of_environment(void) {
+  put((void*)(((uintptr_t)environ[0] + 15) / 16 * 16));  // as aligned as a block
+}
+
+static _Thread_local char own_variable[256] __attribute__((aligned(16)));
+static void free_of_threads_variable(void) { put(own_variable + 16); }
 
 static char variable[256] __attribute__((aligned(16)));
 static void free_of_variable(void) {
@@ -188,7 +202,10 @@ const Class classes[] = {
     {"free in two other threads", free_in_two_other_threads, small},
     {"double free of an ended thread's block", double_free_of_ended_threads_block, small},
     {"free of the stack", free_of_stack, small},
+    {"free of the first thread's stack by another", free_of_first_stack, small},
+    {"free of the environment", free_of_environment, small},
     {"free of a variable", free_of_variable, small},
+    {"free of a thread's variable", free_of_threads_variable, small},
     {"free of a mapping", free_of_mapping, small},
     {"free of an unmapped address", free_of_unmapped, small},
     {"free of libc's own block", free_of_libcs_block, small},

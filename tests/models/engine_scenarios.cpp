@@ -576,7 +576,7 @@ Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
 bool PageHeap::tend(bool) noexcept { return false; }
 void PageHeap::note_uncollected(std::uint32_t) noexcept {}
 
-std::uint32_t PageHeap::new_heap() noexcept {
+std::uint32_t PageHeap::new_heap(std::uint32_t) noexcept {
   const Guard guard{lock_};
   const unsigned number = heap_count() + 1;
   if (number > heap_limit) return 0;

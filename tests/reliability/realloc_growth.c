@@ -227,6 +227,34 @@ static void addresses_stay_few_in_locked_memory(void) {
   addresses_stay_few();
 }
 
+// What a program locks and unlocks again counts for its limit on locked memory no more.
+static void locks_end(void) {
+  enum { rounds = 20, buffers = 2, growths = 5 };
+  const size_t part = (size_t)512 << 10;
+  size_t first = 0;
+  size_t locked = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    char* all[buffers] = {0};
+    for (unsigned parts = 1; parts <= growths; ++parts) {
+      for (size_t i = 0; i < buffers; ++i) {
+        all[i] = realloc(all[i], parts * part);
+        REQUIRE(all[i] != NULL, "realloc to %zu is null", parts * part);
+        REQUIRE(parts == 1 || all[i][(parts - 1) * part - 1] == 1, "the contents changed");
+        memset(all[i] + (parts - 1) * part, 1, part);
+        if (mlock(all[i], parts * part) != 0) skip_check("memory cannot be locked here");
+      }
+    }
+    for (size_t i = 0; i < buffers; ++i) {
+      munlock(all[i], growths * part);
+      free(all[i]);
+    }
+    locked = bytes_of_line("/proc/self/status", "VmLck:");
+    if (round == 0) first = locked;
+  }
+  report_figure("%zu kB locked after one round, %zu kB after %d", first >> 10, locked >> 10, rounds);
+  EXPECT(locked <= first + 4 * part, "%zu kB, and then %zu kB", first >> 10, locked >> 10);
+}
+
 static size_t peak_bytes(void) { return bytes_of_line("/proc/self/status", "VmHWM:"); }
 
 static void doubling(void) {
@@ -261,6 +289,7 @@ static const Check checks[] = {
     {"buffers that grow and go leave few mappings", mappings_stay_few},
     {"buffers that grow and go take few addresses", addresses_stay_few},
     {"the same in a process whose memory is locked", addresses_stay_few_in_locked_memory},
+    {"locked buffers grow, are unlocked, and go", locks_end},
     {"a large buffer doubles without twice the memory", doubling},
 };
 CHECK_MAIN(checks)

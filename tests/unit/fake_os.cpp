@@ -500,6 +500,8 @@ bool can_move_pages() noexcept {
   return !state().has_lost_addresses;
 }
 
+bool is_locked(const void*, std::size_t) noexcept { return false; }
+
 // By copying, so that sanitizers follow. A refused `leave` loses the range that has no pages.
 bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
                 bool& is_left) noexcept {
