@@ -41,6 +41,7 @@ MISTAKES = [
     ("compare --no-such-option -- true", "No such option"),
     ("compare --allocator x -- true", "cannot be read"),
     ("compare --resume", "there is no journal of `tsmalloc compare`"),
+    ("profile flame p.pb -o /no/such/folder/f.html", "mkdir -p /no/such/folder"),
     ("bench hot-pear", "Did you mean hot-pair?"),
     ("bench hot-pair -r 2", "a whole number from 3 on"),
     ("bench hot-pair -a tsmalloc,lock-first", "-a tsmalloc,glibc"),
