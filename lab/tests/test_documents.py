@@ -6,9 +6,11 @@ Refuses to judge what they say.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
+import prompt
 import pytest
 
 from tsmlab import paths
@@ -54,6 +56,12 @@ def test_a_table_without_means_is_refused(table: str) -> None:
 def test_the_chart_of_the_readme_is_drawn_from_the_published_table() -> None:
     drawn = standing.image(*standing.read((RESULTS / "workloads.md").read_text(encoding="utf-8")))
     assert (RESULTS / "standing.svg").read_text(encoding="utf-8") == drawn + "\n"
+
+
+def test_a_program_without_a_table_is_named() -> None:
+    table = ROOT / "tests" / "misuse" / "table.py"
+    done = prompt.ran(sys.executable, table, "bin/traps", "glibc=", status=1)
+    assert done.stderr == "table.py: bin/traps is not built: docs/traps.md tells how\n"
 
 
 @pytest.mark.parametrize(
