@@ -186,7 +186,7 @@ def test_a_workload_without_the_promised_line_has_failed(run: Run) -> None:
     mute = Behaviour(stdout="operations: 5\n")
     results = run(typical() | {"tsmalloc": mute}).results
     failure = results.analysis.workloads[0].score("tsmalloc").failure
-    assert (failure.kind, failure.text) == ("metric", "no seconds in the output")
+    assert (failure.kind, failure.text) == ("metric", "no number for seconds in the output")
 
 
 def test_the_time_budget_ends_after_whole_rounds(run: Run) -> None:

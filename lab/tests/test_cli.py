@@ -49,7 +49,11 @@ def test_help_names_every_verb_and_the_first_step(tsmalloc: Tsmalloc) -> None:
         assert f"  {verb.name} " in shown.stdout
     assert "tsmalloc compare -- " in shown.stdout
     assert "Exit status" in shown.stdout
-    asked = tsmalloc(status=1)
+
+
+@pytest.mark.parametrize("words", [[], ["experiment"], ["profile"]])
+def test_where_no_verb_is_named_help_is_an_error(tsmalloc: Tsmalloc, words: list[str]) -> None:
+    asked = tsmalloc(*words, status=1)
     assert (asked.stdout, asked.stderr[:6]) == ("", "Usage:")
 
 

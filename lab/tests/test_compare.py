@@ -61,7 +61,7 @@ def test_a_failing_reference_ends_it_with_a_remedy(
 
 
 def test_a_metric_that_the_reference_does_not_print_ends_it() -> None:
-    with refused("no metric in the output", remedy="--metric"):
+    with refused("no number for metric in the output", remedy="--metric"):
         World.comparison({"glibc": Behaviour()}, program={"metric": parse_custom(r"rate: (\d+)")})
 
 

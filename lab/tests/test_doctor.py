@@ -191,13 +191,16 @@ def test_program_whose_loader_is_missing(build: Build) -> None:
     diagnosis = diagnose([str(program)])
     assert [f.code for f in diagnosis.fatal] == ["loader-missing"]
     assert "/no/such/ld.so" in finding(diagnosis, "loader-missing").message
+    assert diagnosis.refusal().exit_code == 126
 
 
 def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("echo without a first line\n")
     file.chmod(0o755)
-    assert codes(diagnose([str(file)])) == {"not-elf": "fatal"}
+    diagnosis = diagnose([str(file)])
+    assert codes(diagnosis) == {"not-elf": "fatal"}
+    assert diagnosis.refusal().exit_code == 126
     diagnosis = diagnose(["/no/such/program"])
     assert (diagnosis.resolved, codes(diagnosis)) == (None, {"not-found": "fatal"})
 
@@ -398,7 +401,7 @@ def test_command_proves(build: Build, tiny_heap: Allocator) -> None:
 
 
 def test_command_without_a_run_and_on_a_hopeless_program(build: Build) -> None:
-    shown = prompt.run_alone("doctor", "--no-run", str(build("plain")))
+    shown = prompt.run_alone("doctor", "--no-run", "--timeout", "5s", str(build("plain")))
     assert "run without --no-run for the proof" in shown.stdout
     shown = prompt.run_alone("doctor", str(build("static-static0", "-static")), status=2)
     assert "statically linked" in shown.stdout

@@ -63,6 +63,12 @@ def test_the_chart_of_the_readme_is_drawn_from_the_published_table() -> None:
     assert (RESULTS / "standing.svg").read_text(encoding="utf-8") == drawn + "\n"
 
 
+def test_a_program_without_a_table_is_named() -> None:
+    table = ROOT / "tests" / "misuse" / "table.py"
+    done = prompt.ran(sys.executable, table, "bin/traps", "glibc=", status=1)
+    assert done.stderr == "table.py: bin/traps is not built: docs/traps.md tells how\n"
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -193,6 +193,9 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     refused = tsmalloc("bench", "--resume", journal, status=1)
     assert "is a journal of `tsmalloc experiment`" in refused.stderr
     copied = tmp_path / "copy.jsonl"
+    copied.write_text(journal.read_text().replace(json.dumps(str(Path.cwd())), '"/gone"'))
+    refused = experiment("run", "--resume", copied, status=1)
+    assert "begun in the folder /gone, now gone.\n  Begin anew" in refused.stderr
     shutil.copy(journal, copied)
     again = experiment("run", "--resume", copied, "--json")
     assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/2"

@@ -638,7 +638,7 @@ WITHOUT_BORDER = ("perl job.pl 10", "perl -e 1", "-o x.pb perl -e 1", "--keep pe
         (["--interval", "2048G", "--", "true"], "is no size from 1 to"),
         (["--", "./not-there"], "not-there"),
         (["--"], "Missing argument"),
-        (["symbolize", "p.pb", "-o", "/no/such/x.pb"], "cannot be written"),
+        (["symbolize", "p.pb", "-o", "/no/such/x.pb"], "mkdir -p /no/such"),
     ],
 )
 def test_mistakes_are_named(run: Run, profile: Path, arguments: list[str], words: str) -> None:
@@ -697,7 +697,7 @@ def test_profile_of_a_program(run: Run, program: list[str], two: list[str], tmp_
     run("-f", "-o", file, *program, "0", two[0])
     assert file.read_bytes() == Path(two[0]).read_bytes()
     out, err = run("-o", "/no/such/x.pb", *program, "0", *two, status=EXIT_USAGE)
-    assert (out, "cannot be written there" in err) == ("", True)
+    assert (out, "there is no folder /no/such" in err) == ("", True)
     os.mkfifo(pipe := tmp_path / "pipe")
     with ThreadPoolExecutor() as pool:
         read = pool.submit(pipe.read_bytes)

@@ -343,7 +343,8 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
         each.parent.mkdir()
         each.write_text(f"the trace {each.parent.name}")
     results = replayed(traces, {"glibc": behaviour(line())}).results
-    assert [trace.name for trace in results.traces] == ["x", "x"]
+    assert [trace.name for trace in results.traces] == [str(each) for each in traces]
+    assert "-replay-x.tstrace-" in records.save(results, [tmp_path]).name
     assert [len(results.replays_of(trace)) for trace in results.traces] == [1, 1]
 
 

@@ -135,7 +135,7 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(
         ((text,), "text.tstrace"),
         ((empty,), "empty.tstrace has no event.\n  Record a program that allocates."),
         ((cut,), "cut.tstrace has no event that is not lost.\n  Record it again."),
-        ((trace, "--image", "900"), "has no image 900; the last is "),
+        ((trace, "--image", "900"), "has no image 900; the last is 0.\n"),
         ((trace, "--tickets", "3,0", "--schedule", "stride"), "would never run"),
         ((trace, "--tickets", "3"), "means nothing under asap"),
     ):

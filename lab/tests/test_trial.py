@@ -84,10 +84,11 @@ def test_the_programs_own_number_is_found_in_either_stream(tmp_path: Path, strea
     assert run_once(tmp_path, behaviour, program).values[CUSTOM] == 12.5
 
 
-def test_a_missing_number_is_a_failure(tmp_path: Path) -> None:
-    program = replace(PROGRAM, metric=parse_custom(r"rate=rate: ([\d.]+)"))
+@pytest.mark.parametrize("pattern", [r"rate: ([\d.]+)", "rate: (.*)"])
+def test_a_missing_number_is_a_failure(tmp_path: Path, pattern: str) -> None:
+    program = replace(PROGRAM, metric=parse_custom(f"rate={pattern}"))
     failure = run_once(tmp_path, Behaviour(stdout="rate: fast\n"), program).failure
-    assert (failure.kind, failure.text) == ("metric", "no rate in the output")
+    assert (failure.kind, failure.text) == ("metric", "no number for rate in the output")
 
 
 def test_an_interrupted_run_interrupts_the_comparison(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
 
-from tsmlab import machine
+from tsmlab import machine, render
 from tsmlab.measuring import Measurement
 from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
@@ -55,8 +55,10 @@ def test_how_many_rounds_runs_and_how_much_noise() -> None:
 def test_of_very_few_rounds_no_figure_is_made_up() -> None:
     (alone,) = run(rounds=1).warnings
     assert alone.symptom.endswith("there are no intervals")
-    noisy = next(w for w in run(rounds=2, noise=2.0).warnings if w.code == "noise-floor")
-    assert "from itself by any factor" in noisy.symptom
+    noisy = run(rounds=2, noise=2.0)
+    warning = next(w for w in noisy.warnings if w.code == "noise-floor")
+    assert "from itself by over 1000 %" in warning.symptom
+    assert "(glibc against itself): time over 1000 %" in render.heading(noisy)[2]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import click
 
 from tsmlab import __version__
+from tsmlab.commands import Group
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError, discard
 
 
@@ -89,14 +90,8 @@ Results go to stdout, progress and warnings to stderr. NO_COLOR turns colours of
 """
 
 
-class VerbGroup(click.Group):
-    """A click group that imports a verb's module only when that verb is used."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args:  # which versions of click answer differently
-            click.echo(ctx.get_help(), err=True, color=ctx.color)
-            ctx.exit(EXIT_USAGE)
-        return super().parse_args(ctx, args)
+class VerbGroup(Group):
+    """A group that imports a verb's module only when that verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb.name for verb in VERBS]

@@ -75,7 +75,11 @@ def prove(
 Severity = Literal["ok", "note", "warning", "fatal"]
 
 # As of shells, and of the front door of an installation (tools/front).
-START_FAILURES = {"empty": EXIT_USAGE, "not-found": 127}
+START_FAILURES = {
+    "empty": EXIT_USAGE,
+    "not-found": 127,
+    **dict.fromkeys(("not-elf", "loader-missing"), EXIT_CANNOT_EXECUTE),
+}
 STATIC_REMEDY = "Link it dynamically (without -static), or link the allocator into it."
 
 
@@ -111,12 +115,13 @@ class Diagnosis:
         return not self.fatal
 
     def refusal(self, hint: str = "") -> UserError:
-        """What a verb says that would run it; with the status of shells if it cannot be started."""
+        """What a verb says that would run it; with the status of shells if it cannot be started,
+        else with the hint."""
         finding = self.fatal[0]
-        status = EXIT_USAGE
-        if self.resolved is None:
-            status = START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
-        return UserError(finding.message, finding.remedy + hint, status)
+        if self.resolved and finding.code not in START_FAILURES:
+            return UserError(finding.message, finding.remedy + hint)
+        status = START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
+        return UserError(finding.message, finding.remedy, status)
 
 
 def diagnose(

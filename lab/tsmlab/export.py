@@ -48,7 +48,7 @@ def check_targets(targets: Sequence[Target], force: bool) -> None:
                 "Give each its own.",
             )
         seen[real] = target
-        _check_one(target, force)
+        check_new(path, force, f"{target.option}: ")
 
 
 def write_all(text_in: Callable[[Format], str], targets: Sequence[Target]) -> list[str]:
@@ -108,22 +108,19 @@ def _csv_line(sample: Sample, keys: Iterable[str]) -> list[object]:
     ]
 
 
-def _check_one(target: Target, force: bool) -> None:
-    path, folder = target.path, target.path.absolute().parent
+def check_new(path: Path, force: bool, said: str = "") -> None:
+    """Raises UserError, which begins with what is said, for a file that could not be written, or
+    must not be."""
+    folder = path.absolute().parent
     if path.is_dir():
-        raise UserError(f"{target.option}: {path} is a folder.", "Name a file in it.")
+        raise UserError(f"{said}{path} is a folder.", "Name a file in it.")
     if path.is_file() and not force:
         raise UserError(
-            f"{target.option}: {path} exists already.",
-            "Overwrite it with --force, or name another.",
+            f"{said}{path} exists already.", "Overwrite it with --force, or name another file."
         )
     if not folder.is_dir():
-        raise UserError(
-            f"{target.option}: there is no folder {folder}.", f"Make it first: mkdir -p {folder}"
-        )
+        raise UserError(f"{said}there is no folder {folder}.", f"Make it first: mkdir -p {folder}")
     # A regular file is replaced, which takes a writable folder; a device or pipe is written to.
     special = path.exists() and not path.is_file()
     if not os.access(path if special else folder, os.W_OK):
-        raise UserError(
-            f"{target.option}: {path} cannot be written.", "Choose a folder that is yours."
-        )
+        raise UserError(f"{said}{path} cannot be written.", "Choose a folder that is yours.")

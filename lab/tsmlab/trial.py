@@ -138,7 +138,8 @@ class Trial:
         if self.program.metric and failure is None:
             number = self.program.metric.find(_text(self._stdout), _text(self._stderr))
             if number is None:
-                failure = self._failed("metric", f"no {self.program.metric.name} in the output")
+                text = f"no number for {self.program.metric.name} in the output"
+                failure = self._failed("metric", text)
             else:
                 values[CUSTOM] = number
         if failure is None:

@@ -24,8 +24,6 @@ SHORT_RUN_SECONDS = 0.005
 FEW_CALLS = 1000
 SAMPLING_SHARE = 0.01
 OUTLIER_SHARE = 0.1
-# A noise floor above it, by very few rounds, is no figure worth stating.
-MOST_SHARE = 10.0
 # Other work's share of the cores, from the load average, that is worth a word.
 BUSY_SHARE = 0.5
 # A tree whose processes together hold this much more than its largest process.
@@ -80,11 +78,10 @@ def _noise(comparison: Comparison) -> Iterator[Trouble]:
     margin = comparison.settings.margin
     for key, floor in comparison.analysis.noise_floors.items():
         if floor is not None and floor > margin:
-            most = f"up to {share(floor)}" if floor < MOST_SHARE else "any factor"
             yield Trouble(
                 "noise-floor",
                 f"noise floor of {comparison.metric(key).name}: by these rounds, the reference may "
-                f"differ from itself by {most}, more than the margin of {share(margin)}",
+                f"differ from itself by {share(floor)}, more than the margin of {share(margin)}",
                 "a noisy machine, or a program that varies by itself",
                 "more rounds (--time-budget, -r), a quieter machine, or a larger --margin",
             )

@@ -12,6 +12,9 @@ from tsmlab.stats import RatioEstimate
 # From this ratio on, "8.10x" is easier to grasp than "+710 %".
 TIMES_FROM = 2.0
 
+# A larger share, by very few rounds, is no figure worth stating.
+MOST_SHARE = 10.0
+
 # Unit, then its scales: text behind the number, size.
 SCALES: dict[Unit, tuple[tuple[str, float], ...]] = {
     "seconds": ((" s", 1.0), (" ms", 1e-3), (" µs", 1e-6)),
@@ -72,6 +75,8 @@ def _percent(ratio: float) -> str:
 
 def share(fraction: float) -> str:
     """A small fraction: 0.7 %, 1 %, 0.04 %."""
+    if fraction > MOST_SHARE:
+        return f"over {share(MOST_SHARE)}"
     percent = fraction * 100.0
     digits = 0 if percent >= 10.0 else 1 if percent >= 0.1 else 2
     text = f"{percent:.{digits}f}"

@@ -78,6 +78,8 @@ def main(arguments: list[str]) -> int:
         return 2
     for program in programs:
         path = DOCS / ("traps.md" if Path(program).name == "traps" else "misuse.md")
+        if not Path(program).is_file():
+            sys.exit(f"table.py: {program} is not built: docs/{path.name} tells how")
         columns = {name: outcomes(program, library) for name, library in allocators.items()}
         lines = "\n".join(table(Path(program).name, columns))
         if not writes:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from tsmlab import allocators as known
-from tsmlab import report, tables
+from tsmlab import export, report, tables
 from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE, extra_option, image_option
@@ -76,7 +76,7 @@ def command(
     """
     planning.check_traces([trace])
     if html is not None:
-        parameters.check_new(html, force)
+        export.check_new(html, force)
     if directory is not None:
         report.check(directory, force)
     found = _analysed(trace, image, chosen, extra, quiet)

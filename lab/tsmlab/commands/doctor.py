@@ -14,6 +14,7 @@ import click
 
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
+from tsmlab.commands.parameters import duration
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import Diagnosis, Proof, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
@@ -38,10 +39,10 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
+    type=duration,
+    default="60s",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Stop the program after this time; what it did until then counts as proof.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

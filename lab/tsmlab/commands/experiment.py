@@ -14,7 +14,7 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab import tables, wording
-from tsmlab.commands import parameters
+from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
@@ -38,7 +38,7 @@ files_option = click.option(
 )
 
 
-@click.group("experiment")
+@click.group("experiment", cls=Group)
 def command() -> None:
     """Repeat an experiment under any set of allocators, with its answer and the reasons.
 

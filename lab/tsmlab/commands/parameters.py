@@ -338,16 +338,6 @@ study_options = all_of(
 )
 
 
-def check_new(path: Path, force: bool) -> None:
-    """Raises UserError for a file that is not to be written."""
-    if path.is_dir():
-        raise UserError(f"{path} is a folder.", "Name a file in it.")
-    if path.is_file() and not force:
-        raise UserError(
-            f"{path} exists already.", "Overwrite it with --force, or name another file."
-        )
-
-
 def write(path: Path, content: str | bytes) -> None:
     try:
         write_atomically(path, content)

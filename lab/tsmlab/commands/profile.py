@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tsmlab import allocators, paths
+from tsmlab import allocators, export, paths
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
@@ -344,7 +344,7 @@ def flame(file: Path, output: Path, force: bool, of: Type, whole: bool, as_json:
     # Imported here: no other verb needs it.
     from tsmlab.profile import flame as page  # noqa: PLC0415
 
-    parameters.check_new(output, force)
+    export.check_new(output, force)
     look, notes = opened(file, of, whole)
     content = page.page(look.profile, look.stacks, of, notes)
     parameters.write(output, content)
@@ -389,7 +389,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    parameters.check_new(output, force)
+    export.check_new(output, force)
     message = messages.read(file)
     profile = model.of_message(message, file)
     found = symbols.look_up(profile)
@@ -464,8 +464,7 @@ def run(
         raise diagnosis.refusal()
     keeps_all = output is not None and (output.endswith("/") or Path(output).is_dir())
     if output is not None and not keeps_all:
-        parameters.check_new(Path(output), force)
-        _check_folder(Path(output))
+        export.check_new(Path(output), force)
     if output is not None and keeps_all:
         place = _folder(Path(output))
     else:
@@ -511,12 +510,6 @@ def _folder(chosen: Path) -> Path:
     if any(chosen.glob(capture.FILES)):
         raise UserError(f"{chosen} holds profiles already.", "Name a new folder.")
     return chosen.absolute()
-
-
-def _check_folder(file: Path) -> None:
-    """Before the program begins, which may run for long."""
-    if not os.access(file.absolute().parent, os.W_OK | os.X_OK):
-        raise UserError(f"{file} cannot be written there.", "Name a file in a folder of yours.")
 
 
 def _keep(profile: Path, output: Path) -> None:

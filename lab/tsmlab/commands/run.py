@@ -41,7 +41,7 @@ class _EngineByDefault(click.Command):
 )
 @click.option("--force", is_flag=True, help="Run even if the allocator will not be used.")
 @click.argument("name")
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("program", metavar="PROGRAM...", nargs=-1, type=click.UNPROCESSED)
 def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]) -> NoReturn:
     """Run PROGRAM with its arguments under the allocator NAME.
 
@@ -55,12 +55,11 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
       tsmalloc run --allocator mine=./libmine.so mine -- ./server
     """
     allocator = allocators.find(name, allocators.discover(extra, versions=False))
-    command_line = program[1:] if program[0] == "--" else program
+    command_line = program[1:] if program[:1] == ("--",) else program
     diagnosis = diagnose(command_line)
-    cannot_start = diagnosis.resolved is None
-    if diagnosis.fatal and (cannot_start or (allocator.path is not None and not force)):
-        hint = "" if cannot_start else "\nTo run it all the same: tsmalloc run --force ..."
-        raise diagnosis.refusal(hint)
+    is_in_vain = diagnosis.fatal and allocator.path is not None and not force
+    if is_in_vain or diagnosis.resolved is None:
+        raise diagnosis.refusal("\nTo run it all the same: tsmalloc run --force ...")
     start(allocator, command_line)
 
 

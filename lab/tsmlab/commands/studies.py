@@ -136,9 +136,10 @@ class Study(click.Command):
                 f"Go on with it: tsmalloc {header.verb} --resume {journal.path}",
             )
         if header.folder != journals.working_folder():
-            raise UserError(
-                f"the run was begun in the folder {header.folder}.", f"cd {header.folder}"
-            )
+            begun = f"the run was begun in the folder {header.folder}"
+            if not Path(header.folder).is_dir():
+                raise UserError(f"{begun}, now gone.", "Begin anew without --resume.")
+            raise UserError(f"{begun}.", f"cd {header.folder}")
 
 
 def conduct(

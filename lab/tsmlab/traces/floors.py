@@ -26,7 +26,7 @@ from tsmlab.results import AllocatorInfo, Comparison, Outcome, Trouble
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.tables import Cell, Column, Sheet, markdown_table, measured_on
 from tsmlab.traces import planning
-from tsmlab.traces.planning import Compile, Plan, compile_plan, plan_of
+from tsmlab.traces.planning import Compile, Plan, compile_plan, plans
 from tsmlab.traces.replaying import ReplayExecutor, gather, measured_lines
 from tsmlab.trial import Program
 from tsmlab.wording import change, quantity, quantity_or, rounds
@@ -85,7 +85,7 @@ class FloorResults:
 
     @property
     def subject(self) -> str:
-        return f"floors-{self.traces[0].trace}" if self.traces else "floors"
+        return f"floors-{Path(self.traces[0].trace).name}" if self.traces else "floors"
 
     @property
     def has_failures(self) -> bool:
@@ -138,8 +138,8 @@ def floors(
     everyone = (find_floor(FLOOR), *options.allocators)
 
     def measured(folder: Path) -> Iterator[tuple[TraceFloors, UserError | None]]:
-        for number, trace in enumerate(options.traces, start=1):
-            plan = plan_of(trace, folder, options.plan_options, compiler)
+        found = plans(options.traces, folder, options.plan_options, compiler)
+        for number, plan in enumerate(found, start=1):
             reporter.note(f"floors     {plan.name}")
             outcome = compare.compare(
                 _comparison_options(options, everyone, plan.path, program),

@@ -10,8 +10,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +55,16 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Plan:
-    """A trace's plan. program: the image that it begins with. left_out: images of the trace that
-    are not in the plan, those with most events first. is_damaged: events of it are lost."""
+    """A trace's plan. name: the trace's. program: the image that it begins with. left_out: images
+    of the trace that are not in the plan, those with most events first. is_damaged: events of it
+    are lost."""
 
+    name: str
     trace: Path
     path: Path
     program: Program
     left_out: tuple[Program, ...]
     is_damaged: bool
-
-    @property
-    def name(self) -> str:
-        return trace_name(self.trace)
 
     def recipe(self, options: Sequence[str]) -> Recipe:
         return Recipe(self.trace.absolute(), self.path, tuple(options))
@@ -104,9 +102,8 @@ def check_traces(traces: Sequence[Path]) -> None:
             )
 
 
-def run_trace(words: Sequence[str | Path], remedy: str = "") -> str:
-    """What bin/trace prints; raises UserError with what it says when it fails, or with `remedy`
-    where that has no second line."""
+def run_trace(words: Sequence[str | Path]) -> str:
+    """What bin/trace prints; raises UserError with what it says when it fails."""
     done = subprocess.run(
         [paths.tool("trace"), *words], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
@@ -116,14 +113,12 @@ def run_trace(words: Sequence[str | Path], remedy: str = "") -> str:
     said = done.stderr.decode(errors="replace").strip()
     said = said or f"trace {words[0]} failed (exit {done.returncode})"
     first, _, rest = said.partition("\n")
-    raise UserError(first.removeprefix("trace: "), rest.strip() or remedy)
+    raise UserError(first.removeprefix("trace: "), rest.strip())
 
 
 def compile_plan(trace: Path, plan: Path, options: Sequence[str] = ()) -> dict[str, Any]:
     """`trace plan`; its complaint becomes ours."""
-    said = run_trace(
-        ["plan", trace, "-o", plan, *options], "`tsmalloc record -- PROGRAM` makes one."
-    )
+    said = run_trace(["plan", trace, "-o", plan, *options])
     summary: dict[str, Any] = json.loads(said)
     return summary
 
@@ -133,7 +128,8 @@ def plan_of(
 ) -> Plan:
     """Compiles the trace into a file of its own in the folder."""
     number = sum(1 for _ in folder.glob("*.plan"))
-    path = folder / f"{number}-{trace_name(trace)}.plan"
+    name = trace_name(trace)
+    path = folder / f"{number}-{name}.plan"
     summary = compiler(trace, path, options)
     first = summary["images"][0]
     if not any(image["events"] for image in summary["images"]):
@@ -144,9 +140,20 @@ def plan_of(
         )
     left_out = [Program(i["image"], i["program"], i["events"]) for i in summary["not_planned"]]
     return Plan(
+        name,
         trace,
         path,
         Program(first["image"], summary["program"], first["events"]),
         tuple(sorted(left_out, key=lambda program: -program.events)),
         bool(summary["gaps"]),
     )
+
+
+def plans(
+    traces: Sequence[Path], folder: Path, options: Sequence[str], compiler: Compile
+) -> Iterator[Plan]:
+    """One after the other; where several traces have a name, each is named by its path."""
+    names = [trace_name(trace) for trace in traces]
+    for trace in traces:
+        plan = plan_of(trace, folder, options, compiler)
+        yield plan if names.count(plan.name) == 1 else replace(plan, name=str(trace))

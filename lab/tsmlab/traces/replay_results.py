@@ -7,6 +7,7 @@ Refuses to: filter. Every run is kept, with its samples of memory.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tsmlab import records
@@ -288,7 +289,7 @@ class ReplayResults:
 
     @property
     def subject(self) -> str:
-        return f"replay-{self.traces[0].name}" if self.replays else "replay"
+        return f"replay-{Path(self.traces[0].name).name}" if self.replays else "replay"
 
     @property
     def failed_rows(self) -> list[Row]:

@@ -29,7 +29,7 @@ from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.traces import replay_results
-from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plan_of
+from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plans
 from tsmlab.trial import Program
 
 # Schedules that give shares, for which `all` stands.
@@ -143,8 +143,8 @@ def replay(
 
     def parts(folder: Path) -> Iterator[tuple[Plan, str, Memo]]:
         """The plan of a trace goes when the next part is asked for."""
-        for number, trace in enumerate(options.traces, start=1):
-            plan = plan_of(trace, folder, options.plan_options, compiler)
+        found = plans(options.traces, folder, options.plan_options, compiler)
+        for number, plan in enumerate(found, start=1):
             for schedule in options.schedules:
                 yield plan, schedule, Part(memo, f"{number}. {plan.name}, {schedule}")
             if fleet is None:
