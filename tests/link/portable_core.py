@@ -27,7 +27,7 @@ PORTABLE = names(
     """
     abort environ memchr memcmp memcpy memmove memset strlen strncmp strstr fprintf fwrite stderr
     __errno_location
-    mmap munmap mprotect madvise mremap mincore sbrk sysconf syscall getauxval clock_gettime
+    mmap munmap mprotect madvise mremap mincore munlock sbrk sysconf syscall getauxval clock_gettime
     sched_getaffinity __sched_cpucount dlsym dlerror dl_iterate_phdr pthread_self
     pthread_atfork pthread_key_create pthread_key_delete pthread_getspecific pthread_setspecific
     pthread_setcancelstate pthread_create pthread_attr_init pthread_attr_destroy

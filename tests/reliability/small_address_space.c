@@ -169,6 +169,33 @@ static void many_threads_in_little(void) {
   start_threads(300, 64 << 10);
 }
 
+static void* wait_and_use(void* barrier) {
+  pthread_barrier_wait(barrier);
+  void* const own = malloc(opaque(100));
+  EXPECT(own != NULL, "100 bytes cannot be had");
+  free(own);
+  return NULL;
+}
+
+// What large blocks leave is there for the first small ones of threads.
+static void threads_use_what_is_freed(void) {
+  skip_libcs_arenas();
+  enum { threads = 40, each = 50000 };
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, threads + 1);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 64 << 10);
+  pthread_t thread[threads];
+  for (unsigned i = 0; i < threads; ++i)
+    REQUIRE(pthread_create(&thread[i], &attributes, wait_and_use, &barrier) == 0, "no thread");
+  limit(RLIMIT_AS, address_space_bytes() + 40 * (size_t)megabyte);
+  give_back(take(each, (size_t)400 * megabyte), each);
+  free(opaque_pointer(malloc(opaque(100))));
+  pthread_barrier_wait(&barrier);
+  for (unsigned i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+}
+
 // Each keeps some blocks of a gigabyte to 64 terabytes, as far as they are to be had, and small ones.
 static void* ask_for_absurd_sizes(void* seed) {
   enum { kept = 8, rounds = 300 };
@@ -288,6 +315,7 @@ static const Check checks[] = {
     {"requests that fail use up no limit on address space", failures_take_no_addresses},
     {"requests that fail use up no limit on data", failures_take_no_data},
     {"300 threads in 80 MB", many_threads_in_little},
+    {"threads begin when all addresses are taken", threads_use_what_is_freed},
     {"threads that ask for absurd sizes until addresses run out go on", absurd_sizes_end_nothing},
     {"a program that hardly allocates holds at most 300 KiB more", tiny_programs_stay_tiny},
     {"a program that hardly allocates has little address space", little_address_space_is_taken},
