@@ -173,6 +173,7 @@ static void* wait_and_use(void* barrier) {
   pthread_barrier_wait(barrier);
   void* const own = malloc(opaque(100));
   EXPECT(own != NULL, "100 bytes cannot be had");
+  pthread_barrier_wait(barrier);
   free(own);
   return NULL;
 }
@@ -192,7 +193,7 @@ static void threads_use_what_is_freed(void) {
   limit(RLIMIT_AS, address_space_bytes() + 40 * (size_t)megabyte);
   give_back(take(each, (size_t)400 * megabyte), each);
   free(opaque_pointer(malloc(opaque(100))));
-  pthread_barrier_wait(&barrier);
+  for (unsigned i = 0; i < 2; ++i) pthread_barrier_wait(&barrier);
   for (unsigned i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
 }
 

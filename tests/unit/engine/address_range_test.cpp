@@ -205,6 +205,14 @@ TS_ENGINE_TEST(AddressRange, StepsAreHalvedUntilTheyAreGranted) {
   EXPECT_TRUE(range.extend(now)) << "these are there";
 }
 
+TS_ENGINE_TEST(AddressRange, TheFirstHeapComesWithTheFirstPages) {
+  AddressRange range;
+  ASSERT_TRUE(range.extend(1));
+  fake_os::refuse_if([](const Request& r) { return fake_os::can_fail(r.call); });
+  EXPECT_TRUE(range.add_heap(1));
+  use_heap(1);
+}
+
 TS_ENGINE_TEST(AddressRange, HeapsGoByStepsOrOneByOne) {
   AddressRange range;
   ASSERT_TRUE(range.extend(1));
