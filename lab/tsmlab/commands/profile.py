@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from tsmlab import allocators, export, paths
-from tsmlab.commands import parameters
+from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
@@ -77,14 +77,13 @@ def first_word(arguments: Sequence[str]) -> str:
     return ""
 
 
-class Verbs(click.Group):
+class Verbs(Group):
     """A group in which `profile [OPTIONS] -- PROGRAM` is `profile run [OPTIONS] -- PROGRAM`, and
     `profile [OPTIONS] PID` is the native command's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
-            click.echo(ctx.get_help(), err=True, color=ctx.color)
-            ctx.exit(EXIT_USAGE)
+            return super().parse_args(ctx, args)
         word = first_word(args)
         if args[0] not in self.commands and "--" in args:
             args = ["run", *args]
