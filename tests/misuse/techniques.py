@@ -37,7 +37,6 @@ PROMISES: dict[str, dict[str, set[str]]] = {
         "large bin attack": IN_VAIN,
         "house of lore": IN_VAIN,
         # It may be another allocator's memory.
-        "tcache house of spirit, another's stack": {REPORTED},
         "tcache house of spirit, mapping": {REPORTED},
         "overlapping chunks": IN_VAIN,
         "overlapping chunks, a free block": IN_VAIN,
