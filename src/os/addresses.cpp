@@ -53,8 +53,8 @@ bool is_of_module(const void* p) noexcept {
     const std::uintptr_t wanted = *static_cast<const std::uintptr_t*>(looked_for);
     for (unsigned i = 0; i < module->dlpi_phnum; ++i) {
       const ElfW(Phdr)& part = module->dlpi_phdr[i];
-      const std::uintptr_t begin =
-          part.p_type == PT_TLS ? address_of(module->dlpi_tls_data) : module->dlpi_addr + part.p_vaddr;
+      const std::uintptr_t begin = part.p_type == PT_TLS ? address_of(module->dlpi_tls_data)
+                                                         : module->dlpi_addr + part.p_vaddr;
       const bool is_there = part.p_type == PT_LOAD || (part.p_type == PT_TLS && begin != 0);
       if (is_there && wanted - begin < part.p_memsz) return 1;
     }

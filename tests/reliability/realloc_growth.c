@@ -251,7 +251,8 @@ static void locks_end(void) {
     locked = bytes_of_line("/proc/self/status", "VmLck:");
     if (round == 0) first = locked;
   }
-  report_figure("%zu kB locked after one round, %zu kB after %d", first >> 10, locked >> 10, rounds);
+  report_figure("%zu kB locked after one round, %zu kB after %d", first >> 10, locked >> 10,
+                rounds);
   EXPECT(locked <= first + 4 * part, "%zu kB, and then %zu kB", first >> 10, locked >> 10);
 }
 
