@@ -65,9 +65,15 @@ class PageHeap {
   // Whether so many more are within the limit, if need be after dirty memory went back for them.
   // allocate() asks by itself, but for clean memory, to which pages move.
   bool has_room(std::size_t pages) noexcept;
-  // Waits, a millisecond at most, until another thread's purge has given a span back, which is in no
-  // list meanwhile. False if there is none.
-  bool wait_for_purge() noexcept;
+  // How many purges by any thread are over. What a purge gives back is in no list meanwhile: if this
+  // differs before and after an allocation that failed, another may succeed.
+  std::uint32_t ended_purges() const noexcept {
+    // relaxed: stored under the lock, which the allocation takes later
+    return purges_.load(std::memory_order_relaxed);
+  }
+  // Waits, a millisecond at most, while another thread's purge is under way and none has ended since
+  // `ended_purges`, which becomes the present count. False if none is, and none has.
+  bool wait_for_purge(std::uint32_t& ended_purges) noexcept;
 
   // Purges all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;

@@ -95,16 +95,15 @@ bool PageHeap::has_room(std::size_t pages) noexcept {
   return is_room_for(pages) || make_room(pages);
 }
 
-bool PageHeap::wait_for_purge() noexcept {
-  std::uint32_t before = 0;
+bool PageHeap::wait_for_purge(std::uint32_t& ended_purges) noexcept {
   {
     const Guard guard{lock_};
-    if (purging_pages_ == 0) return false;
-    before = purges_.load(std::memory_order_relaxed);
+    if (purging_pages_ == 0 && ended_purges == this->ended_purges()) return false;
     ++waiting_for_purges_;
   }
-  os::wait_for(purges_, before, 1);
+  os::wait_for(purges_, ended_purges, 1);  // not at all if one has ended
   const Guard guard{lock_};
+  ended_purges = this->ended_purges();
   --waiting_for_purges_;
   return true;
 }

@@ -40,6 +40,7 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   if (collect_abandoned(heaps_at_a_time)) span = allocate(From::dirty);
   if (span != nullptr) return span;
   prepare_growth(pages);
+  std::uint32_t ended_purges = page_heap.ended_purges();
   span = allocate(From::anywhere);
   if (span != nullptr) return span;
   const bool has_collected = collect_abandoned(SIZE_MAX);
@@ -47,7 +48,7 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   if (span == nullptr && page_heap.merge_for(pages)) span = allocate(From::anywhere);
   // Another thread may take memory out of the lists as soon as it is back.
   constexpr int most_waits = 64;
-  for (int i = 0; span == nullptr && i < most_waits && page_heap.wait_for_purge(); ++i)
+  for (int i = 0; span == nullptr && i < most_waits && page_heap.wait_for_purge(ended_purges); ++i)
     span = allocate(From::anywhere);
   if (span == nullptr && !page_heap.has_room(pages))
     note_limit_refusal(page_heap.touched_pages(), pages);

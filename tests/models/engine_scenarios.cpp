@@ -586,7 +586,7 @@ std::uint32_t PageHeap::new_heap(std::uint32_t) noexcept {
 
 bool PageHeap::has_room(std::size_t) noexcept { return true; }
 bool PageHeap::merge_for(std::size_t) noexcept { return false; }
-bool PageHeap::wait_for_purge() noexcept { return false; }
+bool PageHeap::wait_for_purge(std::uint32_t&) noexcept { return false; }
 std::size_t PageHeap::touched_pages() noexcept { return 0; }
 
 void limits::look(std::size_t) noexcept {}

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
@@ -577,6 +578,26 @@ TS_ENGINE_TEST(PageHeap, ARefusedDiscardLeavesTheMemoryDirty) {
   EXPECT_FALSE(page_heap.find_fault());
   fake_os::refuse_nothing();
   EXPECT_TRUE(page_heap.trim(0));
+}
+
+// The allocation fails during the purge, which ends before it is waited for.
+TS_ENGINE_TEST(PageHeap, APurgeThatHasEndedMeanwhileIsWorthAnotherAttempt) {
+  page_heap.limit(PageHeap::no_limit, 12 * mib * page_bytes);
+  page_heap.release(allocate_pages(8 * mib));
+  std::uint32_t ended = page_heap.ended_purges();
+  bool is_first = true;
+  fake_os::refuse_if([&](const fake_os::Request& request) {
+    if (request.call == fake_os::Call::discard && std::exchange(is_first, false)) {
+      EXPECT_EQ(allocate_pages(8 * mib), nullptr);
+      EXPECT_TRUE(page_heap.wait_for_purge(ended)) << "it is under way";
+    }
+    return false;
+  });
+  EXPECT_TRUE(page_heap.trim(0));
+  EXPECT_FALSE(is_first);
+  EXPECT_TRUE(page_heap.wait_for_purge(ended)) << "it has ended";
+  EXPECT_FALSE(page_heap.wait_for_purge(ended)) << "nothing has changed since";
+  EXPECT_NE(allocate_pages(8 * mib), nullptr);
 }
 
 TS_ENGINE_TEST(PageHeap, SlabsAskForHugePagesFromSixteenMebibytesOn) {
