@@ -98,9 +98,11 @@ std::int32_t length_of(const Block* block) noexcept {
 
 // Of so many blocks of a list, those of the slab.
 std::uint32_t count_of_slab(const Block* block, std::int32_t left, const Span& slab) noexcept {
+  const std::uintptr_t begin = address_of(memory_of(&slab));
+  const std::size_t bytes = slab.pages * page_bytes;
   std::uint32_t count = 0;
   for (; block != nullptr && left > 0; block = block->next, --left)
-    count += slab_of(block) == &slab ? 1 : 0;
+    count += address_of(block) - begin < bytes ? 1 : 0;
   return count;
 }
 
@@ -143,13 +145,14 @@ void flush(ThreadHeap& heap) noexcept {
 }
 
 void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept {
-  if (slab.pages == 1 || used(slab) > 2 * heap.capacities[slab.size_class]) return;
+  if (slab.pages == 1) return;
   const unsigned c = slab.size_class;
-  std::uint32_t in_bins = count_of_slab(heap.bins[c].head, counted_blocks(heap, c), slab);
-  if (heap.has_sampling_bins)
-    in_bins += count_of_slab(heap.sampling_bins[c].head, counted_in_sampling_bin(heap, c), slab);
-  if (in_bins != used(slab)) return;
-  flush_bin(heap, slab.size_class);
+  const std::int32_t binned = counted_blocks(heap, c);
+  const std::int32_t sampled = heap.has_sampling_bins ? counted_in_sampling_bin(heap, c) : 0;
+  if (static_cast<std::int32_t>(used(slab)) > binned + sampled) return;
+  std::uint32_t in_bins = count_of_slab(heap.bins[c].head, binned, slab);
+  if (sampled > 0) in_bins += count_of_slab(heap.sampling_bins[c].head, sampled, slab);
+  if (in_bins == used(slab)) flush_bin(heap, c);
 }
 
 void end_heap_sampling(ThreadHeap& heap) noexcept {

@@ -1,6 +1,7 @@
 #include "engine/large_blocks.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/check.h"
@@ -158,21 +159,26 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
 
 namespace {
 
-[[gnu::noinline]] void release_long(Span& span) noexcept {
-  const std::size_t dirty = discard_untouched(span);
+// To the page heap, once nothing else knows the block.
+[[gnu::noinline]] void release_slowly(Span& span) noexcept {
+  const int saved_errno = errno;
+  forget(span);
+  note_release(span);
+  const std::size_t dirty = may_be_sparse(span.pages) ? discard_untouched(span) : span.pages;
   dirty == span.pages ? page_heap.release(&span) : page_heap.release_clean(&span, dirty);
+  errno = saved_errno;
 }
 
 }  // namespace
 
-void release_large(void* p, PageMapEntry entry) noexcept {
-  if (entry != large_entry || !begins_page(p) || !take_from_map(p)) [[unlikely]]
-    return static_cast<void>(report_stray(p, FoundBy::free));
+bool release_large(void* p) noexcept {
+  if (!begins_page(p) || !take_from_map(p)) [[unlikely]]
+    return false;
   Span& span = span_of(p);
-  forget(span);
-  note_release(span);
-  if (put_into_span_cache(span)) return;
-  may_be_sparse(span.pages) ? release_long(span) : page_heap.release(&span);
+  // relaxed: as in forget()
+  const bool is_known = span.used.load(std::memory_order_relaxed) != 0;
+  if (is_known || !put_into_span_cache(span)) release_slowly(span);
+  return true;
 }
 
 bool resize_large(void* p, std::size_t bytes) noexcept {

@@ -11,8 +11,8 @@ namespace ts::engine {
 // memory. `alignment` is a power of two.
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept;
 
-// Takes a large block back; the entry is that of its first page.
-void release_large(void* p, PageMapEntry entry) noexcept;
+// Takes a large block back; false if none begins there, or another free has taken it.
+bool release_large(void* p) noexcept;
 
 // Makes the block as long, where it is; or changes nothing and returns false.
 bool resize_large(void* p, std::size_t bytes) noexcept;

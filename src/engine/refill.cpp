@@ -102,14 +102,19 @@ struct Taken {
   add_used(heap, slab, blocks);
 }
 
+// How many blocks a refill takes where they are dirty already.
+inline std::uint32_t wanted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const std::uint32_t capacity = heap.capacities[size_class];
+  return std::min(std::max(size_classes[size_class].bin_blocks, capacity / 2), capacity);
+}
+
 // Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
 // dirty already. The first list is taken whole, since its end need not be found, but not that of a
 // long slab (flush_bin_if_it_pins). Of further ones, the bin takes as many blocks as it has
 // capacity for.
 Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
-  const std::uint32_t capacity = heap.capacities[size_class];
-  const std::uint32_t wanted = c.bin_blocks < capacity ? c.bin_blocks : capacity;
+  const std::uint32_t wanted = wanted_blocks(heap, size_class);
   Taken taken;
   while (taken.count < (wanted + 1) / 2) {
     Span* const slab = slab_with_free_block(heap, size_class, taken.first == nullptr);

@@ -13,7 +13,7 @@ inline std::uint32_t span_cache_capacity() noexcept {
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
   constexpr std::uint32_t most = 4;
   constexpr std::uint32_t of_all_heaps = 64;
-  return std::min(most, of_all_heaps / std::max(heaps, 1U));
+  return heaps <= of_all_heaps / most ? most : of_all_heaps / heaps;
 }
 
 // The calling thread's cache of spans of the length; null if there is none.

@@ -75,17 +75,21 @@ namespace {
   release_remote_at_once(place, FoundBy::free);
 }
 
-// A large block, an arena's, or no block of the engine's.
-[[gnu::noinline]] void release_other(void* p, PageMapEntry entry) noexcept {
+// An arena's block, or no block of the engine's.
+[[gnu::noinline]] void release_rare(void* p, PageMapEntry entry) noexcept {
   const int saved_errno = errno;
-  if ((entry & large_entry) != 0) [[likely]] {
-    release_large(p, entry);
-  } else if (entry >= arena_bit) {
-    is_of_sample(entry) ? release_sample(p) : release_to_arena(p, entry);
-  } else {
+  if (entry < arena_bit || (entry & large_entry) != 0) {
     report_stray(p, FoundBy::free);
+  } else {
+    is_of_sample(entry) ? release_sample(p) : release_to_arena(p, entry);
   }
   errno = saved_errno;
+}
+
+// A large block, an arena's, or no block of the engine's.
+[[gnu::noinline]] void release_other(void* p, PageMapEntry entry) noexcept {
+  if (entry != large_entry || !release_large(p)) [[unlikely]]
+    release_rare(p, entry);
 }
 
 // A block of a thread's slab, from a thread without a heap, or in a scope.

@@ -8,7 +8,7 @@
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
 //                   -> report_stray (misuse.h)
-//                   -> release_overflow -> the slab's free list | relist_or_flush_bin
+//                   -> release_overflow -> the slab's free list | finish_overflow
 //                   -> release_slow -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
 //                                   -> report_stray (misuse.h)

@@ -608,7 +608,10 @@ bool report_stray(const void*, FoundBy) noexcept {
 }
 void* allocate_guarded(const SizeClass&) noexcept { return nullptr; }
 bool release_guarded(const void*) noexcept { return false; }
-void release_large(void*, PageMapEntry) noexcept { testing::fail("no block here is large"); }
+bool release_large(void*) noexcept {
+  testing::fail("no block here is large");
+  return true;
+}
 void note_release(const Span&) noexcept {}
 constinit ProbeSemaphores probe_semaphores;
 bool open_samples() noexcept { return true; }
