@@ -160,3 +160,14 @@ def test_results_go_to_the_first_place_that_takes_them(tmp_path: Path) -> None:
 def test_the_state_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert records.default_folders()[0] == tmp_path / "tsmalloc" / "results"
+
+
+def test_results_are_kept_when_the_working_folder_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert save(typical()).parent == tmp_path / "tsmalloc" / "results"

@@ -202,7 +202,8 @@ def in_first_folder(
 
 
 def default_folders() -> list[Path]:
-    return [paths.state_dir() / "results", Path(tempfile.gettempdir()), Path.cwd()]
+    # The working folder by no name: it may be gone.
+    return [paths.state_dir() / "results", Path(tempfile.gettempdir()), Path()]
 
 
 def now() -> str:
