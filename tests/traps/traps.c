@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { mb = 1 << 20, longest_seconds = 120 };
+enum { mb = 1 << 20, longest_seconds = 30 };
 
 static const char not_here[] = "cannot be tried here";
 
