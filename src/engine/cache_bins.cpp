@@ -97,10 +97,10 @@ std::int32_t length_of(const Block* block) noexcept {
 }
 
 // Of so many blocks of a list, those of the slab.
-std::uint32_t count_of_slab(const Block* block, std::int32_t left, const Span& slab) noexcept {
+std::int32_t count_of_slab(const Block* block, std::int32_t left, const Span& slab) noexcept {
   const std::uintptr_t begin = address_of(memory_of(&slab));
   const std::size_t bytes = slab.pages * page_bytes;
-  std::uint32_t count = 0;
+  std::int32_t count = 0;
   for (; block != nullptr && left > 0; block = block->next, --left)
     count += address_of(block) - begin < bytes ? 1 : 0;
   return count;
@@ -144,15 +144,23 @@ void flush(ThreadHeap& heap) noexcept {
   retire_empty_slabs(heap);
 }
 
-void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept {
-  if (slab.pages == 1) return;
+void move_quiet_above(ThreadHeap& heap, Span& slab) noexcept {
   const unsigned c = slab.size_class;
-  const std::int32_t binned = counted_blocks(heap, c);
-  const std::int32_t sampled = heap.has_sampling_bins ? counted_in_sampling_bin(heap, c) : 0;
-  if (static_cast<std::int32_t>(used(slab)) > binned + sampled) return;
-  std::uint32_t in_bins = count_of_slab(heap.bins[c].head, binned, slab);
-  if (sampled > 0) in_bins += count_of_slab(heap.sampling_bins[c].head, sampled, slab);
-  if (in_bins == used(slab)) flush_bin(heap, c);
+  const auto in_use = static_cast<std::int32_t>(used(slab));
+  const std::int32_t mark = slab.low_mark;
+  std::int32_t quiet = in_use > mark ? mark : 0;
+  if (slab.pages > 1) {
+    const std::int32_t binned = counted_blocks(heap, c);
+    const std::int32_t sampled = heap.has_sampling_bins ? counted_in_sampling_bin(heap, c) : 0;
+    std::int32_t in_bins = binned + sampled;
+    if (in_use <= in_bins) {
+      in_bins = count_of_slab(heap.bins[c].head, binned, slab);
+      if (sampled > 0) in_bins += count_of_slab(heap.sampling_bins[c].head, sampled, slab);
+      if (in_bins == in_use) return flush_bin(heap, c);
+    }
+    quiet = std::max(quiet, in_bins);
+  }
+  slab.quiet_above = static_cast<std::int16_t>(quiet);
 }
 
 void end_heap_sampling(ThreadHeap& heap) noexcept {

@@ -111,9 +111,11 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap)
 // Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
-// Flushes the bin of the slab's class, if its blocks alone keep a long slab: a few cached blocks
-// must not keep much memory.
-void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+// To be called when a free found a listed slab at its quiet_above. The next one is low_mark, or
+// below that 0; of a long slab, no less than the blocks that bins have of it. Where these are all
+// that are used, flushes the bins of the class instead: a few cached blocks must not keep much
+// memory.
+void move_quiet_above(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // Flushes the sampling bins of a heap that samples no longer, and takes no blocks there.
 [[gnu::cold]] void end_heap_sampling(ThreadHeap& heap) noexcept TS_REQUIRES(heap);

@@ -62,9 +62,8 @@ Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
       slab.free_list != nullptr || slab.carved < slab.slab_blocks || slab.purged_blocks != 0;
   if (is_listed(slab) != has_blocks)
     return {"a slab is listed, if and only if it has blocks to give", &slab};
-  const bool is_above_mark = used(slab) > slab.low_mark;
-  if (slab.quiet_above < least_quiet_above(slab) ||
-      (is_above_mark && slab.quiet_above < slab.low_mark))
+  const std::int32_t mark = slab.low_mark;
+  if (slab.quiet_above < 0 || (std::int32_t{slab.quiet_above} < mark && used(slab) > slab.low_mark))
     return {"frees of a listed slab stop at its marks", &slab};
   return {};
 }

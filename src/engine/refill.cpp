@@ -5,6 +5,7 @@
 #include "base/event_counts.h"
 #include "engine/cache_bins.h"
 #include "engine/low_slabs.h"
+#include "engine/ready_stack.h"
 #include "engine/remote_frees.h"
 #include "engine/sampling_switch.h"
 #include "engine/slab_purge.h"
@@ -110,7 +111,7 @@ inline std::uint32_t wanted_blocks(const ThreadHeap& heap, unsigned size_class) 
 
 // Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
 // dirty already. The first list is taken whole, since its end need not be found, but not that of a
-// long slab (flush_bin_if_it_pins). Of further ones, the bin takes as many blocks as it has
+// long slab (move_quiet_above). Of further ones, the bin takes as many blocks as it has
 // capacity for.
 Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
@@ -168,6 +169,31 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   return {first, taken};
 }
 
+// The first class of which a refill carves one block; so does that of each greater one.
+inline constexpr unsigned first_carved_singly = [] {
+  unsigned c = size_classes.size();
+  while (size_classes[c - 1].carve_blocks == 1) --c;
+  return c;
+}();
+
+// The next fresh block of the class's only slab with blocks to give, where each refill carves one
+// block, and this one has nothing else to do. Null otherwise.
+[[gnu::noinline]] Block* carve_one(ThreadHeap& heap, unsigned size_class) noexcept
+    TS_REQUIRES(heap) {
+  const SizeClass& c = size_classes[size_class];
+  Span* const slab = heap.partial[size_class];
+  if (slab == nullptr || slab->free_list != nullptr || slab->next != nullptr ||
+      slab->carved == slab->slab_blocks || slab->purged_blocks != 0 ||
+      heap.low_slabs[size_class] != 0 || heap.capacities[size_class] == 0 || has_ready(heap))
+    return nullptr;
+  std::byte* const at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
+  ++slab->carved;
+  slab->free_blocks = 0;
+  add_used(heap, *slab, 1);
+  relist_after_use(heap, *slab);
+  return reinterpret_cast<Block*>(at);
+}
+
 // The refill of a closed bin, which stays empty (tending.h).
 [[gnu::noinline]] Block* refill_closed(ThreadHeap& heap, unsigned size_class) noexcept
     TS_REQUIRES(heap) {
@@ -183,17 +209,9 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   return block;
 }
 
-}  // namespace
-
-Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
-  if constexpr (counting) count_event(Event::bin_refills);
-  look_after_all_in_time(heap);
-  // At the end of its list, a bin must not have counted more blocks.
-  if (heap.bins[size_class].head != nullptr || counted_blocks(heap, size_class) > count_tolerance)
-      [[unlikely]]
-    drop_damaged_bin(heap, size_class, heap.bins[size_class].head);
-  if (heap.closed_refills != 0) [[unlikely]]
-    return refill_closed(heap, size_class);
+// The refill of a bin from slabs' free lists, else with fresh blocks.
+[[gnu::always_inline]] inline Block* refill_bin(ThreadHeap& heap, unsigned size_class) noexcept
+    TS_REQUIRES(heap) {
   widen_bin(heap, size_class);
   Taken taken = take_used(heap, size_class);
   if (taken.first == nullptr && collect(heap)) taken = take_used(heap, size_class);
@@ -207,6 +225,23 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
   bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
   return taken.first;
+}
+
+}  // namespace
+
+Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
+  if constexpr (counting) count_event(Event::bin_refills);
+  look_after_all_in_time(heap);
+  // At the end of its list, a bin must not have counted more blocks.
+  if (heap.bins[size_class].head != nullptr || counted_blocks(heap, size_class) > count_tolerance)
+      [[unlikely]]
+    drop_damaged_bin(heap, size_class, heap.bins[size_class].head);
+  if (heap.closed_refills != 0) [[unlikely]]
+    return refill_closed(heap, size_class);
+  if (size_class >= first_carved_singly) {
+    if (Block* const block = carve_one(heap, size_class); block != nullptr) return block;
+  }
+  return refill_bin(heap, size_class);
 }
 
 }  // namespace ts::engine

@@ -18,20 +18,17 @@ inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) 
 
 inline bool is_listed(const Span& slab) noexcept { return slab.quiet_above != unlisted; }
 
-// Of a long slab with so few used blocks, frees look whether the bin pins them. The bins of classes
-// with long slabs hold no more blocks.
+// Of a long slab with so few used blocks, frees look whether bins pin it (move_quiet_above). The
+// bins of classes with long slabs hold no more blocks.
 inline constexpr std::uint16_t max_used_to_flush = 8;
 static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
   return c.slab_pages == 1 || c.wide_bin_blocks <= max_used_to_flush;
 }));
 
-inline std::uint16_t least_quiet_above(const Span& slab) noexcept {
-  return slab.pages == 1 ? 0 : max_used_to_flush;
-}
-// To be called when a listed slab has more used blocks, or another mark.
+// To be called when a listed slab has more used blocks, or another mark, or blocks in a bin.
 inline void set_quiet_above(Span& slab) noexcept {
-  slab.quiet_above =
-      static_cast<std::int16_t>(std::max<std::uint16_t>(slab.low_mark, least_quiet_above(slab)));
+  const std::uint16_t least = slab.pages == 1 ? 0 : max_used_to_flush;
+  slab.quiet_above = static_cast<std::int16_t>(std::max<std::uint16_t>(slab.low_mark, least));
 }
 
 // Makes a span of a class a slab in the heap's list, with no block carved.

@@ -133,11 +133,7 @@ namespace {
   const HeapHold hold{heap};
   sub_used(heap, slab, 1);
   const bool is_low = used(slab) == slab.low_mark;
-  if (relist_or_retire(heap, slab)) {
-    if (used(slab) <= slab.low_mark)
-      slab.quiet_above = static_cast<std::int16_t>(least_quiet_above(slab));
-    flush_bin_if_it_pins(heap, slab);
-  }
+  if (relist_or_retire(heap, slab)) move_quiet_above(heap, slab);
   if (is_low) {
     note_low_slab(heap, size_class);
     if (has_to_tend(heap)) tend(heap);

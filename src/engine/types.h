@@ -101,7 +101,8 @@ static_assert(max_slab_blocks < unlisted);
 //            listed, if and only if free_list is not empty, carved < slab_blocks, or
 //            purged_blocks is positive; quiet_above is `unlisted`, if and only if it is not;
 //            while more than quiet_above blocks are used, a free has only to push its block: that
-//            is max_used_to_flush at least for a long slab, and low_mark while `used` is above it;
+//            is low_mark at least while `used` is above it, and of a long slab, as many as bins
+//            had of it when a free last met quiet_above (cache_bins.h);
 //            used covers blocks of the program, in cache bins, in batches, and pending ones;
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;

@@ -566,6 +566,31 @@ TS_ENGINE_TEST(CacheBins, AListOfALongSlabThatEndsEarlyIsReportedByARefill) {
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, first);
 }
 
+// As damage, or a longjmp out of a purge, leaves it.
+TS_ENGINE_TEST(CacheBins, AListedSlabWithoutBlocksGivesNone) {
+  for (const unsigned c : {small_class, long_class(), last_class}) {
+    ThreadHeap& heap = make_heap();
+    const SizeClass& k = size_classes[c];
+    std::vector<void*> blocks;
+    const std::size_t in_slab = engine::blocks_in_slab(k, k.first_slab_pages);
+    while (blocks.size() < in_slab || heap.bins[c].head != nullptr)
+      blocks.push_back(allocate(heap, k.block_bytes));
+    Span& slab = *engine::slab_of(blocks[0]);
+    ASSERT_TRUE(slab.carved == slab.slab_blocks && !is_listed(slab));
+    {
+      const HeapHold hold{heap};
+      slab.free_list = static_cast<Block*>(blocks[0]);
+      engine::relist_or_retire(heap, slab);
+      slab.free_list = nullptr;
+    }
+    ASSERT_EQ(heap.partial[c], &slab);
+    EXPECT_NE(engine::slab_of(allocate(heap, k.block_bytes)), &slab);
+    EXPECT_EQ(slab.carved, slab.slab_blocks);
+    expect_no_misuse();
+    expect_sound();
+  }
+}
+
 // The child of a fork may see the block on its slab's list, and neither count.
 TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
   for (const bool is_long : {false, true}) {
