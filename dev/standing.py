@@ -37,12 +37,13 @@ def read(page: str) -> tuple[list[ratios.Ratio], list[ratios.Ratio]]:
     """The means of time and of memory, the best first."""
     lines = [line.strip("|") for line in page.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]
-    means = next((at for at, row in enumerate(rows) if row[0] == "geometric mean"), None)
-    if means is None:
-        sys.exit("standing.py: this file has no table with lines of geometric means")
-    columns = [at for at, head in enumerate(rows[0]) if at > 2 and not head.endswith("goal")]
+    means = next((at for at, row in enumerate(rows) if row[0] == "geometric mean"), 0)
+    heads = next((row for row in reversed(rows[:means]) if row[0] == "workload"), None)
+    if heads is None:
+        sys.exit("standing.py: this file has no table of workloads with lines of geometric means")
+    columns = [at for at, head in enumerate(heads) if at > 2 and not head.endswith("goal")]
     time, memory = (
-        sorted((ratio(rows[0][at].split()[0], row[at]) for at in columns), key=lambda r: r.ratio)
+        sorted((ratio(heads[at].split()[0], row[at]) for at in columns), key=lambda r: r.ratio)
         for row in rows[means : means + 2]
     )
     return time, memory
