@@ -209,24 +209,6 @@ inline constexpr unsigned first_carved_singly = [] {
   return block;
 }
 
-// The refill of a bin from slabs' free lists, else with fresh blocks.
-[[gnu::always_inline]] inline Block* refill_bin(ThreadHeap& heap, unsigned size_class) noexcept
-    TS_REQUIRES(heap) {
-  widen_bin(heap, size_class);
-  Taken taken = take_used(heap, size_class);
-  if (taken.first == nullptr && collect(heap)) taken = take_used(heap, size_class);
-  if (taken.first == nullptr) {
-    taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks);
-    if (taken.first == nullptr) return nullptr;
-    open_bin_wide(heap, size_class);
-  }
-  CacheBin& bin = heap.bins[size_class];
-  bin.head = taken.first->next;
-  std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
-  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
-  return taken.first;
-}
-
 }  // namespace
 
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
@@ -241,7 +223,19 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if (size_class >= first_carved_singly) {
     if (Block* const block = carve_one(heap, size_class); block != nullptr) return block;
   }
-  return refill_bin(heap, size_class);
+  widen_bin(heap, size_class);
+  Taken taken = take_used(heap, size_class);
+  if (taken.first == nullptr && collect(heap)) taken = take_used(heap, size_class);
+  if (taken.first == nullptr) {
+    taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks);
+    if (taken.first == nullptr) return nullptr;
+    open_bin_wide(heap, size_class);
+  }
+  CacheBin& bin = heap.bins[size_class];
+  bin.head = taken.first->next;
+  std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
+  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
+  return taken.first;
 }
 
 }  // namespace ts::engine

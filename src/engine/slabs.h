@@ -25,7 +25,7 @@ static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
   return c.slab_pages == 1 || c.wide_bin_blocks <= max_used_to_flush;
 }));
 
-// To be called when a listed slab has more used blocks, or another mark, or blocks in a bin.
+// To be called when a listed slab has more used blocks, or another mark.
 inline void set_quiet_above(Span& slab) noexcept {
   const std::uint16_t least = slab.pages == 1 ? 0 : max_used_to_flush;
   slab.quiet_above = static_cast<std::int16_t>(std::max<std::uint16_t>(slab.low_mark, least));
