@@ -29,8 +29,9 @@
 /* The alignment of every block of malloc, whatever its size. */
 #define TSMALLOC_MIN_ALIGNMENT 16
 
-/* The engine's largest small block. A larger one consists of whole pages of 16 KiB, which serve
- * blocks of every size as soon as it is free. A property of this version of the engine. */
+/* The engine's largest small block. A larger one has whole pages of 16 KiB, which serve blocks of
+ * every size as soon as it is free; beyond 64 KiB, it begins up to 63 cache lines into the first. A
+ * property of this version of the engine. */
 #define TSMALLOC_MAX_SMALL_SIZE 32768
 
 #ifdef __cplusplus
@@ -233,7 +234,7 @@ TSMALLOC_FUNCTION_(void*, ts_rezalloc, (void* block, size_t old_size, size_t siz
 typedef struct ts_statistics {
   size_t mapped_bytes;     /* the sum of the eight below: address space in use */
   size_t small_bytes;      /* blocks of the program up to TSMALLOC_MAX_SMALL_SIZE, with rounding */
-  size_t large_bytes;      /* its larger blocks, whether it has touched them or not */
+  size_t large_bytes;      /* pages of its larger blocks, whether it has touched them or not */
   size_t bin_bytes;        /* free, in cache bins and batches of threads */
   size_t waiting_bytes;    /* freed by other threads than their owner, which has not seen it yet */
   size_t slab_bytes;       /* free, in slabs beside blocks in use */

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "engine/arenas.h"
+#include "engine/colours.h"
 #include "engine/fork.h"
 #include "engine/housekeeping.h"
 #include "engine/inspect.h"
@@ -81,9 +82,9 @@ class Engine {
     return old_bytes < bytes && bytes < roomy && roomy <= max_small_bytes ? roomy : bytes;
   }
 
-  // The alignment of every block of so many bytes: large ones are whole pages.
+  // The alignment of every block of so many bytes: large ones begin with a cache line (colours.h).
   static constexpr std::size_t alignment_of_all(std::size_t bytes) noexcept {
-    return bytes > max_small_bytes ? page_bytes : min_alignment;
+    return bytes > max_small_bytes ? cache_line_bytes : min_alignment;
   }
 
   // 0 if `p` is no block, which is reported.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/block_set.h"
+#include "engine/colours.h"
 #include "engine/glance.h"
 #include "engine/housekeeping.h"
 #include "engine/large_blocks.h"
@@ -193,9 +194,12 @@ bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept
     span = map_extent_of(each);
     is_found = span.state == MapState::used;
   });
-  const auto* const begin = reinterpret_cast<const std::byte*>(span.address);
-  if (is_found) block = {begin, usable_large(begin), BlockState::used, 0};
-  return is_found;
+  if (!is_found) return false;
+  const Span& found = span_at(span);
+  const std::byte* const begin = memory_of(&found) + glance_at_colour(found);
+  if (address_of(address) < address_of(begin)) return false;
+  block = {begin, usable_large(begin), BlockState::used, 0};
+  return true;
 }
 
 bool find_guarded(const void* address, BlockView& block, MapExtent& span) noexcept {
@@ -246,8 +250,11 @@ bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
     const bool is_in_use = extent.state == MapState::mixed || extent.state == MapState::used;
     if (is_in_use && !is_there(extent)) return true;
     if (extent.state == MapState::mixed) return walk_slab(span_at(extent), visit, argument);
-    return visit({reinterpret_cast<const std::byte*>(extent.address), extent.bytes,
-                  state_of(extent.state), 0},
+    // A block reaches to the end of its span: what it has as a tail is its own.
+    const std::size_t colour =
+        extent.state == MapState::used ? glance_at_colour(span_at(extent)) : 0;
+    return visit({reinterpret_cast<const std::byte*>(extent.address) + colour,
+                  extent.bytes - colour, state_of(extent.state), 0},
                  argument);
   });
 }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "engine/abandoned.h"
+#include "engine/colours.h"
 #include "engine/heap_invariants.h"
 #include "engine/housekeeping.h"
 #include "engine/large_samples.h"
@@ -69,6 +70,9 @@ Fault find_large_fault(const Span& span) noexcept {
     return {"a large block's first page has large_entry", &span};
   const std::uint32_t usable = span.usable_pages.load(std::memory_order_relaxed);
   if (usable > span.pages) return {"usable_pages <= pages", &span};
+  const std::size_t colour = colour_of(span);
+  if (colour > max_colour || colour % cache_line_bytes != 0)
+    return {"a large block begins with a line of its first OS page", &span};
   const MapPage* const pages = page_map.pages + first_page_of(&span);
   const bool has_no_tail = usable == span.pages;
   if (entry != 0 && (pages[0].slab_begin != (has_no_tail ? usable : span.pages | has_tail) ||

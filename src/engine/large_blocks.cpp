@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/arena_blocks.h"
+#include "engine/colours.h"
 #include "engine/housekeeping.h"
 #include "engine/huge_page_probe.h"
 #include "engine/huge_pages.h"
@@ -52,17 +53,19 @@ void set_usable_pages(Span& span, std::size_t pages) noexcept {
   in_map[1].slab_begin = usable;
 }
 
-// A span whose usable pages are set.
-void* begin_in_map(Span& span) noexcept {
+// A span whose usable pages and colour are set.
+void* begin_in_map(Span& span, std::size_t colour) noexcept {
   page_map.pages[first_page_of(&span)].entry.store(large_entry, std::memory_order_relaxed);
-  return memory_of(&span);
+  return memory_of(&span) + colour;
 }
-[[gnu::noinline]] void* begin_block_of_arena(Span& span) noexcept {
+[[gnu::noinline]] void* begin_block_of_arena(Span& span, std::size_t colour) noexcept {
   add_large_block(span);
-  return begin_in_map(span);
+  return begin_in_map(span, colour);
 }
-void* begin_block(Span& span) noexcept {
-  return has_threads_heap() ? begin_in_map(span) : begin_block_of_arena(span);
+// A span whose usable pages are set.
+void* begin_block(Span& span, std::size_t colour) noexcept {
+  set_colour(span, colour);
+  return has_threads_heap() ? begin_in_map(span, colour) : begin_block_of_arena(span, colour);
 }
 
 std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : pages; }
@@ -98,8 +101,6 @@ bool take_from_map(const void* p) noexcept {
                                                                   std::memory_order_relaxed);
 }
 
-bool begins_page(const void* p) noexcept { return address_of(p) % page_bytes == 0; }
-
 // Makes a span in use, which begins with an OS page, read as zero; false if the system refuses.
 bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   const std::size_t whole = align_down(pages, page_map.pages_per_os_page);
@@ -109,10 +110,13 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
 }
 
 // A block of memory of the page heap.
-[[gnu::noinline]] void* allocate_from_page_heap(std::size_t pages, std::size_t multiple,
+[[gnu::noinline]] void* allocate_from_page_heap(std::size_t bytes, std::size_t alignment,
                                                 bool* zeroed) noexcept {
   if (start_put_off.load(std::memory_order_relaxed) != 0) [[unlikely]]
     start_housekeeper_now();
+  const std::size_t room = colour_room(bytes, alignment);
+  const std::size_t pages = at_least_one(pages_for(bytes + room));
+  std::size_t multiple = at_least_one(alignment / page_bytes);
   // Whole OS pages can be moved, and given back.
   if (pages >= min_move_pages) multiple = std::max(multiple, page_map.pages_per_os_page);
   Span* const span = allocate_span(pages, multiple, 0);
@@ -124,22 +128,20 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   if (span->zeroed) choose_page_size(*span, multiple);
   if (zeroed != nullptr) *zeroed = span->zeroed;
   set_usable_pages(*span, pages);
-  return begin_block(*span);
+  return begin_block(*span, room != 0 ? pick_colour(*span) : 0);
 }
 
 [[gnu::always_inline]] inline void* allocate_any(std::size_t bytes, std::size_t alignment,
                                                  bool* zeroed) noexcept {
   // Far beyond any range, and far from overflowing.
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
-  const std::size_t pages = at_least_one(pages_for(bytes));
-  const std::size_t multiple = at_least_one(alignment / page_bytes);
-  if (multiple == 1) {
-    if (Span* const cached = take_from_span_cache(pages); cached != nullptr) {
+  if (alignment <= page_bytes) {
+    if (Span* const cached = take_from_span_cache(pages_for(bytes)); cached != nullptr) {
       if constexpr (counting) count_event(Event::large_allocations);
-      return begin_block(*cached);  // as long as when it was freed, and without a tail
+      return begin_block(*cached, 0);  // as long as when it was freed, and without a tail
     }
   }
-  return allocate_from_page_heap(pages, multiple, zeroed);
+  return allocate_from_page_heap(bytes, alignment, zeroed);
 }
 
 [[gnu::cold, gnu::noinline]] void* allocate_and_sample(std::size_t bytes, std::size_t alignment,
@@ -172,9 +174,9 @@ namespace {
 }  // namespace
 
 bool release_large(void* p) noexcept {
-  if (!begins_page(p) || !take_from_map(p)) [[unlikely]]
-    return false;
   Span& span = span_of(p);
+  if (!is_large_block(p, span) || !take_from_map(p)) [[unlikely]]
+    return false;
   // relaxed: as in forget()
   const bool is_known = span.used.load(std::memory_order_relaxed) != 0;
   if (is_known || !put_into_span_cache(span)) release_slowly(span);
@@ -182,10 +184,11 @@ bool release_large(void* p) noexcept {
 }
 
 bool resize_large(void* p, std::size_t bytes) noexcept {
-  if (!begins_page(p)) [[unlikely]]
-    return false;  // no block: realloc reports it
   Span& span = span_of(p);
-  const std::size_t pages = pages_for(bytes);
+  if (!is_large_block(p, span)) [[unlikely]]
+    return false;  // no block: realloc reports it
+  if (bytes > address_limit) return false;
+  const std::size_t pages = pages_for(colour_of(span) + bytes);
   const std::size_t now = usable_pages(span);
   if (pages == now) return true;
   // Into its tail; or by the pages behind it; or without its surplus, tail and all.
@@ -204,11 +207,11 @@ namespace {
 // Copying into touched memory costs less than the faults in what a move leaves clean, and touches no
 // other memory. Not for a block that the program has not filled; nor for one that grows by little,
 // where the copies would add up; nor for a locked one, whose old memory would stay locked for good.
-bool copying_is_cheaper(const void* p, std::size_t old_bytes, std::size_t pages) noexcept {
+bool copying_is_cheaper(const Span& old, std::size_t old_bytes, std::size_t pages) noexcept {
   constexpr std::size_t looked_at = 4;
   return pages * page_bytes - old_bytes >= old_bytes / 4 && page_heap.has_dirty(pages) &&
-         touched_pages(static_cast<const std::byte*>(p), old_bytes, looked_at) == looked_at &&
-         !os::is_locked(p, old_bytes);
+         touched_pages(memory_of(&old), old_bytes, looked_at) == looked_at &&
+         !os::is_locked(memory_of(&old), old_bytes);
 }
 
 // A span for a block that moves, and needs so many more pages than it has. What grows once tends to
@@ -232,12 +235,14 @@ Span* allocate_to_move(std::size_t pages, std::size_t more) noexcept {
 
 void* move_large(void* p, std::size_t bytes) noexcept {
   Span& old = span_of(p);
-  const std::size_t old_bytes = usable_large(p);
-  if (old_bytes < min_move_bytes || bytes <= old_bytes || bytes > address_limit) return nullptr;
+  const std::size_t old_bytes = usable_pages(old) * page_bytes;
+  if (old_bytes < min_move_bytes || bytes <= usable_large(p) || bytes > address_limit)
+    return nullptr;
   const std::size_t os_multiple = page_map.pages_per_os_page;
   if (first_page_of(&old) % os_multiple != 0) return nullptr;  // a short block that has grown
-  const std::size_t pages = pages_for(bytes);
-  if (pages > AddressRange::max_pages || !begin_move() || copying_is_cheaper(p, old_bytes, pages))
+  // The pages move, and the colour with them.
+  const std::size_t pages = pages_for(colour_of(old) + bytes);
+  if (pages > AddressRange::max_pages || !begin_move() || copying_is_cheaper(old, old_bytes, pages))
     return nullptr;
   Span* const span = allocate_to_move(pages, pages - old.pages);
   if (span == nullptr) return nullptr;
@@ -246,7 +251,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   // Whole OS pages, as the block begins with one; what has no pages and is not left stays in use.
   const std::size_t most_bytes = align_down(std::size_t{span->pages}, os_multiple) * page_bytes;
   bool is_left = false;
-  if (!os::move_pages(p, moved_bytes, memory_of(span), most_bytes, is_left)) {
+  if (!os::move_pages(memory_of(&old), moved_bytes, memory_of(span), most_bytes, is_left)) {
     if (is_left) {
       choose_page_size_of_fresh(memory_of(span), most_bytes, false);  // it may be a new mapping
       page_heap.release_clean(span);
@@ -256,12 +261,12 @@ void* move_large(void* p, std::size_t bytes) noexcept {
     return nullptr;
   }
   if (is_left) {
-    choose_page_size_of_fresh(p, moved_bytes, false);  // likewise
-    is_left = merge_mappings(p, moved_bytes);
+    choose_page_size_of_fresh(memory_of(&old), moved_bytes, false);  // likewise
+    is_left = merge_mappings(memory_of(&old), moved_bytes);
   }
   if constexpr (counting) count_event(Event::large_moves);
   set_usable_pages(*span, pages);
-  void* const moved = begin_block(*span);
+  void* const moved = begin_block(*span, colour_of(old));
   // The rest shares an OS page with what is behind the block.
   const std::size_t rest = old_bytes - moved_bytes;
   if (rest != 0) std::memcpy(memory_of(span) + moved_bytes, memory_of(&old) + moved_bytes, rest);
@@ -274,7 +279,8 @@ void* move_large(void* p, std::size_t bytes) noexcept {
 }
 
 std::size_t usable_large(const void* p) noexcept {
-  return std::size_t{usable_pages(span_of(p))} * page_bytes;
+  const Span& span = span_of(p);
+  return std::size_t{usable_pages(span)} * page_bytes - colour_of(span);
 }
 
 }  // namespace ts::engine

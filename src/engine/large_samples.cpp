@@ -1,6 +1,7 @@
 #include "engine/large_samples.h"
 
 #include "base/exponential.h"
+#include "engine/colours.h"
 #include "engine/current_heap.h"
 #include "engine/samples.h"
 #include "os/os.h"
@@ -48,7 +49,7 @@ void sample_large(void* p, std::size_t bytes, std::size_t block_bytes,
 
 void forget_large_sample(Span& span) noexcept {
   span.used.store(0, std::memory_order_relaxed);
-  forget_sample(memory_of(&span));
+  forget_sample(large_block_of(span));
 }
 
 }  // namespace ts::engine

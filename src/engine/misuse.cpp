@@ -1,5 +1,6 @@
 #include "engine/misuse.h"
 
+#include "engine/colours.h"
 #include "engine/page_heap.h"
 #include "engine/sampled_guard.h"
 #include "os/options.h"
@@ -45,7 +46,7 @@ Misuse kind_of_foreign(const void* p) noexcept {
 
 bool is_in_use(const void* p) noexcept {
   const PageMapEntry entry = entry_of(p);
-  if ((entry & large_entry) != 0) return address_of(p) % page_bytes == 0;
+  if ((entry & large_entry) != 0) return is_large_block(p, page_map.spans[page_of(p)]);
   return entry != 0 && is_small_block(p, size_class_of(entry));
 }
 

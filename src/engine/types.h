@@ -107,7 +107,8 @@ static_assert(max_slab_blocks < unlisted);
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
-//            usable_pages; next and previous link the large blocks of an arena
+//            usable_pages; next and previous link the large blocks of an arena; low_mark is the
+//            block's colour (colours.h)
 struct alignas(64) Span {
   Plain<Block*> free_list = nullptr;  // holder: blocks that are in no cache bin
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
@@ -126,7 +127,7 @@ struct alignas(64) Span {
   Plain<std::uint16_t> carved = 0;             // holder
   Plain<std::uint16_t> purged_blocks = 0;      // holder
   Plain<std::uint16_t> slab_blocks = 0;        // locked; const while in use: capacity of the slab
-  Plain<std::uint16_t> low_mark = 0;           // holder: so few used blocks are low
+  Plain<std::uint16_t> low_mark = 0;           // holder: so few used blocks are low; large: above
   Plain<std::int16_t> quiet_above = unlisted;  // holder: see above
   Plain<std::uint8_t> size_class = 0;          // locked; const while in use
   Plain<SpanState> state = SpanState::in_use;  // locked; const while in use

@@ -394,7 +394,10 @@ static int allocate_in_visit(const ts_extent* extent, void* argument) {
 static void visits_of_pages(void) {
   is_in_order = is_engine();
   void* const block = malloc(300000);
-  Sums sums = {0, 0, 0, block, -1, 0, NULL};
+  ts_extent pages;
+  memset(&pages, 0, sizeof pages);
+  ts_block_of(block, NULL, &pages);
+  Sums sums = {0, 0, 0, pages.address, -1, 0, NULL};
   const int result = ts_visit(TSMALLOC_PAGES, add_piece, &sums);
   EXPECT(ts_visit(99, add_piece, &sums) == -1, "an unknown kind");
   if (is_engine()) {

@@ -2,6 +2,7 @@
 // blocks.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -56,13 +57,13 @@ TS_ENGINE_TEST(SpanCaches, HaveTheShortestLengthsOfLargeBlocks) {
   ThreadHeap& heap = make_heap();
   for (std::size_t pages = engine::min_cached_pages; pages < engine::min_cached_pages + 4;
        ++pages) {
-    void* const p = allocate(heap, pages * page_bytes);
+    void* const p = allocate(heap, pages * page_bytes, without_colour);
     std::memset(p, 1, pages * page_bytes);
     release(heap, p);
     const std::size_t index = pages - engine::min_cached_pages;
     if (index < engine::cached_lengths) {
       EXPECT_EQ(heap.span_caches[index].count, 1U);
-      EXPECT_EQ(allocate(heap, pages * page_bytes), p);
+      EXPECT_EQ(allocate(heap, pages * page_bytes, without_colour), p);
       EXPECT_EQ(heap.span_caches[index].count, 0U);
       EXPECT_EQ(span_of(p).usable_pages.load(), pages);
     } else {
@@ -78,7 +79,7 @@ TS_ENGINE_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
   ThreadHeap& heap = make_heap();
   const As as{heap};
   engine::Engine engine;
-  void* const p = engine.allocate(100'000, 16);
+  void* const p = engine.allocate(100'000, without_colour);
   EXPECT_EQ(engine.bytes_of(p), 7 * page_bytes);
   EXPECT_EQ(engine.usable_size(p), 7 * page_bytes);
   EXPECT_TRUE(engine.resize(p, 7 * page_bytes - 5));
@@ -86,7 +87,7 @@ TS_ENGINE_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
   EXPECT_EQ(engine.bytes_of(p), 3 * page_bytes);
   EXPECT_FALSE(engine.resize(p, 100)) << "a small block serves better";
   EXPECT_TRUE(engine.resize(p, 1'000'000)) << "nothing lies behind it";
-  void* const q = engine.allocate(100'000, 16);
+  void* const q = engine.allocate(100'000, without_colour);
   EXPECT_FALSE(engine.resize(p, 2'000'000));
   EXPECT_FALSE(engine.resize(static_cast<std::byte*>(p) + 16, 2'000'000)) << "no block";
   release(p);
@@ -139,11 +140,11 @@ TS_ENGINE_TEST(LargeBlocks, MoveWithTheirPages) {
   const As as{heap};
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
-  auto* p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
+  auto* p = static_cast<unsigned char*>(engine.allocate(bytes, without_colour));
   std::memset(p, 0x33, bytes);
   EXPECT_EQ(engine.move(p, bytes), nullptr) << "no more than it has";
   EXPECT_EQ(engine.move(p, address_limit * 2), nullptr);
-  void* const small = engine.allocate(200'000, 16);
+  void* const small = engine.allocate(200'000, without_colour);
   EXPECT_EQ(engine.move(small, 300'000), nullptr) << "copying is cheaper";
   EXPECT_EQ(engine.move(engine.allocate(64, 16), 300'000), nullptr);
   auto* const moved = static_cast<unsigned char*>(engine.move(p, 2 * bytes));
@@ -183,7 +184,7 @@ TS_ENGINE_TEST(LargeBlocks, ARefusedMoveMayLoseThePlaceToMoveTo) {
   const As as{make_heap()};
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
-  auto* const p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
+  auto* const p = static_cast<unsigned char*>(engine.allocate(bytes, without_colour));
   std::memset(p, 0x33, bytes);
   fake_os::refuse_if([](const fake_os::Request& r) {
     return r.call == fake_os::Call::move_pages || r.call == fake_os::Call::leave;
@@ -200,9 +201,9 @@ TS_ENGINE_TEST(LargeBlocks, ThatAreFilledAndGrowByMuchAreCopiedToTouchedMemory) 
   const As as{make_heap()};
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
-  void* const p = engine.allocate(bytes, 16);
-  void* const between = engine.allocate(bytes, 16);
-  release(engine.allocate(2 * bytes, 16));
+  void* const p = engine.allocate(bytes, without_colour);
+  void* const between = engine.allocate(bytes, without_colour);
+  release(engine.allocate(2 * bytes, without_colour));
   fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
   EXPECT_EQ(engine.move(p, 2 * bytes), nullptr);
   EXPECT_EQ(engine.move(p, bytes + bytes / 4), nullptr);
@@ -219,11 +220,11 @@ TS_ENGINE_TEST(LargeBlocks, NoneMovesBeyondAllAddresses) {
   const As as{make_heap()};
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
-  void* const p = engine.allocate(bytes, 16);
+  void* const p = engine.allocate(bytes, without_colour);
   void* between[40];
   for (std::size_t i = 0; i < std::size(between); ++i) {
-    void* const dirty = engine.allocate((i + 20) * page_bytes, 16);
-    between[i] = engine.allocate(bytes, 16);
+    void* const dirty = engine.allocate((i + 20) * page_bytes, without_colour);
+    between[i] = engine.allocate(bytes, without_colour);
     release(dirty);
   }
   for (std::size_t tebibytes = 9; tebibytes < 64; ++tebibytes) {
@@ -238,8 +239,8 @@ TS_ENGINE_TEST(LargeBlocks, AtTheEndGrowDownwardsIfThereIsRoom) {
   const As as{make_heap()};
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
-  void* const below = engine.allocate(8 * bytes, 16);
-  void* const last = engine.allocate(bytes, 16);
+  void* const below = engine.allocate(8 * bytes, without_colour);
+  void* const last = engine.allocate(bytes, without_colour);
   EXPECT_TRUE(engine.resize(last, 2 * bytes)) << "the end is all that there is";
   release(below);
   page_heap.trim(0);
@@ -261,7 +262,7 @@ TS_ENGINE_TEST(LargeBlocks, NoneMovesWhileMemoryIsLocked) {
     fake_os::refuse_nothing();
   };
   void* blocks[6];
-  for (void*& block : blocks) block = engine.allocate(bytes, 16);
+  for (void*& block : blocks) block = engine.allocate(bytes, without_colour);
   void* const p = blocks[5];
   release(blocks[0]);
   trim_in_vain();
@@ -287,7 +288,7 @@ bool move_blocks(unsigned times) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   for (unsigned i = 0; i < times; ++i) {
     page_heap.trim(0);
-    void* const p = engine.allocate(bytes, 16);
+    void* const p = engine.allocate(bytes, without_colour);
     void* const moved = engine.move(p, 2 * bytes);
     release(moved != nullptr ? moved : p);
     if (moved == nullptr) return false;
@@ -304,7 +305,7 @@ TS_ENGINE_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
   page_heap.trim(0);
   renewed();
   engine::Engine engine;
-  void* const p = engine.allocate(bytes, 16);
+  void* const p = engine.allocate(bytes, without_colour);
   void* const moved = engine.move(p, 2 * bytes);
   ASSERT_NE(moved, nullptr);
   EXPECT_EQ(renewed(), Sizes{bytes}) << "where the pages came from";
@@ -316,13 +317,13 @@ TS_ENGINE_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
   EXPECT_EQ(renewed(), Sizes{longest});
   expect_sound();
   // Memory that is lost by it is not used again.
-  release(engine.allocate(bytes, 16));
+  release(engine.allocate(bytes, without_colour));
   fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::renew; });
   page_heap.trim(0);
   fake_os::refuse_nothing();
   EXPECT_EQ(page_heap.dirty_pages(), 0U);
   expect_sound();
-  std::memset(engine.allocate(8 * bytes, 16), 0x33, 8 * bytes);
+  std::memset(engine.allocate(8 * bytes, without_colour), 0x33, 8 * bytes);
   EXPECT_EQ(renewed(), Sizes{});
   EXPECT_FALSE(move_blocks(1)) << "before the next look";
   EXPECT_EQ(renewed(), Sizes{});
@@ -360,7 +361,7 @@ TS_ENGINE_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {
   const As as{heap};
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
-  void* const p = engine.allocate(bytes, 16);
+  void* const p = engine.allocate(bytes, without_colour);
   fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
   EXPECT_EQ(engine.move(p, std::size_t{1} << 30), nullptr);
   // Without a tail, if that much is granted.
@@ -373,6 +374,63 @@ TS_ENGINE_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {
   expect_sound();
 }
 
+std::size_t offset_in_page(const void* p) { return address_of(p) % page_bytes; }
+
+TS_ENGINE_TEST(LargeBlocks, BeginInDifferentLines) {
+  const As as{make_heap()};
+  engine::Engine engine;
+  // A set of a first cache has 8 ways or more.
+  for (const std::size_t bytes :
+       {std::size_t{66'000}, std::size_t{80'000}, std::size_t{131'072}, std::size_t{800'000},
+        std::size_t{1} << 20, std::size_t{8'000'000}}) {
+    std::map<std::size_t, int> lines;
+    for (int i = 0; i < 18; ++i) {
+      void* const p = engine.allocate(bytes, engine::cache_line_bytes);
+      EXPECT_EQ(address_of(p) % engine::cache_line_bytes, 0U);
+      EXPECT_LE(offset_in_page(p), engine::max_colour);
+      EXPECT_GE(engine.bytes_of(p), bytes);
+      ++lines[offset_in_page(p)];
+    }
+    for (const auto& [offset, count] : lines) EXPECT_LE(count, 4) << bytes << " at " << offset;
+    EXPECT_GE(lines.size(), 9U) << bytes;
+  }
+  // Nor do blocks have a colour that replace each other at once, or have an alignment of their own.
+  EXPECT_EQ(offset_in_page(engine.allocate(engine::max_uncoloured_bytes, 16)), 0U);
+  EXPECT_EQ(offset_in_page(engine.allocate(1'000'000, 4096)) % 4096, 0U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
+  const As as{make_heap()};
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  unsigned char* p = nullptr;
+  do p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
+  while (offset_in_page(p) == 0);
+  const std::size_t colour = offset_in_page(p);
+  engine.allocate(bytes, 16);  // what lies behind it
+  std::memset(p, 0x33, bytes);
+  EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
+  auto* const moved = static_cast<unsigned char*>(engine.move(p, 4 * bytes));
+  ASSERT_NE(moved, nullptr);
+  EXPECT_NE(moved, p);
+  EXPECT_EQ(offset_in_page(moved), colour) << "the pages moved as they are";
+  EXPECT_TRUE(std::all_of(moved, moved + bytes, [](unsigned char b) { return b == 0x33; }));
+  EXPECT_GE(engine.bytes_of(moved), 4 * bytes);
+  EXPECT_TRUE(engine.resize(moved, 3 * page_bytes - colour)) << "to a length that heaps cache";
+  EXPECT_EQ(engine.bytes_of(moved), 3 * page_bytes - colour);
+  EXPECT_TRUE(engine.resize(moved, 3 * page_bytes)) << "by a page";
+  EXPECT_EQ(engine.bytes_of(moved), 4 * page_bytes - colour);
+  expect_sound();
+  release(moved);
+  EXPECT_EQ(engine.allocate(4 * page_bytes, 16), moved - colour) << "from the cache, without one";
+  EXPECT_FALSE(engine.resize(moved, bytes)) << "no block begins there";
+  EXPECT_FALSE(engine::release_large(moved));
+  engine.is_block(moved, FoundBy::realloc);
+  expect_misuse(Misuse::no_beginning, FoundBy::realloc, moved);
+  expect_sound();
+}
+
 // ---- the engine as a whole ----
 
 TS_ENGINE_TEST(Engine, GoodSizesAreUsableSizes) {
@@ -381,7 +439,16 @@ TS_ENGINE_TEST(Engine, GoodSizesAreUsableSizes) {
   engine::Engine engine;
   for (std::size_t bytes = 1; bytes < 200'000; bytes += 977) {
     void* const p = engine.allocate(bytes, 16);
-    EXPECT_EQ(engine.good_size(bytes), engine.bytes_of(p));
+    const std::size_t good = engine.good_size(bytes);
+    EXPECT_EQ(engine.good_size(good), good);
+    if (bytes <= engine::max_uncoloured_bytes) {
+      EXPECT_EQ(engine.bytes_of(p), good);
+    } else {
+      // Whatever its colour, it has as much, and needs no page more for it.
+      EXPECT_GE(engine.bytes_of(p), good);
+      EXPECT_LE(engine.bytes_of(p), good + engine::max_colour);
+      EXPECT_EQ(span_of(p).pages, span_of(engine.allocate(good, 16)).pages);
+    }
     EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
     release(p);
   }

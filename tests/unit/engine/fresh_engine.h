@@ -111,6 +111,9 @@ inline void flush_bin_of(engine::ThreadHeap& heap, unsigned size_class) {
   engine::flush_bin(heap, size_class);
 }
 
+// An alignment with which a large block begins with its span, for tests that count in pages.
+inline constexpr std::size_t without_colour = engine::page_bytes;
+
 // The heap allocates blocks of the size from now on, and has none in its bin.
 inline void use_class_of(engine::ThreadHeap& heap, std::size_t bytes) {
   release(heap, allocate(heap, bytes));

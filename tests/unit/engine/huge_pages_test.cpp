@@ -26,7 +26,7 @@ struct Requests {
   engine::Engine engine;
   std::vector<Event> wishes;
 
-  std::byte* allocate(std::size_t bytes, std::size_t alignment = 16) {
+  std::byte* allocate(std::size_t bytes, std::size_t alignment = without_colour) {
     fake_os::take_events();
     auto* const p = static_cast<std::byte*>(engine.allocate(bytes, alignment));
     EXPECT_NE(p, nullptr);

@@ -50,9 +50,9 @@ TS_ENGINE_TEST(Inspect, AWalkKnowsTheStateOfEachBlock) {
   collect_from(heap);
   EXPECT_EQ(state_of(1), BlockState::free);
 
-  void* const large = allocate(heap, 200'000);
-  void* const stop = allocate(heap, 200'000);
-  void* const cached = allocate(heap, 3 * page_bytes);
+  void* const large = allocate(heap, 200'000, without_colour);
+  void* const stop = allocate(heap, 200'000, without_colour);
+  void* const cached = allocate(heap, 3 * page_bytes, without_colour);
   release(heap, cached);
   EXPECT_EQ(walk().at(large).state, BlockState::used);
   EXPECT_EQ(walk().at(large).bytes, 13 * page_bytes);
@@ -65,7 +65,7 @@ TS_ENGINE_TEST(Inspect, AWalkKnowsTheStateOfEachBlock) {
 TS_ENGINE_TEST(Inspect, AWalkEndsWhereItsVisitorSays) {
   ThreadHeap& heap = make_heap();
   void* const small = allocate(heap, 48);
-  void* const large = allocate(heap, 200'000);
+  void* const large = allocate(heap, 200'000, without_colour);
   for (const void* const last : {small, large}) {
     struct Visits {
       const void* last;
@@ -90,7 +90,7 @@ TS_ENGINE_TEST(Inspect, MeasuresAreSumsOfAWalk) {
   EXPECT_EQ(engine.measures().chunks, 0U);
   std::mt19937_64 random{5};
   std::vector<void*> blocks;
-  for (int i = 0; i < 500; ++i) blocks.push_back(engine.allocate(random() % 60'000, 16));
+  for (int i = 0; i < 500; ++i) blocks.push_back(engine.allocate(random() % 120'000, 16));
   for (std::size_t i = 0; i < blocks.size(); i += 2) release(blocks[i]);
   const HeapMeasures measures = engine.measures();
   EXPECT_EQ(measures.segment_bytes, engine::PageHeapTest::top() * page_bytes);
@@ -103,8 +103,9 @@ TS_ENGINE_TEST(Inspect, MeasuresAreSumsOfAWalk) {
   for (const auto& [p, block] : walk()) {
     if (block.state == BlockState::cached && block.owner != 0) cached_small += block.bytes;
     if (block.state != BlockState::used) continue;
-    in_use += block.bytes;
-    if (block.owner == 0) large += block.bytes;
+    const std::size_t colour = block.owner == 0 ? address_of(block.payload) % page_bytes : 0;
+    in_use += colour + block.bytes;
+    if (block.owner == 0) large += colour + block.bytes;
   }
   EXPECT_EQ(measures.cached_bytes, cached_small);
   EXPECT_EQ(measures.segment_bytes - measures.free_bytes, in_use);
@@ -114,9 +115,9 @@ TS_ENGINE_TEST(Inspect, MeasuresAreSumsOfAWalk) {
 TS_ENGINE_TEST(Inspect, AMapHasEachSpanWithItsState) {
   ThreadHeap& heap = make_heap();
   void* const small = allocate(heap, 48);
-  void* const large = allocate(heap, 200'000);
-  void* const freed = allocate(heap, 300'000);
-  void* const cached = allocate(heap, 3 * page_bytes);
+  void* const large = allocate(heap, 200'000, without_colour);
+  void* const freed = allocate(heap, 300'000, without_colour);
+  void* const cached = allocate(heap, 3 * page_bytes, without_colour);
   release(heap, freed);
   release(heap, cached);
   std::map<std::uintptr_t, MapExtent> extents;
@@ -218,7 +219,7 @@ TS_ENGINE_TEST(Inspect, ABlockIsFoundByAnyOfItsAddresses) {
   const std::byte* const fresh = engine::block_at(last, last.carved);
   EXPECT_TRUE(last.carved < last.slab_blocks ? !FoundBlock{fresh}.is_there : true);
 
-  auto* const large = static_cast<std::byte*>(allocate(heap, 200'000));
+  auto* const large = static_cast<std::byte*>(allocate(heap, 200'000, without_colour));
   for (const std::size_t at : {std::size_t{0}, std::size_t{100'000}, 13 * page_bytes - 1}) {
     const FoundBlock found{large + at};
     ASSERT_TRUE(found.is_there);
@@ -228,6 +229,13 @@ TS_ENGINE_TEST(Inspect, ABlockIsFoundByAnyOfItsAddresses) {
   }
   release(heap, large);
   EXPECT_FALSE(FoundBlock{large}.is_there) << "in a free span";
+  std::byte* coloured = nullptr;
+  do coloured = static_cast<std::byte*>(allocate(heap, 200'000));
+  while (address_of(coloured) % page_bytes == 0);
+  EXPECT_FALSE(FoundBlock{coloured - 1}.is_there) << "before the block";
+  const FoundBlock last_byte{coloured + 200'000 - 1};
+  EXPECT_EQ(last_byte.block.payload, coloured);
+  EXPECT_EQ(last_byte.block.bytes, engine::Engine::bytes_of(coloured));
   EXPECT_FALSE(FoundBlock{&heap}.is_there) << "of the engine's own";
 }
 

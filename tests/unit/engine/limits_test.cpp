@@ -26,7 +26,9 @@ struct Program {
     fake_os::set_clock(10'000);
     engine::follow_limit_options();  // as begin_process() does
   }
-  void* allocate(std::size_t bytes) { return heaps.allocate(bytes, 16); }
+  void* allocate(std::size_t bytes) {
+    return heaps.allocate(bytes, bytes < mebi ? 16 : without_colour);
+  }
   // Grows by blocks of 1 MiB.
   void grow(std::size_t megabytes) {
     for (; megabytes != 0; --megabytes) ASSERT_NE(allocate(mebi), nullptr);

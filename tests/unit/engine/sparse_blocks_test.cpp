@@ -38,7 +38,7 @@ struct Blocks {
   }
 
   std::byte* allocate(std::size_t size = bytes) {
-    auto* const p = static_cast<std::byte*>(engine.allocate(size, 16));
+    auto* const p = static_cast<std::byte*>(engine.allocate(size, without_colour));
     EXPECT_NE(p, nullptr);
     return p;
   }
@@ -169,7 +169,7 @@ TS_ENGINE_TEST(SparseBlocks, AreJoinedWithinAHardLimit) {
   Blocks::release_block(p);
   const std::size_t limit = page_heap.touched_pages() * page_bytes + bytes / 2;
   page_heap.limit(engine::PageHeap::no_limit, limit);
-  EXPECT_EQ(b.engine.allocate(bytes, 16), nullptr);
+  EXPECT_EQ(b.engine.allocate(bytes, without_colour), nullptr);
   EXPECT_LE(page_heap.touched_pages() * page_bytes, limit);
   page_heap.limit(engine::PageHeap::no_limit, engine::PageHeap::no_limit);
   EXPECT_NE(b.allocate(), nullptr);

@@ -1,0 +1,52 @@
+// The colour of a large block: by how many bytes it begins behind its span. Equal offsets of many
+// large blocks then share neither the sets of a cache nor the low 12 bits of their addresses, and
+// a loop over many arrays keeps a line of each (docs/adr/0062). Spans of the lengths that heaps
+// cache have no colour: such blocks replace each other in the same lines.
+#pragma once
+
+#include "engine/glance.h"
+#include "engine/page_map.h"
+
+namespace ts::engine {
+
+inline constexpr std::size_t cache_line_bytes = 64;
+// A power of two: as many as there are lines in an OS page of 4 KiB.
+inline constexpr std::size_t colour_count = 64;
+inline constexpr std::size_t max_colour = (colour_count - 1) * cache_line_bytes;
+static_assert(max_colour < page_bytes);
+
+inline constexpr std::size_t max_uncoloured_bytes =
+    (min_cached_pages + cached_lengths - 1) * page_bytes;
+
+// The room that a large block's span has beside it, for any colour.
+constexpr std::size_t colour_room(std::size_t bytes, std::size_t alignment) noexcept {
+  return bytes > max_uncoloured_bytes && alignment <= cache_line_bytes ? max_colour : 0;
+}
+
+// The colour of a block with room for one: of each span always the same. Multiples of the golden
+// ratio spread spans at any equal distances.
+inline std::size_t pick_colour(const Span& span) noexcept {
+  constexpr std::uint32_t golden = 0x9e3779b9;
+  constexpr unsigned bits = std::bit_width(colour_count) - 1;
+  return (static_cast<std::uint32_t>(first_page_of(&span)) * golden >> (32 - bits)) *
+         cache_line_bytes;
+}
+
+inline std::size_t colour_of(const Span& span) noexcept { return span.low_mark; }
+inline void set_colour(Span& span, std::size_t colour) noexcept {
+  span.low_mark = static_cast<std::uint16_t>(colour);
+}
+
+// The colour while other threads may change it.
+inline std::size_t glance_at_colour(const Span& span) noexcept { return glance(span.low_mark); }
+
+// The block of a large span.
+inline std::byte* large_block_of(const Span& span) noexcept {
+  return memory_of(&span) + colour_of(span);
+}
+// Whether an address in the large span's first page is its block.
+inline bool is_large_block(const void* p, const Span& span) noexcept {
+  return address_of(p) % page_bytes == colour_of(span);
+}
+
+}  // namespace ts::engine
