@@ -23,13 +23,13 @@ constexpr std::size_t colour_room(std::size_t bytes, std::size_t alignment) noex
   return bytes > max_uncoloured_bytes && alignment <= cache_line_bytes ? max_colour : 0;
 }
 
-// The colour of a block with room for one: of each span always the same. Multiples of the golden
-// ratio spread spans at any equal distances.
+// The colour of a block with room for one: of each span always the same. A hash (multiply, shift,
+// multiply), since products alone give spans at some equal distances few colours.
 inline std::size_t pick_colour(const Span& span) noexcept {
-  constexpr std::uint32_t golden = 0x9e3779b9;
   constexpr unsigned bits = std::bit_width(colour_count) - 1;
-  return (static_cast<std::uint32_t>(first_page_of(&span)) * golden >> (32 - bits)) *
-         cache_line_bytes;
+  auto hash = static_cast<std::uint32_t>(first_page_of(&span)) * 0x9e3779b9U;
+  hash = (hash ^ hash >> 15) * 0x85ebca6bU;
+  return (hash >> (32 - bits)) * cache_line_bytes;
 }
 
 inline std::size_t colour_of(const Span& span) noexcept { return span.low_mark; }
