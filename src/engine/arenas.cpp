@@ -5,6 +5,7 @@
 
 #include "engine/arena_blocks.h"
 #include "engine/cache_bins.h"
+#include "engine/colours.h"
 #include "engine/heap_hold.h"
 #include "engine/huge_page_probe.h"
 #include "engine/invariants.h"
@@ -167,14 +168,14 @@ int measure_arena(ArenaHandle handle, ArenaUsage& usage) noexcept {
       const auto binned = static_cast<std::size_t>(std::max(counted_blocks(arena, c), 0));
       used_bytes -= std::min(used_bytes, binned * size_classes[c].block_bytes);
     }
-    std::size_t large_pages = 0;
+    std::size_t large_bytes = 0;
     {
       const Guard guard{arenas_lock};
       for (const Span* span = arena.large_blocks; span != nullptr; span = span->next)
-        large_pages += span->usable_pages.load(std::memory_order_relaxed);
+        large_bytes += usable_bytes_of(*span);
     }
     usage.slab_bytes = arena.low_pages * page_bytes;
-    usage.large_bytes = large_pages * page_bytes;
+    usage.large_bytes = large_bytes;
     usage.used_bytes = used_bytes + usage.large_bytes;
   });
 }

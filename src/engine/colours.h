@@ -4,7 +4,6 @@
 // cache have no colour: such blocks replace each other in the same lines.
 #pragma once
 
-#include "engine/glance.h"
 #include "engine/page_map.h"
 
 namespace ts::engine {
@@ -12,7 +11,7 @@ namespace ts::engine {
 inline constexpr std::size_t cache_line_bytes = 64;
 // A power of two: as many as there are lines in an OS page of 4 KiB.
 inline constexpr std::size_t colour_count = 64;
-inline constexpr std::size_t max_colour = (colour_count - 1) * cache_line_bytes;
+inline constexpr std::size_t max_colour = colour_count * cache_line_bytes;
 static_assert(max_colour < page_bytes);
 
 inline constexpr std::size_t max_uncoloured_bytes =
@@ -23,22 +22,32 @@ constexpr std::size_t colour_room(std::size_t bytes, std::size_t alignment) noex
   return bytes > max_uncoloured_bytes && alignment <= cache_line_bytes ? max_colour : 0;
 }
 
-// The colour of a block with room for one: of each span always the same. A hash (multiply, shift,
-// multiply), since products alone give spans at some equal distances few colours.
+// The colour of a block with room for one, 1 to colour_count lines: of each span always the same. A
+// hash (multiply, shift, multiply), since products alone give spans at some equal distances few
+// colours.
 inline std::size_t pick_colour(const Span& span) noexcept {
   constexpr unsigned bits = std::bit_width(colour_count) - 1;
   auto hash = static_cast<std::uint32_t>(first_page_of(&span)) * 0x9e3779b9U;
   hash = (hash ^ hash >> 15) * 0x85ebca6bU;
-  return (hash >> (32 - bits)) * cache_line_bytes;
+  return ((hash >> (32 - bits)) + 1) * cache_line_bytes;
 }
 
+// 0: none.
 inline std::size_t colour_of(const Span& span) noexcept { return span.low_mark; }
 inline void set_colour(Span& span, std::size_t colour) noexcept {
   span.low_mark = static_cast<std::uint16_t>(colour);
 }
 
-// The colour while other threads may change it.
-inline std::size_t glance_at_colour(const Span& span) noexcept { return glance(span.low_mark); }
+// What a block with the colour lacks of its span, the same for each: so usable sizes do not depend on
+// where a block lies.
+constexpr std::size_t room_of(std::size_t colour) noexcept { return colour != 0 ? max_colour : 0; }
+
+// The bytes of a large span's block that the program may use.
+inline std::size_t usable_bytes_of(const Span& span) noexcept {
+  // relaxed: only a realloc changes it, and the program orders that with every other use
+  const std::size_t pages = span.usable_pages.load(std::memory_order_relaxed);
+  return pages * page_bytes - room_of(colour_of(span));
+}
 
 // The block of a large span.
 inline std::byte* large_block_of(const Span& span) noexcept {

@@ -196,7 +196,7 @@ bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept
   });
   if (!is_found) return false;
   const Span& found = span_at(span);
-  const std::byte* const begin = memory_of(&found) + glance_at_colour(found);
+  const std::byte* const begin = memory_of(&found) + glance(found.low_mark);
   if (address_of(address) < address_of(begin)) return false;
   block = {begin, usable_large(begin), BlockState::used, 0};
   return true;
@@ -250,11 +250,11 @@ bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
     const bool is_in_use = extent.state == MapState::mixed || extent.state == MapState::used;
     if (is_in_use && !is_there(extent)) return true;
     if (extent.state == MapState::mixed) return walk_slab(span_at(extent), visit, argument);
-    // A block reaches to the end of its span: what it has as a tail is its own.
+    // What a block has as a tail counts as its own.
     const std::size_t colour =
-        extent.state == MapState::used ? glance_at_colour(span_at(extent)) : 0;
+        extent.state == MapState::used ? glance(span_at(extent).low_mark) : 0;
     return visit({reinterpret_cast<const std::byte*>(extent.address) + colour,
-                  extent.bytes - colour, state_of(extent.state), 0},
+                  extent.bytes - room_of(colour), state_of(extent.state), 0},
                  argument);
   });
 }

@@ -188,7 +188,7 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   if (!is_large_block(p, span)) [[unlikely]]
     return false;  // no block: realloc reports it
   if (bytes > address_limit) return false;
-  const std::size_t pages = pages_for(colour_of(span) + bytes);
+  const std::size_t pages = pages_for(bytes + room_of(colour_of(span)));
   const std::size_t now = usable_pages(span);
   if (pages == now) return true;
   // Into its tail; or by the pages behind it; or without its surplus, tail and all.
@@ -241,7 +241,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   const std::size_t os_multiple = page_map.pages_per_os_page;
   if (first_page_of(&old) % os_multiple != 0) return nullptr;  // a short block that has grown
   // The pages move, and the colour with them.
-  const std::size_t pages = pages_for(colour_of(old) + bytes);
+  const std::size_t pages = pages_for(bytes + room_of(colour_of(old)));
   if (pages > AddressRange::max_pages || !begin_move() || copying_is_cheaper(old, old_bytes, pages))
     return nullptr;
   Span* const span = allocate_to_move(pages, pages - old.pages);
@@ -278,9 +278,6 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   return moved;
 }
 
-std::size_t usable_large(const void* p) noexcept {
-  const Span& span = span_of(p);
-  return std::size_t{usable_pages(span)} * page_bytes - colour_of(span);
-}
+std::size_t usable_large(const void* p) noexcept { return usable_bytes_of(span_of(p)); }
 
 }  // namespace ts::engine

@@ -387,6 +387,7 @@ TS_ENGINE_TEST(LargeBlocks, BeginInDifferentLines) {
     for (int i = 0; i < 18; ++i) {
       void* const p = engine.allocate(bytes, engine::cache_line_bytes);
       EXPECT_EQ(address_of(p) % engine::cache_line_bytes, 0U);
+      EXPECT_GE(offset_in_page(p), engine::cache_line_bytes);
       EXPECT_LE(offset_in_page(p), engine::max_colour);
       EXPECT_GE(engine.bytes_of(p), bytes);
       ++lines[offset_in_page(p)];
@@ -404,9 +405,7 @@ TS_ENGINE_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
   const As as{make_heap()};
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
-  unsigned char* p = nullptr;
-  do p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
-  while (offset_in_page(p) == 0);
+  auto* const p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
   const std::size_t colour = offset_in_page(p);
   engine.allocate(bytes, 16);  // what lies behind it
   std::memset(p, 0x33, bytes);
@@ -417,10 +416,10 @@ TS_ENGINE_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
   EXPECT_EQ(offset_in_page(moved), colour) << "the pages moved as they are";
   EXPECT_TRUE(std::all_of(moved, moved + bytes, [](unsigned char b) { return b == 0x33; }));
   EXPECT_GE(engine.bytes_of(moved), 4 * bytes);
-  EXPECT_TRUE(engine.resize(moved, 3 * page_bytes - colour)) << "to a length that heaps cache";
-  EXPECT_EQ(engine.bytes_of(moved), 3 * page_bytes - colour);
+  EXPECT_TRUE(engine.resize(moved, 3 * page_bytes - engine::max_colour)) << "as heaps cache";
+  EXPECT_EQ(engine.bytes_of(moved), 3 * page_bytes - engine::max_colour);
   EXPECT_TRUE(engine.resize(moved, 3 * page_bytes)) << "by a page";
-  EXPECT_EQ(engine.bytes_of(moved), 4 * page_bytes - colour);
+  EXPECT_EQ(engine.bytes_of(moved), 4 * page_bytes - engine::max_colour);
   expect_sound();
   release(moved);
   EXPECT_EQ(engine.allocate(4 * page_bytes, 16), moved - colour) << "from the cache, without one";
@@ -440,15 +439,8 @@ TS_ENGINE_TEST(Engine, GoodSizesAreUsableSizes) {
   for (std::size_t bytes = 1; bytes < 200'000; bytes += 977) {
     void* const p = engine.allocate(bytes, 16);
     const std::size_t good = engine.good_size(bytes);
+    EXPECT_EQ(good, engine.bytes_of(p));
     EXPECT_EQ(engine.good_size(good), good);
-    if (bytes <= engine::max_uncoloured_bytes) {
-      EXPECT_EQ(engine.bytes_of(p), good);
-    } else {
-      // Whatever its colour, it has as much, and needs no page more for it.
-      EXPECT_GE(engine.bytes_of(p), good);
-      EXPECT_LE(engine.bytes_of(p), good + engine::max_colour);
-      EXPECT_EQ(span_of(p).pages, span_of(engine.allocate(good, 16)).pages);
-    }
     EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
     release(p);
   }
