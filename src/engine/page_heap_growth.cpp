@@ -45,6 +45,7 @@ bool PageHeap::commit(std::size_t pages) noexcept {
 // Up, and never down: memory beyond it reads as zero.
 void PageHeap::move_end(std::size_t top) noexcept {
   check(top >= top_ && top <= committed_, "the end moves up, within committed memory");
+  if constexpr (counting) count_event(Event::growth_bytes, (top - top_) * page_bytes);
   top_ = top;
   // relaxed: see entry_of
   page_map.page_count.store(top, std::memory_order_relaxed);
@@ -74,7 +75,6 @@ Span* PageHeap::grow(std::size_t pages, From from) noexcept {
   }
   span->pages = static_cast<std::uint32_t>(pages);
   span->zeroed = zeroed;
-  if constexpr (counting) count_event(Event::growth_bytes, (begin + pages - top_) * page_bytes);
   move_end(begin + pages);
   ++grow_calls_;
   if constexpr (counting) count_event(Event::growth_calls);
