@@ -8,10 +8,11 @@
 
 namespace ts::engine {
 
-inline constexpr std::size_t cache_line_bytes = 64;
+// A cache line: not the pair of lines that threads are kept apart by (base/platform.h).
+inline constexpr std::size_t line_bytes = 64;
 // A power of two: as many as there are lines in an OS page of 4 KiB.
 inline constexpr std::size_t colour_count = 64;
-inline constexpr std::size_t max_colour = colour_count * cache_line_bytes;
+inline constexpr std::size_t max_colour = colour_count * line_bytes;
 static_assert(max_colour < page_bytes);
 
 inline constexpr std::size_t max_uncoloured_bytes =
@@ -19,7 +20,7 @@ inline constexpr std::size_t max_uncoloured_bytes =
 
 // The room that a large block's span has beside it, for any colour.
 constexpr std::size_t colour_room(std::size_t bytes, std::size_t alignment) noexcept {
-  return bytes > max_uncoloured_bytes && alignment <= cache_line_bytes ? max_colour : 0;
+  return bytes > max_uncoloured_bytes && alignment <= line_bytes ? max_colour : 0;
 }
 
 // The colour of a block with room for one, 1 to colour_count lines: of each span always the same. A
@@ -29,7 +30,7 @@ inline std::size_t pick_colour(const Span& span) noexcept {
   constexpr unsigned bits = std::bit_width(colour_count) - 1;
   auto hash = static_cast<std::uint32_t>(first_page_of(&span)) * 0x9e3779b9U;
   hash = (hash ^ hash >> 15) * 0x85ebca6bU;
-  return ((hash >> (32 - bits)) + 1) * cache_line_bytes;
+  return ((hash >> (32 - bits)) + 1) * line_bytes;
 }
 
 // 0: none.
@@ -42,11 +43,13 @@ inline void set_colour(Span& span, std::size_t colour) noexcept {
 // where a block lies.
 constexpr std::size_t room_of(std::size_t colour) noexcept { return colour != 0 ? max_colour : 0; }
 
+inline std::size_t usable_pages(const Span& span) noexcept {
+  // relaxed: only a realloc changes it, and the program orders that with every other use
+  return span.usable_pages.load(std::memory_order_relaxed);
+}
 // The bytes of a large span's block that the program may use.
 inline std::size_t usable_bytes_of(const Span& span) noexcept {
-  // relaxed: only a realloc changes it, and the program orders that with every other use
-  const std::size_t pages = span.usable_pages.load(std::memory_order_relaxed);
-  return pages * page_bytes - room_of(colour_of(span));
+  return usable_pages(span) * page_bytes - room_of(colour_of(span));
 }
 
 // The block of a large span.

@@ -62,7 +62,7 @@ std::size_t Engine::good_size(std::size_t bytes, std::size_t alignment) noexcept
   const unsigned size_class = aligned_class(bytes, alignment);
   if (size_class < class_count) return size_classes[size_class].block_bytes;
   const std::size_t room = colour_room(bytes, alignment);
-  return align_up(bytes + room != 0 ? bytes + room : 1, page_bytes) - room;
+  return align_up(std::max<std::size_t>(bytes + room, 1), page_bytes) - room;
 }
 
 void Engine::flush_thread() noexcept {

@@ -84,7 +84,7 @@ class Engine {
 
   // The alignment of every block of so many bytes: large ones begin with a cache line (colours.h).
   static constexpr std::size_t alignment_of_all(std::size_t bytes) noexcept {
-    return bytes > max_small_bytes ? cache_line_bytes : min_alignment;
+    return bytes > max_small_bytes ? line_bytes : min_alignment;
   }
 
   // 0 if `p` is no block, which is reported.

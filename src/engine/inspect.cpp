@@ -185,6 +185,9 @@ bool find_in_slab(const void* address, BlockView& block, MapExtent& span) noexce
   return true;
 }
 
+// The colour of a large span's block, which other threads may change.
+std::size_t glance_at_colour(const Span& span) noexcept { return glance(span.low_mark); }
+
 bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept {
   const std::size_t page = page_of(address);
   bool is_found = false;
@@ -196,7 +199,7 @@ bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept
   });
   if (!is_found) return false;
   const Span& found = span_at(span);
-  const std::byte* const begin = memory_of(&found) + glance(found.low_mark);
+  const std::byte* const begin = memory_of(&found) + glance_at_colour(found);
   if (address_of(address) < address_of(begin)) return false;
   block = {begin, usable_large(begin), BlockState::used, 0};
   return true;
@@ -252,7 +255,7 @@ bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
     if (extent.state == MapState::mixed) return walk_slab(span_at(extent), visit, argument);
     // What a block has as a tail counts as its own.
     const std::size_t colour =
-        extent.state == MapState::used ? glance(span_at(extent).low_mark) : 0;
+        extent.state == MapState::used ? glance_at_colour(span_at(extent)) : 0;
     return visit({reinterpret_cast<const std::byte*>(extent.address) + colour,
                   extent.bytes - room_of(colour), state_of(extent.state), 0},
                  argument);

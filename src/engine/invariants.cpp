@@ -71,7 +71,7 @@ Fault find_large_fault(const Span& span) noexcept {
   const std::uint32_t usable = span.usable_pages.load(std::memory_order_relaxed);
   if (usable > span.pages) return {"usable_pages <= pages", &span};
   const std::size_t colour = colour_of(span);
-  if (colour > max_colour || colour % cache_line_bytes != 0)
+  if (colour > max_colour || colour % line_bytes != 0)
     return {"a large block begins with a line of its first OS page", &span};
   const MapPage* const pages = page_map.pages + first_page_of(&span);
   const bool has_no_tail = usable == span.pages;

@@ -37,10 +37,6 @@ constexpr std::size_t min_discarded_pages = pages_for(std::size_t{4} << 20);
 
 Span& span_of(const void* p) noexcept { return page_map.spans[page_of(p)]; }
 
-std::uint32_t usable_pages(const Span& span) noexcept {
-  // relaxed: only a realloc changes it, and the program orders that with every other use
-  return span.usable_pages.load(std::memory_order_relaxed);
-}
 // Into the page map, too, which is what other processes read.
 void set_usable_pages(Span& span, std::size_t pages) noexcept {
   const auto usable = static_cast<std::uint32_t>(pages);
@@ -187,7 +183,6 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   Span& span = span_of(p);
   if (!is_large_block(p, span)) [[unlikely]]
     return false;  // no block: realloc reports it
-  if (bytes > address_limit) return false;
   const std::size_t pages = pages_for(bytes + room_of(colour_of(span)));
   const std::size_t now = usable_pages(span);
   if (pages == now) return true;

@@ -385,9 +385,9 @@ TS_ENGINE_TEST(LargeBlocks, BeginInDifferentLines) {
         std::size_t{1} << 20, std::size_t{8'000'000}}) {
     std::map<std::size_t, int> lines;
     for (int i = 0; i < 18; ++i) {
-      void* const p = engine.allocate(bytes, engine::cache_line_bytes);
-      EXPECT_EQ(address_of(p) % engine::cache_line_bytes, 0U);
-      EXPECT_GE(offset_in_page(p), engine::cache_line_bytes);
+      void* const p = engine.allocate(bytes, engine::line_bytes);
+      EXPECT_EQ(address_of(p) % engine::line_bytes, 0U);
+      EXPECT_GE(offset_in_page(p), engine::line_bytes);
       EXPECT_LE(offset_in_page(p), engine::max_colour);
       EXPECT_GE(engine.bytes_of(p), bytes);
       ++lines[offset_in_page(p)];

@@ -232,7 +232,7 @@ const std::vector<Row>& engine_rows() {
       {"a large block begins with a line of its first OS page",
        [](Whole& w) { ++w.large->low_mark; }},
       {"a large block begins with a line of its first OS page",
-       [](Whole& w) { w.large->low_mark = engine::max_colour + engine::cache_line_bytes; }},
+       [](Whole& w) { w.large->low_mark = engine::max_colour + engine::line_bytes; }},
       {"a large block's length is in the page map",
        [](Whole& w) { ++w.map_page(w.large).slab_begin; }},
       {"a large block's length is in the page map",
