@@ -6,6 +6,7 @@ Refuses to judge what they say.
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,6 @@ import pytest
 from tsmlab import paths
 
 ROOT = paths.repository_root()
-RESULTS = ROOT / "results" / "2026-11-22"
 
 
 def script(name: str) -> ModuleType:
@@ -59,8 +59,14 @@ def test_a_table_that_is_not_there_is_named() -> None:
 
 
 def test_the_chart_of_the_readme_is_drawn_from_the_published_table() -> None:
-    drawn = standing.image(*standing.read((RESULTS / "workloads.md").read_text(encoding="utf-8")))
-    assert (RESULTS / "standing.svg").read_text(encoding="utf-8") == drawn + "\n"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"!\[(.*?)\]\((results/.*?/standing\.svg)\)", readme)
+    assert shown is not None
+    words, chart = shown[1], ROOT / shown[2]
+    means = standing.read((chart.parent / "workloads.md").read_text(encoding="utf-8"))
+    assert chart.read_text(encoding="utf-8") == standing.image(*means) + "\n"
+    time, memory = (next(each.ratio for each in side if each.name == "tsmalloc") for side in means)
+    assert f"tsmalloc {time:.2f} and {memory:.2f};" in words
 
 
 def test_a_program_without_a_table_is_named() -> None:
