@@ -150,6 +150,15 @@ inline Integer unrelated(Integer value) noexcept {
 }
 static_assert(sizeof(void*) == 8);
 
+// The same pointer, where functions return theirs: gcc leaves the arguments in their registers then.
+template <class Type>
+inline Type* in_result_register(Type* pointer) noexcept {
+#if TS_X86_ASM
+  __asm__("" : "+a"(pointer));
+#endif
+  return pointer;
+}
+
 // The same value for address computations: x86-64 has them in each access at no cost, if they are
 // unrelated. Other processors compute a common address once.
 template <class Integer>

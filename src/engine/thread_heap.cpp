@@ -117,11 +117,11 @@ namespace {
 
 // The rest of release_overflow, with its arguments: a slab may have to be listed or retired, or its
 // bin flushed, or it ran low.
-[[gnu::noinline]] void finish_overflow(void* p, std::size_t bin_offset, HeapFront* front,
+[[gnu::noinline]] void finish_overflow(void* p, CacheBin&, HeapFront* front,
                                        std::size_t page) noexcept {
   auto& heap = static_cast<ThreadHeap&>(*front);
   Span& slab = *slab_at(p, page);
-  const auto size_class = static_cast<unsigned>((bin_offset & class_mask) >> class_shift);
+  const unsigned size_class = slab.size_class;
   if (used(slab) == 0) [[unlikely]] {
     // More blocks came back than the slab gave: a double free that destroyed the mark.
     slab.free_list = static_cast<Block*>(p)->next;
@@ -172,9 +172,9 @@ void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
   return allocate_slow(drop_damage(bytes, popped, bin_offset), bin_offset);
 }
 
-void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap, std::size_t page) noexcept {
+void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
   if constexpr (counting) count_event(Event::bin_overflows);
-  ++bin_at(heap, bin_offset).capacity_left;
+  ++bin.capacity_left;
   // Without a busy mark: a forked child may see the first of these stores alone. Then a list is
   // longer than `free_blocks`, or a free block counts as used; both are harmless.
   Span& slab = *slab_at(p, page);
@@ -183,7 +183,7 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap, std::siz
   fence(std::memory_order_release);
   ++slab.free_blocks;
   if (static_cast<std::int16_t>(others) <= slab.quiet_above) [[unlikely]]  // -1, or few
-    return finish_overflow(p, bin_offset, heap, page);
+    return finish_overflow(p, bin, heap, page);
   --static_cast<ThreadHeap&>(*heap).used_blocks[slab.size_class];
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
   slab.used.store(others, std::memory_order_release);

@@ -28,11 +28,11 @@ inline constexpr auto bin_offsets = [] {
   return offsets;
 }();
 
-// A cache bin by its offset. The fast paths compute its address anew for each access, by
-// of_one_access().
+// A cache bin by its offset. Accesses have its address as their base, without an index: processors
+// that forward a store to a later load by the registers of their addresses do so for these alone.
 inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
-  return *reinterpret_cast<CacheBin*>(reinterpret_cast<std::byte*>(heap) + offset +
-                                      offsetof(HeapFront, bins));
+  std::byte* const bins = reinterpret_cast<std::byte*>(heap) + offsetof(HeapFront, bins);
+  return *reinterpret_cast<CacheBin*>(unrelated(bins + offset));
 }
 
 // A block of `bytes` for an empty bin of the current heap, in any way; null if there is no memory.
@@ -45,26 +45,24 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 [[gnu::cold, gnu::noinline]] std::size_t drop_damage(std::size_t bytes, Block* popped,
                                                      std::size_t bin_offset) noexcept;
 // Takes a block for which the bin, of the current heap, has no capacity left.
-[[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap,
+[[gnu::noinline]] void release_overflow(void* p, CacheBin& bin, HeapFront* heap,
                                         std::size_t page) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind) noexcept;
 
 // A block of the bin, or `if_empty(bin)`, or `if_damaged(popped, bin)`.
-[[gnu::always_inline]] inline void* pop(std::size_t bin, auto if_empty, auto if_damaged) {
-  HeapFront* const heap = this_thread.heap;
-  Block* const block = bin_at(heap, bin).head;
+[[gnu::always_inline]] inline void* pop(std::size_t bin_offset, auto if_empty, auto if_damaged) {
+  CacheBin& bin = bin_at(this_thread.heap, bin_offset);
+  Block* const block = in_result_register<Block>(bin.head);
   if (is_below(address_of(block), lowest_block)) [[unlikely]]
-    return if_empty(bin);
-  bin = of_one_access(bin);
+    return if_empty(bin_offset);
   Block* const next = block->next;
-  bin_at(heap, bin).head = next;
+  bin.head = next;
   prefetch_to_write(next);
-  bin = of_one_access(bin);
-  ++bin_at(heap, bin).capacity_left;
+  ++bin.capacity_left;
   if (!take_mark(block)) [[unlikely]]
-    return if_damaged(block, bin);
+    return if_damaged(block, bin_offset);
   return block;
 }
 
@@ -99,21 +97,17 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   if (kind >= heap_unit) [[unlikely]]
     return release_slow(p, static_cast<PageMapEntry>(kind));
   page = of_one_access(page);
-  std::size_t bin = kind;
+  CacheBin& bin = bin_at(heap, kind);
   // offset_in_slab(), but with the address first: one instruction less
   auto product = of_one_access(static_cast<std::uint32_t>(address_of(p)));
-  product = (product - pages[page].slab_begin) * bin_at(heap, bin).reciprocal;
-  bin = of_one_access(bin);
-  if (product >= bin_at(heap, bin).reciprocal || is_marked(p)) [[unlikely]]  // is_multiple()
+  product = (product - pages[page].slab_begin) * bin.reciprocal;
+  if (product >= bin.reciprocal || is_marked(p)) [[unlikely]]  // is_multiple()
     return static_cast<void>(report_stray(p, FoundBy::free));
   Block* const block = marked(p);
-  bin = of_one_access(bin);
-  Block* const head = bin_at(heap, bin).head;
-  bin = of_one_access(bin);
-  if (falls_below_zero(bin_at(heap, bin).capacity_left)) [[unlikely]]
+  Block* const head = bin.head;
+  if (falls_below_zero(bin.capacity_left)) [[unlikely]]
     return release_overflow(p, bin, heap, page);
-  bin = of_one_access(bin);
-  push_front(bin_at(heap, bin).head, block, head);
+  push_front(bin.head, block, head);
 }
 
 }  // namespace ts::engine
