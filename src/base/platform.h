@@ -141,8 +141,8 @@ inline bool falls_below_zero(std::int32_t& number) noexcept {
 #endif
 }
 
-// The same value, of which the compiler knows nothing. Results derived from it are computed anew,
-// in the address of the access instead of before it.
+// The same value, of which the compiler knows nothing: it computes what is derived from it anew, and
+// has it as one number, not as the sum that it was.
 template <class Integer>
 inline Integer unrelated(Integer value) noexcept {
   __asm__ inline("" : "+r"(value));  // "inline": it is short
