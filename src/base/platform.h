@@ -160,7 +160,7 @@ inline Type* in_result_register(Type* pointer) noexcept {
 }
 
 // The same value for address computations: x86-64 has them in each access at no cost, if they are
-// unrelated. Other processors compute a common address once.
+// unrelated, and if no load waits for a store (bin_at). Others compute a common address once.
 template <class Integer>
 inline Integer of_one_access(Integer value) noexcept {
 #if defined(__x86_64__)

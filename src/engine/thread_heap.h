@@ -99,9 +99,9 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   page = of_one_access(page);
   CacheBin& bin = bin_at(heap, kind);
   // offset_in_slab(), but with the address first: one instruction less
-  auto product = of_one_access(static_cast<std::uint32_t>(address_of(p)));
-  product = (product - pages[page].slab_begin) * bin.reciprocal;
-  if (product >= bin.reciprocal || is_marked(p)) [[unlikely]]  // is_multiple()
+  const auto offset =
+      of_one_access(static_cast<std::uint32_t>(address_of(p))) - pages[page].slab_begin;
+  if (!is_multiple(offset, bin.reciprocal) || is_marked(p)) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
   Block* const block = marked(p);
   Block* const head = bin.head;
