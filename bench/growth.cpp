@@ -1,5 +1,5 @@
-// What a malloc/free pair costs as the number of free blocks grows, per fit, and what the linear list
-// that everybody writes first (linear_list.h) costs on the same blocks. One thread, one heap.
+// What a malloc/free pair costs as the number of free blocks grows, per fit. Beside it, what the
+// linear list of the textbooks (linear_list.h) costs on the same blocks. One thread, one heap.
 //
 // Two patterns, since each alone flatters some allocator:
 //   pair     malloc of a random size, freed at once. The same few blocks are used again and again, so

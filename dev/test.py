@@ -12,9 +12,9 @@
                      one build, with the compiler that CC and CXX name: all of it, or what is named;
                      its tests, or those with names that match
 
-Why: C++ and Python tests have runners of their own, and whoever waits for them wants one answer. A
-stage that passes is one line; one that fails names its failed tests with the end of what each said,
-and where the rest is.
+Why: C++ and Python tests have runners of their own, and one answer is wanted. A stage that passes
+is one line; one that fails names its failed tests with the end of what each said, and where the
+rest is.
 Refuses to: call a stage passed that ran no test, and to stop at the first failure.
 """
 

@@ -1,5 +1,5 @@
-// Any of the 18 heaps behind one set of virtual functions, so that a test is written and compiled
-// once, and what it exercises is the heap template itself. Refuses to offer more than HeapLike does.
+// Any of the 18 heaps behind one set of virtual functions. A test is written and compiled once, and
+// what it exercises is the heap template itself. Refuses to offer more than HeapLike does.
 #pragma once
 
 #include <array>

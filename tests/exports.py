@@ -1,4 +1,4 @@
-"""What a drop-in library looks like from outside: what it exports, needs, and does to a process.
+"""A drop-in library from outside: its exports, its needs, and its effects on a process.
 
 Reads the ELF file by `readelf` of binutils, which every compiler brings along. It refuses to run
 anything of the library; whether the functions work is for tests/conformance.
@@ -89,7 +89,7 @@ MOST_TLS_BYTES = 64
 
 @dataclass
 class Elf:
-    """What readelf says about one shared library."""
+    """The answers of readelf about one shared library."""
 
     exported: set[str] = field(default_factory=set)
     versioned: set[str] = field(default_factory=set)  # of those, with a version behind the name

@@ -5,9 +5,9 @@
 //   circle   the thread that allocates is the next one in each round, and the one after it frees: a
 //            heap that keeps what its thread once had needs the memory once for each thread
 // (Both are classics: Berger et al., "Hoard", 2000, call the first unbounded blow-up and bound the
-// second.) Only one thread works at a time, so all is the same in every run. Leaves out concurrency. An
-// operation is a malloc and a free; of each block one byte in each page and the last are written, the
-// ends read.
+// second.) Only one thread works at a time, so all is the same in every run. Leaves out
+// concurrency. An operation is a malloc and a free; of each block one byte in each page and the
+// last are written, the ends read.
 #include <barrier>
 
 #include "programs/support/heap_snapshot.h"

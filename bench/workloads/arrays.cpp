@@ -1,7 +1,8 @@
 // Stresses where large blocks begin: arrays of one size are added element by element, as numeric
-// programs do with many fields of one grid. Arrays that all begin with a page share the few lines of
-// one set of the first cache, and each line is fetched again for each of its elements. Leaves out
-// the cost of malloc: all arrays are allocated anew only a few times. An operation is an element read.
+// programs do with many fields of one grid. Arrays that all begin with a page share the few lines
+// of one set of the first cache: each line is fetched again for each of its elements. Leaves out
+// the cost of malloc: all arrays are allocated anew only a few times. An operation is an element
+// read.
 #include "workload.h"
 
 namespace {

@@ -1,7 +1,7 @@
-// Stresses a heap that fills and empties: a burst of blocks is allocated, then all are freed, in the
-// order of allocation, in reverse or at random, and the next burst begins with an empty heap. What an
-// allocator gives back when slabs empty, it must fetch again. Leaves out blocks that outlive a burst.
-// An operation is a malloc and a free; each block's two ends are written and read.
+// Stresses a heap that fills and empties: a burst of blocks is allocated, then all are freed, in
+// the order of allocation, in reverse or at random. The next burst begins with an empty heap. What
+// an allocator gives back when slabs empty, it must fetch again. Leaves out blocks that outlive a
+// burst. An operation is a malloc and a free; each block's two ends are written and read.
 #include "workload.h"
 
 namespace {

@@ -1,10 +1,10 @@
 // Stresses what a server's requests do to a heap: each builds a tree of 20 to 200 small objects and
 // drops it; one in 32 works in a buffer of 64 to 512 KiB besides. Results live in a cache of 4,096
-// per thread, the least recently used one leaving when a new one comes, and one in 16 goes to
+// per thread, which the least recently used one leaves when a new one comes. One in 16 goes to
 // another thread, which deletes it. Small objects of all ages lie beside each other, which decides
 // the peak. Over new and delete, with the size where the program knows it. Leaves out waiting: real
-// servers are idle most of the time. An operation is a request; each object's head and last byte are
-// written, and read before it is deleted.
+// servers are idle most of the time. An operation is a request; each object's head and last byte
+// are written, and read before it is deleted.
 #include <atomic>
 #include <bit>
 #include <new>
@@ -29,14 +29,15 @@ struct Object {
 constexpr std::size_t least_object_bytes = 32;
 static_assert(sizeof(Object) < least_object_bytes);
 
-// Real sizes crowd around a small middle and have a long tail: the octave is a sum of six coins that
-// show heads once in four, so two of three objects have 64 to 255 bytes, and one in 200 has 1 to 4 KiB.
+// Real sizes crowd around a small middle and have a long tail: the octave is a sum of six coins
+// that show heads once in four. So two of three objects have 64 to 255 bytes, and one in 200 has 1
+// to 4 KiB.
 std::size_t pick_object_bytes(Random& random) {
   const std::uint64_t coins = random.next();
   const std::size_t base = least_object_bytes << std::popcount((coins >> 58) & (coins >> 52));
   return base + pick(random, base);
 }
-// What is worth keeping is larger than what goes into it.
+// A result that is worth keeping is larger than its parts.
 std::size_t pick_result_bytes(Random& random) { return 4 * pick_object_bytes(random); }
 
 Object* create(std::size_t bytes, std::size_t key) {

@@ -1,9 +1,9 @@
 // Stresses a server whose threads come and go (after an idea of Larson and Krishnan, 1998): each
-// thread replaces random blocks of a slice, ends after some thousand of them, and leaves slice and
-// blocks to a new thread, which it starts before it ends. So most blocks are freed by another thread
-// than the one that allocated them, and often by then that one is no more. Leaves out exchange
-// between threads that live at the same time. An operation is a free and a malloc; each block's two
-// ends are written and read.
+// thread replaces random blocks of a slice, some thousand of them. Then it starts a new thread,
+// leaves slice and blocks to it, and ends. So most blocks are freed by another thread than the one
+// that allocated them, and often by then that one is no more. Leaves out exchange between threads
+// that live at the same time. An operation is a free and a malloc; each block's two ends are
+// written and read.
 #include <functional>
 #include <latch>
 #include <thread>

@@ -1,7 +1,7 @@
-// Stresses what servers do all day: threads that each keep a working set of blocks of mixed sizes,
-// replace them in random order, and hand every tenth over to the next thread, which frees it. Leaves
-// out threads that end. An operation is a free and a malloc; each block's two ends are written and
-// read, so of the one large block in a hundred most pages stay untouched.
+// Stresses what servers do all day: threads that each keep a working set of blocks of mixed sizes
+// and replace them in random order. Every tenth goes over to the next thread, which frees it.
+// Leaves out threads that end. An operation is a free and a malloc; each block's two ends are
+// written and read, so of the one large block in a hundred most pages stay untouched.
 #include <atomic>
 
 #include "programs/support/team.h"

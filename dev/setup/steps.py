@@ -335,7 +335,7 @@ def set_up_build(work: Work, parts: frozenset[str], for_development: bool) -> No
     if for_development:
         configure += ["-DTSMALLOC_TESTS=ON", "-DTSMALLOC_WERROR=ON"]
     elif fresh:
-        # A user needs no GoogleTest, and a newer compiler's new warnings must not stop anybody.
+        # A user needs no GoogleTest, and a newer compiler's new warnings must not stop a set-up.
         configure += ["-DTSMALLOC_TESTS=OFF", "-DTSMALLOC_WERROR=OFF"]
     elif "\nTSMALLOC_WERROR:BOOL=OFF\n" in state.read(cache):
         configure.append("-DTSMALLOC_WERROR=OFF")  # the preset's ON would compile all anew

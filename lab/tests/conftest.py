@@ -8,6 +8,7 @@ and start them (prompt.py).
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,8 @@ MIB = 1 << 20
 
 # A shell's background job ignores Ctrl-C, and so would the programs of tests that send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# A dumb terminal has neither colours nor a bar.
+os.environ["TERM"] = "xterm"
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path: Path) -> N
 
 
 def foreign_copy(program: Path, target: Path, mode: int) -> Path:
-    """A copy that belongs to somebody else and has the given bits."""
+    """A copy that belongs to another user and has the given bits."""
     shutil.copy(program, target)
     if os.getuid() == 0:
         os.chown(target, NOBODY, NOBODY)

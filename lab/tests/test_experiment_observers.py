@@ -1,4 +1,4 @@
-"""Who counts causes, with the real tools, on a program whose counts are known."""
+"""The counters of causes, with the real tools, on a program whose counts are known."""
 
 from __future__ import annotations
 

@@ -560,7 +560,7 @@ def test_two_parameters_have_a_line_each_in_the_head() -> None:
     assert lines[head - 1].split() == ["best", "best", "worst", "worst"]
     assert lines[head].split() == ["allocator", "1", "16", "1", "16"]
     assert "| best 16 |" in text.markdown(found)
-    # All are equally good here: nobody is marked as the best.
+    # All are equally good here: none is marked as the best.
     assert not any("*" in line for line in lines[head:])
 
 

@@ -1,7 +1,7 @@
 """The shipped experiments: that each file says what can be run, and that its parts fit together.
 
 Why: a name that is wrong in a data file would be found after half an hour of measuring, or never:
-an analysis of a metric that nobody measures only says that it cannot tell.
+an analysis of a metric that is not measured only says that it cannot tell.
 Refuses to: run them (test_experiment_runner.py runs simulated ones), or to check what the catalogue
 checks whenever it reads a file.
 """
@@ -71,7 +71,7 @@ def test_the_program_is_built_and_all_take_part(definition: Definition) -> None:
 
 @each
 def test_metrics_are_printed_or_counted(definition: Definition) -> None:
-    # The catalogue knows that a metric is named; here, that somebody measures what is named.
+    # The catalogue knows that a metric is named; here, that what is named is measured.
     counts = documented("Counts")
     for metric in definition.metrics:
         if metric.source == "causes":

@@ -156,8 +156,8 @@ class FakeFleet:
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_hidden_variables() -> None:
-    """pytest loads readline, which sets these behind os.environ: whoever inherits them, and no
-    worker does, has its stack, and so a heap's addresses, elsewhere."""
+    """pytest loads readline, which sets these behind os.environ: a process that inherits them, and
+    no worker does, has its stack, and so a heap's addresses, elsewhere."""
     for name in ("COLUMNS", "LINES"):
         if name not in os.environ:
             os.unsetenv(name)
@@ -265,7 +265,7 @@ def joined_to(where: str) -> contextlib.AbstractContextManager[Fleet | None]:
 
 
 def cluster_of(workers: int, **more: Any) -> Any:
-    """One that logs nothing and whose dashboard is in nobody's way."""
+    """One that logs nothing and whose dashboard is in no other's way."""
     quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     return distributed.LocalCluster(n_workers=workers, **quiet, **more)
 
@@ -744,7 +744,7 @@ def test_without_dask_a_line_says_how_to_have_it(tsmalloc: Tsmalloc, tmp_path: P
     assert "--cluster needs dask.distributed" in done.stderr
     assert f"-m pip install '{fleet.REQUIREMENT}'" in done.stderr
     tsmalloc("worker", "tcp://127.0.0.1:1", **lacking, status=1)
-    # Here nobody asks for it.
+    # Here it is not asked for.
     tsmalloc(*words, "-r", "2", "--", "/bin/true", **lacking)
 
 

@@ -141,7 +141,7 @@ def copy(first_use: FirstUse, tmp_path: Path) -> Copy:
         root = tmp_path / name
         packages = next(finished.root.glob(".venv/lib/python*/site-packages"))
 
-        # The packages, a thousand files that nobody changes, are shared.
+        # The packages, a thousand files that do not change, are shared.
         def shared(folder: str, names: list[str]) -> list[str]:
             return [n for n in names if Path(folder) == packages and (packages / n).is_dir()]
 

@@ -52,6 +52,7 @@ MISTAKES = [
     ("bench hot-pair --export-csv /no/such/folder/file", "mkdir -p"),
     ("bench hot-pair --suite /no/such/suite", "No such file"),
     ("gate --max-peak much -- true", "'much' is no limit, like +3%"),
+    ("gate --max-peak 1000000000000000 -- true", "is above +10000%: use none"),
     ('gate --against "\'" -- true', "cannot be read"),
     ("gate --against ' ' -- true", "names no program"),
     ("gate --baseline none.json -- true", "there is no baseline none.json"),

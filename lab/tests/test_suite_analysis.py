@@ -159,7 +159,7 @@ def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean() -> None:
     assert mean_of(analysis, "ours") == pytest.approx((0.9, 1, 2))
     assert mean_of(analysis, "ours", "memory") == pytest.approx((2.2, 1, 2))
     assert (analysis.quick_memory.workloads, analysis.quick_memory.possible) == (1, 2)
-    # Who lacks a workload is not ranked before those that have them all.
+    # One that lacks a workload is not ranked before those that have them all.
     assert analysis.overall[-1].name == "ours"
 
 

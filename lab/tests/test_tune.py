@@ -164,7 +164,7 @@ def test_an_option_without_effect_does_not_ride_along(seeds: range) -> None:
 
 
 def test_what_chose_a_change_does_not_confirm_it() -> None:
-    """The rounds that count begin after the race, and have nobody else in them."""
+    """The rounds that count begin after the race, and have no others in them."""
     results = search(FAST).results
     step = results.steps[0]
     fresh = next(s for s in results.stages if s.name == "step 1, fresh rounds")

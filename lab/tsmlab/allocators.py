@@ -1,9 +1,8 @@
 """Which allocators can be used here: ours, the C library's own, installed ones, the user's own.
 
-Why: nobody should have to know where a distribution puts libjemalloc, or what its version is, to
-compare with it.
-Refuses to: install anything, and to guess a version: what neither the package database nor the
-library itself tells is `?`.
+Why: to compare with jemalloc, a user need not know where a distribution puts it, or its version.
+Refuses to: install anything, and to guess a version: a version that neither the package database
+nor the library itself tells is `?`.
 """
 
 import difflib
@@ -26,7 +25,7 @@ Family = Literal["tsmalloc", "hardened", "libc", "system", "fetched", "user", "f
 FETCHABLE = ("mimalloc", "jemalloc", "snmalloc", "rpmalloc")
 # The engine has no strategy and no fit to choose.
 ENGINE = "tsmalloc"
-# Nor has the hardened library, which no group has: who compares speed does not mean it.
+# Nor has the hardened library, which no group has: a comparison of speed does not mean it.
 SECURE = "tsmalloc-secure"
 SHORT_NAMES = {"secure": SECURE}
 STRATEGIES = {
@@ -67,7 +66,8 @@ class Allocator:
         return None if self.path is None else file_sha256(self.path)
 
     def environment(self) -> dict[str, str]:
-        """That of this process, with what a program needs to run under the allocator."""
+        """That of this process, with the variables that a program needs to run under the
+        allocator."""
         found = {**os.environ, **self.env}
         if self.path is not None:
             found["LD_PRELOAD"] = ":".join(filter(None, (str(self.path), found.get("LD_PRELOAD"))))
@@ -139,7 +139,7 @@ def parse(text: str) -> Allocator:
     )
 
 
-# What a library may need without getting a malloc by it.
+# Libraries that one may need without getting a malloc by them.
 NO_ALLOCATORS = (
     "libc.",
     "libm.",
@@ -171,7 +171,8 @@ def check_malloc(allocators: Iterable[Allocator]) -> None:
 
 
 def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocator]:
-    """What names, globs (lock-*) and groups (ours, system, all) choose, in that order.
+    """The allocators that names, globs (lock-*) and groups (ours, system, all) choose, in that
+    order.
 
     Each item may hold several, with commas between them.
     """
@@ -188,8 +189,8 @@ def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocato
 
 
 def select_or_default(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocator]:
-    """The same; without a choice the engine, what is installed, and the user's own: what a program
-    can be run with in earnest."""
+    """The same; without a choice the engine, what is installed, and the user's own: those that a
+    program can be run with in earnest."""
     own = [each.name for each in available if each.family == "user"]
     return select(spec or [ENGINE, "system", *own], available)
 
@@ -203,7 +204,7 @@ def with_reference(
 
 
 def advice(chosen: Sequence[str]) -> list[str]:
-    """How to have more allocators, for who has not chosen any."""
+    """How to have more allocators, where none were chosen."""
     missing = [] if chosen else system_libraries.missing_packages()
     return [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else []
 
@@ -299,8 +300,8 @@ def _installed(versions: bool) -> list[Allocator]:
 # --- floors: libraries that do less than any allocator can ----------------------------------------
 
 
-# Their distance says how much is left to gain; they are nobody's peer, and their memory says
-# nothing (lab/native/README.md).
+# Their distance says how much is left to gain; they are no peers, and their memory says nothing
+# (lab/native/README.md).
 FLOORS = {
     "null": "always the same block",
     "bump": "the next bytes of a small ring",

@@ -22,7 +22,7 @@ LogsByRound = dict[int, float]
 
 @dataclass(frozen=True)
 class Question:
-    """What the samples are asked: against whom, about what, by which margin."""
+    """The question to the samples: which allocators, which quantities, which margin."""
 
     allocators: tuple[str, ...]
     reference: str
@@ -32,8 +32,8 @@ class Question:
 
     @property
     def primary(self) -> str:
-        """What the ranking goes by: the first that is judged. The user's own metric, if there is
-        one, else the time, or the instructions."""
+        """The key of the ranking: the first that is judged. The user's own metric, if there is one,
+        else the time, or the instructions."""
         return self.judged[0].key
 
     @property

@@ -1,6 +1,6 @@
 """The flow of a run of the suite: a trial of each workload, warm memory, rounds, analysis.
 
-Why: here one can read what happens after what; rules live elsewhere (order and stop rule in
+Why: here one can read the order of all steps; rules live elsewhere (order and stop rule in
 schedule.py, a single run in trial.py, numbers in suite_analysis.py). A round runs the workloads one
 after the other, and each under all of its allocators in a random order of its own.
 Refuses to: print, or to lose measurements. However the rounds end, the outcome has all that was
@@ -46,8 +46,8 @@ PRINTED_SECONDS = CustomMetric("seconds", r"^seconds: ([0-9.eE+-]+)$", higher_is
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. peers and candidate are names of allocators; the first peer is the one
-    under which each workload is tried first."""
+    """The options of a bench. peers and candidate are names of allocators; the first peer is the
+    one under which each workload is tried first."""
 
     suite: Path
     workloads: tuple[Workload, ...]
@@ -73,7 +73,7 @@ class Options:
 
 @dataclass
 class _Job(Job):
-    """One workload with what runs it."""
+    """One workload with its trial."""
 
     workload: Workload
     trial: Trial
@@ -162,7 +162,8 @@ class _Session:
         return self._measure()
 
     def _try(self, job: _Job) -> None:
-        """One run under the first peer: its time tells what a hang is, its peak what to warm."""
+        """One run under the first peer: its time says when a run hangs, its peak how much memory to
+        warm."""
         first = next(a for a in self.options.allocators if a.name == self.options.peers[0])
         slot = Slot(Entry(first), "probe", 0, 1, 0)
         job.progress.trying(first.name)

@@ -174,8 +174,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         print("tsmalloc: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader went away, as `| head` does: nothing to say, and nobody to say it to. (click
-        # meets most of these itself, and also ends with status 1.)
+        # The reader went away, as `| head` does: there is nothing to say. (click meets most of
+        # these itself, and also ends with status 1.)
         discard(sys.stdout)
         return EXIT_USAGE
     except OSError as error:

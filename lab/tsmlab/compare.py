@@ -1,7 +1,7 @@
 """The flow of a comparison: preflight, warm-up, rounds, analysis.
 
 Why: everything with a rule of its own lives elsewhere (order and stop rule in schedule.py, a single
-run in trial.py, numbers in stats.py and analysis.py); here one can read what happens after what.
+run in trial.py, numbers in stats.py and analysis.py); here one can read the order of all steps.
 Refuses to: print, or to lose measurements. Whatever ends the rounds early, be it Ctrl-C or a
 failing set-up command, the outcome holds all that was measured until then.
 """
@@ -37,12 +37,12 @@ WARMUP_ROUNDS = 1
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; the allocators include the reference. more_metrics: what the executor's
-    measurements have besides. base_metrics: the first that is judged is what is ranked by.
-    vary_layout: each round has an environment of another size, so that no allocator is favoured by
-    where the stack happens to lie; off where runs are to be the same. unresolved: how much is still
-    to be resolved by further rounds. unfit_warnings: the codes of those that do not hold here.
-    say_preflight: whether what was found before the rounds is told.
+    """The options of a comparison; the allocators include the reference. more_metrics: what the
+    executor's measurements have besides. base_metrics: the first that is judged is what is ranked
+    by. vary_layout: each round has an environment of another size, so that no allocator is favoured
+    by where the stack happens to lie; off where runs are to be the same. unresolved: how much is
+    still to be resolved by further rounds. unfit_warnings: the codes of those that do not hold
+    here. say_preflight: whether what was found before the rounds is told.
     """
 
     program: Program
@@ -208,7 +208,8 @@ class _Session:
         return self._probe.values[TIME]
 
     def _heed(self, diagnosis: doctor.Diagnosis, repeated: bool = False) -> None:
-        """Stops at what makes a comparison meaningless; `repeated`: the notes were shown before."""
+        """Stops at findings that make a comparison meaningless; `repeated`: the notes were shown
+        before."""
         if fatal := diagnosis.fatal:
             startable = diagnosis.resolved is not None
             remedies = [finding.remedy for finding in fatal if finding.remedy]

@@ -1,9 +1,10 @@
-"""What does not depend on neighbours: instructions, simulated cache misses, system calls.
+"""Counts that do not depend on neighbours: instructions, simulated cache misses, system calls.
 
 Why: on a shared machine times differ by a tenth from run to run, and no number of rounds that a
 check before a merge can afford shows two per cent. Counts of the same run repeat to a few parts in
 ten thousand.
-Refuses to: time anything under a tool, and to ask for tools: what is not installed is not counted.
+Refuses to: time anything under a tool, and to ask for tools: without its tool, a quantity is not
+counted.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Counters:
 
     @property
     def note(self) -> str | None:
-        """What is missing, and how to have it."""
+        """The tools that are missing, and how to have them."""
         tools = {"valgrind": self.valgrind, "strace": self.strace}
         missing = [tool for tool, works in tools.items() if not works]
         if not missing:
@@ -81,8 +82,8 @@ def _works(*command: str) -> bool:
 
 
 def measuring(deterministic: bool) -> tuple[Executor, Counters | None, list[str]]:
-    """What makes the runs of a verb, which counts if it is to be deterministic, and what is to be
-    said of that."""
+    """The executor of a verb, which counts if the verb is to be deterministic; the counters; and
+    notes on them."""
     if not deterministic:
         return MeasureExecutor(), None, []
     counters = Counters.installed()

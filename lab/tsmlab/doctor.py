@@ -31,7 +31,7 @@ COUNTING_LIBRARY = "libtsmalloc-count.so"
 
 @dataclass(frozen=True)
 class Proof:
-    """What one counted run of a command showed."""
+    """The counts of one run of a command."""
 
     allocator: Allocator
     measurement: Measurement
@@ -115,8 +115,8 @@ class Diagnosis:
         return not self.fatal
 
     def refusal(self, hint: str = "") -> UserError:
-        """What a verb says that would run it; with the status of shells if it cannot be started,
-        else with the hint."""
+        """The refusal of a verb that would run it; with the status of shells if it cannot be
+        started, else with the hint."""
         finding = self.fatal[0]
         if self.resolved and finding.code not in START_FAILURES:
             return UserError(finding.message, finding.remedy + hint)

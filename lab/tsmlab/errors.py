@@ -1,5 +1,5 @@
 """How the `tsmalloc` command ends: the one exception that a user is meant to see, the statuses, and
-streams that nobody reads.
+streams without a reader.
 
 Why: every expected failure (a missing program, a bad option, a broken environment) must name its
 remedy, in one form, wherever it is found.
@@ -35,7 +35,7 @@ class UserError(Exception):
 
 
 def not_started(program: str, error: OSError) -> UserError:
-    """What is said of a program that the system refuses to start."""
+    """The message about a program that the system refuses to start."""
     return UserError(
         f"{program} could not be started: {error.strerror}.",
         "If it is a script, its first line must name an interpreter (#!/bin/sh).",

@@ -2,7 +2,7 @@
 
 Why: hours of measuring must not end in "no such directory", so every target is checked before the
 first run; and if writing fails all the same, the results are kept elsewhere (records.save).
-Refuses to: overwrite a file that nobody said may go.
+Refuses to: overwrite a file without --force.
 """
 
 import csv
@@ -64,7 +64,7 @@ def write_all(text_in: Callable[[Format], str], targets: Sequence[Target]) -> li
 
 
 def formatter(**writers: Callable[[Any], str]) -> Callable[[Any, Format], str]:
-    """What puts results of a kind into a format."""
+    """Puts results of a kind into a format."""
     known: dict[str, Callable[[Any], str]] = {"json": to_json, **writers}
     return lambda results, file_format: known[file_format](results)
 

@@ -37,7 +37,7 @@ REMEDIES = {
     "cmake": "sudo apt install cmake",
     "make": "sudo apt install make",
 }
-# What cargo says of a version that there is not.
+# The words of cargo for a version that does not exist.
 _NO_VERSION = re.compile(r"failed to select a version|no matching package|unexpected end of input")
 
 Say = Callable[[str], None]
@@ -91,7 +91,7 @@ def peer_of(name: str) -> Peer:
 
 def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manifest, Path]:
     """Builds the peer from the crate of this version, by default the pinned one; returns what was
-    built, and its library. What is there already is left alone, unless force."""
+    built, and its library. A library that is there already is left alone, unless force."""
     wanted = peer.version if version is None else version
     if not re.fullmatch(r"\d+(\.\d+)*([-+][0-9A-Za-z.+-]+)?", wanted):
         raise UserError(f"{wanted!r} is not a version.", f"For example: {peer.version}")
@@ -221,7 +221,7 @@ def _build(peer: Peer, crate: Crate, folder: Path) -> Path:
 
 
 def _prove(allocator: Allocator) -> None:
-    """Runs a program under the library, and looks at who served its calls."""
+    """Runs a program under the library, and looks at what served its calls."""
     command = (sys.executable, "-I", "-S", "-c", "print(list(range(100000))[-1])")
     shown = doctor.prove(command, allocator, PROOF_SECONDS, None)
     if shown.measurement.failed or not shown.calls or shown.served_by_others:

@@ -51,8 +51,8 @@ REQUIREMENT = "distributed>=2026.1"
 
 @dataclass(frozen=True)
 class Expected:
-    """What a worker must have as it is here: the lab's version, its files, those that take part,
-    by their paths from a folder."""
+    """The facts in which a worker must be as this machine: the lab's version, its files, those that
+    take part, by their paths from a folder."""
 
     version: str
     lab: str
@@ -109,7 +109,7 @@ def lab_digest() -> str:
 
 
 def difference(expected: Expected) -> str | None:
-    """What this worker has otherwise than whoever began the study; None if nothing."""
+    """The difference of this worker from the machine that began the study; None if nothing."""
     if __version__ != expected.version:
         return f"it is tsmalloc {__version__}, not {expected.version}"
     if lab_digest() != expected.lab:
@@ -139,7 +139,7 @@ def dask_setup(_worker: Any) -> None:
 
 def make_round(job: Job) -> Done:
     """All runs of a round, one after the other, on this worker's processors."""
-    from distributed import get_worker  # noqa: PLC0415 - whoever runs this has it
+    from distributed import get_worker  # noqa: PLC0415 - each worker has it
 
     name, found = str(get_worker().name), here()
     if problem := difference(job.expected):
@@ -206,12 +206,12 @@ class Crew:
             found = {(s.allocator, s.replicate): s for s in self._wait(name, slots).samples}
             if found.keys() >= set(wanted):
                 break
-            # Somebody was taken back after the round was begun without it. All of it is made again:
-            # a part of it might be made by another machine.
+            # An allocator was taken back after the round was begun without it. All of it is made
+            # again: a part of it might be made by another machine.
         return [found[entry] for entry in wanted]
 
     def kinds(self, samples: Sequence[Sample], question: Question) -> list[MachineKind]:
-        """What the rounds of each kind of machine show by themselves."""
+        """The results of the rounds of each kind of machine by themselves."""
         machines = {kind_of(done.machine): done.machine for done in self._done.values()}
         found = []
         for name, described in machines.items():
@@ -314,7 +314,7 @@ class Fleet:
         return min(map(len, self.cpus.values()))
 
     def stop(self) -> None:
-        """Whoever waits for a round is interrupted."""
+        """Threads that wait for a round are interrupted."""
         self._stopped.set()
 
     def submit(self, job: Job) -> Any:
@@ -510,8 +510,8 @@ def shares(
 
 
 def machine_of(fleet: Fleet | None, memo: Memo) -> Machine:
-    """What a study is made on whose tables are of one kind of machine; raises UserError where a
-    fleet has several, or another one than the study that is gone on with."""
+    """The machine of a study whose tables are of one kind; raises UserError where a fleet has
+    several of them, or another one than the study that is gone on with."""
     if fleet is None:
         return memo.once("machine", Machine, machine.describe)
     now = fleet.only_kind()

@@ -54,8 +54,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. limits: by metric, as fractions; 0.02 allows 2 % more. baseline: what is
-    run in the same rounds; before: samples from a file instead; neither: only measured."""
+    """The options of a gate. limits: by metric, as fractions; 0.02 allows 2 % more. baseline: what
+    is run in the same rounds; before: samples from a file instead; neither: only measured."""
 
     candidate: Side
     limits: Mapping[str, float]
@@ -304,7 +304,7 @@ from_json = records.reader(GateResults, SCHEMA, "gate")
 
 
 def read_baseline(path: Path) -> Comparison:
-    """What a gate measured before; raises UserError for a file that has no such thing."""
+    """The results of an earlier gate; raises UserError for a file that has no such thing."""
     make = f"Make one where the program is good: tsmalloc gate --export-json {path} -- PROGRAM"
     try:
         found = from_json(path.read_text(encoding="utf-8"), str(path))

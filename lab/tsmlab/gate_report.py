@@ -1,4 +1,4 @@
-"""What is made of a gate for people and for machines: a table, Markdown, JUnit, SARIF, CSV.
+"""The results of a gate for people and for machines: a table, Markdown, JUnit, SARIF, CSV.
 
 Why: the same verdict is read in a log, in a pull request, in a list of tests and in a tab of
 findings.
@@ -33,7 +33,7 @@ def report(results: GateResults, width: int, colours: bool = False) -> str:
 
 
 def heading(results: GateResults) -> Iterator[str]:
-    """What was measured, against what, and for how long."""
+    """The program, its baseline, and the time that it took."""
     analysis, settings = results.comparison.analysis, results.comparison.settings
     yield f"$ {shlex.join(results.command)}"
     if results.baseline_file is not None:

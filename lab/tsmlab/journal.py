@@ -31,7 +31,7 @@ from tsmlab.results import AllocatorInfo
 SCHEMA = "tsmalloc-journal/2"
 ENDING = ".jsonl"
 BEGIN_ANEW = "Begin anew, without --resume."
-# What of the machine numbers depend on so much that those of two may not be mixed.
+# Facts of the machine on which numbers depend so much that those of two may not be mixed.
 SAME_MACHINE = ("kernel", "architecture", "cpu", "usable_cores", "libc")
 
 Made = TypeVar("Made")
@@ -112,7 +112,7 @@ class Header:
 
 
 class Memo(Protocol):
-    """What does a thing once and for all, however often its study is resumed."""
+    """Does a thing once and for all, however often its study is resumed."""
 
     def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
         """What `make` returned when it was first called under this key, which is a value of the
@@ -143,7 +143,7 @@ class Part:
 
 
 class Unkept:
-    """The journal of a study that nobody can resume: nothing is kept."""
+    """The journal of a study that cannot be resumed: nothing is kept."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -170,7 +170,7 @@ class Line:
 
 
 class Journal:
-    """A journal that is written to; whoever has it open is alone with it.
+    """A journal that is written to, by the one process that has it open.
 
     done: how much was in it when it was opened. seconds: how long that took.
     """
@@ -213,8 +213,8 @@ class Journal:
     @staticmethod
     def resume(path: Path, clock: Clock = time.monotonic) -> Journal:
         """One that was begun before. A damaged last line is cut off: it is the run that was lost.
-        Raises UserError for what is no journal. Whether what was begun can be gone on with, the
-        header says (check)."""
+        Raises UserError for a file that is no journal. Whether what was begun can be gone on with,
+        the header says (check)."""
         try:
             file = path.open("r+b")
         except OSError as error:
@@ -223,7 +223,7 @@ class Journal:
                 "Its path was printed when the run was interrupted.",
             ) from error
         try:
-            _lock(path, file)  # first: nobody adds to what is read
+            _lock(path, file)  # first: nothing is added to what is read
             header, lines, length = _parse(path, file.read())
         except UserError:
             file.close()
@@ -236,7 +236,7 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What could not be written has been said, and closing would try again.
+        # A failed write has been told, and closing would try again.
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -295,7 +295,7 @@ def _lock(path: Path, file: BinaryIO) -> None:
 
 def latest(verb: str, folders: Iterable[Path] | None = None) -> Path:
     """The verb's journal that was begun last; raises UserError if there is none. Only the user's
-    own: one of the folders is everybody's, and what a journal names is run."""
+    own: one of the folders belongs to all users, and what a journal names is run."""
     known = records.default_folders() if folders is None else list(folders)
     everyones = [path for folder in known for path in folder.glob(f"*-{verb}-*{ENDING}")]
     found = [path for path in everyones if path.stat().st_uid == os.getuid()]

@@ -61,7 +61,7 @@ def describe(root: Path = Path("/")) -> Machine:
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """How much memory a program could get now without swapping; None if nobody says."""
+    """How much memory a program could get now without swapping; None if that is not known."""
     free = _kibibytes("MemAvailable", _read(root / "proc/meminfo") or "")
     known = [size for size in (free, _cgroup_memory_limit(root)) if size is not None]
     return min(known, default=None)

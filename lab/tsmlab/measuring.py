@@ -1,6 +1,6 @@
 """Runs a command once under an allocator and says what it cost; reads the counting shim's records.
 
-Why: everything that is measured goes through one request and one answer, so that the scheduler, the
+Why: everything that is measured goes through one request and one answer. The scheduler, the
 statistics and the tests do not know how a program is started, and a mock can stand in for it.
 Refuses to: measure in Python. The kernel folds the launcher's memory into the program's peak, so
 the native `measure` starts the program, and this module only speaks with it.
@@ -107,8 +107,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Measurement(Ended):
-    """What the lab needs of the answer of `measure`; lab/native/README.md says what each number
-    means.
+    """The fields of the answer of `measure` that the lab needs; lab/native/README.md says what each
+    number means.
 
     None stands for "could not be told". Where the program never ran (`spawn_error`), the quantities
     that are never None are 0. `series`: nanoseconds since the start, and the resident bytes of the
@@ -156,7 +156,7 @@ def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:
 
 
 class Told(Generic[Value]):
-    """What is found under some keys of a tool's answer (`raw` of whoever has it), as a value."""
+    """What is found under some keys of a tool's answer (the field `raw`), as a value."""
 
     def __init__(self, make: Callable[[Any], Value], *keys: str) -> None:
         self._make = make
@@ -205,7 +205,7 @@ def _signal_name(number: int) -> str:
 
 
 class Executor(Protocol):
-    """Whoever can carry a request out."""
+    """Carries requests out."""
 
     def run(self, request: RunRequest) -> Measurement:
         """Runs the command once and waits for it; a failing program is an answer, not an error."""
@@ -281,7 +281,7 @@ def measure_arguments(request: RunRequest) -> list[str]:
 
 
 def launch_arguments(request: RunRequest) -> list[str]:
-    """What all native tools are told in the same words."""
+    """Arguments that all native tools have."""
     arguments: list[str] = []
     for key, value in {**request.allocator.env, **request.env}.items():
         arguments += ["--env", f"{key}={value}"]
@@ -373,7 +373,8 @@ def _parents_first(records: list[ProcessCounts]) -> list[ProcessCounts]:
 def process_files(
     directory: Path, suffix: str, magic: bytes, size: int
 ) -> Iterator[tuple[int, bytes]]:
-    """What a shim left in PID-NUMBER.suffix files: number and content, by process and in order."""
+    """The contents of the PID-NUMBER.suffix files of a shim: number and content, by process and in
+    order."""
     found = []
     for path in directory.glob(f"*.{suffix}"):
         content = path.read_bytes()

@@ -1,8 +1,9 @@
 """Runs a command under tools that explain: its system calls, and the books on its blocks.
 
 Why: a time says which allocator is better, and not why. How often threads slept in a futex, how
-often memory came from the kernel, who freed whose blocks and how much was handed out again does.
-Refuses to: measure. What watches a program slows it down, so nothing here is a time to compare.
+often memory came from the kernel, how many blocks other threads freed and how much was handed out
+again does.
+Refuses to: measure. Watching slows a program down, so nothing here is a time to compare.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class CallCounts:
 
 @dataclass(frozen=True)
 class SyscallCounts(measuring.Ended):
-    """What `syscalls` counted, and how the program ended; `calls` by the name of the call."""
+    """The counts of `syscalls`, and how the program ended; `calls` by the name of the call."""
 
     threads: int
     processes: int
@@ -107,8 +108,8 @@ _MAGIC = b"TSLEDGR1"
 
 @dataclass(frozen=True)
 class LedgerSums:
-    """What one thread allocated and freed. number: in the order in which the threads began; 0 is
-    all threads beyond the 255th together.
+    """The allocations and frees of one thread. number: in the order in which the threads began; 0
+    is all threads beyond the 255th together.
 
     resizes: reallocations in place; a block that moves is freed and allocated. foreign_frees: of
     blocks that another thread had allocated. reused_bytes: of its allocations, those at addresses

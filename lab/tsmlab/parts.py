@@ -1,7 +1,7 @@
 """Tells the reporter where a study of several parts has come to, and how long the rest will take.
 
-Why: the parts (experiments, workloads) differ a hundredfold in the length of their runs, so that
-the share of runs that are done says little about the share of time.
+Why: the parts (experiments, workloads) differ a hundredfold in the length of their runs. So the
+share of runs that are done says little about the share of time.
 Refuses to: trust guesses longer than needed. A cell that has run is expected to take as long again,
 and one that has not, as long as the others of its part.
 """
@@ -18,7 +18,7 @@ from tsmlab.progress import Reporter, Step
 from tsmlab.results import Phase, Sample, Stop
 from tsmlab.schedule import Rounds, Slot
 
-# What a run costs besides its own time: starting `measure`, reading the output, the journal.
+# The cost of a run besides its own time: starting `measure`, reading the output, the journal.
 OVERHEAD_SECONDS = 0.05
 # A run whose system calls or calls of malloc are watched is slower than one that is timed.
 WATCHED_FACTOR = 3.0
@@ -107,7 +107,7 @@ class PartProgress:
 
 @dataclass
 class Job:
-    """A part with what runs it. last_round: how many rounds it has at most."""
+    """A part with its trial. last_round: how many rounds it has at most."""
 
     rounds: Rounds
     progress: PartProgress
@@ -134,7 +134,7 @@ class Progress:
     def __init__(self, reporter: Reporter, rounds: int) -> None:
         self.reporter = reporter
         self.rounds = rounds
-        # What watched runs took, and what the same ones take unwatched.
+        # The times of watched runs, and of the same ones unwatched.
         self.watched_seconds = 0.0
         self.unwatched_seconds = 0.0
         self._parts: list[PartProgress] = []

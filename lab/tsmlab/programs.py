@@ -1,7 +1,7 @@
 """What a command really starts: the file found on PATH and, through scripts, their interpreter.
 
-Why: an allocator is preloaded into an interpreter, not into the script that names it, so whoever
-judges a command must follow it as the kernel does.
+Why: an allocator is preloaded into an interpreter, not into the script that names it, so a judge of
+a command must follow it as the kernel does.
 Refuses to: start anything, and to follow a shell's own syntax: a command is a program and its
 arguments.
 """

@@ -1,6 +1,6 @@
-"""What a person sees while a comparison runs: a bar on a terminal, a sparse line in a pipe.
+"""The progress of a comparison: a bar on a terminal, a sparse line in a pipe.
 
-Why: a comparison takes minutes, and somebody who waits wants to know for what and how long.
+Why: a comparison takes minutes, and its user wants to know for what and how long.
 Refuses to: write to stdout, which belongs to the results, or to fill a log file.
 """
 
@@ -25,7 +25,7 @@ PHASE_NAMES = {"probe": "trying", "warmup": "warm-up", "measured": "round"}
 @dataclass(frozen=True)
 class Step:
     """Where a suite of several programs has come to: runs done out of all, and about how many
-    seconds are left (None: nobody can tell yet). `round` is for people, and may be empty."""
+    seconds are left (None: not known yet). `round` is for people, and may be empty."""
 
     what: str
     round: str
@@ -59,7 +59,7 @@ class Reporter:
 
 
 class Silence(Reporter):
-    """What is asked for by --quiet."""
+    """The reporter of --quiet."""
 
 
 def reporter_for(quiet: bool, stream: TextIO | None = None) -> Reporter:
@@ -159,7 +159,7 @@ class Bar(Reporter):
             total=step.total,
             completed=step.done,
             rounds=step.round,
-            # The time first: what does not fit into the line is cut off at its end.
+            # The time first: text that does not fit into the line is cut off at its end.
             running="  ".join(part for part in (step.left, step.running) if part),
         )
 

@@ -1,6 +1,6 @@
 """Data classes as JSON files: written all or nothing, read back with every type checked.
 
-Why: results are read by people, scripts and later versions, so what is in a file is exactly what
+Why: results are read by people, scripts and later versions. So what is in a file is exactly what
 the data classes say, and a damaged file is named as such.
 Refuses to: know what is recorded (results.py and suite_results.py do).
 """

@@ -1,4 +1,4 @@
-"""What a person reads: the table, the verdict, the warnings; and the same as Markdown.
+"""The results as text: the table, the verdict, the warnings; and the same as Markdown.
 
 Why: twenty-three allocators have to fit into eighty columns and still say how sure we are.
 Refuses to: compute. Every number here was computed by analysis.py; this file only words it.
@@ -179,8 +179,8 @@ def legend(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[
 
 
 def kind_lines(comparison: Comparison) -> list[str]:
-    """What each kind of machine shows by itself, where rounds were made on several; the table has
-    all of them, each kind with the same weight."""
+    """The results of each kind of machine by itself, where rounds were made on several; the table
+    has all of them, each kind with the same weight."""
     if len(comparison.kinds) < 2:
         return []
     key = comparison.analysis.primary_metric
@@ -223,7 +223,7 @@ def _why_not_ranked(row: Row, comparison: Comparison) -> str:
 
 
 def failure_lines(name: str, row: Row | Score) -> list[str]:
-    """What is to be said of one whose runs failed; nothing if none did."""
+    """The lines of an allocator whose runs failed; nothing if none did."""
     if row.failure is None:
         return []
     end = "; not run again" if row.gave_up else ""
@@ -239,7 +239,7 @@ def failure_lines(name: str, row: Row | Score) -> list[str]:
 
 
 def verdict_lines(comparison: Comparison) -> list[tuple[str, str]]:
-    """Labels and sentences: who leads, the trade-off, and what to type."""
+    """Labels and sentences: the leaders, the trade-off, and what to type."""
     lines = []
     for key in comparison.analysis.leaders:
         others = "fewest" if comparison.metric(key).unit == "count" else "best"
@@ -307,7 +307,7 @@ def _front_sentence(comparison: Comparison) -> str | None:
 
 
 def use_it(comparison: Comparison) -> str:
-    """What to type to have the recommended allocator from now on."""
+    """The command line that has the recommended allocator from now on."""
     name = comparison.analysis.recommended
     if name is None or name == comparison.reference:
         return f"keep {comparison.reference}: nothing is shown to serve this program better"
@@ -323,7 +323,7 @@ def use_it(comparison: Comparison) -> str:
 
 
 def _hanging(label: str, text: str, width: int) -> str:
-    """Wraps a sentence beside its label; what is to be typed stays in one piece."""
+    """Wraps a sentence beside its label; a command line stays in one piece."""
     start = label.ljust(LABEL_WIDTH)
     if label == "use it":
         return start + text

@@ -1,4 +1,4 @@
-"""What a comparison leaves behind: the data model.
+"""The results of a comparison: the data model.
 
 Why: a table is an opinion; the samples are the evidence. Every run of every allocator is kept with
 all that was measured, so that anyone can analyse them again (docs/formats/results.md: each field).
@@ -51,7 +51,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Outcome(Generic[Found]):
-    """What a study found, and the error that ended it early, if one did."""
+    """The results of a study, and the error that ended it early, if one did."""
 
     results: Found
     error: UserError | None = None

@@ -39,7 +39,8 @@ LOOK_GROWTH = 1.25
 
 @dataclass(frozen=True)
 class Entry:
-    """What a round runs once. Replicate 1 is the reference's second run, the A/A control."""
+    """An allocator that each round runs once. Replicate 1 is the reference's second run, the A/A
+    control."""
 
     allocator: Allocator
     replicate: int = 0
@@ -124,7 +125,7 @@ class StopRule:
 def decision(
     memo: Memo, rule: StopRule, rounds: int, elapsed_seconds: float, unresolved: Callable[[], int]
 ) -> Stop | None:
-    """What the rule decides after so many rounds, once: a resumed study does not look at the clock
+    """The decision of the rule after so many rounds: a resumed study does not look at the clock
     again where it looked before."""
     return memo.once(
         f"after round {rounds}",
@@ -141,8 +142,8 @@ def round_order(entries: Sequence[Entry], seed: int, phase: Phase, number: int) 
 
 
 def part_seed(seed: int, kind: str, name: str) -> int:
-    """Each part of a study has orders of its own, which do not depend on what else is run, and in
-    which no allocator always follows the same one."""
+    """Each part of a study has orders of its own, which do not depend on what else is run. In them,
+    no allocator always follows the same one."""
     return random.Random(f"{kind}/{seed}/{name}").randrange(1 << 31)
 
 
@@ -208,7 +209,7 @@ class Rounds:
 
     @property
     def alive(self) -> list[Entry]:
-        """What a round runs."""
+        """The entries that a round runs."""
         return [e for e in self.entries if e.allocator.name not in self.given_up]
 
     def run(self, phase: Phase, number: int, last: int | None = None) -> None:
@@ -234,7 +235,8 @@ class Rounds:
             yield self.run_one(slot)
 
     def _made_by(self, crew: Crew, slots: Sequence[Slot], last: int | None) -> Iterator[Sample]:
-        """Rounds are begun with those that are alive now; who gives up before them is ignored."""
+        """Rounds are begun with those that are alive now; one that gives up before them is
+        ignored."""
         phase, number = slots[0].phase, slots[0].round
         crew.begin(slots)
         for later in range(number + 1, min(last or number, number + crew.size - 1) + 1):

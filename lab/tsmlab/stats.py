@@ -1,12 +1,12 @@
 """The statistics of a comparison, as pure functions on numpy arrays.
 
-Why it exists: "which allocator is faster?" is answered by noisy numbers, and each step from the
-numbers to an answer must be small enough to be checked by hand, by scipy and by simulation.
+Why it exists: "which allocator is faster?" is answered by noisy numbers. Each step from the numbers
+to an answer must be small enough to be checked by hand, by scipy and by simulation.
 What it refuses to do: it drops no sample (outliers are flagged, never deleted), knows nothing about
 allocators, files or terminals, and gives no verdict where the data do not carry one.
 
 The design is a randomised complete block design: a round is a block in which every allocator runs
-once, so a candidate is compared with the reference through the log-ratio *within* each round, and
+once. A candidate is compared with the reference through the log-ratio *within* each round, so
 whatever slows a whole round (frequency, neighbours, drift) cancels. docs/design/lab.md tells it
 at length. References:
 
@@ -50,7 +50,7 @@ OUTLIER_Z = 3.5
 MAD_TO_SIGMA = NormalDist().inv_cdf(0.75)
 # E|X| / sigma of a normal variable; the scale that [IH] falls back on when the MAD is zero.
 MEAN_DEVIATION_TO_SIGMA = math.sqrt(2.0 / math.pi)
-# A resampled mean cannot leave the range of the data, so for n symmetric samples no bootstrap
+# A resampled mean cannot leave the range of the data. So for n symmetric samples no bootstrap
 # interval of the mean can cover more often than 1 - 2^(1-n) (93.75 % at n = 5). Below this many
 # rounds the interval is Student's, which has no such limit.
 MIN_BOOTSTRAP_ROUNDS = 10
@@ -322,8 +322,8 @@ def _welch(center: float, groups: Sequence[Vector], weight: float, pairs: int) -
 
 
 def holm_adjust(p_values: Sequence[float]) -> list[float]:
-    """[Ho] adjusted p-values: those below alpha may all be called significant with a chance of at
-    most alpha of even one false call among them, however the tests depend on each other."""
+    """[Ho] adjusted p-values: those below alpha may all be called significant. The chance of even
+    one false call among them is alpha at most, however the tests depend on each other."""
     count = len(p_values)
     adjusted = [0.0] * count
     running = 0.0
@@ -334,7 +334,7 @@ def holm_adjust(p_values: Sequence[float]) -> list[float]:
 
 
 def holm_by_key(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
-    """The same for p-values by whatever they are of; None is of what was not tested."""
+    """The same for p-values by whatever they are of; None stands for a test that was not made."""
     tested = {key: p for key, p in p_values.items() if p is not None}
     return dict(zip(tested, holm_adjust(list(tested.values())), strict=True))
 

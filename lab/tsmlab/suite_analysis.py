@@ -3,8 +3,8 @@
 Why: "the best peer" is a different one in each workload and for each quantity, so a ratio to it is
 the hardest comparison there is: an allocator that is at 1.00 everywhere is as good as all of its
 rivals together. Pairing, intervals and summaries are compare's own (analysis.py, stats.py).
-Refuses to: let a failure pass for a result. Who failed a single run of a workload is nobody's best
-peer in it and has no ratio there, and each mean says how many workloads it lacks.
+Refuses to: let a failure pass for a result. An allocator that failed a single run of a workload is
+no best peer in it and has no ratio there. Each mean says how many workloads it lacks.
 """
 
 import math
@@ -19,13 +19,13 @@ from tsmlab.stats import RatioEstimate
 from tsmlab.suite_results import Mean, Overall, Score, SuiteAnalysis, WorkloadAnalysis, WorkloadRuns
 from tsmlab.workloads import Workload
 
-# Little memory is no merit in a peer that is much slower: anybody could have that at that price.
+# Little memory is no merit in a peer that is much slower: any peer could have that at that price.
 QUICK = 1.5
 
 
 @dataclass(frozen=True)
 class Field:
-    """Who takes part: all allocators, which of them are peers, and whose goals are judged."""
+    """What takes part: all allocators, which of them are peers, and whose goals are judged."""
 
     allocators: tuple[str, ...]
     peers: tuple[str, ...]
@@ -67,7 +67,7 @@ def _standing(overall: Overall) -> tuple[int, float]:
 
 
 class _Workload:
-    """One workload's logarithms by allocator and round, and who is best in it."""
+    """One workload's logarithms by allocator and round, and the best in it."""
 
     def __init__(self, runs: WorkloadRuns, field: Field) -> None:
         workload = runs.workload

@@ -200,8 +200,8 @@ class _Line:
 
 
 def table_columns(suite: SuiteResults, layout: Layout) -> list[Column]:
-    """Workload, quantity, who is 1.00, the candidate with its goal, then all others: the fastest in
-    the mean first. Compact: no intervals, no versions."""
+    """Workload, quantity, the peer that is 1.00, the candidate with its goal, then all others: the
+    fastest in the mean first. Compact: no intervals, no versions."""
     lines = [*_workload_lines(suite), *_mean_lines(suite)]
     infos = suite.allocators
     titles = {info.name: info.name if layout.compact else full_name(info) for info in infos}
@@ -232,7 +232,7 @@ def in_order(suite: SuiteResults) -> list[str]:
 
 
 def verdict(estimate: RatioEstimate | None) -> Verdict | None:
-    """Whether a ratio to somebody is better or worse than 1, by compare's margin."""
+    """Whether a ratio is better or worse than 1, by compare's margin."""
     return stats.judge(estimate).verdict if estimate else None
 
 

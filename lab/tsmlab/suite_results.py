@@ -56,7 +56,7 @@ class Score:
 
 @dataclass(frozen=True)
 class WorkloadAnalysis:
-    """What one workload says. The names are None where nobody qualifies.
+    """What one workload says. The names are None where no peer qualifies.
 
     smallest_quick_peer: the smallest of the peers that take at most QUICK times the fastest's time;
     quick_memory is the candidate's peak as a ratio to its.

@@ -113,9 +113,8 @@ def plain_text(columns: Sequence[Column], layout: Layout = ROOMY) -> str:
 
 
 class Sheet:
-    """A report that is being written: lines and tables. It becomes text, and is not printed, since
-    rich would end the process where the reader of a pipe has gone away, and there is more to do
-    then."""
+    """A report that is being written: lines and tables. It becomes text, and is not printed: rich
+    would end the process where the reader of a pipe has gone away, and there is more to do then."""
 
     def __init__(self, width: int, colours: bool = False) -> None:
         self.width = width

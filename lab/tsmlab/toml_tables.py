@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 
 
 class Named(Protocol):
-    """What a name or a glob can choose."""
+    """The names that a name or a glob can choose."""
 
     @property
     def name(self) -> str: ...
@@ -56,7 +56,7 @@ def select(
 
 
 def guess(word: str, known: Sequence[str]) -> str:
-    """What was perhaps meant, in front of a remedy; or nothing."""
+    """The name that was perhaps meant, in front of a remedy; or nothing."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"Did you mean {near[0]}? " if near else ""
 
@@ -125,7 +125,7 @@ class Table:
         return self.named(key, known, what) if key in self._table else None
 
     def rest(self) -> dict[str, Any]:
-        """What is there beside the known keys, as JSON can have it."""
+        """The keys beside the known ones, as JSON can have them."""
         rest = {key: value for key, value in self._table.items() if key not in self._known}
         for key, value in rest.items():
             if not is_plain(value):

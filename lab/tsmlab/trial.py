@@ -30,14 +30,14 @@ PADDING_VARIABLE = "TSMALLOC_LAYOUT_PADDING"
 SERIES_POINTS = 400
 STDERR_TAIL_LINES = 12
 STDERR_TAIL_BYTES = 4096
-# What one environment variable costs on the new stack besides its text: the "=", the final zero
+# The cost of one environment variable on the new stack besides its text: the "=", the final zero
 # and the pointer in the table.
 VARIABLE_OVERHEAD_BYTES = 1 + 1 + 8
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is run each time, and what its success looks like.
+    """The program of each run, and its success.
 
     printed: numbers that it prints in lines `name: NUMBER`; a sample has them by these names.
     printed_perhaps: the same, but a run without them has not failed.
@@ -193,7 +193,7 @@ class Trial:
 
 
 def extra_environment_bytes(allocator: Allocator) -> int:
-    """What preloading this allocator adds to the environment of a program."""
+    """The variables that preloading this allocator adds to the environment of a program."""
     size = sum(len(k) + len(v) + VARIABLE_OVERHEAD_BYTES for k, v in allocator.env.items())
     if allocator.path is None:
         return size

@@ -1,6 +1,6 @@
 """The flow of `tsmalloc tune`: the options of an allocator that serve a program better.
 
-Why: an allocator has twenty options, and nobody knows which of them matter to a program. Each step
+Why: an allocator has twenty options, and which of them matter to a program is not known. Each step
 races all single changes by successive halving, and puts the best to the test in fresh rounds, which
 did not choose it: only what is shown better there is kept, and the next step goes on from it.
 Refuses to: let a change win by luck. Of many changes without effect the best one looks good, in the
@@ -32,7 +32,7 @@ from tsmlab.tune_options import Option, Setting, configured, environment
 from tsmlab.wording import rounds
 
 SCHEMA = "tsmalloc-tune/1"
-# What the changed one is called in fresh rounds; what it is compared with has its own name.
+# The name of the changed one in fresh rounds; what it is compared with has its own name.
 TUNED = "tuned version"
 FIRST_ROUNDS = 3
 TIME_BUDGET_SECONDS = 600.0
@@ -47,8 +47,8 @@ Fate = Literal["best", "worse half", "no better", "failed", "out of time"]
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. options: those that are tried; unknown: those that this library does not
-    have. first_rounds: of the first rung, which each further one doubles."""
+    """The options of a search. options: those that are tried; unknown: those that this library does
+    not have. first_rounds: of the first rung, which each further one doubles."""
 
     program: Program
     allocator: Allocator
@@ -81,7 +81,7 @@ class Options:
 
     @property
     def vetoes(self) -> tuple[str, ...]:
-        """What must not become worse."""
+        """The quantity that must not become worse."""
         return (self.effort.key, PEAK_MEMORY) if self.objective == "both" else ()
 
     @property
@@ -91,7 +91,7 @@ class Options:
 
     @property
     def effort(self) -> MetricSpec:
-        """The time, or what stands for it where counts are judged."""
+        """The time, or its stand-in where counts are judged."""
         known = BUILT_IN if self.counters is None else self.counters.metrics
         key = TIME if self.counters is None else INSTRUCTIONS
         found = next((spec for spec in known if spec.key == key), None)
@@ -428,7 +428,7 @@ class _Search:
 
 
 def fresh_rows(analysis: Analysis, options: Options) -> list[TuneRow]:
-    """From a comparison of a base with what was made of it."""
+    """From a comparison of a base with its change."""
     rows = {row.allocator: row for row in analysis.rows}
     found = []
     for spec in options.judged:

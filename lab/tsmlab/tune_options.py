@@ -1,7 +1,7 @@
 """The options of allocators: which there are, values worth trying, and how they are set.
 
 Why: each allocator has options of its own, in a variable each or as a list in one. What is tried is
-data that anybody can read and extend (tune.toml).
+data that a user can read and extend (tune.toml).
 Refuses to: try an option that the library does not know. What it reads, its file has the name of.
 """
 
@@ -60,7 +60,7 @@ class ListForm:
 
 @dataclass(frozen=True)
 class OptionTable:
-    """What is known of all allocators, by their names."""
+    """The tables of all allocators, by their names."""
 
     forms: Mapping[str, ListForm]
     options: Mapping[str, tuple[Option, ...]]
@@ -78,7 +78,7 @@ def read_table(path: Path = TABLE) -> OptionTable:
 def options_for(
     allocator: Allocator, given: Sequence[str], like: str | None = None, only_given: bool = False
 ) -> tuple[tuple[Option, ...], list[str]]:
-    """What is to be tried, and the names of those that this library does not know. given: the
+    """The options to be tried, and the names of those that this library does not know. given: the
     user's own, which replace those of the same name. like: whose table it is, unless the name of
     the allocator says so."""
     table = read_table()

@@ -1,4 +1,4 @@
-"""What is made of a search for options: tables, the line to paste, Markdown, CSV.
+"""The results of a search for options: tables, the line to paste, Markdown, CSV.
 
 Why: the answer is one line for a shell, and everything above it is why one may believe it.
 Refuses to: judge. Every verdict is in the results.
@@ -37,7 +37,7 @@ def report(results: TuneResults, width: int, colours: bool = False) -> str:
 
 
 def heading(results: TuneResults) -> Iterator[str]:
-    """What was searched, for what, and how long."""
+    """The allocator, the goal and the time of the search."""
     yield f"$ {shlex.join(results.command)}"
     values = sum(len(option.values) for option in results.options)
     yield (
@@ -90,7 +90,7 @@ def failures(step: Step) -> Iterator[str]:
 
 
 def tested(step: Step) -> Iterator[str]:
-    """What fresh rounds said of the best change."""
+    """The verdicts of fresh rounds on the best change."""
     if step.change is None:
         yield "no change may be better"
     if step.rows is not None:

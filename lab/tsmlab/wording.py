@@ -37,7 +37,7 @@ def quantity(value: float, unit: Unit) -> str:
 
 
 def quantity_or(value: float | None, unit: Unit, absent: str = "") -> str:
-    """The quantity, or what stands in place of one that is not known."""
+    """The quantity, or `absent` where it is not known."""
     return absent if value is None else quantity(value, unit)
 
 

@@ -54,7 +54,7 @@ inline constexpr bool constructors_have_arguments = true;
 inline constexpr bool constructors_have_arguments = false;
 #endif
 
-// What only glibc has names for.
+// Names that only glibc has.
 #if defined(__GLIBC__)
 #define TS_ONLY_GLIBC(...) __VA_ARGS__
 #else

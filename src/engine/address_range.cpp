@@ -8,9 +8,9 @@
 namespace ts::engine {
 namespace {
 
-// The range is extended by as much as it has, from the small step up to the other one, and by at
-// least an eighth, if the system grants it. A little program keeps within a limit on locked memory
-// (8 MiB, often), which counts addresses: mlockall(2).
+// The range is extended by as much as it has, up to the larger step, and a large one by an eighth.
+// The system may refuse that: halves are tried, down to the small step. A little program keeps
+// within a limit on locked memory (8 MiB, often), which counts addresses: mlockall(2).
 constexpr std::size_t step_pages = (std::size_t{16} << 20) / page_bytes;
 constexpr std::size_t small_step_pages = pages_per_huge_page;
 constexpr std::size_t heap_step_bytes = std::size_t{64} << 10;

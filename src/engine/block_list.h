@@ -7,11 +7,11 @@
 
 namespace ts::engine {
 
-// Invariant: a block on a list has its mark, mark_of(its address); a block in use has it not. What
-// puts a block on a list marks it, and every malloc takes the mark off. So the next free of the
-// block sees a double free, whichever thread makes it; and malloc sees a list that leads to what is
-// no free block, or to one that was written to. (A remote free writes no block: its mark comes when
-// the owner collects it.)
+// Invariant: a block on a list has its mark, mark_of(its address); a block in use has it not. A
+// block is marked when it goes on a list, and every malloc takes the mark off. So the next free of
+// the block sees a double free, whichever thread makes it; and malloc sees a list that leads to
+// memory that is no free block, or to a block that was written to. (A remote free writes no block:
+// its mark comes when the owner collects it.)
 struct Block {
   Plain<Block*> next;
   Plain<std::uintptr_t> mark;
@@ -33,8 +33,8 @@ inline Block* unmarked(Block* block) noexcept {
   return block;
 }
 // Takes the mark off a block. False if it had none: then put_back_mark() makes its second word what
-// it was. Release: a block is off its list before it is without a mark, also for a signal handler
-// that ends malloc by longjmp, and for the child of a fork.
+// it was. Release: a block is off its list before it is without a mark. That holds also for a
+// signal handler that ends malloc by longjmp, and for the child of a fork.
 inline bool take_mark(Block* block) noexcept {
   return sub_release(block->mark, of_one_access(mark_of(block))) == 0;  // one instruction less
 }

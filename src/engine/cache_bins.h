@@ -13,8 +13,8 @@ namespace ts::engine {
 // returns is cut off between two stores (types.h; block_list.h, push_front).
 inline constexpr std::int32_t count_tolerance = 1;
 
-// How many blocks the bin holds, by the count of malloc and free. What sets list and count does it
-// in an order by which a longjmp out of a signal handler leaves a count that is too low.
+// How many blocks the bin holds, by the count of malloc and free. List and count are set in an
+// order by which a longjmp out of a signal handler leaves a count that is too low.
 inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
   return heap.capacities[size_class] - heap.bins[size_class].capacity_left;
 }
@@ -24,8 +24,8 @@ inline std::int32_t counted_in_sampling_bin(const ThreadHeap& heap, unsigned siz
   return heap.sampling_capacities[size_class] - heap.sampling_bins[size_class].capacity_left;
 }
 
-// Gives a sampling bin a list of so many blocks, and a capacity, in an order by which a longjmp out
-// of a signal handler leaves a count that is too low.
+// Gives a sampling bin a list of so many blocks, and a capacity. By the order of its stores, a
+// longjmp out of a signal handler leaves a count that is too low.
 inline void set_sampling_bin(ThreadHeap& heap, unsigned size_class, Block* first,
                              std::int32_t count, std::uint32_t capacity) noexcept {
   CacheBin& bin = heap.sampling_bins[size_class];

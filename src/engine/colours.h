@@ -1,7 +1,7 @@
 // The colour of a large block: by how many bytes it begins behind its span. Equal offsets of many
-// large blocks then share neither the sets of a cache nor the low 12 bits of their addresses, and
-// a loop over many arrays keeps a line of each (docs/adr/0062). Spans of the lengths that heaps
-// cache have no colour: such blocks replace each other in the same lines.
+// large blocks then share neither the sets of a cache nor the low 12 bits of their addresses. A
+// loop over many arrays keeps a line of each (docs/adr/0062). Spans of the lengths that heaps cache
+// have no colour: such blocks replace each other in the same lines.
 #pragma once
 
 #include "engine/page_map.h"

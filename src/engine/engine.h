@@ -51,8 +51,8 @@ class Engine {
     if ((entry & large_entry) != 0) return bytes > max_small_bytes && resize_large(p, bytes);
     const SizeClass& c = size_class_of(entry);
     const std::size_t now = c.block_bytes;
-    // What would be half empty moves to a slab of its size. So does a sampled block, and what is no
-    // block, which is reported then.
+    // A block that would be half empty moves to a slab of its size. So does a sampled block, and an
+    // address that is no block, which is reported then.
     return bytes <= now && (bytes > now / 2 || now <= 64) && entry != 0 && is_small_block(p, c);
   }
   // Whether a block in use may begin there; if not, reports it.
@@ -155,7 +155,7 @@ class Engine {
 
  private:
   static void* allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept;
-  // The same of what does not surely have so many bytes.
+  // The same for a block that may have fewer bytes.
   [[gnu::noinline]] static void check_larger_size(const void* p, std::size_t bytes) noexcept;
 };
 

@@ -156,7 +156,7 @@ void* keep_house(void*) noexcept {
   return nullptr;
 }
 
-// Whether the process is to have a housekeeper. What a counted library counts is the program's alone.
+// Whether the process is to have a housekeeper. A counted library counts the program's calls alone.
 bool is_wanted() noexcept {
   if (is_off()) return false;
   // relaxed: of two threads one began later, and no data depends on it

@@ -10,7 +10,7 @@
 namespace ts::engine {
 namespace {
 
-// Has `maintain(arena)` under a hold if nobody uses the arena, or if the calling thread does.
+// Has `maintain(arena)` under a hold if no thread uses the arena, or if the calling one does.
 template <class Maintain>
 void maintain_arena(ThreadHeap& arena, Maintain maintain) noexcept {
   const Guard guard{arenas_lock};

@@ -209,9 +209,9 @@ bool copying_is_cheaper(const Span& old, std::size_t old_bytes, std::size_t page
          !os::is_locked(memory_of(&old), old_bytes);
 }
 
-// A span for a block that moves, and needs so many more pages than it has. What grows once tends to
-// grow again: with half as much again as address space; or an eighth under a hard limit, where it
-// counts.
+// A span for a block that moves, and needs so many more pages than it has. A block that grew once
+// tends to grow again: with half as much again as address space; or an eighth under a hard limit,
+// where it counts.
 Span* allocate_to_move(std::size_t pages, std::size_t more) noexcept {
   prepare_growth(more);
   const SizeOption limit = current_options.hard_limit;

@@ -65,8 +65,8 @@ class PageHeap {
   // Whether so many more are within the limit, if need be after dirty memory went back for them.
   // allocate() asks by itself, but for clean memory, to which pages move.
   bool has_room(std::size_t pages) noexcept;
-  // How many purges by any thread are over. What a purge gives back is in no list meanwhile: if this
-  // differs before and after an allocation that failed, another may succeed.
+  // How many purges by any thread are over. Spans that a purge gives back are in no list meanwhile:
+  // if this differs before and after an allocation that failed, another may succeed.
   std::uint32_t ended_purges() const noexcept {
     // relaxed: stored under the lock, which the allocation takes later
     return purges_.load(std::memory_order_relaxed);

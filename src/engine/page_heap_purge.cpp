@@ -74,8 +74,8 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
 }
 
 // Gives dirty spans of at least `min_pages` back until about `keep_pages` are left, or about
-// `at_most` went. Returns how many went. What the system refuses, such as locked memory, stays dirty,
-// and is in no list meanwhile: others are the longest then.
+// `at_most` went. Returns how many went. Memory that the system does not take, such as locked
+// memory, stays dirty, and is in no list meanwhile: others are the longest then.
 [[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
                                               std::size_t at_most) noexcept {
   // So long a span has a whole OS page, wherever it begins.

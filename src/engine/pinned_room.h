@@ -3,7 +3,7 @@
 // A sampled block lies in the sample heap. The block that malloc would have returned, its proxy, stays
 // in use as long as the sample, so that the slab is as it would be without sampling. The free room of
 // a slab, divided among its used blocks, is what each of them pins; a sample stands for 1 / p such
-// blocks (samples.h). Blocks in cache bins count as used here: their part is nobody's.
+// blocks (samples.h). Blocks in cache bins count as used here: their part is no site's.
 //
 // Proxies are held of blocks up to a 256th of the interval, so that they add less than a 256th to the
 // memory of such blocks. Of larger blocks, few share a slab.

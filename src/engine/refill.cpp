@@ -32,8 +32,8 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   look_after_all(heap);
 }
 
-// Reports that the free list of the slab begins with what is no free block, and drops the list. Its
-// blocks count as used for good.
+// Reports that the free list of the slab begins with memory that is no free block, and drops the
+// list. Its blocks count as used for good.
 [[gnu::cold, gnu::noinline]] void drop_damaged_list(ThreadHeap& heap, Span& slab) noexcept
     TS_REQUIRES(heap) {
   report_damage(slab.size_class, slab.free_list);

@@ -1,5 +1,5 @@
 // The heap of sampled small blocks: one for the process, under samples_lock. By its number it is an
-// arena, so the free of such a block takes the slow path of a free into an arena, and no other free
+// arena, so the free of such a block takes the slow path of a free into an arena. No other free
 // pays for it.
 #pragma once
 

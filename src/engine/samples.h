@@ -1,9 +1,9 @@
 // The samples of the heap profile: blocks in use whose call stacks are known, and sums over all that
 // there were, by call stack.
 //
-// A sampled small block lies in a slab of a heap of its own, the sample heap. That is an arena by its
-// number, so the free of such a block takes the slow path of a free into an arena, and no other free
-// pays. The span of a sampled large block says that it is one.
+// A sampled small block lies in a slab of a heap of its own, the sample heap. That is an arena by
+// its number, so the free of such a block takes the slow path of a free into an arena. No other
+// free pays. The span of a sampled large block says that it is one.
 //
 // Estimates are Horvitz and Thompson's (1952): a sample that was taken with probability p stands for
 // 1 / p blocks. A row sums them for one call stack and about one size, so that its samples have about

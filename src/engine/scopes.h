@@ -1,6 +1,6 @@
-// Scopes: while a thread is in the scope of an arena, the arena's heap is its current heap, so that
-// malloc and free of any code go there, as fast as anywhere. Scopes nest. Each has a frame: the
-// arena's own, or, where that is in use, a block of the thread's heap.
+// Scopes: while a thread is in the scope of an arena, the arena's heap is its current heap. malloc
+// and free of any code go there, as fast as anywhere. Scopes nest. Each has a frame: the arena's
+// own, or, where that is in use, a block of the thread's heap.
 //
 //   ts_scope_enter -> enter_scope -> enter_scope_slow -> claim_arena (arena_use.h) | enter_again
 //   ts_scope_leave -> leave_scope -> leave_scope_slow

@@ -3,7 +3,7 @@
 // block begins there, where pages are resident (PageHeap::join). As dirty memory throughout, blocks
 // would begin anywhere, and make all of it resident in time. The page table says which blocks these
 // are, from two pages of one. It is asked at one free in 16 of a length that the program fills, and
-// at one in 8 at least of a length that it does not.
+// at one in 8 at least of others.
 #pragma once
 
 #include <cstddef>

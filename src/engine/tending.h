@@ -1,5 +1,5 @@
-// What the owner of a heap does, round by round, about its slabs that ran low: those that stayed
-// low through a whole round lose their free OS pages (slab_purge.h).
+// The rounds in which the owner of a heap tends its slabs that ran low: those that stayed low
+// through a whole round lose their free OS pages (slab_purge.h).
 //
 // Slow paths call tend(). A program that does little has none: its few blocks come from the cache
 // bins and go back there. So each round closes the bins. A closed bin is empty with capacity 0;

@@ -46,8 +46,8 @@ namespace {
   return block != nullptr ? unmarked(block) : out_of_memory();
 }
 
-// What was put off allocates, after which the bin may have blocks. What is put off meanwhile waits for
-// the next malloc: each delivers once.
+// Calls that were put off allocate, after which the bin may have blocks. What is put off meanwhile
+// waits for the next malloc: each delivers once.
 [[gnu::noinline]] void* allocate_after_start(std::size_t bytes, unsigned size_class) noexcept {
   start_housekeeper_now();
   return allocate_small_or(bytes, size_class * sizeof(CacheBin), [=](std::size_t) {

@@ -37,8 +37,8 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 
 // A block of `bytes` for an empty bin of the current heap, in any way; null if there is no memory.
 [[gnu::noinline]] void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept;
-// The same after the pop of what is no free block, from a bin of the current heap: reports it, and
-// drops the bin.
+// The same after the pop of memory that is no free block, from a bin of the current heap: reports
+// it, and drops the bin.
 [[gnu::cold, gnu::noinline]] void* allocate_after_damage(Block* popped,
                                                          std::size_t bin_offset) noexcept;
 // The report alone: returns `bytes`, so that the caller need not keep them.

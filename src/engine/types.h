@@ -34,8 +34,8 @@
 //
 // An engine is at rest while no thread is inside of it; equations "at rest" hold then. Those of one
 // heap also hold whenever its own thread is outside, but for frees that other threads are sending.
-// invariants.cpp checks them all. A call that never returns (longjmp out of a signal handler,
-// cancellation, a thread that the child of a fork lacks) may leave one list one block longer or
+// invariants.cpp checks them all. A call may never return: longjmp out of a signal handler,
+// cancellation, a thread that the child of a fork lacks. It may leave one list one block longer or
 // shorter than its count, and free blocks of one slab on no list.
 #pragma once
 

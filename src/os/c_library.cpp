@@ -110,7 +110,7 @@ bool call_without_key(void (*on_exit)(void*), void* argument) noexcept {
 }
 
 // 0: no key yet; `no_key`: the program has them all; otherwise the key plus one. acquire, release:
-// who sees the key can use it, and finds exit_handler.
+// a thread that sees the key can use it, and finds exit_handler.
 constinit std::atomic<std::uint32_t> key_plus_one{0};
 constexpr std::uint32_t no_key = ~std::uint32_t{0};
 constinit std::atomic<void (*)(void*)> exit_handler{nullptr};

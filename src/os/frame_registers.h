@@ -26,8 +26,9 @@ inline constexpr std::uint64_t context_end_code = 0x4824'3c8b'48dc'8948;
 inline constexpr std::uint64_t context_end_code = 0;
 #endif
 
-// The signal frame: the first eight bytes of the code to which a handler returns, and the places of
-// the interrupted code's registers above the stack pointer then (ucontext_t of the kernel).
+// The signal frame: the first eight bytes of the code to which a handler returns. Then the places
+// of the interrupted code's registers, above the stack pointer at that return (ucontext_t of the
+// kernel).
 struct SignalFrame {
   std::uint64_t code;
   unsigned pc;

@@ -44,7 +44,7 @@ void learn_module_functions() noexcept {
   // relaxed: looking twice does no harm. Once is enough: a C library that has none gets none.
   static constinit std::atomic<bool> is_known{false};
   if (is_known.load(std::memory_order_relaxed)) return;
-  // By its name: a reference would make a library need glibc 2.35, and a weak one, in a program, is
+  // By its name: a reference would make a library need glibc 2.35. A weak one, in a program, is
   // null for good where the linker needs nothing else of the dynamic linker.
   auto* const find = find_function<FindObject>("_dl_find_object");
   // In static programs it knows the segment of code alone, not where the tables lie.

@@ -26,9 +26,9 @@ struct UnwoundStack {
 // before constructors and after destructors. Before the first refresh_modules() it knows no tables.
 void unwind(UnwoundStack& stack, const void* caller = nullptr) noexcept;
 
-// Learns which modules are loaded, where the C library has no way to ask for that without a lock
-// (before glibc 2.35, in static programs, with musl), and notices modules that were unloaded. Takes
-// the dynamic linker's lock, so the caller is not within malloc and has no lock.
+// Learns which modules are loaded, and notices those that were unloaded, where the C library has no
+// way to ask without a lock: before glibc 2.35, in static programs, with musl. Takes the dynamic
+// linker's lock, so the caller is not within malloc and has no lock.
 void refresh_modules() noexcept;
 // The same within malloc. Where the C library has no other way, it takes the lock of
 // dl_iterate_phdr, which no constructor or destructor of a module is called under.

@@ -1,8 +1,8 @@
 // Random numbers that cannot be foretold from others: the ChaCha stream cipher with 8 rounds
-// (Bernstein, 2008), keyed by the kernel, whose output replaces its own key at each refill, so that
-// past numbers cannot be found out from the state either (fast key erasure). One for each user of
-// them, under that user's lock. A zero-initialised one is valid: it takes a key when it is first
-// asked, and another one in the child of a fork.
+// (Bernstein, 2008), keyed by the kernel. Its output replaces its own key at each refill, so past
+// numbers cannot be found out from the state either (fast key erasure). One for each user of them,
+// under that user's lock. A zero-initialised one is valid: it takes a key when it is first asked,
+// and another one in the child of a fork.
 #pragma once
 
 #include <atomic>

@@ -6,8 +6,8 @@
 // Nothing of it is mapped before it is needed: regions lie where the system places no mapping by
 // itself, a slab is mapped at its place, and the pages around it are not mapped at all. So limits
 // on address space count slabs only, and a guard page costs no mapping. Where the system maps
-// nothing at a chosen address (under valgrind and ThreadSanitizer, for two), all of it is reserved
-// at once, inaccessible, as large as it is granted.
+// nothing at a chosen address, all of it is reserved at once, inaccessible, as large as it is
+// granted. (Valgrind and ThreadSanitizer are such places.)
 //
 // It does not depend on the contents of slabs.
 #pragma once
@@ -90,7 +90,7 @@ bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 
 // Inaccessible addresses for what is no slab and no table, whole pages. They have none in common
 // with state, tables and regions, also where those are not mapped: an address in a region is a
-// slot's or nobody's. Null if the system refuses.
+// slot's or unused. Null if the system refuses.
 void* reserve_elsewhere(std::size_t bytes) noexcept;
 
 }  // namespace ts::secure

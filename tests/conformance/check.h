@@ -26,7 +26,7 @@ int run_checks(int argc, char** argv, const Check* checks, size_t count);
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks); \
   }
 
-// Says what was expected and what came instead (a printf format), and goes on.
+// Prints the expectation and the outcome (a printf format), and goes on.
 #define EXPECT(condition, ...)                                                     \
   do {                                                                             \
     if (!(condition)) report_failure(__FILE__, __LINE__, #condition, __VA_ARGS__); \

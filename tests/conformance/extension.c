@@ -21,7 +21,8 @@ static bool is_expected(void) {
   return expected != NULL ? strcmp(expected, "1") == 0 : find_function("ts_version") != NULL;
 }
 
-// What all functions say, once before main, in a signal handler or in a destructor, and again.
+// The answers of all functions: once before main, in a signal handler or in a destructor, and once
+// again.
 typedef struct Answers {
   int available;
   int version;

@@ -15,7 +15,8 @@
 
 #include "check.h"
 
-// What every block of the allocator can do: tell its size, grow with its contents, be freed.
+// The operations that every block of the allocator allows: tell its size, grow with its contents,
+// be freed.
 static void expect_ours(char* block, size_t bytes, const char* origin) {
   REQUIRE(block != NULL, "%s returned null", origin);
   EXPECT(malloc_usable_size(block) >= bytes, "%s returned %zu usable bytes, with %zu in use",

@@ -1,5 +1,5 @@
-// mallopt, one parameter of the manual page after the other: what is accepted and refused, and what
-// the parameters do that have an effect. docs/use.md has the table.
+// mallopt, one parameter of the manual page after the other: the parameters that are accepted and
+// refused, and the effects of those that have one. docs/use.md has the table.
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>

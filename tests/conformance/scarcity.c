@@ -1,5 +1,5 @@
 // Little memory: limits on address space and data, a break that cannot move, or that other code
-// moves. Requests fail with ENOMEM, nothing is lost, and what is freed can be had again.
+// moves. Requests fail with ENOMEM, nothing is lost, and freed memory can be had again.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +95,7 @@ static void with_little_address_space(void (*body)(void), const char* name) {
 static void address_space_limit(void) { with_little_address_space(exhaust_and_recover, "recover"); }
 static void address_space_again(void) { with_little_address_space(exhaust_twice, "twice"); }
 
-// What the program does instead of its checks when it was started so.
+// The work of the program instead of its checks when it was started so.
 __attribute__((constructor)) static void run_limited(void) {
   const char* const name = getenv(limited_run);
   if (name == NULL) return;

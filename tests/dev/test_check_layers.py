@@ -18,7 +18,7 @@ SOUND = {
 
 
 def check(root: Path, files: dict[str, str]) -> tuple[int, str]:
-    """The status and what was said of a tree with these files."""
+    """The status and the output for a tree with these files."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

@@ -1,6 +1,7 @@
 // How much memory stays resident: after a burst, with many threads that wait, with blocks that one
 // thread allocates and another frees, and after threads have come and gone. Bounds are multiples of
-// what the program itself has in use. And, because the ways of memory between threads are the
+// the bytes that the program itself has in use. And, because the ways of memory between threads are
+// the
 // same: of two threads that free one block, one is told.
 #include <fcntl.h>
 #include <malloc.h>
@@ -32,7 +33,7 @@ static void little_stays_after_a_burst(void) {
   }
 }
 
-// Where threads wait for one another at the end of what they do.
+// Where threads wait for one another at the end of their work.
 static pthread_barrier_t all_done;
 
 // Runs so many threads at once.
@@ -345,7 +346,7 @@ static void take_large_blocks(int count, size_t filled) {
   }
 }
 
-// What a process of its own, where memory has no past, ends with: its wait status.
+// The end of a process of its own, where memory has no past: its wait status.
 static int status_of_child(int (*run)(void)) {
   const pid_t child = fork();
   if (child == 0) _exit(run());

@@ -34,7 +34,7 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   return refuses_threads ? EAGAIN : create(thread, attributes, run, argument);
 }
 
-// What a file of a thread of this process says; empty if it is gone.
+// The contents of a file of a thread of this process; empty if it is gone.
 static void read_of_task(long task, const char* name, char* text, size_t size) {
   char path[64];
   snprintf(path, sizeof path, "/proc/self/task/%ld/%s", task, name);
@@ -243,7 +243,7 @@ static void memory_goes_back_without_a_call(void) {
   }
 }
 
-// Freed while it is at work on what was freed before.
+// Freed while it is at work on memory that was freed before.
 static void what_is_freed_later_goes_back_too(void) {
   enum { blocks = 8, bytes = 24 * mb };
   allocate(NULL);

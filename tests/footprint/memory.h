@@ -1,4 +1,4 @@
-// What the programs of this folder share: what the process has, a burst, and time that passes.
+// Shared by the programs of this folder: the memory of the process, a burst, and time that passes.
 #pragma once
 
 #include <stdio.h>

@@ -20,7 +20,7 @@ enum { kb = 1 << 10, mb = 1 << 20, page = 4096 };
 
 // ---- what the process has ----
 
-// What the process had before the pattern began.
+// The memory of the process before the pattern began.
 static size_t base;
 
 static size_t above_base(const char* key) {
@@ -41,7 +41,7 @@ static void* table(size_t count, size_t each) {
   return p;
 }
 
-// What the program has in use, and the most that it had.
+// The bytes that the program has in use, and the most that it had.
 static atomic_size_t live, most_live;
 
 static void grow_live(size_t bytes) {
@@ -126,7 +126,7 @@ enum { settle = 2000 };  // milliseconds
 
 // ---- bounds ----
 
-// The goal, and what the engine promises today where that is more.
+// The goal, and the promise of the engine where that is more.
 typedef struct Bound {
   double goal, today;
 } Bound;

@@ -1,7 +1,7 @@
 // Any bytes as a program with arenas: which of its threads enters which scope, allocates, frees,
 // reallocates, resets and destroys. The oracle knows each thread's scopes, the user of each arena
-// and the owner of each block, and so what each call must answer, what each arena must measure, and
-// which blocks go with it. All others must keep their contents.
+// and the owner of each block. So it knows what each call must answer, what each arena must
+// measure, and which blocks go with it. All others must keep their contents.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -125,7 +125,7 @@ class Play {
 
   int innermost() const { return scopes_[seat_].empty() ? none : scopes_[seat_].back(); }
 
-  // What a call that needs the arena for itself must answer.
+  // The answer of a call that needs the arena for itself.
   int expected(const Arena& arena, bool may_be_in_scope) {
     int error = !arena.exists ? EINVAL : arena.user == none ? 0 : EBUSY;
     if (may_be_in_scope && arena.exists && arena.user == static_cast<int>(seat_)) error = 0;

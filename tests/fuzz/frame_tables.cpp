@@ -1,6 +1,6 @@
 // Any bytes as tables of frames, and as a stack. The unwinder's reader finds a row or none, within
-// the bounds that it was given, and a walk over a stack of any words ends, within 64 frames and
-// without a fault.
+// the bounds that it was given. A walk over a stack of any words ends, within 64 frames and without
+// a fault.
 //
 // Tables are made of an input in three ways: as they stand; as the programs of well-formed entries;
 // and so, with some bytes changed. They lie in memory of exactly their length, whose end
@@ -50,8 +50,8 @@ void check_row(const FrameRow& row) {
   require(packed == 0 || os::unpack(packed) == row, "a row in one word is the same again");
 }
 
-// In memory of exactly that length, at another place than where the tables were made. What they say
-// of addresses is relative to their header.
+// In memory of exactly that length, at another place than where the tables were made. Their
+// addresses are relative to their header.
 void search(const Bytes& bytes, std::size_t header, std::intptr_t pc_from_header) {
   const auto copy = std::make_unique<std::uint8_t[]>(bytes.size());
   if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());

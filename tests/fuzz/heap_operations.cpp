@@ -73,7 +73,7 @@ classic::HeapConfig with_buffer(classic::HeapConfig config) {
 }
 
 // A heap that gives nothing back holds each mapping or piece of the break that a growing block ever
-// was in, and large blocks would take all memory there is.
+// was in: large blocks would take all memory there is.
 bool gives_back(const testing::Cell& cell, const classic::HeapConfig& config) {
   return config.trim_threshold_bytes != classic::never_trim &&
          (cell.strategy != "lockfree" || config.source.kind == classic::SourceKind::mmap);

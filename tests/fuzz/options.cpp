@@ -29,7 +29,7 @@ void require(bool holds, const char* what, const std::string& where = {}) {
   std::abort();
 }
 
-// What the library has said since the last time.
+// The output of the library since the last time.
 std::vector<std::string> said;
 
 constexpr std::string_view start = "tsmalloc: ";
@@ -249,7 +249,7 @@ struct Expected {
   std::vector<std::string> unknown;     // the name that each of them is about, or ""
 };
 
-// What would command a terminal is not repeated.
+// Characters that would command a terminal are not repeated.
 std::string printable(std::string text) {
   for (char& letter : text) {
     if (letter < ' ' || letter > '~') letter = '?';

@@ -26,7 +26,8 @@
 
 namespace ts::fuzz {
 
-// What has been tried, over all inputs: a run that never came to it proves nothing of it.
+// The operations that have been tried, over all inputs: a run that never came to it proves nothing
+// of it.
 struct Totals {
   std::size_t allocations = 0;
   std::size_t moves = 0;          // by realloc
@@ -109,7 +110,7 @@ class Play {
   }
 
  private:
-  // What errno is before a call; one that succeeds leaves it alone.
+  // The value of errno before a call; one that succeeds leaves it alone.
   static constexpr int errno_before = 4242;
   // Heaps that know of no zero memory write to all of it.
   static constexpr std::size_t most_zeroed_bytes = std::size_t{32} << 20;
@@ -416,7 +417,7 @@ class Play {
     fill_and_add(held);
   }
 
-  // False if the block is free now. What was in it is in it still, as far as it is that long.
+  // False if the block is free now. It still has its former bytes, as far as it is that long.
   bool reallocate(Held& held, std::size_t bytes) {
     void* const moved = call([&] { return allocator_.realloc(held.address, bytes); });
     if (moved == nullptr && bytes == 0) {
@@ -476,7 +477,7 @@ class Play {
     require_errno_kept();
   }
 
-  // Of what is about to be free.
+  // Of a block that is about to be free.
   Held take_out(std::size_t number) {
     const Held held = shadow_.remove(number);
     held.require_intact();

@@ -1,5 +1,5 @@
-// What a program knows of the blocks that it has: where they are, how long, and what it wrote into
-// them. Whatever a heap does that does not agree with it ends the process.
+// The knowledge of a program about its blocks: their places, their lengths, and their contents.
+// Whatever a heap does that does not agree with it ends the process.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ inline void require(bool holds, const char* what, const void* where = nullptr) {
   std::abort();
 }
 
-// What is written into a block, by offset, and how. All of a short one; of a long one both ends and
-// places between them, so that its pages need not all be there.
+// The contents of a block, by offset. All of a short one; of a long one both ends and places
+// between them, so that its pages need not all be there.
 class Content {
  public:
   explicit Content(std::uint64_t seed) : seed_{seed} {}
@@ -126,7 +126,7 @@ struct Held {
 // All blocks that the program holds.
 class Shadow {
  public:
-  // What blocks may be full of at a time; a program that wants more does something else first.
+  // The most at a time; a program that wants more does something else first.
   static constexpr std::size_t most_blocks = 4000;
   static constexpr std::size_t most_touched_bytes = std::size_t{8} << 20;
   static constexpr std::size_t most_bytes = std::size_t{1} << 28;

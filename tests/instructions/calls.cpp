@@ -50,7 +50,7 @@ CASE(arena_free, void, (void* p), std::free(p))
 
 namespace {
 
-// What the numbers depend on: compiler, machine, and whether each function begins by a landing pad.
+// The numbers depend on: compiler, machine, and whether each function begins by a landing pad.
 #define TEXT_OF(macro) TEXT(macro)
 #define TEXT(tokens) #tokens
 constexpr char compiler[] =

@@ -116,7 +116,7 @@ MEASURES = (
 
 
 class CountError(Exception):
-    """What is wrong and how to mend it, for people."""
+    """The fault and its remedy, for people."""
 
 
 def run(command: Sequence[str | Path], **environment: str) -> str:
@@ -267,7 +267,8 @@ def write(counts: dict[str, dict[str, int]], path: Path) -> None:
 
 
 def differences(kept: dict[str, int], measured: dict[str, int]) -> tuple[list[str], list[str]]:
-    """What is worse, and what the file should be lowered to; a name that only one has is worse."""
+    """The counts that are worse, and those that the file should be lowered to; a name that only one
+    has is worse."""
     worse, better = [], []
     for name in sorted(kept.keys() | measured.keys()):
         if name not in kept or name not in measured:

@@ -1,8 +1,8 @@
 """A static program that has the engine linked in has no other malloc beside it.
 
 The linker takes a member of libc.a whole: if the program, or libc, refers to one name of libc's
-malloc that the engine does not define, all of it comes along, and either the names clash or half of
-the calls go to the wrong heap. Looks for functions that only glibc's malloc.o has.
+malloc that the engine lacks, all of it comes along. Then either the names clash or half of the
+calls go to the wrong heap. Looks for functions that only glibc's malloc.o has.
 
 Usage: one_malloc.py [--expect-libc] PROGRAM...    (with libc's own, to see that it is found)
 """

@@ -2,8 +2,8 @@
 // tab, the outcome; or one of them in this process, for a debugger. It knows nothing of any
 // allocator, so that it judges all of them.
 //
-// After the misuse the process goes on for a while with what programs do, so that an allocator that
-// notices later has its chance, and so that damage shows: blocks that overlap.
+// After the misuse the process goes on for a while with what programs do: an allocator that notices
+// later has its chance, and damage shows. blocks that overlap.
 #include "classes.h"
 
 #include <fcntl.h>
@@ -64,7 +64,7 @@ static bool blocks_overlap(size_t bytes) {
 
 static int run_here(const Class* class) {
   alarm(time_limit_seconds);
-  // What a program has, so that the class is in use, and some of it was freed.
+  // The blocks of a program: the class is in use, and some of it was freed.
   char* warm[64];
   for (int i = 0; i < 64; ++i) warm[i] = get(class->bytes);
   for (int i = 0; i < 64; i += 2) put(warm[i]);
@@ -85,7 +85,7 @@ static int run_here(const Class* class) {
 
 // ---- all of them ----
 
-// What became of a process, from what it said and how it ended.
+// The fate of a process, from its output and its end.
 static const char* outcome_of(const char* said, int status) {
   const bool went_on = strchr(said, 'a') != NULL;
   if (strchr(said, reaches_goal) != NULL) return "succeeds";

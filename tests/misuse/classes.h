@@ -1,6 +1,6 @@
-// What programs of classes of misuse have in common: each class in a process of its own, and what
-// became of it (classes.c). A program defines `classes`, and is run without an argument for all of
-// them, or with the name of one.
+// Shared by the programs of classes of misuse: each class in a process of its own, and its fate
+// (classes.c). A program defines `classes`, and is run without an argument for all of them, or with
+// the name of one.
 #pragma once
 
 #include <malloc.h>
@@ -29,7 +29,7 @@ enum {
 };
 void say(char mark);
 
-// What the compiler must not see through.
+// Values that the compiler must not see through.
 static inline void* opaque(void* p) {
   __asm__ volatile("" : "+r"(p)::"memory");
   return p;

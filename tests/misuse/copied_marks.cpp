@@ -1,6 +1,6 @@
-// A correct program that looks like misuse: it copies records of which it never wrote one field. The
-// array that they come from lay where small blocks were, and its records go to small blocks at their
-// former addresses, with whatever an allocator left in that field.
+// A correct program that looks like misuse: it copies records of which it never wrote one field.
+// The array that they come from lay where small blocks were. Its records go to small blocks at
+// their former addresses, with whatever an allocator left in that field.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

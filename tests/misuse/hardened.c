@@ -1,4 +1,4 @@
-// What hardened allocators are for: the classes of misuse that hardened_malloc's and scudo's own
+// The purpose of hardened allocators: the classes of misuse that hardened_malloc's and scudo's own
 // tests hold them to, beside those of misuse.c, and what the allocator in force makes of each
 // (classes.h). Lists of classes, not the tests themselves: https://github.com/GrapheneOS/
 // hardened_malloc, test/; https://github.com/llvm/llvm-project, compiler-rt/test/scudo/standalone/.

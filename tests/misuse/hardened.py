@@ -1,7 +1,7 @@
 """The hardened library stops every class of misuse that the programs of this folder know.
 
-Runs the classes of misuse.c and hardened.c under it, and looks at what is said of them. What it
-promises is in docs/guarantees.md.
+Runs the classes of misuse.c and hardened.c under it, and looks at the messages. What it promises is
+in docs/guarantees.md.
 
 Usage: hardened.py MISUSE HARDENED AT_EXIT LIBRARY.so
 """
@@ -22,7 +22,7 @@ WAITS = "waits"
 REPORTED = "reported at once, goes on"
 REPORTED_LATER = "reported later, goes on"
 
-# What comes of each class, if not that it is stopped in the call that is at fault.
+# The outcome of each class, if not a stop in the call that is at fault.
 MISUSE = {
     "write after free": {LATER},
     "40 writes after free of 3 kB": {LATER},
@@ -58,7 +58,7 @@ faults: list[str] = []
 
 
 def expect(holds: bool, what: str, seen: object) -> None:
-    """Notes a fault, with what was seen instead."""
+    """Notes a fault, with the outcome."""
     if not holds:
         faults.append(f"{what}\n    seen: {seen}")
 
@@ -74,7 +74,7 @@ def run(library: str, *command: str, **options: str) -> subprocess.CompletedProc
 
 
 def outcomes(library: str, program: str, **options: str) -> dict[str, str]:
-    """What becomes of each class."""
+    """The outcome of each class."""
     result = run(library, program, **options)
     return dict(line.split("\t") for line in result.stdout.splitlines())
 

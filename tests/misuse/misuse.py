@@ -1,6 +1,6 @@
 """A foreign pointer or a double free is reported, and survived or not, as an option says.
 
-Runs the classes of misuse.c, under a library or linked with it, and looks at what is said of each.
+Runs the classes of misuse.c, under a library or linked with it, and looks at the messages of each.
 It refuses to know how anything is found; docs/adr/0018-misuse-checks.md has that.
 
 Usage: misuse.py PROGRAM [LIBRARY.so]
@@ -20,7 +20,7 @@ LATER = "stopped later"
 SURVIVED = "reported at once, goes on"
 UNNOTICED = "nothing"
 
-# What the normal build promises of each class. Where nothing is promised, a class is not named:
+# The promise of the normal build for each class. Where nothing is promised, a class is not named:
 # what happens then depends on what the program does next.
 PROMISES = {
     "double free": AT_ONCE,
@@ -59,7 +59,7 @@ faults: list[str] = []
 
 
 def expect(holds: bool, what: str, seen: object) -> None:
-    """Notes a fault, with what was seen instead."""
+    """Notes a fault, with the outcome."""
     if not holds:
         faults.append(f"{what}\n    seen: {seen}")
 
@@ -96,7 +96,7 @@ def check_table(run: Run) -> None:
     for name, promise in PROMISES.items():
         expect(outcomes.get(name) == promise, f"{name}: {promise}", outcomes.get(name))
     expect("hangs" not in outcomes.values(), "no class hangs", outcomes)
-    # What is reported at once has changed nothing: the program may go on.
+    # Misuse that is reported at once has changed nothing: the program may go on.
     lines = run(on_misuse="continue").stdout.splitlines()
     outcomes = dict(line.split("\t") for line in lines)
     for name, promise in PROMISES.items():

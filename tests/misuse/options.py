@@ -25,13 +25,13 @@ SHOWN = re.compile(r"tsmalloc: TSMALLOC_([A-Z_]+)=(\S+) \((default|environment);
 
 
 def expect(holds: bool, what: str, seen: object) -> None:
-    """Notes a fault, with what was seen instead."""
+    """Notes a fault, with the outcome."""
     if not holds:
         faults.append(f"{what}\n    seen: {seen}")
 
 
 def said(library: str, **options: str) -> list[str]:
-    """What a program that does nothing prints to standard error, with these options."""
+    """The standard error of a program that does nothing, with these options."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
     environment |= {f"TSMALLOC_{name}": value for name, value in options.items()}
     environment["LD_PRELOAD"] = library
@@ -144,7 +144,7 @@ def others(repository: Path) -> list[str]:
 
 
 def check_names(library: str, repository: Path) -> None:
-    """What tools and lab read or set is no unknown option."""
+    """Variables of the tools and the lab are no unknown options."""
     known = set(shown(library))
     known |= {name for name in others(repository) if said(library, **{name: "1"}) == []}
     for folder in ("tools", "lab/native", "lab/tsmlab", "dev", "src"):

@@ -1,4 +1,4 @@
-"""What each library makes of the techniques of attackers in techniques.c.
+"""The outcome of the techniques of attackers in techniques.c under each library.
 
 A technique that succeeds under a library is named here: nothing is promised against it.
 
@@ -16,7 +16,7 @@ SUCCEEDS = "succeeds"
 # The technique fails, and what it has written is found or not; by a debug build, perhaps at once.
 IN_VAIN = {AT_ONCE, FAILS, LATER, "crashes later"}
 
-# What comes of each technique, if not that it is stopped at once.
+# The outcome of each technique, if not a stop at once.
 PROMISES: dict[str, dict[str, set[str]]] = {
     "tsmalloc": {
         "double free, another thread and the owner": {SUCCEEDS},

@@ -1,12 +1,13 @@
-// A stateless model checker: runs a few threads of a scenario again and again, in one system thread,
-// and chooses each time which of them does the next atomic access, and which store a load reads.
+// A stateless model checker: runs a few threads of a scenario again and again, in one system
+// thread. Each time it chooses the thread that does the next atomic access, and the store that a
+// load reads.
 //
 // The memory model is C++20's without loads that read from the future (load buffering): a store
-// takes a place in its location's modification order, a load may return any store that coherence
-// and happens-before leave to it, and vector clocks follow releases, acquires, release sequences and
+// takes a place in its location's modification order. A load may return any store that coherence
+// and happens-before leave to it. Vector clocks follow releases, acquires, release sequences and
 // fences. Plain<T> is memory that only one thread may touch at a time: an access that another one's
-// does not happen before is a data race, and a failure. What the model says of seq_cst is exact for
-// fences, and for accesses among themselves; mixtures of the two follow C++11's paragraphs.
+// does not happen before is a data race, and a failure. The model of seq_cst is exact for fences,
+// and for accesses among themselves; mixtures of the two follow C++11's paragraphs.
 //
 // explore() goes depth first through all choices, with a bound on preemptions: switches away from a
 // thread that could go on. explore_at_random() has no such bound. A failure names each step.
@@ -40,7 +41,7 @@ struct Scenario {
   std::vector<std::function<void()>> threads;
   std::function<void()> end = [] {};        // all threads have ended
   std::function<void()> after_cut = [] {};  // see Limits::cut
-  // Around each switch, for what is thread_local.
+  // Around each switch, for thread_local variables.
   std::function<void(unsigned thread)> leave = [](unsigned) {};
   std::function<void(unsigned thread)> enter = [](unsigned) {};
 };

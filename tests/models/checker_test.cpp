@@ -1,6 +1,6 @@
-// What the checker must find, and must never find, in programs whose outcomes are known: the litmus
-// tests of papers on the memory model. Each names all results that the model allows; a search must
-// see these and no others.
+// The outcomes that the checker must find, and must never find, in programs with known ones: the
+// litmus tests of papers on the memory model. Each names all results that the model allows; a
+// search must see these and no others.
 #include "checker.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ constexpr Order seq_cst = Order::seq_cst;
 
 using Results = std::set<std::vector<int>>;
 
-// Shared memory of every program here, and what its threads read.
+// Shared memory of every program here, and the reads of its threads.
 struct Memory {
   Atomic<int> x;
   Atomic<int> y;
@@ -450,7 +450,7 @@ TEST(Bounds, EndlessLoopsAreCutShort) {
 
 // ---- cuts ----
 
-// What the child of a fork may find of x, data, y, which a thread stores in this order.
+// The values of x, data, y that the child of a fork may find; a thread stores them in this order.
 Results cut(bool with_fence) {
   Results results;
   for (unsigned at = 1; at <= 3; ++at) {

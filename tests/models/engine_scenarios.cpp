@@ -66,7 +66,7 @@ alignas(Tables) constinit std::byte first_tables[sizeof(Tables)] = {};
 Tables& tables = *reinterpret_cast<Tables*>(tables_bytes);
 alignas(page_bytes) constinit std::byte page_memory[page_limit * page_bytes] = {};
 
-// What the program knows, and the double of the page heap.
+// The state of the program, and the double of the page heap.
 struct Program {
   std::array<bool, page_limit * blocks_per_page> is_live{};  // the program has it
   std::array<bool, page_limit> is_retired{};
@@ -240,7 +240,7 @@ void* allocate() {
   return p;
 }
 
-// The calling thread ends. What it frees after that is freed at once.
+// The calling thread ends. Blocks that it frees after that are freed at once.
 void end_thread() { on_thread_exit(&own_heap()); }
 
 void collect_held() {

@@ -73,7 +73,7 @@ std::string text_of(const Mutation& mutation) {
   return site + " -> " + std::string{testing::text_of(mutation.order)};
 }
 
-// The function of a site, its access, and what became of it: without a line, which moves.
+// The function of a site, its access, and the outcome: without a line, which moves.
 std::string short_text(const Mutation& mutation) {
   const std::string text = text_of(mutation);
   return text.substr(text.find(' ') + 1);

@@ -10,9 +10,8 @@
 //
 // A step is one access to what other threads may touch at the same time, with all that the thread
 // does on its own until the next one; what it does under a lock is one step if nothing that the
-// lock guards is touched without it. What no model of this kind can show are reorderings of a
-// thread's own accesses: those are argued at the atomics and watched by ThreadSanitizer in the
-// stress test.
+// lock guards is touched without it. No model of this kind can show reorderings of a thread's own
+// accesses: those are argued at the atomics and watched by ThreadSanitizer in the stress test.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +31,7 @@ class Explorer {
  public:
   explicit Explorer(Model model) : model_{std::move(model)} {}
 
-  // What went wrong in some interleaving, and in which; empty if all are sound.
+  // The fault in some interleaving, and in which; empty if all are sound.
   std::string run() {
     std::vector<const Reached*> open{reach(model_.first(), nullptr, 0)};
     while (!open.empty()) {

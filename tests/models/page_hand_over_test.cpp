@@ -1,7 +1,7 @@
 // Every interleaving of memory changing hands between threads and the page heap (slabs.cpp:
 // retire_slab; large_blocks.cpp: release_large; page_heap_purge.cpp: purge), on a model of five
-// pages. One thread releases a slab and gets memory for another, one gets a slab, passes a block of
-// it to a reader and waits for the return, one or two free a large block, and two or one give free
+// pages. One thread releases a slab and gets memory for another. One gets a slab, passes a block of
+// it to a reader and waits for the return. One or two free a large block. Two or one give free
 // memory back to the system, which works while the lock is free and may refuse. Steps: see
 // explorer.h. That a block's entry is right whenever another thread may look it up is checked after
 // every step.
@@ -46,7 +46,7 @@ enum class Status : std::uint8_t {
   looks_free,  // in no list, but a release of a neighbour takes it for free
 };
 
-// What can be left out or done otherwise: the explorer must notice each.
+// Steps that can be left out or done otherwise: the explorer must notice each.
 enum class Mistake : std::uint8_t {
   none,
   clears_entries_after_release,

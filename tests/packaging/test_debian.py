@@ -1,6 +1,6 @@
 """The Debian packages: their form, their bytes, and their life in a fresh Debian 12.
 
-Why: who installs them has no checkout to mend them with.
+Why: their users have no checkout to mend them with.
 Refuses to: install anything on this machine.
 """
 

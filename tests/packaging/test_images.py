@@ -1,7 +1,7 @@
 """The Dockerfiles of packaging/docker, performed instruction by instruction without a docker.
 
-What these tests perform of Dockerfiles is what ours use, and nothing else: an instruction or a flag
-that is not known here is refused.
+These tests perform those parts of Dockerfiles that ours use, and nothing else: an instruction or a
+flag that is not known here is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from package_commands import ROOT, artefacts, run
 
 DOCKERFILES = ROOT / "packaging" / "docker"
-# What stands for an image: how mmdebstrap makes a root like it, and the user of its processes.
+# The stand-in for an image: how mmdebstrap makes a root like it, and the user of its processes.
 BASES: dict[str, tuple[tuple[str, ...], int]] = {
     "debian:12": (("minbase",), 0),
     "debian:12-slim": (("minbase",), 0),
@@ -172,7 +172,7 @@ def test_debian(tmp_path: Path, roots: Path) -> None:
     image = performed("Dockerfile.debian", roots, context)
     expect_served(image.run(*image.entrypoint), image)
     expect_served(image.run(*image.entrypoint, user=NOBODY, read_only=True), image)
-    # And what a process starts.
+    # And its children.
     expect_served(image.run("/bin/sh", "-c", "cat /proc/self/maps; true"), image)
 
 

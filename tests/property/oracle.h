@@ -1,5 +1,5 @@
 // The policy of the classic heaps, written a second time, naively: chunks are plain lists of pieces
-// in the order of addresses, every search is a scan over all of them, and nothing is shared with
+// in the order of addresses, and every search is a scan over all of them. Nothing is shared with
 // the heaps but the numbers that they declare. If the two disagree about an address, one of them is
 // wrong. It refuses to be fast, and to touch the memory that it talks about.
 //
@@ -257,7 +257,7 @@ class Heaps {
     return true;
   }
 
-  // What is left of the piece before and behind the block is freed like any other piece.
+  // The rests of the piece before and behind the block are freed like any other piece.
   Address take(Place place, std::size_t block, std::size_t alignment) {
     const Piece whole = place.piece();
     std::size_t head = 0;

@@ -1,6 +1,7 @@
-// Several threads: what is theirs and what is the heap's, by the same oracle. Threads take turns,
-// so that there is one order of events for the oracle to follow; and once for a heap whose calls
-// are ordered by a lock outside of it, while the threads really run at the same time.
+// Several threads: the blocks that are theirs and those that are the heap's, by the same oracle.
+// Threads take turns, so that there is one order of events for the oracle to follow; and once for a
+// heap whose calls are ordered by a lock outside of it, while the threads really run at the same
+// time.
 #include <gtest/gtest.h>
 
 #include <deque>

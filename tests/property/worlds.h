@@ -1,5 +1,5 @@
 // The two worlds in which the oracle and a heap are compared: a buffer, whose every address the
-// oracle can foretell, and the system, whose answers to the heap (logged by fake_os.h) are repeated
+// oracle can foretell, and the system. Its answers to the heap (logged by fake_os.h) are repeated
 // to the oracle, which must put the same questions in the same order.
 #pragma once
 

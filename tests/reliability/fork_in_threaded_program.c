@@ -22,7 +22,7 @@ enum { places = 256 };
 static _Atomic(void*) place[places];
 static atomic_bool stop;
 
-// What a thread has in hand: a block that it fills, and one that it checks.
+// The blocks of a thread: a block that it fills, and one that it checks.
 enum { most_workers = 64 };
 static _Atomic(void*) in_hand[most_workers][2];
 
@@ -196,7 +196,7 @@ static void many_forks_lose_little(void) {
   EXPECT(most <= (size_t)drill_workers << 20, "a child lost %zu bytes", most);
 }
 
-// What a stream does with text: it allocates, as one that compresses or encrypts may.
+// The work of a stream on text: it allocates, as one that compresses or encrypts may.
 static ssize_t write_away(void* unused, const char* text, size_t bytes) {
   (void)unused;
   (void)text;

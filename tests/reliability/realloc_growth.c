@@ -1,6 +1,6 @@
 // realloc of what grows. A list that grows by one element at a time is copied a few times,
 // not at each step; a large buffer that doubles does not need twice its memory on the way. Copies
-// are counted by what a program sees of them; times are told, and decide nothing.
+// are counted as a program sees them; times are told, and decide nothing.
 #include <errno.h>
 #include <malloc.h>
 #include <spawn.h>
@@ -221,13 +221,13 @@ static void addresses_stay_few(void) {
          after >> 20);
 }
 
-// What a move leaves behind could not go back.
+// The old place of a move could not go back.
 static void addresses_stay_few_in_locked_memory(void) {
   if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) skip_check("memory cannot be locked here");
   addresses_stay_few();
 }
 
-// What a program locks and unlocks again counts for its limit on locked memory no more.
+// Memory that a program locked and unlocked again counts for its limit on locked memory no more.
 static void locks_end(void) {
   enum { rounds = 20, buffers = 2, growths = 5 };
   const size_t part = (size_t)512 << 10;

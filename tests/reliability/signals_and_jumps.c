@@ -104,7 +104,7 @@ static void interrupted_threads_hold_what_they_held(void) {
   report_figure("%u signals, %u jumps; %zu KiB resident early, %zu KiB late", atomic_load(&handled),
                 atomic_load(&jumps), early >> 10, late >> 10);
   EXPECT(atomic_load(&jumps) != 0, "no handler has jumped");
-  // What threads hold varies with what they draw; and the worst fit leaves ever more small pieces.
+  // The holdings of threads vary with their draws; and the worst fit leaves ever more small pieces.
   const bool may_grow = strstr(tested_library(), "-worst") != NULL;
   EXPECT(may_grow || late <= early * 2 + (16 << 20), "%zu bytes became %zu", early, late);
 }

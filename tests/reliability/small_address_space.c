@@ -1,6 +1,6 @@
 // Limits on address space and data, whenever they are set, and machines that refuse large
-// reservations. A program gets what fits, ENOMEM for what does not, and its threads and mappings
-// get theirs; when the limit is raised, there is more.
+// reservations. A program gets blocks that fit, ENOMEM for others, and its threads and mappings get
+// their memory; when the limit is raised, there is more.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -123,7 +123,7 @@ static void limit_is_set_late(void) {
   give_back(count, 100000);
 }
 
-// What did not fit is there when the limit is gone.
+// A block that did not fit is there when the limit is gone.
 static void raise_limit(__rlimit_resource_t resource, size_t now) {
   limit(resource, now + 40 * megabyte);
   const size_t few = take(5000, (size_t)200 * megabyte);
@@ -142,7 +142,7 @@ static void raise_limit(__rlimit_resource_t resource, size_t now) {
 static void address_limit_is_raised(void) { raise_limit(RLIMIT_AS, address_space_bytes()); }
 static void data_limit_is_raised(void) { raise_limit(RLIMIT_DATA, data_bytes()); }
 
-// What cannot be had takes nothing from those that can.
+// A block that cannot be had takes nothing from those that can.
 static void ask_too_much(__rlimit_resource_t resource, size_t now) {
   free(opaque_pointer(malloc(opaque(1000))));
   limit(resource, now + 1000 * (size_t)megabyte);
@@ -178,7 +178,7 @@ static void* wait_and_use(void* barrier) {
   return NULL;
 }
 
-// What large blocks leave is there for the first small ones of threads.
+// Memory that large blocks left is there for the first small ones of threads.
 static void threads_use_what_is_freed(void) {
   skip_libcs_arenas();
   enum { threads = 40, each = 50000 };

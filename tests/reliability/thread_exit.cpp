@@ -1,6 +1,6 @@
-// The end of a thread. Destructors of keys that are older and younger than the allocator's
-// own go on allocating in all four rounds, thread_locals hold memory, threads come and go by the
-// hundred thousand or are cancelled: everything works, and nothing is left behind.
+// The end of a thread. Destructors of keys that are older and younger than the allocator's own go
+// on allocating in all four rounds. thread_locals hold memory; threads come and go by the hundred
+// thousand or are cancelled: everything works, and nothing is left behind.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // malloc_usable_size as the capacity of a block, in programs with _FORTIFY_SOURCE=3, as
 // systemd's, whose compiler believes that a block is as long as malloc was asked for. (This file is
-// compiled so, and without the -fno-builtin of the others, or nothing would be fortified.) What a
-// block is said to have can be made official, by realloc or by asking for it at once, and stays the
+// compiled so, and without the -fno-builtin of the others: nothing would be fortified.) What a
+// block is said to have can be made official, by realloc or by asking for it at once. It stays the
 // same.
 #include <malloc.h>
 #include <stdlib.h>

@@ -73,7 +73,7 @@ void mixed_work(PostOffice<Block>& office, std::uint64_t seed, std::uint64_t key
   }
 }
 
-// What a child does before it execs; 0, or its exit status.
+// The work of a child before it execs; 0, or its exit status.
 int work_in_child(PostOffice<Block>& office, std::size_t number) {
   Random random{number};
   // The boxes are as they were at the fork; one that was being filled or emptied is refused for

@@ -1,5 +1,5 @@
 // Forks from a program full of threads: eight threads do mixed work on an allocator while another
-// forks again and again, and each child allocates, checks and frees blocks that other threads had
+// forks again and again. Each child allocates, checks and frees blocks that other threads had
 // allocated, and execs. A lock that a fork left behind shows as a hang, which the watchdog turns
 // into a failure with the allocator's name; a torn heap shows as damaged contents or a crash.
 //
@@ -21,7 +21,7 @@ struct Block {
   std::size_t heap;  // for the drilled allocator: where the block comes from
 };
 
-// What is drilled. Both are called from many threads, and in children.
+// The subject of the drill. Both are called from many threads, and in children.
 struct Drilled {
   const char* name;
   // Any block, `key` and contents excepted; a null address where memory may run out.

@@ -1,7 +1,7 @@
 // A heap of which there is one per process, the engine or the hardened one, under random work of
 // many threads: each allocates, fills, checks and frees blocks of all sizes, hands some to other
-// threads to free, and ends, to be followed by another that may take its heap over. In the end
-// everything must have come home.
+// threads to free, and ends. Another one follows, and may take its heap over. In the end everything
+// must have come home.
 //
 //   stress-engine, stress-secure [OPERATIONS [SEED [PROFILE]]]
 //

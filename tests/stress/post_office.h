@@ -42,7 +42,7 @@ class PostOffice {
     return true;
   }
 
-  // What lies in a box; null if nothing does. No thread may be at work.
+  // The contents of a box; null if nothing does. No thread may be at work.
   const Parcel* look(std::size_t box) const {
     return boxes_[box].state.load(std::memory_order_acquire) == State::full ? &boxes_[box].parcel
                                                                             : nullptr;

@@ -181,7 +181,7 @@ void Run::resize(Seat& seat, Held& place) {
   write(place);
 }
 
-// What realloc does where the block cannot stay.
+// The work of realloc where the block cannot stay.
 void Run::move(Seat& seat, Held& place, std::size_t bytes) {
   Held old = place;
   place = Held{};

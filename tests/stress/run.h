@@ -17,7 +17,7 @@ using testing::AnyHeap;
 struct Plan {
   std::uint64_t seed;
   std::size_t seats;       // threads at a time
-  std::size_t rounds;      // between two of them everybody pauses for a check
+  std::size_t rounds;      // between two of them all threads pause for a check
   std::size_t operations;  // per seat and round
   std::size_t places;      // blocks that a seat holds at most
 };

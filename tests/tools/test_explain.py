@@ -80,7 +80,7 @@ def is_about(figure: int, expected: int) -> bool:
     return abs(figure - expected) <= max(expected // 20, MB // 2)
 
 
-# What a process does, and which parts it leaves, of those of a megabyte and more.
+# The work of a process, and the parts that it leaves, of those of a megabyte and more.
 WHOLE = BLOCKS * BLOCK_BYTES
 PARTS: dict[str, dict[str, int]] = {
     "little": {},
@@ -141,8 +141,8 @@ def test_the_end_of_a_huge_page(
 
 
 def test_what_the_kernel_may_take_is_the_programs_alone(start: Start, program: Path) -> None:
-    """Memory that the engine gives back is gone at once. What a program gives up lazily counts as
-    resident until the kernel takes it, as in Rss."""
+    """Memory that the engine gives back is gone at once. Memory that a program gives up lazily
+    counts as resident until the kernel takes it, as in Rss."""
     process = start(program, "lazy")
     parts = account_of(process)["resident"]
     assert is_about(bytes_by_kernel(process.pid, "LazyFree"), 8 * MB)
@@ -570,7 +570,7 @@ def test_no_rights(start: Start, program: Path) -> None:
 
 
 def test_a_process_that_lets_nobody_look(start: Start, build: Callable[..., Path]) -> None:
-    """PR_SET_DUMPABLE: the kernel's rule of who may look is nobody's to relax."""
+    """PR_SET_DUMPABLE: the kernel's rule of which process may look holds."""
     program = build(
         "undumpable.c",
         """
@@ -627,7 +627,7 @@ int main(int count, char** arguments) {
 def test_rights_to_see_but_not_to_read(
     start: Start, program: Path, build: Callable[..., Path]
 ) -> None:
-    """What Yama asks for by default: who may see mappings may not read memory."""
+    """What Yama asks for by default: a process that may see mappings may not read memory."""
     process = start(program, "little")
     refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_process_vm_readv")
     for verb in ("explain", "top"):

@@ -1,8 +1,8 @@
 """The front door of an installation: run, lib, and the way into the lab.
 
 Why: it is the one command of a machine without Python, and the first of all others. Where the lab
-has the same verbs, both must do the same, since nobody sees which of them serves.
-Refuses to: install anything. A prefix is made of links to what is built.
+has the same verbs, both must do the same, since a user does not see which of them serves.
+Refuses to: install anything. A prefix is made of links to the build.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def test_a_path_that_cannot_be_preloaded(tmp_path: Path, letter: str) -> None:
         assert "at a space or a colon: move the installation" in refused.stderr
 
 
-# What is asked of both, in a folder with the files of `strange`; and the exit status.
+# The questions to both, in a folder with the files of `strange`; and the exit status.
 BOTH = [
     (["run", "--", "sh", "-c", 'echo "$0|$*"; exit 7', "zero", "--", "-h", "a b"], 7),
     (["run", "secure", "sh", "-c", 'echo "$KEY|$LD_PRELOAD"; kill -TERM $$'], -signal.SIGTERM),

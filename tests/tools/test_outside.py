@@ -1,6 +1,6 @@
 """dev/outside: servers under load answer all that they are asked while verbs work on them.
 
-Why: what is looked at and purged in production serves somebody.
+Why: a process that is looked at and purged in production serves requests.
 Refuses to: judge times.
 """
 

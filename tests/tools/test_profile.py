@@ -1,7 +1,7 @@
 """`tsmalloc profile` and TSMALLOC_PROFILE: profiles of programs whose call sites are known.
 
-Why: a profile names the line that somebody changes then. With an interval of one byte every malloc
-is a sample, so that it has to be exact, site by site; with longer ones, as exact as it says.
+Why: a profile names the line to be changed. With an interval of one byte every malloc is a sample,
+so that it has to be exact, site by site; with longer ones, as exact as it says.
 Refuses to: measure what sampling costs (tests/instructions counts that).
 """
 

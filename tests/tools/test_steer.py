@@ -152,7 +152,7 @@ def test_free_pages_go_back_and_blocks_stay(start: Start, program: Path) -> None
     assert json.loads(told("explain", "--json", process.pid))["resident"]["free_pages"] < MB // 4
     assert ask(process, "check") == "whole"
     assert purged(process)["bytes"] < MB // 4
-    # What went back serves again.
+    # Memory that went back serves again.
     for _ in range(3):
         assert ask(process, "work") == "done"
         purged(process)

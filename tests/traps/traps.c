@@ -1,6 +1,6 @@
-// What an allocator's own thread, and memory that goes back by itself, may break in a program: one
-// trap a process. `traps`, or LD_PRELOAD=libjemalloc.so.2 traps, prints a line for each: its name, a
-// tab, and "holds", or what went wrong. `traps NAME` is one of them, in this process.
+// Traps: an allocator's own thread, and memory that goes back by itself, may break a program: one
+// trap a process. `traps`, or LD_PRELOAD=libjemalloc.so.2 traps, prints a line for each: its name,
+// a tab, and "holds", or what went wrong. `traps NAME` is one of them, in this process.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>

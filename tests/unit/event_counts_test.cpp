@@ -27,7 +27,7 @@ std::uint64_t total(Event event) {
   return sum;
 }
 
-// What was counted since this was made.
+// The counts since this was made.
 class Since {
  public:
   Since() {

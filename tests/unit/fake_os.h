@@ -75,7 +75,7 @@ std::byte* current_break();
 // The calls since the last take_events().
 std::vector<Event> take_events();
 
-// What the heaps hold of the system at the moment.
+// The memory that the heaps hold of the system at the moment.
 std::size_t mapped_bytes();
 std::size_t break_bytes();      // from the beginning of the region to the break
 std::size_t discarded_bytes();  // ever since reset()
@@ -100,7 +100,7 @@ using TouchedPages =
     std::function<std::size_t(const std::byte* begin, std::size_t bytes, std::size_t looked_at)>;
 void answer_touched_pages(TouchedPages answer);
 
-// What has_one_thread() says; false after a reset.
+// The answer of has_one_thread(); false after a reset.
 void set_has_one_thread(bool has);
 
 // Whether each foreign pointer may be another allocator's; true after a reset.
@@ -115,7 +115,7 @@ void set_machine_memory(std::size_t bytes);
 
 // How often the engine was about to say that there is no memory.
 unsigned explained_refusals();
-// What has_half_of_mappings() answers; true at first.
+// The answer of has_half_of_mappings(); true at first.
 void set_half_of_mappings(bool is_left);
 
 // Does what the handler of SIGSEGV would do.

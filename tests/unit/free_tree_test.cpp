@@ -43,7 +43,7 @@ void append_in_order(Block* t, std::vector<Block*>& out) {
   append_in_order<Tree>(Tree::right(t), out);
 }
 
-// What the fit would rather take, said once more.
+// The preference of the fit, said once more.
 template <class Fit>
 bool is_better(const Block* a, const Block* b) {
   if constexpr (std::is_same_v<Fit, BestFit>) {

@@ -1,4 +1,4 @@
-// What the tests of the public interface share: a heap that ends with its scope, and what it holds
+// Shared by the tests of the public interface: a heap that ends with its scope, and what it holds
 // as values. No test logic.
 #pragma once
 

@@ -140,12 +140,12 @@ TEST(ManyHeaps, ComeAndGoWhileThreadsStay) {
 }
 
 // Whether a child of fork may count on ts_heap_check(). A thread heap that was caught in mid-call
-// is given up as it is, and the sums of a lock-free heap may lack what a call had yet to count.
+// is given up as it is. The sums of a lock-free heap may lack what a call had yet to count.
 bool is_sound_after_fork(ts_strategy strategy) {
   return strategy != TS_STRATEGY_NOLOCK && strategy != TS_STRATEGY_LOCKFREE;
 }
 
-// What a child does with each heap; 0 if all is well. No assertions of the test framework, which
+// The work of a child with each heap; 0 if all is well. No assertions of the test framework, which
 // would allocate.
 int use_in_child(ts_heap* heap, bool is_sound) {
   if (is_sound && ts_heap_check(heap) != 1) return 1;

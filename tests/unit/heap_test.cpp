@@ -1,4 +1,4 @@
-// What every one of the 18 heaps promises (base/heap_like.h), whatever its strategy and fit.
+// The promises of all 18 heaps (base/heap_like.h), whatever their strategy and fit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -239,7 +239,7 @@ TEST_P(HeapTest, TrimGivesTheEndOfTheBreakBack) {
   EXPECT_TRUE(heap->is_valid());
 }
 
-// What is free between blocks in use stays, but its pages go.
+// Free memory between blocks in use stays, but its pages go.
 TEST_P(HeapTest, TrimDiscardsThePagesOfFreeBlocks) {
   const auto heap = make(growing_by(SourceKind::sbrk));
   void* const freed = heap->allocate(1'000'000, 16);
@@ -344,7 +344,7 @@ TEST_P(MisuseDeathTest, DoubleFreeOfAMergedBlockAborts) {
   EXPECT_EXIT(heap->release(a), ::testing::KilledBySignal(SIGABRT), not_in_use);
 }
 
-// What no heap handed out, and looks like nothing.
+// An address that no heap handed out, and that looks like nothing.
 TEST_P(MisuseDeathTest, FreeOfAForeignPointerAborts) {
   const Buffer buffer{65536};
   const auto heap = make(buffer.config());

@@ -1,6 +1,6 @@
 // Another process, as the kernel shows it: its mappings, its memory, and which pages are resident.
 //
-// Why it exists: nothing has to run in the process, nor be prepared there, so that it works on a
+// Why it exists: nothing has to run in the process, nor be prepared there. So it works on a
 // stripped or static program, in a container, and in a process that hangs.
 // What it refuses to do: stop the process, or write to it (stopped_threads.h).
 #pragma once

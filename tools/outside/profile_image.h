@@ -13,7 +13,8 @@ class ProfileImage {
   ProfileImage(const ProfileImage&) = delete;
   ProfileImage& operator=(const ProfileImage&) = delete;
 
-  // What the process tells of its samples; zeros if it cannot be read. Whoever asked for them.
+  // What the process tells of its samples; zeros if it cannot be read. Whichever verb asked for
+  // them.
   struct State {
     bool are_taken = false;
     std::size_t proxy_bytes = 0;  // engine/pinned_room.h

@@ -1,7 +1,7 @@
 // Which pages of a process were resident at earlier looks, in blocks of 2 MiB most of which was.
 //
-// Why it exists: where pages are not huge, to ask the kernel about each of them is most of what a look
-// costs, and nearly all that was resident a second ago still is.
+// Why it exists: where pages are not huge, most of what a look costs is to ask the kernel about
+// each of them. Nearly all that was resident a second ago still is.
 // What it refuses to do: judge whether it still is so. Its caller holds the sum against the
 // kernel's (top.cpp).
 #pragma once

@@ -116,7 +116,7 @@ int stats(char** arguments) {
   const auto interval = static_cast<Nanoseconds>((seconds != 0 ? seconds : 1) * ns_per_second);
   Nanoseconds next = now_ns();
   for (double printed = 1; count == 0 || printed < count; ++printed) {
-    // What was missed is left out.
+    // Missed looks are left out.
     next = std::max(next + interval, now_ns());
     const timespec at{next / ns_per_second, next % ns_per_second};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0) continue;

@@ -91,7 +91,7 @@ bool Watch::goes_on() {
     return true;
   }
   if (shown_ >= times) return false;
-  // Looks are as far apart as they are to be, whatever one takes; what was missed is left out.
+  // Looks are as far apart as they are to be, whatever one takes; missed looks are left out.
   const Nanoseconds wait = std::max<Nanoseconds>(next_look_ - now, 0);
   next_look_ = now + wait + interval;
   const timespec pause{wait / ns_per_second, wait % ns_per_second};

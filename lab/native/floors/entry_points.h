@@ -1,7 +1,7 @@
 // The malloc family and the operators, over the functions of the one file that includes this:
 //
 //   void* allocate(std::size_t bytes)                  null, as refuse() says, only for what
-//                                                      nobody could serve
+//                                                      no system could serve
 //   void* allocate_aligned(std::size_t alignment, std::size_t bytes)   up to a page's alignment
 //   void release(void* block)                          never null
 //   std::size_t copy_bytes(const void* block)          at least what was asked for; may be read

@@ -37,8 +37,8 @@ constexpr std::size_t class_bytes(std::size_t index) {
   return index == 0 ? smallest_alignment : index * smallest_alignment;
 }
 
-// In a register: an address with a segment and an index is one that processors forward stores to
-// more slowly, and a block's way from free to malloc is nothing but such forwarding.
+// In a register: processors forward stores more slowly to an address with a segment and an index. A
+// block's way from free to malloc is nothing but such forwarding.
 inline Lifo& own() {
   Lifo* own = &lifo;
   asm("" : "+r"(own));

@@ -27,8 +27,8 @@ constexpr std::size_t small_bytes = 4 << 10;
 // const: from the first allocation on, which comes before all threads
 inline constinit char* space_begin = nullptr;
 inline constinit std::atomic<std::size_t> space_used{0};  // any: nothing is published by it
-// What each page holds, in the floor's own words; 0 where it said nothing. Whoever took the page
-// writes it, before it hands out a block there.
+// The contents of each page, in the floor's own words; 0 where it said nothing. The thread that
+// took the page writes it, before it hands out a block there.
 inline constinit std::uint32_t page_notes[space_bytes / page_bytes]{};
 
 [[noreturn]] inline void give_up() {
@@ -78,7 +78,7 @@ inline std::uint32_t& note_of(const void* block) {
   return block;
 }
 
-// copy_bytes() for those floors: a small block's exact size nobody knows.
+// copy_bytes() for those floors: a small block's exact size is not kept.
 inline std::size_t copy_bytes_by_pages(const void* block) {
   const std::size_t pages = note_of(block);
   return pages == 0 ? small_bytes : pages * page_bytes;

@@ -76,7 +76,7 @@ void* malloc(std::size_t size) noexcept {
 
 void* calloc(std::size_t count, std::size_t size) noexcept {
   std::size_t bytes = 0;
-  if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;  // which nobody grants
+  if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;  // which no allocator grants
   if (ts::is_looking_up()) return ts::lookup_allocate(bytes);
   return pass_on(Entry::calloc, nullptr, bytes, ts::next_calloc, count, size);
 }

@@ -1,8 +1,8 @@
 // The next definition of a function in the search order of the dynamic loader: that of the
 // allocator behind us.
 //
-// Why it exists: looking up a symbol may itself allocate (a failed dlsym keeps its error text), so
-// the look-up must be able to serve allocations while nobody yet knows who serves them: from a
+// Why it exists: looking up a symbol may itself allocate (a failed dlsym keeps its error text). So
+// the look-up must be able to serve allocations while the next allocator is not known yet: from a
 // small arena of our own, whose blocks are never reused. What it refuses to do: link against a C++
 // runtime. Whether the program has one, and which, is found out at run time.
 #pragma once

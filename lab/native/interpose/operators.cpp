@@ -1,10 +1,10 @@
 // The C++ operators new and delete, all forms, as a shim defines them; see functions.cpp.
 //
-// Why it exists: an allocator that defines operator new itself is reached without malloc, so
-// who stands before malloc alone would say of a C++ program that it makes no calls. What it refuses to do:
-// decide what new means. Throwing, the new handler and the meaning of sized forms are those of the
-// next definition; only a program without any C++ runtime that we can find gets malloc and free in
-// their place.
+// Why it exists: an allocator that defines operator new itself is reached without malloc. A library
+// that stands before malloc alone would say of a C++ program that it makes no calls. What it
+// refuses to do: decide what new means. Throwing, the new handler and the meaning of sized forms
+// are those of the next definition; only a program without any C++ runtime that we can find gets
+// malloc and free in their place.
 #include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ void* allocate_aligned_nothrow(size_t size, Align alignment, Nothrow) {
   return memalign(static_cast<size_t>(alignment), std::max<size_t>(size, 1));
 }
 
-// operator new must not return null, and without a C++ runtime there is nobody to throw bad_alloc.
+// operator new must not return null, and without a C++ runtime nothing can throw bad_alloc.
 void* or_abort(void* pointer) {
   if (pointer != nullptr) return pointer;
   constexpr char message[] =

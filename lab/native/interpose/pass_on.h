@@ -1,8 +1,8 @@
 // One call, passed on to the next definition: the whole life of every entry point of a shim.
 //
 // Why it exists: so that each of the thirty entry points is one line that says only what differs.
-// What it refuses to do: touch arguments or results. What else happens is the affair of the shim's
-// own class Call, which its call.h defines:
+// What it refuses to do: touch arguments or results. All else is the affair of the shim's own class
+// Call, which its call.h defines:
 //
 //   Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment)
 //                                             before; block: what the call gives back or resizes;
@@ -19,7 +19,7 @@
 
 namespace ts {
 
-// What a call asks for.
+// The request of a call.
 struct Request {
   Request(std::size_t size, std::size_t aligned_to = 0) : bytes{size}, alignment{aligned_to} {}
 

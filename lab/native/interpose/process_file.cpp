@@ -83,8 +83,8 @@ bool has_begun() {
   return mark != nullptr && mark->load(std::memory_order_relaxed) != 0;
 }
 
-// Others may call meanwhile only if somebody starts threads before the first call, and
-// pthread_create itself allocates.
+// Others may call meanwhile only if threads are started before the first call, and pthread_create
+// itself allocates.
 Begin begin_process(const char* variable) {
   const bool is_first = fork_mark.load(std::memory_order_acquire) == nullptr;
   if (is_first && environ == nullptr) return Begin::not_now;

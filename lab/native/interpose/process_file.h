@@ -1,9 +1,9 @@
 // One file for each program image in each process: when it begins, and where it lies.
 //
 // Why it exists: what a shim knows must survive every way for a process to end, so it is kept in a
-// mapped file; and a forked child must begin one of its own, although nobody tells it that it has
-// been forked. What it refuses to do: fail. Without a directory, or with one that cannot be written,
-// there is no file, and that is the message. It also never allocates.
+// mapped file; and a forked child must begin one of its own, although it is not told that it has
+// been forked. What it refuses to do: fail. Without a directory, or with one that cannot be
+// written, there is no file, and that is the message. It also never allocates.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ Begin begin_process(const char* variable);
 // had. Everything is written before it is mapped: a full disk shows here, not as a SIGBUS.
 void* map_new_file(const char* suffix, const void* content, std::size_t size);
 
-// Who we are; each text ends with a NUL, and is cut if it is too long.
+// The names of this process; each text ends with a NUL, and is cut if it is too long.
 void name_program(char* text, std::size_t size);
 void name_provider(char* text, std::size_t size);  // the library that provides the next malloc
 

@@ -32,7 +32,7 @@ void fail(StartedChild& child, int error_number, const char* action, const char*
 
 void send(int pipe_end, const ChildReport& report) {
   // Smaller than PIPE_BUF, so it is written whole or not at all; if not at all, the launcher is
-  // gone and nobody listens.
+  // gone.
   if (write(pipe_end, &report, sizeof report) < 0) _exit(exit_internal);
 }
 
@@ -59,7 +59,7 @@ void edit_environment(const Options& options) {
   }
 }
 
-// Until the launcher says so; without it there is nobody to run for.
+// Until the launcher says so; without it the program is not wanted.
 void wait_for_release(int pipe_end) {
   char go = 0;
   ssize_t count = 0;

@@ -1,9 +1,9 @@
 // The command line of a tool that runs one program, as a value.
 //
 // Why it exists: everything that can be wrong in a request is found before anything is started.
-// What it refuses to do: guess. An unknown option, a number with a tail, or a library name that the
-// dynamic loader would split in two ends the program with status 1 and a sentence that names the
-// remedy.
+// What it refuses to do: guess. Wrong are an unknown option, a number with a tail, and a library
+// name that the dynamic loader would split in two. Each ends the program with status 1 and a
+// sentence that names the remedy.
 #pragma once
 
 #include <climits>
@@ -56,7 +56,7 @@ struct Option {
 int apply_options(int argument_count, char** arguments, const char* order,
                   std::span<const Option> options);
 
-// What --help says about a tool, around what it says about all of them.
+// The help of a tool, around the lines that all tools share.
 struct ToolHelp {
   const char* purpose;
   const char* own_options;

@@ -21,7 +21,7 @@ constexpr Nanoseconds kill_round_ns = 10 * ns_per_ms;          // a fork may hav
 constexpr Nanoseconds kill_patience_ns = 10 * ns_per_second;   // stuck in the kernel, it never goes
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-// Whoever started us with a signal ignored (nohup, a shell's background job) wants it ignored.
+// A signal that is ignored from the start (nohup, a shell's background job) stays ignored.
 bool is_ignored(int signal) {
   struct sigaction action {};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;

@@ -19,14 +19,14 @@ namespace ts {
 // The program and all that it started, as far as it lives: also what has left its process group,
 // since we are a child subreaper, and a process whose parent has ended becomes our own child. No
 // consistent picture: the processes run while they are listed, so a listing may miss one that is
-// being born; who must reach every process repeats the listing until there is none.
+// being born; to reach every process, a caller repeats the listing until there is none.
 class ProcessTree {
  public:
   // Ends the program when the kernel does not offer /proc/PID/task/TID/children
   // (CONFIG_PROC_CHILDREN).
   static void require_kernel_support();
 
-  // Lists the descendants of this process, parents before children; ended ones that nobody has
+  // Lists the descendants of this process, parents before children; ended ones that have not been
   // waited for are among them.
   void refresh();
 

@@ -28,7 +28,7 @@ void* map(std::size_t bytes) {
   return mapped != MAP_FAILED ? mapped : nullptr;
 }
 
-// Whoever comes second throws his chunk away and takes the first one's.
+// The second of two threads throws its chunk away and takes the first one's.
 bool add_chunk(Chunk* full) {
   auto* const fresh = static_cast<Chunk*>(map(chunk_bytes));
   if (fresh == nullptr) return false;

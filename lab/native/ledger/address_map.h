@@ -1,4 +1,4 @@
-// From an address to what the books keep about its surroundings: a radix tree of three levels.
+// From an address to the books' entry about its surroundings: a radix tree of three levels.
 //
 //   bits  47 .. 34       33 .. 20      19 .. 0
 //         root's entry   middle's      within the leaf's MiB
@@ -60,8 +60,8 @@ class AddressMap {
     Slot slots[std::size_t{1} << level_bits];
   };
 
-  // What the slot leads to, made now if nobody has yet. The loser's piece is lost: it is as rare as
-  // two first visits at the same moment, and mostly untouched address space.
+  // The piece that the slot leads to, made now if there is none yet. The loser's piece is lost: it
+  // is as rare as two first visits at the same moment, and mostly untouched address space.
   template <class Node>
   static Node* get(std::atomic<Node*>& slot) {
     Node* node = slot.load(std::memory_order_acquire);

@@ -53,9 +53,9 @@ std::uint64_t count_units(Bits& leaf) {
   return units;
 }
 
-// Relaxed everywhere: the bits of a block are only set while it belongs to the caller, and whoever
-// had its memory before has given it back through the allocator, which orders the two. Neighbours'
-// bits in the same word are why it is an addition (fetch_or) and not a store.
+// Relaxed everywhere: the bits of a block are only set while it belongs to the caller. The thread
+// that had its memory before has given it back through the allocator, which orders the two.
+// Neighbours' bits in the same word are why it is an addition (fetch_or) and not a store.
 std::uint64_t note_in_leaf(Bits& leaf, std::uintptr_t begin, std::uintptr_t end) {
   std::uint64_t units = 0;
   std::uint64_t last_bit_before = 0;
@@ -76,7 +76,7 @@ std::uint64_t note_in_leaf(Bits& leaf, std::uintptr_t begin, std::uintptr_t end)
 
 std::uint64_t note_whole_leaf(AddressMap<Bits>::Slot& slot) {
   // acq_rel: pairs with the publishing of a leaf; its bits are seen. The leaf itself is lost, and
-  // nobody else uses it: all of its MiB belongs to the caller.
+  // no other thread uses it: all of its MiB belongs to the caller.
   Bits* const before = slot.exchange(&everything, std::memory_order_acq_rel);
   if (before == nullptr) return 0;
   return before == &everything ? leaf_span_bytes : count_units(*before) * unit_bytes;
@@ -93,8 +93,8 @@ std::uint64_t note_part(std::uintptr_t begin, std::uintptr_t end) {
 
 }  // namespace
 
-// Relaxed: a block's word is touched by who allocates it and by who frees it, and the program, or
-// the allocator between a free and the next allocation, has already put the one behind the other.
+// Relaxed: a block's word is touched by its allocation and by its free. The program, or the
+// allocator between a free and the next allocation, has already put the one behind the other.
 Block enter_block(const void* address, Block block, bool& is_entered) {
   const auto where = reinterpret_cast<std::uintptr_t>(address);
   auto* const slot = blocks.slot(where);

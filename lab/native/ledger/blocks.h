@@ -1,9 +1,10 @@
 // The blocks in use: address -> (requested size, allocating thread); and which memory has been
 // handed out before.
 //
-// Why it exists: at a free nobody tells the size, or who allocated. What it refuses to do: lock.
-// There is one word for each 8 bytes of address space in which blocks have been, exchanged as a
-// whole, so a table is right at every moment, also for a child that was forked in between.
+// Why it exists: a free tells neither the size nor the thread that allocated. What it refuses to
+// do: lock. There is one word for each 8 bytes of address space in which blocks have been. It is
+// exchanged as a whole, so a table is right at every moment, also for a child that was forked in
+// between.
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,8 @@ constinit std::atomic<std::uint64_t> live_blocks{0};
 
 constinit std::atomic<std::uint64_t> begin_ns{0};
 
-// Who takes a point holds the flag, and nobody waits for it: a point that another thread is taking
-// at this moment serves as well. Guards interval_ns and the points.
+// The thread that takes a point holds the flag, and none waits for it: a point that another thread
+// is taking at this moment serves as well. Guards interval_ns and the points.
 constinit std::atomic_flag is_taking_point{};
 constinit std::uint64_t interval_ns = first_interval_ns;
 constinit std::atomic<std::uint64_t> next_point_ns{0};  // relaxed: only a hint outside of the flag
@@ -68,8 +68,8 @@ void take_point(LedgerRecord& record, std::uint64_t time_ns) {
   is_taking_point.clear(std::memory_order_release);
 }
 
-// The record begins: its curve is empty, and its peak is what is live. Nobody else may be in here,
-// except in a first record, when others may be counting already.
+// The record begins: its curve is empty, and its peak is what is live. No other thread may be in
+// here, except in a first record, when others may be counting already.
 void begin_curve(LedgerRecord& record) {
   is_taking_point.clear(std::memory_order_relaxed);  // a fork may have left it set
   interval_ns = first_interval_ns;

@@ -1,8 +1,8 @@
-// The sums: what each event adds, and to whom.
+// The sums: what each event adds, and to which sums.
 //
-// Why it exists: the record changes under the events (a file takes the place of memory, a child's
-// that of its parent), and each thread has a place of its own in it. What it refuses to do: know how
-// an event came about.
+// Why it exists: the record changes under the events: a file takes the place of memory, a child's
+// that of its parent. Each thread has a place of its own in it. What it refuses to do: know how an
+// event came about.
 #pragma once
 
 #include <cstdint>

@@ -51,8 +51,8 @@ void Call::finish(void* block, std::size_t bytes) {
   }
 }
 
-// Before a reallocation nobody knows whether the block will move, so it is booked afterwards; its
-// address was out of the books meanwhile, since another thread may already have got it.
+// Before a reallocation it is not known whether the block will move, so it is booked afterwards;
+// its address was out of the books meanwhile, since another thread may already have got it.
 void Call::finish_resize(void* block, std::size_t bytes) {
   const bool is_refused = block == nullptr && bytes != 0;
   if (block == given_ || is_refused) {

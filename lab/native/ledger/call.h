@@ -1,10 +1,10 @@
 // libtsmalloc-ledger.so: preloaded before any allocator, it keeps the books on every block.
 //
-// Why it exists: how many bytes a program has in use at each moment, who frees whose blocks, and how
-// much of the memory is handed out again, are facts of the program and of the policy of its
-// allocator, and no allocator tells all of them. What it refuses to do: take memory from the heap
-// under test, or time anything. A block that came or went by a function that we do not stand before
-// (mallocx, mi_malloc) is not known; everything else is exact, whatever the allocator.
+// Why it exists: bytes in use at each moment, frees by other threads and memory that is handed out
+// again are facts of a program and of its allocator's policy. No allocator tells all of them. What
+// it refuses to do: take memory from the heap under test, or time anything. A block that came or
+// went by a function that we do not stand before (mallocx, mi_malloc) is not known; everything else
+// is exact, whatever the allocator.
 //
 // Order: a block leaves the books before it is given back, and enters them after it was handed out.
 // So no address is ever in them twice, and the live bytes are never more than there are.

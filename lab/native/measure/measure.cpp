@@ -126,7 +126,7 @@ void write_usage(JsonLine& line, const Usage& usage) {
 }
 
 // Both are high-water marks of single processes. The kernel keeps the one that it reports at the
-// end in per-CPU shares, so it can lag behind the one that it adds up exactly when it is sampled.
+// end in per-CPU shares. So it can lag behind the one that it adds up exactly when it is sampled.
 void write_peak(JsonLine& line, std::int64_t reported_bytes, std::int64_t sampled_bytes) {
   add_measured(line, "peak_rss_bytes", std::max(reported_bytes, sampled_bytes));
   if (child.error_number != 0) return line.add_null("peak_rss_source");

@@ -1,8 +1,8 @@
 // Looking at the memory of a running process tree.
 //
-// Why it exists: the kernel tells the peak of each single process after its end, but nobody adds up
-// a tree; that sum can only be sampled. What it refuses to do: disturb. Looking costs at most 1 %
-// of one core: whoever is slow to look at is looked at less often, and the price is reported.
+// Why it exists: the kernel tells the peak of each single process after its end, but not that of a
+// tree; that sum can only be sampled. What it refuses to do: disturb. Looking costs at most 1 % of
+// one core: a process that is slow to look at is looked at less often, and the price is reported.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ class Pace {
   Nanoseconds due_ns_;
 };
 
-// A quantity over the time of a run, in a bounded number of points: nobody knows beforehand how long
-// a run takes. Each point was measured; when there is no room for another, every other one is
+// A quantity over the time of a run, in a bounded number of points: how long a run takes is not
+// known beforehand. Each point was measured; when there is no room for another, every other one is
 // dropped, and from then on only every second one is taken.
 class Series {
  public:

@@ -81,7 +81,7 @@ bool directory_in_mount(char* line, const Membership& membership, char (&directo
 
 constexpr char name_prefix[] = "tsmalloc-measure-";  // and the number of the process that made it
 
-// Removes the groups of those who were killed before they could. One that is in use cannot be
+// Removes the groups of processes that were killed before they could. One that is in use cannot be
 // removed.
 void remove_abandoned(const char* parent) {
   DIR* const groups = opendir(parent);

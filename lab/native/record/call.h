@@ -3,9 +3,8 @@
 //
 // Why it exists: what a program asks of its allocator, in which order and from which thread, is all
 // that is needed to do the same again under another one. What it refuses to do: look at contents,
-// keep books (the collector does), or allocate. What a program does before this library's
-// constructor can run is not recorded, nor is what goes by functions of the allocator's own
-// (mallocx, mi_malloc).
+// keep books (the collector does), or allocate. Calls before this library's constructor can run are
+// not recorded, nor are those of the allocator's own functions (mallocx, mi_malloc).
 //
 // Calls nest: libstdc++'s operator new calls malloc, its operator delete calls free. The program
 // made one call, so there is one event, the innermost. No state says "inside a call", since a call
@@ -94,7 +93,7 @@ inline void Call::give_back(record::ImagePlace& image) {
 
 inline void Call::note_wish(std::size_t bytes) const {
   const std::size_t mask = (std::size_t{1} << log2_alignment_) - 1;
-  if (bytes != 0 && (bytes & mask) == 0) return;  // nobody has a reason to ask for another size
+  if (bytes != 0 && (bytes & mask) == 0) return;  // no request for another size has a reason
   record::self.wanted_bytes = bytes;
   record::self.wanted_log2 = log2_alignment_;
   record::self.has_wish = 1;
@@ -117,7 +116,7 @@ inline void Call::finish(void* block, std::size_t bytes) {
   }
 }
 
-// Whether who asked for so many bytes did so for the sake of the wish.
+// Whether a request was for so many bytes for the sake of the wish.
 inline bool Call::is_wish_for(std::size_t bytes) const {
   const record::Thread& self = record::self;
   const std::uint64_t more = bytes - self.wanted_bytes;

@@ -22,7 +22,7 @@ namespace {
 
 enum BeginStep : std::uint32_t { not_begun, beginning, begun };
 
-constinit OwnPage nobody{};
+constinit OwnPage no_page{};
 constinit std::atomic<std::uint32_t> mapped_chunk_count{0};
 constinit std::atomic<bool> is_mapping{false};
 constinit std::atomic<bool> is_over{false};
@@ -38,8 +38,9 @@ bool make_own_page() {
   void* const page =
       mmap(nullptr, sizeof(OwnPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
-  OwnPage* expected = &nobody;
-  // Without the advice (Linux before 4.14) a child that nobody announced would write as its parent.
+  OwnPage* expected = &no_page;
+  // Without the advice (Linux before 4.14) a child that was not announced would write as its
+  // parent.
   if (madvise(page, sizeof(OwnPage), MADV_WIPEONFORK) != 0 ||
       !own_page.compare_exchange_strong(expected, static_cast<OwnPage*>(page),
                                         std::memory_order_release, std::memory_order_relaxed)) {
@@ -125,11 +126,11 @@ ImagePlace* claim_place(Ring& ring, std::int32_t pid) {
   return nullptr;
 }
 
-// In a forked child that nobody announced, before it is an image: which of its parent's events came
-// before the fork? If the forking thread has always been the parent's only one, those up to the
-// last one that it remembers in its private memory, of which this is the copy made by the fork.
-// Otherwise the parent's counter is all that tells: others may have drawn from it since, so then it
-// is exact as far as they were slower than we, or did nothing that concerns us.
+// In a forked child that was not announced, before it is an image: which of its parent's events
+// came before the fork? If the forking thread has always been the parent's only one: those up to
+// the last one in its private memory, of which this is the copy made by the fork. Otherwise the
+// parent's counter is all that tells: others may have drawn from it since, so then it is exact as
+// far as they were slower than we, or did nothing that concerns us.
 //
 // The parent may have ended, and another image taken its place. Both loads acquire: pairs with the
 // releases in take_place. If one of them reads what such an image has written, then that image had
@@ -203,13 +204,13 @@ ImagePlace* begin_program() {
 
 }  // namespace
 
-constinit std::atomic<OwnPage*> own_page{&nobody};
+constinit std::atomic<OwnPage*> own_page{&no_page};
 constinit std::atomic<Ring*> own_ring{nullptr};
 
 // A child has one thread, and a copy of all its parent's memory but the page.
 void begin_child(std::uint32_t fork_number) {
   OwnPage& page = *own_page.load(std::memory_order_relaxed);
-  // acquire: who sees a ring sees that its beginning is under way
+  // acquire: a thread that sees a ring sees that its beginning is under way
   const bool can_begin = own_ring.load(std::memory_order_acquire) != nullptr &&
                          !is_over.load(std::memory_order_relaxed) &&
                          page.step.load(std::memory_order_acquire) == not_begun;
@@ -224,7 +225,7 @@ void begin_child(std::uint32_t fork_number) {
 }
 
 ImagePlace* begin_image() {
-  if (own_page.load(std::memory_order_relaxed) != &nobody) {
+  if (own_page.load(std::memory_order_relaxed) != &no_page) {
     begin_child(0);  // which does nothing where all has been done
     return own_page.load(std::memory_order_relaxed)->image.load(std::memory_order_acquire);
   }
@@ -249,7 +250,7 @@ std::uint32_t map_chunks() {
   // acquire: pairs with the collector's release; the file is as long
   const std::uint32_t wanted = ring->chunk_count.load(std::memory_order_acquire);
   if (mapped >= wanted) return wanted;
-  // acquire and release: who maps next sees the ring that this one leaves. Nobody waits for it.
+  // acquire and release: the next to map sees the ring that this one leaves. None waits for it.
   if (!may_call_system.load(std::memory_order_relaxed) ||
       is_mapping.exchange(true, std::memory_order_acquire)) {
     return mapped;
@@ -257,7 +258,7 @@ std::uint32_t map_chunks() {
   void* const longer = mremap(ring, 0, Ring::bytes_with(wanted), MREMAP_MAYMOVE);
   if (longer != MAP_FAILED) {
     own_ring.store(static_cast<Ring*>(longer), std::memory_order_release);
-    // release: pairs with the acquire above; who sees the count loads the longer ring after it
+    // release: pairs with the acquire above; after the count, the longer ring is loaded
     mapped_chunk_count.store(wanted, std::memory_order_release);
   }
   is_mapping.store(false, std::memory_order_release);

@@ -1,8 +1,8 @@
 // The program image that we are in: where it stands in the ring, and when it begins.
 //
-// Why it exists: one process may be many images (each exec begins one, each fork another), and
-// nobody tells a forked child that it is one. What it refuses to do: fail the program. An image
-// that finds no ring, no place in it or no room to map it is not recorded, and that is all.
+// Why it exists: one process may be many images (each exec begins one, each fork another), and a
+// forked child is not told that it is one. What it refuses to do: fail the program. An image that
+// finds no ring, no place in it or no room to map it is not recorded, and that is all.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ struct OwnPage {
   std::atomic<std::uint32_t> step;  // of the beginning
 };
 
-// release at its storing; relaxed at its reading: the page is all zeroes, whoever made it.
+// release at its storing; relaxed at its reading: the page is all zeroes, whichever thread made it.
 [[gnu::visibility("hidden")]] extern constinit std::atomic<OwnPage*> own_page;
 // release at its storing, acquire at its reading: the ring is mapped.
 [[gnu::visibility("hidden")]] extern constinit std::atomic<Ring*> own_ring;
@@ -66,9 +66,9 @@ inline std::uint64_t read_clock() {
 
 // --- between its beginning and its end: forks, threads that come and go, what it forbids itself ----
 //
-// A replay needs to know who created whom, and the collector how an image ended. Nothing is missed
-// for good: a child that was forked, or a thread that was started, behind our back (clone, timers,
-// thrd_create within libc) is noticed at its first event.
+// A replay needs to know the creator of each image and thread, and the collector how an image
+// ended. Nothing is missed for good: a child that was forked, or a thread that was started, behind
+// our back (clone, timers, thrd_create within libc) is noticed at its first event.
 
 // Once, when the image has begun, on its first thread.
 void watch_lifecycle();

@@ -41,7 +41,7 @@ void note_exit() {
   image->leave.store(ImageLeave::exits, std::memory_order_relaxed);
 }
 
-// Whoever runs to the end of main, or calls exit.
+// For programs that run to the end of main, or call exit.
 [[gnu::destructor]] void note_exit_at_unload() { note_exit(); }
 
 // A thread that forbids itself to read the processor's counter, or to make system calls, would be

@@ -1,10 +1,10 @@
-// The memory between the recorded programs and the collector: who writes what, in which order.
+// The memory between the recorded programs and the collector: what each side writes, in which
+// order.
 //
-// Why it exists: events must survive every end of the program that they happened in, so they lie in
+// Why it exists: events must survive every end of the program that they happened in. So they lie in
 // a file that all images (one program in one process) map and share; and the shim and the
-// collector, which are built apart, must agree on every byte. What it refuses to do: lock. Whoever
-// writes here may be killed between any two instructions, and nobody waits for anything that only
-// the dead could do.
+// collector, which are built apart, must agree on every byte. What it refuses to do: lock. A writer
+// may be killed between any two instructions, and nothing waits for what only the dead could do.
 //
 //   Ring      | places for images | owners, one word for each chunk | chunks of 4 KiB |
 //
@@ -16,8 +16,8 @@
 // The order of events. Each record has a ticket, drawn from its image's counter. An event that
 // gives a block away (a free, the beginning of a resize) draws its ticket, and publishes, before
 // the allocator gets the block; one that gets a block (an allocation, the end of a resize) after
-// the allocator has handed it out and before the program has it. So if event B can only happen
-// after event A, because B is about A's block or got A's memory, A was published before B drew its
+// the allocator has handed it out and before the program has it. Let event B be possible only after
+// event A, because B is about A's block or got A's memory. Then A was published before B drew its
 // ticket, and has the lower one. What the order of memory accesses adds to that is said at ticket,
 // below, and in the collector.
 #pragma once
@@ -33,15 +33,15 @@ enum class RawKind : std::uint8_t {
   calloc,
   aligned,
   free,
-  leave,         // a resize begins: its block may be anybody's from here on
+  leave,         // a resize begins: its block may be another thread's from here on
   resize,        // and ends; `time` is the ticket of its beginning
   refused,       // an allocation that got nothing
-  thread_begin,  // address: the new thread; size: 1 + its creator, or 0 where nobody knows
+  thread_begin,  // address: the new thread; size: 1 + its creator, or 0 where that is not known
   thread_end,    // address: the thread
   fork           // address: the fork's number within its image
 };
 
-// Of a record that happened when the one with the ticket before it did, as far as anybody looked.
+// Of a record that happened when the one with the ticket before it did, as far as threads looked.
 inline constexpr std::uint64_t no_time = 0;
 
 struct Record {
@@ -88,8 +88,8 @@ inline constexpr std::size_t name_bytes = 128;
 
 struct alignas(64) ImagePlace {
   // The next ticket; drawn by draw_ticket (thread.h). acq_rel: each addition reads the one before
-  // it, so whoever draws a ticket also sees, and passes on to whoever reads its record, all that
-  // was published before any lower ticket was drawn. The collector relies on it (collector.h).
+  // it. So a thread that draws a ticket sees all that was published before any lower ticket was
+  // drawn, and so does the reader of its record. The collector relies on it (collector.h).
   // release by the image that begins to count, acquire by a child of the place's former image: it
   // then finds another id (image.cpp).
   std::atomic<std::uint64_t> next_ticket;
@@ -104,13 +104,13 @@ struct alignas(64) ImagePlace {
   // is_ready, a child of the image after next_ticket. 0 from the image's end on.
   std::atomic<std::uint64_t> id;
   std::uint64_t parent_id;  // of a fork: the image that was forked
-  // Of a fork that nobody announced: its parent's events before it are those with lower tickets. 0:
-  // not known, as the parent has ended.
+  // Of a fork that was not announced: its parent's events before it are those with lower tickets.
+  // 0: not known, as the parent has ended.
   std::uint64_t parent_ticket;
   std::uint64_t begin_time;
   ImageBirth birth;
-  std::uint32_t fork_number;    // in the parent's record of the fork; 0: nobody announced it
-  std::uint32_t parent_thread;  // as in ChunkHead: who forked, if nobody announced it
+  std::uint32_t fork_number;    // in the parent's record of the fork; 0: it was not announced
+  std::uint32_t parent_thread;  // as in ChunkHead: which forked, if it was not announced
   std::int32_t parent_pid;
   std::uint32_t is_elsewhere;  // its pids are those of another PID namespace
   char program[name_bytes];    // base names
@@ -166,7 +166,7 @@ struct alignas(chunk_bytes) Ring {
 
   // 1 + the index of the image's place; 0: free. Taken by compare-and-swap, acquire: pairs with the
   // release by which the collector gives it back; the chunk is seen zeroed. One step says both that
-  // it is taken and by whom, so a process killed right after it loses nothing.
+  // it is taken and by which process, so a process killed right after it loses nothing.
   std::atomic<std::uint32_t> owners[most_chunks];
 
   Chunk* chunks() { return reinterpret_cast<Chunk*>(this + 1); }

@@ -28,9 +28,9 @@ void pause_processor() {
 
 Chunk* claim_among(Ring& ring, std::uint32_t owner, std::uint32_t begin, std::uint32_t end) {
   for (std::uint32_t i = begin; i < end; ++i) {
-    std::uint32_t nobody = 0;
+    std::uint32_t unowned = 0;
     if (ring.owners[i].load(std::memory_order_relaxed) == 0 &&
-        ring.owners[i].compare_exchange_strong(nobody, owner, std::memory_order_acquire,
+        ring.owners[i].compare_exchange_strong(unowned, owner, std::memory_order_acquire,
                                                std::memory_order_relaxed)) {
       ring.first_free.store(i + 1, std::memory_order_relaxed);
       Chunk& chunk = ring.chunks()[i];

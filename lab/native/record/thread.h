@@ -1,4 +1,4 @@
-// What a thread knows of itself, and how it writes an event.
+// The state of a thread, and how it writes an event.
 //
 // Why it exists: this is every event's way, so it has no lock, no system call and no call of a
 // function. What it refuses to do: wait, except for a chunk when the ring is full.
@@ -45,7 +45,7 @@ struct Thread {
 // Whether `next` went from `from` to `to` in one step, as seen by signal handlers on this thread.
 inline bool move_on(Record*& next, Record* from, Record* to) {
 #ifdef __x86_64__
-  // Without a lock prefix: nobody else writes here, and an interrupt comes before or after.
+  // Without a lock prefix: no other thread writes here, and an interrupt comes before or after.
   bool is_done = false;
   asm volatile("cmpxchg %[to], %[next]"
                : [next] "+m"(next), "+a"(from), "=@ccz"(is_done)
@@ -89,11 +89,11 @@ inline std::uint64_t time_of(std::uint64_t ticket) {
 
 inline std::uint64_t draw_ticket(ImagePlace& image) {
 #ifdef __x86_64__
-  // The lock costs most when there is nobody else. Without it the addition is still one
+  // The lock costs most when there is no other thread. Without it the addition is still one
   // instruction, which no signal handler of this thread comes between; and all that other threads
-  // have drawn, or will draw, is ordered with it by their creation and their end, like libc's own
-  // heap, which goes by the same flag. The collector never reads the counter, and a forked child
-  // goes by what this thread remembers, as long as there is no other.
+  // have drawn, or will draw, is ordered with it by their creation and their end. libc's own heap
+  // goes by the same flag. The collector never reads the counter, and a forked child goes by what
+  // this thread remembers, as long as there is no other.
   if (*one_thread_flag != 0) {
     std::uint64_t ticket = 1;
     asm volatile("xadd %[ticket], %[next]"

@@ -17,7 +17,7 @@
 namespace ts::record {
 namespace {
 
-// What a new thread is to run, from its creation until it takes it.
+// The function of a new thread, from its creation until it takes it.
 struct Start {
   std::atomic<bool> is_taken;  // by a creator (acquire), until the thread has read it (release)
   bool is_c11;
@@ -94,7 +94,7 @@ int run_c11_thread(void* given) {
   return static_cast<int>(reinterpret_cast<std::intptr_t>(run_thread(given)));
 }
 
-// The destructor of thread-specific data: called in rounds, as long as somebody sets some.
+// The destructor of thread-specific data: called in rounds, as long as some are set.
 void note_end(void* value) {
   const auto round = reinterpret_cast<std::uintptr_t>(value);
   ImagePlace* const image = own_image();

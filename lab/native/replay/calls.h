@@ -1,8 +1,8 @@
 // One call of a plan, into the allocator.
 //
 // Why it exists: this is what is measured, so everything else (counting, touching, checking) is
-// around it, and the clock, if there is one, directly at it. What it refuses to do: wait; whoever
-// calls has seen to it that the slot is the caller's.
+// around it, and the clock, if there is one, directly at it. What it refuses to do: wait; the
+// caller has seen to it that the slot is its own.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class Calls {
     return static_cast<std::int64_t>(operation.size);
   }
 
-  // Frees what is in the slot, as `free` does, and for what is left at the end.
+  // Frees the slot's block, as `free` does; also for those that are left at the end.
   std::int64_t release(ThreadRun& thread, std::uint32_t number) const {
     Slot& slot = slots_[number];
     void* const block = slot.pointer();
@@ -127,7 +127,7 @@ class Calls {
 
   void check_new(ThreadRun& thread, void* block, const plan::Operation& operation) const {
     const auto kind = static_cast<plan::Kind>(operation.kind);
-    // What fits into 8 bytes needs no more than their alignment.
+    // A block of up to 8 bytes needs no more than their alignment.
     std::uint64_t alignment = operation.size < 16 ? 8 : 16;
     if (kind == plan::Kind::aligned) alignment = std::uint64_t{1} << operation.log2_alignment;
     if ((reinterpret_cast<std::uintptr_t>(block) & (alignment - 1)) != 0) {

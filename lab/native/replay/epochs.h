@@ -1,9 +1,9 @@
 // How far all threads have come: which epochs are done.
 //
 // Why it exists: a producer that runs away from its consumer makes a heap that the recorded program
-// never had, so nobody enters an epoch before all that lie further back than the plan's window have
-// been left. What it refuses to do: lock. A thread looks at one word per epoch, and nearly always
-// finds that it may go on.
+// never had. So no thread enters an epoch before all that lie further back than the plan's window
+// have been left. What it refuses to do: lock. A thread looks at one word per epoch, and nearly
+// always finds that it may go on.
 #pragma once
 
 #include <atomic>
@@ -42,10 +42,10 @@ class Epochs {
   // each; others may by then have gone on.
   template <class OnDone>
   void leave(std::uint32_t epoch, OnDone&& on_done) {
-    // The last one out of an epoch advances. If the epochs before are not done, whoever leaves the
-    // last of those does it for this one, too: each first lowers its own count and then reads the
-    // other's, all sequentially consistent, so at least one of two that leave at the same time sees
-    // both at zero.
+    // The last one out of an epoch advances. If the epochs before are not done, the thread that
+    // leaves the last of those does it for this one, too: each first lowers its own count and then
+    // reads the other's, all sequentially consistent. So of two that leave at the same time, at
+    // least one sees both at zero.
     if (inside_[epoch].fetch_sub(1, std::memory_order_seq_cst) == 1) advance(on_done);
   }
 
@@ -77,7 +77,7 @@ class Epochs {
       if (done >= after) break;
       futex_wait(done_, done);
     }
-    // relaxed: too high a count only costs a call that wakes nobody.
+    // relaxed: too high a count only costs a call that wakes none.
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
   }
 

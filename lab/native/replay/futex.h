@@ -1,7 +1,7 @@
 // Sleeping until another thread has changed a word, and the little that is built on it at once.
 //
 // Why it exists: threads of a replay wait for each other in their thousands of turns, on machines
-// with fewer processors than threads, so nobody may spin for long. What it refuses to do: cross
+// with fewer processors than threads. So none may spin for long. What it refuses to do: cross
 // processes. All words are private ones.
 #pragma once
 
@@ -37,8 +37,8 @@ inline void pause() {
 #endif
 }
 
-// How often to look before going to sleep: some microseconds, or not at all where nobody else can
-// run meanwhile.
+// How often to look before going to sleep: some microseconds, or not at all where no other thread
+// can run meanwhile.
 inline int spins_before_sleep() {
   cpu_set_t usable;
   CPU_ZERO(&usable);
@@ -46,8 +46,8 @@ inline int spins_before_sleep() {
   return is_known && CPU_COUNT(&usable) == 1 ? 0 : 100;
 }
 
-// A door that is opened once. Whoever passes it sees what was done before it was opened: the store
-// is a release, the load an acquire.
+// A door that is opened once. A thread that passes it sees what was done before it was opened: the
+// store is a release, the load an acquire.
 class Gate {
  public:
   void open() {
@@ -62,7 +62,7 @@ class Gate {
   std::atomic<std::uint32_t> word_{0};
 };
 
-// A lock that sleeps. 0: free, 1: taken, 2: taken, and somebody may be asleep. The exchange that
+// A lock that sleeps. 0: free, 1: taken, 2: taken, and threads may be asleep. The exchange that
 // takes it is an acquire and pairs with the release that gives it back.
 class Lock {
  public:

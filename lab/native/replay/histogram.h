@@ -3,7 +3,7 @@
 // Why it exists: the slowest call in a million is what latency is about, so every call is counted,
 // and to count one must cost little: no sorting, no sampling. What it refuses to do: hide its
 // resolution. Quantiles are upper ends of buckets, at most 1/32 above the value; the maximum is
-// exact. One thread writes; who reads has waited for its end.
+// exact. One thread writes; readers have waited for its end.
 #pragma once
 
 #include <cstddef>

@@ -145,7 +145,7 @@ void ImageRun::perform(ThreadRun& self, const Calls& calls, Pace& pace) {
   const Operation& operation = *self.next;
   if (!plan::is_call(static_cast<Kind>(operation.kind))) return mark(operation);
   const auto index = static_cast<std::uint64_t>(self.next - operations_);
-  if ((operation.flags & plan::flag_shared) == 0) {  // nobody else has to do with the object
+  if ((operation.flags & plan::flag_shared) == 0) {  // no other thread has to do with the object
     pace.before_call(self, index);
     add_live(self, calls.make(self, operation));
     return;
@@ -196,7 +196,7 @@ void* ImageRun::begin_thread(void* thread_run) {
 // neither.
 void ImageRun::finish(ThreadRun& self) {
   const bool ends = world_.view.threads(image_)[self.number].ends != 0;
-  if (ends) self.become(Life::ended);  // who joins it waits for its exit hooks
+  if (ends) self.become(Life::ended);  // its joiner waits for its exit hooks
   const std::uint32_t next = processor_ ? processor_->leave(self, ends) : plan::none;
   // acq_rel: the last one has seen, and hands on by the gate, what all others have done.
   if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
@@ -226,7 +226,7 @@ std::int64_t ImageRun::live_bytes() const {
   return sum;
 }
 
-// By whoever was the last to leave it, while others go on.
+// By the last thread to leave it, while others go on.
 void ImageRun::epoch_is_done(std::uint32_t epoch) {
   if (!is_one_at_a_time_) {
     const std::int64_t live = live_bytes();

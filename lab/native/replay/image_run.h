@@ -90,15 +90,16 @@ class ImageRun {
   int spins_;
   std::optional<VirtualProcessor> processor_;  // none: threads run on real ones
   Nanoseconds begin_ns_ = 0;
-  // Written by who brings unfinished_ to zero, before it opens the gate; read after passing it.
+  // Written by the thread that brings unfinished_ to zero, before it opens the gate; read after
+  // passing it.
   Nanoseconds end_ns_ = 0;
-  std::int64_t exact_live_bytes_ = 0;  // where one runs at a time: by who runs
+  std::int64_t exact_live_bytes_ = 0;  // where one runs at a time: by the thread that runs
   std::int64_t exact_peak_bytes_ = 0;
   std::atomic<std::int64_t> seen_peak_bytes_{0};  // relaxed: figures
   std::atomic<std::int64_t> sampling_ns_{0};
   std::atomic<std::uint32_t> unfinished_;
   Gate all_done_;
-  Gate release_;  // of parked threads: who do not end before the image does
+  Gate release_;  // of parked threads: they do not end before the image does
 };
 
 }  // namespace ts::replay

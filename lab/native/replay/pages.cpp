@@ -12,7 +12,8 @@
 namespace ts::replay {
 namespace {
 
-// relaxed: a sum that is read for a report, by who has waited for all that add to it, or roughly.
+// relaxed: a sum that is read for a report, by a thread that has waited for all that add to it, or
+// roughly.
 constinit std::atomic<std::uint64_t> resident{0};
 
 std::size_t page_bytes() {

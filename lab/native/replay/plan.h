@@ -1,10 +1,10 @@
 // The layout of a plan: what `trace plan` writes and `replay` maps and executes.
 //
-// Why it exists: replay has no C++ run-time library and must not call malloc, so everything that
-// needs thought (which object lies where, who waits for whom) is decided before, and what is left
-// is an array of operations for each thread. What it refuses to do: depend on anything. Plain
-// structs, host byte order, offsets in bytes from the beginning of the file; every array begins at
-// a multiple of `section_alignment`.
+// Why it exists: replay has no C++ run-time library and must not call malloc. So everything that
+// needs thought (the place of each object, the waits of threads) is decided before. What is left is
+// an array of operations for each thread. What it refuses to do: depend on anything. Plain structs,
+// host byte order, offsets in bytes from the beginning of the file; every array begins at a
+// multiple of `section_alignment`.
 //
 //   | Header | Image... |  and for each image, in any order:
 //   | Thread... | Operation... | Epoch... | Run... | times |
@@ -18,9 +18,9 @@
 //   thread.
 // - An *epoch* is a range of the image's events. All operations of a thread in it lie between two
 //   markers, `enter` and `leave`; to enter waits until the first `after` epochs are done, that is,
-//   left by all who were to enter them. A fork is an epoch of its own that waits for all before it,
-//   and that all later ones wait for: so the child finds exactly the objects that it found when it
-//   was recorded.
+//   left by all that were to enter them. A fork is an epoch of its own that waits for all before
+//   it, and that all later ones wait for: so the child finds exactly the objects that it found when
+//   it was recorded.
 // - `start` creates a thread when the first `turn` ends of threads have happened.
 //
 // The recorded order of the operations (the runs) keeps all of these, so none of them can be a
@@ -83,7 +83,7 @@ struct Thread {
   std::uint64_t operations;
   std::uint64_t calls;
   std::uint32_t ends;     // 1: its last operation is `end`. 0: it lives as long as the image
-  std::uint32_t creator;  // none: thread 0, and nobody else
+  std::uint32_t creator;  // none: thread 0 alone
 };
 static_assert(sizeof(Thread) == 32);
 

@@ -36,7 +36,7 @@ struct ThreadState {
   bool has_ended;
 };
 
-// What the checks of all images share.
+// The state that the checks of all images share.
 struct Tree {
   const plan::View& view;
   plan::Problem& problem;
@@ -269,7 +269,7 @@ bool ImageCheck::run() {
   for (std::size_t e = 0; e < image_.epochs; ++e) {
     if (epochs_[e].threads == 0 || epochs_[e].after > e ||
         (e > 0 && epochs_[e].after < epochs_[e - 1].after)) {
-      return refuse("an epoch has nobody in it, or waits for later ones", 0, e);
+      return refuse("an epoch has no thread in it, or waits for later ones", 0, e);
     }
   }
   const char* wrong = nullptr;

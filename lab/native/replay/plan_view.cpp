@@ -57,7 +57,7 @@ bool View::open(const char* path, Problem& problem) {
     return refuse(problem, "cannot map the plan %.200s: %s.", path, std::strerror(error_number));
   }
   base_ = static_cast<unsigned char*>(mapped);
-  // What is read later, in the middle of what is measured, has no page faults. Best effort.
+  // Later reads, in the middle of the measurement, have no page faults then. Best effort.
   (void)madvise(mapped, bytes_, MADV_POPULATE_READ);
   if (!check_header(path, problem)) return false;
   for (std::size_t i = 0; i < images(); ++i) {

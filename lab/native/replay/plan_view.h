@@ -2,8 +2,7 @@
 //
 // Why it exists: replay and the tests of the planner read a plan; both must find in
 // it what plan.h says, or be told why not. What it refuses to do: trust. Every table lies within
-// the file before anybody gets a pointer to it; whether its contents make sense is check_plan's
-// affair.
+// the file before a pointer to it is given; whether its contents make sense is check_plan's affair.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace ts::plan {
 
-// What is wrong with a plan, and what to do.
+// The fault of a plan, and its remedy.
 struct Problem {
   char text[640] = {};
 };

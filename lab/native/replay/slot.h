@@ -4,12 +4,12 @@
 // order of the recording. What it refuses to do: put a price on objects that never leave their
 // thread. Their operations have no turns (plan.h), and touch the counter not at all.
 //
-// How a turn is passed. The counter is one word: 31 bits of turn, and `waited_for`, which whoever
-// is about to sleep sets by compare-exchange. pass() exchanges the whole word, so in the word's one
-// order of modifications a sleeper's mark comes before the exchange, which then sees it and wakes
-// the sleeper, or after it, and then the mark's compare-exchange fails, as the turn has changed. A
+// How a turn is passed. The counter is one word: 31 bits of turn, and `waited_for`, which a thread
+// that is about to sleep sets by compare-exchange. pass() exchanges the whole word. If a sleeper's
+// mark comes before it in the word's order of modifications, the exchange sees the mark and wakes
+// the sleeper. If the mark comes after it, its compare-exchange fails, as the turn has changed. A
 // mark is never lost: nothing but shared operations stores to the word, and each of them exchanges.
-// All who sleep are woken; those whose turn has not come mark the word again.
+// All sleepers are woken; those whose turn has not come mark the word again.
 //
 // What the turn carries over: the exchange is a release, and the load that finds the turn an
 // acquire; it reads from the exchange directly, as marking leaves the turn alone and, being a
@@ -47,7 +47,7 @@ class Turn {
   // Ends `turn`. False: it was not this turn; the plan is wrong.
   [[nodiscard]] bool pass(std::uint32_t turn) {
     // release: pairs with the acquire in has_come and sleep, of the thread that has the next turn.
-    // acquire: only for the check of plans in which nobody had to wait.
+    // acquire: only for the check of plans in which none had to wait.
     const std::uint32_t before =
         word_.exchange((turn + 1) & plan::turn_mask, std::memory_order_acq_rel);
     if ((before & waited_for) != 0) futex_wake_all(word_);
@@ -78,7 +78,7 @@ class Slot {
   void* pointer() const { return reinterpret_cast<void*>(std::uintptr_t{pointer_}); }
   std::uint64_t size() const { return (std::uint64_t{size_high_} << 16) | size_low_; }
 
-  // An address has 48 bits on every system on which nobody asked for more.
+  // An address has 48 bits unless a program asks for more.
   void set(void* pointer, std::uint64_t size) {
     pointer_ = reinterpret_cast<std::uintptr_t>(pointer) & ((std::uintptr_t{1} << 48) - 1);
     size_low_ = size & 0xffff;

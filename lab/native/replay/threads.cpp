@@ -97,7 +97,7 @@ void Threads::wait_gone(std::uint32_t number) {
     std::uint32_t seen = run.life.load(std::memory_order_acquire);
     if (static_cast<Life>(seen) == Life::gone) return;
     // acquire: the handle and the berth are those that the thread was started with. One of those
-    // who wait joins it, the others wait for that one.
+    // that wait joins it, the others wait for that one.
     if (static_cast<Life>(seen) == Life::ended &&
         run.life.compare_exchange_strong(seen, static_cast<std::uint32_t>(Life::joining),
                                          std::memory_order_acquire)) {
@@ -120,7 +120,7 @@ bool Threads::have_ended(std::uint32_t ends) const {
 void Threads::wait_for_ends(std::uint32_t ends) {
   const std::uint32_t known = known_ends_.load(std::memory_order_relaxed);
   for (std::uint32_t i = known; i < ends; ++i) wait_gone(enders_[i]);
-  // Who comes second with fewer only makes others look once more.
+  // A second thread with fewer only makes others look once more.
   if (ends > known) known_ends_.store(ends, std::memory_order_relaxed);
 }
 

@@ -1,6 +1,6 @@
 // The threads of one image: how they start, and when they are gone.
 //
-// Why it exists: an allocator tells threads apart by what libc gives them, so these are real ones,
+// Why it exists: an allocator tells threads apart by what libc gives them. So these are real ones,
 // from pthread_create, and end as real ones do, with the allocator's own exit hooks. What it
 // refuses to do: let libc choose their stacks, which would be counted as the allocator's memory.
 // The stacks are replay's, and serve one thread after another.
@@ -21,7 +21,7 @@
 
 namespace ts::replay {
 
-// What a thread needs as long as it lives, and the next one after it.
+// The place of a thread as long as it lives, and of the next one after it.
 struct Berth {
   unsigned char* stack;
   Latency* latency;  // sums of all threads that had this berth; null: not asked for
@@ -31,8 +31,8 @@ struct Berth {
 
 enum class Life : std::uint32_t { unborn, running, ended, joining, gone };
 
-// One thread of a plan while it is replayed. Threads count for themselves, in lines of their own, so
-// that counting makes nobody wait. But for the words that say so, only the thread itself writes;
+// One thread of a plan while it is replayed. Threads count for themselves, in lines of their own,
+// so that counting makes none wait. But for the words that say so, only the thread itself writes;
 // others read when they have waited for its end.
 struct alignas(128) ThreadRun {
   const plan::Operation* next;
@@ -43,7 +43,8 @@ struct alignas(128) ThreadRun {
   pthread_t handle;
   class ImageRun* image;
 
-  // relaxed: written by the thread alone; read by who has waited, and by samples, roughly.
+  // relaxed: written by the thread alone; read by threads that have waited, and by samples,
+  // roughly.
   std::atomic<std::int64_t> live_bytes;  // allocated less freed
   std::uint64_t calls[plan::call_kinds];
   std::uint64_t bytes[plan::call_kinds];
@@ -54,10 +55,11 @@ struct alignas(128) ThreadRun {
   std::uint64_t misaligned;
   Fault fault;
 
-  // `ended` and `gone` are released by the thread, and by who has joined it; who acquires them sees
-  // what it has done. Sleepers wait on the word; each change to those two wakes them.
+  // `ended` and `gone` are released by the thread, and by its joiner. An acquiring thread sees what
+  // it has done. Sleepers wait on the word; each change to those two wakes them.
   std::atomic<std::uint32_t> life;
-  // Of virtual threads: 1, it may run. Released by who has run before, acquired by this one.
+  // Of virtual threads: 1, it may run. Released by the one that has run before, acquired by this
+  // one.
   std::atomic<std::uint32_t> baton;
   Gate is_there;  // it waits for its baton
 
@@ -83,8 +85,8 @@ class Threads {
   // Until the thread, which is going to end, has ended, and its exit hooks have run.
   void wait_gone(std::uint32_t number);
 
-  // The first so many ends of the recording: whether nobody has to be waited for but by joining
-  // him; and until all are gone.
+  // The first so many ends of the recording: whether threads have to be waited for only by joining
+  // them; and until all are gone.
   bool have_ended(std::uint32_t ends) const;
   void wait_for_ends(std::uint32_t ends);
 

@@ -18,7 +18,7 @@ constinit volatile sig_atomic_t is_child = 0;
 
 void end(int /*signal*/) {
   if (is_child == 0) {
-    // Nobody could be told of a failure.
+    // A failure could not be told.
     [[maybe_unused]] ssize_t written = write(STDOUT_FILENO, line, sizeof line - 1);
     written = write(STDERR_FILENO, message, sizeof message - 1);
   }

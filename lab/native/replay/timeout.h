@@ -1,7 +1,7 @@
 // The end of a replay that takes too long: an allocator that hangs is a result.
 //
 // Why it exists: a deadlock in an allocator would hold up a whole comparison. What it refuses to
-// do: wait for anybody. The process says that its time is up, and ends where it is.
+// do: wait for a thread. The process says that its time is up, and ends where it is.
 #pragma once
 
 #include "common/system.h"

@@ -1,4 +1,4 @@
-// Who runs next; see virtual_processor.h.
+// Which thread runs next; see virtual_processor.h.
 #include "replay/virtual_processor.h"
 
 #include <cerrno>

@@ -21,7 +21,7 @@ struct FinishedCall {
 
 class CallCounts {
  public:
-  // `program_break` is that of the process, or 0 as long as nobody knows it; kept up to date.
+  // `program_break` is that of the process, or 0 as long as it is not known; kept up to date.
   void add(const FinishedCall& finished, std::uint64_t& program_break);
 
   void write(JsonLine& line) const;

@@ -70,8 +70,8 @@ int install_filter() {
   }
   program[length++] = give(SECCOMP_RET_ALLOW);
   const sock_fprog code{.len = static_cast<unsigned short>(length), .filter = program};
-  // The kernel wants this from whoever is not root: no set-user-id program can be fooled by a filter
-  // when none gets its rights. Tracing takes them away in any case.
+  // The kernel wants this from users other than root: no set-user-id program can be fooled by a
+  // filter when none gets its rights. Tracing takes them away in any case.
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return errno;
   return syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &code) == 0 ? 0 : errno;
 }

@@ -20,8 +20,8 @@ const char* name_of(Call call);
 // Call::count for one that is none of ours.
 Call call_of(std::uint64_t number);
 
-// What our filter gives the tracer with each stop, so that stops by a filter of the program's own
-// are not taken for ours.
+// The mark that our filter gives the tracer with each stop. A stop by a filter of the program's own
+// has another one.
 inline constexpr std::uint16_t filter_mark = 0x7453;
 
 // In the process that is to be traced, which must be traced already: without a tracer the calls

@@ -2,10 +2,10 @@
 // an allocator waits and gets memory.
 //
 // Why it exists: futex calls, their errors, and the calls that move memory between program and
-// kernel explain most of the differences between allocators, and no library can count them without
-// changing them. What it refuses to do: time anything else than the waiting of these calls, or
-// judge. The program runs more slowly than alone, so nobody should compare its times.
-// lab/native/README.md describes every field of the line.
+// kernel explain most differences between allocators. No library can count them without changing
+// them. What it refuses to do: time anything else than the waiting of these calls, or judge. The
+// program runs more slowly than alone, so its times say nothing. lab/native/README.md describes
+// every field of the line.
 #include <sys/prctl.h>
 #include <unistd.h>
 

@@ -2,8 +2,8 @@
 //
 // Why it exists: between the entry of a call and its exit something must be remembered, for any
 // number of threads, without a C++ run-time library. What it refuses to do: grow. There is room for
-// as many as Linux would run at once on most machines; who finds it full is traced without memory,
-// and that is said.
+// as many as Linux would run at once on most machines; a process that finds it full is traced
+// without memory, and that is said.
 #pragma once
 
 #include <sys/types.h>

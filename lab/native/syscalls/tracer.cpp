@@ -80,7 +80,7 @@ int Tracer::run() {
 }
 
 Tracer::Stops Tracer::handle_stops() {
-  // A busy program always has another stop for us, and nobody would look at the clock.
+  // A busy program always has another stop for us, and the clock would not be looked at.
   constexpr int most_at_once = 1000;
   int status = 0;
   for (int i = 0; i < most_at_once; ++i) {
@@ -123,7 +123,7 @@ void Tracer::handle_stop(pid_t thread, int status) {
 
 // A program may have a filter of its own with the same verdict; without a tracer its calls would
 // fail with ENOSYS, which is what the kernel gives them where ptrace leaves the number alone and
-// nobody traces. We cannot tell it apart from a call to be made, and let it be made.
+// there is no tracer. We cannot tell it apart from a call to be made, and let it be made.
 void Tracer::handle_entry(pid_t thread) {
   __ptrace_syscall_info info{};
   Tracee* const tracee = tracees_.find(thread);

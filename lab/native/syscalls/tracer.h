@@ -1,8 +1,9 @@
 // Following a program and all that it starts from stop to stop.
 //
 // Why it exists: every stop of every thread must be answered, and answered such that the program
-// behaves as if nobody looked: signals are passed on, a stopped process stays stopped, whoever waits
-// for a child is told. What it refuses to do: change anything in the program, its memory included.
+// behaves as if it were not traced: signals are passed on, a stopped process stays stopped, a
+// process that waits for a child is told. What it refuses to do: change anything in the program,
+// its memory included.
 //
 // The stops of one thread, with what each is answered with:
 //

@@ -43,7 +43,7 @@ extern const Command plan_command;
 // options.
 class Parsed {
  public:
-  // Throws UsageError for what is not among the command's options. `--help` is always known.
+  // Throws UsageError for an option that the command does not have. `--help` is always known.
   Parsed(const Command& command, Arguments arguments);
 
   bool has(std::string_view name) const { return given_.contains(name); }

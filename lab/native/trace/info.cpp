@@ -101,7 +101,7 @@ void write_json(const Reader& reader, const Summary& summary, bool with_kinds) {
   finish(line);
 }
 
-// Columns of text; what does not fit into the buffer is cut.
+// Columns of text; a text that does not fit into the buffer is cut.
 [[gnu::format(printf, 2, 3)]] void put(Output& out, const char* pattern, ...) {
   char text[128];
   va_list arguments;

@@ -23,7 +23,7 @@ Exit status: 0 all was there; 1 events are lost, or the file cannot be read; 2 w
 
 bool has_object(Kind kind) { return kind != Kind::refused && kind != Kind::thread_end; }
 
-// What the number in `object` is.
+// The meaning of the number in `object`.
 const char* object_key(Kind kind) {
   if (kind == Kind::thread_begin) return "creator";
   return kind == Kind::fork ? "child" : "object";

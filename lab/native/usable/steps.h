@@ -3,8 +3,8 @@
 // Why it exists: 64 MiB of sizes are found with some thousand questions. What it refuses to do:
 // assume that a block of usable size u is what a request of u gets; it asks. But after
 // trusted_steps equal steps it asks for the last one of the run only, by doubling and then halving
-// the distance: who has rounded to 16 bytes hundreds of times goes on so, until another way of
-// serving begins.
+// the distance: an allocator that has rounded to 16 bytes hundreds of times goes on so, until
+// another way of serving begins.
 #pragma once
 
 #include <cstdint>

@@ -55,8 +55,9 @@ std::uint64_t usable_bytes(std::uint64_t size) {
   return usable;
 }
 
-// The library of the definition that calls from here reach; empty if nobody can tell. (The address
-// of malloc taken in a program that is not position-independent would be the program's own stub.)
+// The library of the definition that calls from here reach; empty if that is not known. (The
+// address of malloc taken in a program that is not position-independent would be the program's own
+// stub.)
 const char* provider_of(const char* name) {
   void* const function = dlsym(RTLD_DEFAULT, name);
   Dl_info info{};

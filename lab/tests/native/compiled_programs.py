@@ -58,7 +58,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             code.write_text(source)
             output = code.with_suffix("")
             compiler = "c++" if name.endswith(".cpp") else "cc"
-            # The compilers know malloc, and would remove calls whose result nobody uses.
+            # The compilers know malloc, and would remove calls whose result is not used.
             options = ["-O1", "-fno-builtin", "-include", str(headers), *flags]
             command = [compiler, *options, str(code), "-o", str(output)]
             finished = subprocess.run(command, capture_output=True, text=True, check=False)

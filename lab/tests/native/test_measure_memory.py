@@ -1,4 +1,4 @@
-"""Peak memory as `measure` reports it: exact for one process, independent of who launches, summed
+"""Peak memory as `measure` reports it: exact for one process, independent of the launcher, summed
 over trees by sampling, and cross-checked by a control group where the system permits one.
 """
 

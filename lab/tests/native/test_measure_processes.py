@@ -74,7 +74,8 @@ class TestInterruption:
     def started(self, tmp_path: Path) -> Callable[..., Any]:
         def start(script: str, *, interrupts: str = "default") -> Any:
             note = tmp_path / "pid"
-            # Who runs the tests may ignore SIGINT, as a shell's background jobs do, and SIGHUP.
+            # The runner of the tests may ignore SIGINT, as a shell's background jobs do, and
+            # SIGHUP.
             command = ["env", "--default-signal=HUP,TERM", f"--{interrupts}-signal=INT"]
             command += [paths.tool("measure")]
             command += ["--stderr", note, "--stdout", "/dev/null", "--"]

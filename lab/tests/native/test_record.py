@@ -240,8 +240,8 @@ class TestThreads:
         out = tmp_path / "out"
         busy = record([program, "16", "5000"], *ring, allocator=allocator, stdout=out).only
         allocations, frees, _, live = map(int, out.read_text().split())
-        # Each block is freed by whoever finds it: one event out of order would show as a free of
-        # what nobody allocated, or as a block that is handed out while it lives.
+        # Each block is freed by the thread that finds it: one event out of order would show as a
+        # free of what was not allocated, or as a block that is handed out while it lives.
         assert oddities(busy) == NO_ODDITIES
         workers = [thread for thread, n in busy.by_thread("malloc").items() if n >= 5000]
         assert len(workers) == 16

@@ -290,7 +290,7 @@ def test_an_allocator_that_hangs_is_given_up_also_in_children(synthetic: Make, o
         options = ("--timeout", "0.5", "--schedule", schedule)
         line = replay(plan, *options, status=TIMED_OUT, env=odd("hangs in children"))
         assert line["timed_out"]
-    # Whoever holds the pipe to us would have kept us waiting.
+    # A holder of the pipe to us would have kept us waiting.
     assert time.monotonic() - begin < LONGEST_REPLAY_SECONDS / 2
 
 

@@ -449,7 +449,7 @@ def test_descriptors_do_not_leak(count: Count, tmp_path: Path) -> None:
 def test_no_signal_stays_blocked_or_ignored(count: Count, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]
-    # Whoever runs the tests may ignore a signal, and that is passed on.
+    # The runner of the tests may ignore a signal, and that is passed on.
     without = ran(*command, status=0).stdout
     count(command, "--stdout", out)
     assert out.read_text() == without

@@ -1,7 +1,7 @@
 """`tsmalloc analyze`: what a recorded program did with its memory.
 
-Why: sizes, lifetimes and who frees what decide which allocator suits a program, and a trace knows
-all of them exactly.
+Why: sizes, lifetimes and frees across threads decide which allocator suits a program, and a trace
+knows all of them exactly.
 Refuses to: measure. Nothing is run but the question for size classes.
 """
 
@@ -80,10 +80,12 @@ def command(
     if directory is not None:
         report.check(directory, force)
     found = _analysed(trace, image, chosen, extra, quiet)
+    page = report.write(found, directory, force) if directory is not None else None
+    if page is not None:
+        click.echo(f"report     {page}", err=True)
     if html is not None:
-        _write_page(found, html)
-    if directory is not None:
-        click.echo(f"report     {report.write(found, directory, force)}", err=True)
+        parameters.write(html, _drawn(found) if page is None else page.read_bytes())
+        click.echo(f"page       {html}", err=True)
     if as_json:
         click.echo(json.dumps(found.raw))
     else:
@@ -109,9 +111,8 @@ def _analysed(
     )
 
 
-def _write_page(found: TraceAnalysis, path: Path) -> None:
+def _drawn(found: TraceAnalysis) -> str:
     # Imported here: matplotlib takes a second to load.
     from tsmlab.report import html, writing  # noqa: PLC0415
 
-    parameters.write(path, html.page(writing.of(found)))
-    click.echo(f"page       {path}", err=True)
+    return html.page(writing.of(found))

@@ -1,7 +1,7 @@
 """`tsmalloc bench`: the project's own workloads, under our engine and all of its peers.
 
 Why: where the engine stands, and where a change of it leads, is told by the same workloads under
-the same rules each time, on whoever's machine.
+the same rules each time, on any machine.
 Refuses to: measure before everything that can be checked has been checked.
 """
 

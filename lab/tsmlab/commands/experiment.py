@@ -1,7 +1,7 @@
 """`tsmalloc experiment`: questions about allocators, asked again on this machine.
 
-Why: what the source reports measured by hand, and mostly could not explain, is one command here, on
-any set of allocators; a question of one's own is a file.
+Why: the measurements that the source reports made by hand, and mostly could not explain, are one
+command here, on any set of allocators; a question of one's own is a file.
 Refuses to: measure before everything that can be checked has been checked.
 """
 
@@ -88,8 +88,8 @@ def run_command(dry_run: bool, **given: Any) -> int:
     """Run experiments by NAME or glob, or all of them.
 
     Each round runs every point of the sweep under every allocator, in random order. Afterwards each
-    is run again under tools that count system calls, blocks and waits, which nobody times. Every
-    finished run is at once in a journal: whatever ends the run, --resume goes on.
+    is run again, untimed, under tools that count system calls, blocks and waits. Every finished run
+    is at once in a journal: whatever ends the run, --resume goes on.
 
     Exit status: 0; 1 wrong usage or environment; 2 a program failed under an allocator;
     130 interrupted, and what was measured until then is kept.

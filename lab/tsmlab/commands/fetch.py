@@ -1,6 +1,6 @@
 """`tsmalloc fetch`: the newest peers, built from their crates into a cache of the user's own.
 
-Why: a comparison with allocators from years ago answers a question that nobody has.
+Why: a comparison with allocators from years ago says nothing about those of today.
 Refuses to: fetch anything that was not named, and to touch what is installed.
 """
 

@@ -1,6 +1,6 @@
-"""`tsmalloc floors`: how far is each allocator from what a trace needs at least?
+"""`tsmalloc floors`: how far is each allocator from the least that a trace needs?
 
-Why: a comparison says who is better; the floors say how much better anybody could be.
+Why: a comparison says which allocator is better; the floors say how much better one could be.
 Refuses to: measure before everything that can be checked has been checked.
 """
 

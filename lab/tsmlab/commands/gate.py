@@ -1,7 +1,8 @@
 """`tsmalloc gate`: has this change made the program larger or slower than it may be?
 
 Why: a check before a merge needs one verdict, an exit status, and a text for the pull request.
-Refuses to: pass what it could not measure, and to fail what chance may have done.
+Refuses to: pass a limit that it could not measure, and to fail a difference that chance may have
+made.
 """
 
 import re
@@ -31,6 +32,8 @@ NO_LIMIT = "none"
 DEFAULTS = {"max_peak": 0.03, "max_time": 0.02, "max_instructions": 0.02}
 # What stands for the time where that is not judged.
 OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
+# A hundred times the baseline: what is meant to be no limit says so.
+MOST_PERCENT = 10_000.0
 
 
 def limit(value: str) -> float | str:
@@ -40,7 +43,10 @@ def limit(value: str) -> float | str:
     match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", value)
     if match is None:
         raise click.BadParameter(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}")
-    return float(match[1]) / 100.0
+    percent = float(match[1])
+    if percent > MOST_PERCENT:
+        raise click.BadParameter(f"{value!r} is above +{MOST_PERCENT:.0f}%: use {NO_LIMIT}")
+    return percent / 100.0
 
 
 def limit_options(command: parameters.Command) -> parameters.Command:

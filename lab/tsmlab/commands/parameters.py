@@ -1,6 +1,6 @@
 """Options that several verbs have, in one wording and with the same rules.
 
-Why: whoever has learnt --allocator or --time-budget of one verb knows them of all.
+Why: a user who has learnt --allocator or --time-budget of one verb knows them of all.
 Refuses to: know what a verb does with them.
 """
 
@@ -241,7 +241,7 @@ def input_option(default: str) -> Callable[[Command], Command]:
     )
 
 
-# What a program is run with, and what its success looks like; see program_of.
+# Options of how a program is run, and of its success; see program_of.
 program_options = all_of(
     click.option(
         "--metric",
@@ -276,7 +276,7 @@ def command_line(words: Sequence[str], purpose: str) -> Sequence[str]:
 
 
 def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
-    """The program that the command line names, with what program_options say of it."""
+    """The program that the command line names, with its program_options."""
     stdin = given["input_file"] or Path(os.devnull)
     if not stdin.is_file() and not stdin.samefile(os.devnull):
         raise UserError(
@@ -348,7 +348,7 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def export_targets(given: dict[str, Any], force: bool) -> Sequence[Target]:
-    """What the options of study_options ask for; raises UserError for what cannot be written."""
+    """The files that study_options ask for; raises UserError for one that cannot be written."""
     paths = {name: given.get(f"export_{name}") for name in get_args(export.Format)}
     targets = [Target(name, path) for name, path in paths.items() if path is not None]
     export.check_targets(targets, force)

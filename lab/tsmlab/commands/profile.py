@@ -169,7 +169,7 @@ def command() -> None:
 
 
 def opened(path: Path, of: Type = "inuse", whole: bool = False) -> tuple[Look, list[str]]:
-    """A profile with names, and what could not be named."""
+    """A profile with names, and notes of addresses that have none."""
     return resolved(model.read(path), of, whole)
 
 
@@ -211,8 +211,8 @@ def print_json(verb: str, **values: Any) -> None:
 def show(file: Path, by: By, of: Type, whole: bool, top: int, as_json: bool) -> int:
     """Show where the memory of the profile FILE was asked for.
 
-    Flat: what the function asks for itself, or by calls of its language's libraries; cumulative:
-    with what it calls.
+    Flat: requests of the function itself, or by calls of its language's libraries; cumulative: with
+    what it calls.
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
@@ -539,7 +539,7 @@ def _point_to_peak(profile: Profile) -> None:
 
 
 def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool) -> None:
-    """What there is beside the report."""
+    """The files beside the report."""
     if output is not None:
         click.echo(f"profile    {profiles[0].path if keeps_all else output}", err=True)
     for each in profiles[1 : 1 + MOST_NAMED]:

@@ -114,7 +114,7 @@ def command(
 
 
 def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
-    """The exit status, and what is to be said about it."""
+    """The exit status, and lines about it."""
     if not quiet:
         for warning in recording.warnings():
             click.echo(f"warning: {warning}", err=True)

@@ -1,7 +1,7 @@
 """`tsmalloc replay`: the calls of a recorded program, again, under every allocator.
 
-Why: the same calls in the same order on every allocator is a comparison without the program's own
-noise, and under a schedule of its own even fragmentation repeats to the byte.
+Why: the same calls in the same order on every allocator are a comparison without the program's own
+noise. Under a schedule of its own even fragmentation repeats to the byte.
 Refuses to: measure before everything that can be checked has been checked.
 """
 
@@ -64,7 +64,7 @@ def ticket_list(value: str) -> str:
     default="asap",
     show_default=True,
     metavar="NAME",
-    help="Who runs when: real threads as fast as they can (asap) or at the recorded times (paced); "
+    help="Which threads run: real ones as fast as they can (asap) or at recorded times (paced); "
     "or one thread at a time, the same way in every run: recorded, round-robin, lottery, stride. "
     "all: the last three, side by side.",
 )
@@ -103,7 +103,7 @@ def ticket_list(value: str) -> str:
     "--window",
     type=parameters.whole(0),
     metavar="N",
-    help="How many events nobody may run ahead of the others; 0: no limit, and the schedule alone "
+    help="How many events a thread may run ahead of others; 0: no limit, and the schedule alone "
     "decides. [default: 1000]",
 )
 @parameters.rounds_option(
@@ -152,7 +152,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
 
 
 def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
-    """What was asked for; raises UserError for options that contradict each other."""
+    """The options of a replay; raises UserError for options that contradict each other."""
     schedules = FAIR if given["schedule"] == ALL else (given["schedule"],)
     if given["tickets"] is not None and not set(schedules) & {"lottery", "stride"}:
         raise UserError(

@@ -43,7 +43,7 @@ from tsmlab.results import Outcome, Trouble
 LATEST = "latest"
 WORDS = "tsmlab.words"
 JOURNAL = "tsmlab.journal"
-# What a resumed study may be asked for anew: where its results go, and what is said of them.
+# Options that a resumed study may be given anew: where its results go, and how they are told.
 FREE = {
     *("as_json", "quiet", "force", "report", "ignore_failure", "resume"),
     *("export_json", "export_csv", "export_markdown", "export_junit", "export_sarif"),
@@ -72,7 +72,8 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class Publication:
-    """Results, and what words them. status: to exit with, unless something else counts."""
+    """Results, and the module that words them. status: to exit with, unless something else
+    counts."""
 
     results: records.Kept
     texts: Texts
@@ -226,7 +227,7 @@ def _journal(seed: int, allocators: Iterable[Allocator], files: Iterable[Path]) 
 
 
 def _tell(text: str) -> None:
-    """To stderr. What cannot be said there, on a full disk, costs nothing else."""
+    """To stderr. A line that cannot be written there, on a full disk, costs nothing else."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)
 
@@ -309,7 +310,7 @@ def _print(text: str) -> str | None:
 def exit_status(
     interrupted: bool, error: UserError | None, problems: bool, failed: bool, status: int = EXIT_OK
 ) -> int:
-    """The status of a verb that measured, and what remains to be said of it."""
+    """The status of a verb that measured; prints its last lines."""
     if interrupted:
         _tell("tsmalloc: interrupted; the above is what was measured until then")
         return EXIT_INTERRUPTED

@@ -1,1 +1,1 @@
-"""`tsmalloc experiment`: questions about allocators as data files, and what answers them."""
+"""`tsmalloc experiment`: questions about allocators as data files, and their answers."""

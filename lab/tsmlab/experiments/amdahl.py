@@ -3,8 +3,8 @@
 Why: how much of the work is serial is what report E's curve asks for and does not say. The law,
 T(n) = T(1) * (s + (1 - s) / n), holds while each thread has a processor; more threads than
 processors share these, so that the prediction stays flat from there on: n is limited to them.
-Where each thread does its own amount of work, all the work grows with n, and T(n) / n, the time for
-one thread's amount, is what obeys the law (Gustafson's view of it: the same law per unit of work).
+Where each thread does its own amount of work, all the work grows with n. What obeys the law is T(n)
+/ n, the time for one thread's amount (Gustafson's view of it: the same law per unit of work).
 Refuses to: fit fewer than two numbers of threads that differ after that limit.
 
 The fit is by least squares on log T, each round by itself, so that a slow round only moves T(1).

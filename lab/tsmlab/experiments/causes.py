@@ -1,8 +1,8 @@
-"""Why a result is as it is: runs that nobody times, under tools that count.
+"""Why a result is as it is: untimed runs under tools that count.
 
 Why: "faster by 30 %" answers nothing; "and it slept 40 times less often in a lock" does. Counting
 slows a program down, so it is done in runs of its own.
-Refuses to: fail. What could not be counted is a note beside what could.
+Refuses to: fail. A count that failed is a note beside the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ MOST_THREADS = 64
 
 
 class Observer(Protocol):
-    """Who makes one run and counts something in it."""
+    """Makes one run and counts something in it."""
 
     def applies_to(self, allocator: Allocator) -> bool:
         """Whether there is anything for it to see under this allocator."""
@@ -51,7 +51,7 @@ def merged(parts: Sequence[Causes]) -> Causes:
     for part in parts:
         counts.update(part.counts)
         memory = part.memory or memory
-        # Who is who in two runs can be told only where both had as many threads.
+        # Threads of two runs correspond only where both had as many.
         if not threads:
             threads = part.threads
         elif len(part.threads) == len(threads):
@@ -69,7 +69,7 @@ def merged(parts: Sequence[Causes]) -> Causes:
 
 
 def observed(observer: Observer, request: RunRequest, folder: Path) -> Causes:
-    """What one observer sees; a note where it cannot."""
+    """The counts of one observer; a note where it cannot."""
     try:
         return observer.observe(request, folder)
     except UserError as error:

@@ -1,7 +1,7 @@
 """How does a metric grow with a parameter, and is that what was expected?
 
-Why: "every search is linear, so the whole is superlinear" (report E) is a claim about an exponent,
-and an exponent can be measured, with an interval, and confirmed or refuted.
+Why: "every search is linear, so the whole is superlinear" (report E) is a claim about an exponent.
+An exponent can be measured, with an interval, and confirmed or refuted.
 Refuses to: call a curve a power law because a line was drawn through it. Where the exponents at
 the two ends of the sweep differ, they are told; and logarithmic growth is only found where a
 logarithm fits better than a power.

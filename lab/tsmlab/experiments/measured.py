@@ -1,7 +1,7 @@
 """An experiment's numbers as its analyses need them: by point, allocator and metric.
 
-Why: whether a number was timed in rounds or counted once, whether a run failed, and which points
-belong to one curve are asked by every analysis, and must be answered alike by all.
+Why: was a number timed in rounds or counted once, did a run fail, which points belong to one curve?
+Every analysis asks that, and all must answer alike.
 Refuses to: let a failure pass for a result. A cell in which even one run failed has values to
 show, but none to compare.
 """
@@ -19,10 +19,10 @@ from tsmlab.experiments import model
 from tsmlab.experiments.estimates import NO_INTERVAL, Logs, median_interval
 from tsmlab.toml_tables import is_number
 
-# What a run is compared by if it was counted instead of timed: there is one, and no round.
+# The round of a run that was counted instead of timed.
 COUNTED_ROUND = 0
 
-# What a metric is that no file describes, by the end of its name.
+# The unit of a metric that no file describes, by the end of its name.
 UNITS: tuple[tuple[str, model.MetricUnit], ...] = (("seconds", "seconds"), ("bytes", "bytes"))
 
 
@@ -133,7 +133,7 @@ class Measured:
         self, point: int, allocator: str, name: str, over: str | None
     ) -> dict[int, float]:
         """The metric's values over another one's of the same round, or as they are without one.
-        What was counted once divides, or is divided by, every round's value."""
+        A value that was counted once divides, or is divided by, every round's value."""
         values = self.values(point, allocator, name)
         if over is None:
             return values
@@ -155,7 +155,7 @@ class Measured:
         return 0 if cell is None else sum(run.failure is not None for run in cell.runs)
 
     def counts(self, point: int, allocator: str) -> dict[str, float]:
-        """What was counted in the cell, and the medians of what its runs tell beside: an analysis
+        """The counts of the cell, and the medians of the other quantities of its runs: an analysis
         explains by either."""
         cell = self.cell(point, allocator)
         if cell is None:
@@ -171,7 +171,7 @@ class Measured:
     # --- points -----------------------------------------------------------------------------------
 
     def focused(self, request: model.AnalysisRequest) -> tuple[Measured, model.Point]:
-        """What a request looks at by its option `at`, and the values that this fixes."""
+        """The points of a request by its option `at`, and the values that this fixes."""
         option = request.options.get("at")
         wanted: model.Point = dict(option) if isinstance(option, Mapping) else {}
         part = copy.copy(self)

@@ -45,8 +45,8 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True)
 class Parameter:
-    """What is swept. The experiment runs at every combination of its parameters' values, which are
-    numbers or strings, and replace `{name}` in the arguments."""
+    """A parameter of the sweep. The experiment runs at every combination of its parameters' values,
+    which are numbers or strings, and replace `{name}` in the arguments."""
 
     name: str
     title: str
@@ -57,8 +57,8 @@ class Parameter:
 class Metric:
     """A number that the program prints in a line `name: NUMBER`, or one of the built-in ones.
 
-    source: "run" if it is taken from every timed run; "causes" if it is one of the counts of the
-    runs that nobody times (Causes.counts), of which there is one value for each cell.
+    source: "run" if it is taken from every timed run; "causes" if it is one of the counts of
+    untimed runs (Causes.counts), of which there is one value for each cell.
     optional: a run in which the program does not print it has not failed.
     """
 
@@ -84,7 +84,7 @@ BUILT_IN = (
 class AnalysisRequest:
     """One question to the numbers. docs/formats/experiment.md lists the kinds and their options.
 
-    pair: is `first` better than `second`, paired by rounds, and why? winner: who is best at each
+    pair: is `first` better than `second`, paired by rounds, and why? winner: which is best at each
     point? amdahl: serial fraction over the parameter. growth: the exponent of metric ~ parameter^k.
     order: does the order of the allocators change over the points? bound: does metric stay below?
     """
@@ -219,7 +219,7 @@ class HeapMap:
 
 @dataclass(frozen=True)
 class Causes:
-    """What was counted in runs of their own, which nobody timed.
+    """The counts of untimed runs.
 
     counts: by name, over the whole process tree; docs/formats/experiment.md lists the names.
     threads: the same for each thread, where that is known, in the order in which they began.
@@ -266,8 +266,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CellSummary:
-    """One metric of one cell: median and, over `runs` of them, its interval and spread. What was
-    counted instead of timed has one run and no interval."""
+    """One metric of one cell: median and, over `runs` of them, its interval and spread. A counted
+    quantity has one run and no interval."""
 
     point: int
     allocator: str

@@ -1,4 +1,4 @@
-"""Who counts the causes: inside our own libraries, at the system's door, and in the books on every
+"""What counts the causes: inside our own libraries, at the system's door, and in the books on every
 block; and how memory goes over time.
 
 Why: each of them sees what the others cannot, and slows the program in a way of its own, so each

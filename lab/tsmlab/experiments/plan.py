@@ -1,7 +1,7 @@
-"""What is going to be run: experiments with their points, allocators and rounds, and how long.
+"""The runs to be made: experiments with their points, allocators and rounds, and how long.
 
 Why: a run of all experiments takes most of an hour; what it will do and how long that takes must be
-known before it begins, and a resumed run must do exactly what the first one would have done.
+known before it begins. A resumed run must do exactly what the first one would have done.
 Refuses to: run anything, or to know what was measured.
 """
 
@@ -88,7 +88,7 @@ def plan(
     note: Callable[[str], object],
 ) -> Plan:
     """The plan of an experiment; `chosen` are the allocators asked for, else the file's own choice
-    and the user's libraries. Raises UserError for what cannot be run."""
+    and the user's libraries. Raises UserError for a choice that cannot be run."""
     selected = (
         known.select(chosen, available) if chosen else list(_own(definition, available, note))
     )
@@ -105,7 +105,8 @@ def plan(
 def _own(
     definition: Definition, available: Sequence[Allocator], note: Callable[[str], object]
 ) -> Iterator[Allocator]:
-    """What the file names, without those that are not installed here, which are noted."""
+    """The allocators that the file names. Those that are not installed here are left out and
+    noted."""
     selectors: list[str] = []
     for selector in definition.allocators:
         package = system_libraries.package_of(selector)
@@ -194,7 +195,8 @@ def summary(plans: Sequence[Plan], expected: Estimate) -> str:
 
 
 def budget_note(whole: Estimate, budget_seconds: float | None) -> str | None:
-    """What a budget takes away, or that it cannot be kept; None where everything fits."""
+    """The rounds that a budget takes away, or that it cannot be kept; None where everything
+    fits."""
     if budget_seconds is None or whole.seconds <= budget_seconds:
         return None
     shortened, budget = whole.shortened(budget_seconds), time_text(budget_seconds)
@@ -215,7 +217,7 @@ def time_text(seconds: float) -> str:
 def describe(
     plans: Sequence[Plan], whole: Estimate, budget_seconds: float | None, seed: int
 ) -> str:
-    """What --dry-run prints: a block for each experiment, then the sum."""
+    """The text of --dry-run: a block for each experiment, then the sum."""
     last = f"{summary(plans, whole.shortened(budget_seconds))}; seed {seed}"
     if note := budget_note(whole, budget_seconds):
         last += f"\n{note}"

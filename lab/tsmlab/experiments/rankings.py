@@ -1,6 +1,7 @@
-"""Which leads, and does the order change: rankings at each point, and what is told apart.
+"""Which leads, and does the order change: rankings at each point, and the pairs that are told
+apart.
 
-Why: "the winner changes with the number of threads" is a claim about pairs at two points, and holds
+Why: "the winner changes with the number of threads" is a claim about pairs at two points. It holds
 only if one was shown better at the one and the other at the other.
 Refuses to: rank one under which a run failed, or to take a difference of medians for an order.
 """

@@ -1,8 +1,8 @@
 """The flow of a run of experiments: warm memory, rounds, causes, results.
 
-Why: here one can read what happens after what. A round runs every experiment that still has one,
-and in it every allocator at every point once, in a random order of the experiment's own: so all of
-them have had as many rounds as the time allowed, whenever it ends. What nobody times comes last.
+Why: here one can read the order of all steps. A round runs every experiment that still has one, and
+in it every allocator at every point once, in a random order of the experiment's own: so all of them
+have had as many rounds as the time allowed, whenever it ends. Untimed runs come last.
 Refuses to: print, or to lose measurements. However it all ends, the outcome has what was measured.
 """
 
@@ -32,13 +32,13 @@ from tsmlab.schedule import Entry, Rounds, Slot, StopRule, part_seed
 from tsmlab.trial import Program, Trial
 
 WARM_BYTES = 1 << 30
-# What a trial calls the built-in metrics.
+# The built-in metrics by the names of a trial.
 OUR_NAMES = {TIME: model.WALL_SECONDS, PEAK_MEMORY: model.PEAK_BYTES}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; the plans have the allocators and the rounds."""
+    """The options of a run; the plans have the allocators and the rounds."""
 
     plans: tuple[Plan, ...]
     seed: int
@@ -73,7 +73,7 @@ class _Contender:
 
 @dataclass
 class _Job(Job):
-    """One experiment with what runs it."""
+    """One experiment with its trial."""
 
     plan: Plan
     contenders: dict[str, _Contender]
@@ -172,7 +172,7 @@ class _Session:
                     printed=plan.printed,
                     printed_perhaps=plan.printed_perhaps,
                 )
-                # Of hundreds of cells, curves come from the runs that nobody times.
+                # Of hundreds of cells, curves come from the untimed runs.
                 trial = Trial(program, plan.allocators, self.executor, self.folder, memo, 0)
                 trial.timeout_seconds = plan.definition.timeout_seconds
                 where = describe_point(values)

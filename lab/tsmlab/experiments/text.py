@@ -1,7 +1,7 @@
 """What a person reads of experiments: a table and an answer for each; the same as Markdown; CSV.
 
-Why: who ran an experiment wants its answer where he typed the question, and the figures on which it
-rests beside it.
+Why: the answer of an experiment belongs where its question was typed, beside the figures on which
+it rests.
 Refuses to: decide anything. Medians are all that is computed here; the answers come from
 analysis.py.
 """
@@ -35,7 +35,7 @@ def median(cell: model.Cell, metric: model.Metric) -> float | None:
 
 
 def _shown_metric(experiment: model.Experiment) -> model.Metric:
-    """The first of its metrics that has a value anywhere: one may need causes, which nobody asked
+    """The first of its metrics that has a value anywhere: one may need causes, which were not asked
     for."""
     definition = experiment.definition
     for metric in definition.metrics:
@@ -65,7 +65,7 @@ def _heads(experiment: model.Experiment) -> list[tuple[str, int, model.Metric]]:
 
 
 def _columns(experiment: model.Experiment, titles: dict[str, str]) -> list[Column]:
-    """Allocators with their medians; who is best over all points comes first."""
+    """Allocators with their medians; the best over all points comes first."""
     order = sorted(experiment.allocators, key=lambda name: _rank(experiment, name))
     columns = [Column("allocator", [tables.Cell(titles[name]) for name in order], left=True)]
     for text, point, metric in _heads(experiment):
@@ -103,7 +103,7 @@ def missing(cell: model.Cell | None) -> str:
 
 
 def _rank(experiment: model.Experiment, name: str) -> tuple[int, float]:
-    """By the mean of the logarithms of the main metric; who lacks points comes later."""
+    """By the mean of the logarithms of the main metric; those that lack points come later."""
     main = _shown_metric(experiment)
     found = []
     for point in range(len(experiment.points)):

@@ -80,7 +80,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Binary:
-    """What an ELF file says of itself, as far as symbols need it."""
+    """The headers of an ELF file, as far as symbols need them."""
 
     path: Path
     build_id: str
@@ -122,7 +122,7 @@ def _pages(size: int) -> int:
 
 
 def read(path: Path) -> Binary | None:
-    """None for what is no ELF file, is damaged, or cannot be read."""
+    """None for a file that is no ELF file, is damaged, or cannot be read."""
     try:
         with path.open("rb") as file:
             return _read(path, file) if file.read(4) == b"\x7fELF" else None

@@ -1,6 +1,6 @@
-"""What has changed between two profiles, with errors: of one process at two times, or of two.
+"""The changes between two profiles, with errors: of one process at two times, or of two.
 
-Why: what grows between two looks is what a leak is; by chance alone some site always grows a bit.
+Why: a leak grows between two looks; by chance alone some site always grows a bit.
 Refuses to: say that a site grew, unless chance would say so of any site in one profile of twenty.
 """
 
@@ -130,7 +130,7 @@ def is_same_process(earlier: Profile, later: Profile) -> bool:
 
 
 def _by_key(profile: Profile) -> dict[RowKey, Row]:
-    """Rows by what stays the same in one process; those of one key together."""
+    """Rows by the key that stays the same in one process; those of one key together."""
     found: dict[RowKey, Row] = {}
     for row in profile.rows:
         key = _key(profile, row)

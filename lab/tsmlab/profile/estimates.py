@@ -51,7 +51,7 @@ class Estimate:
 
     @property
     def scale(self) -> float:
-        """What one more sample would add to the unseen part."""
+        """The addition of one more sample to the unseen part."""
         unseen = self.total - self.seen
         return self.variance / unseen if unseen > 0.0 else 0.0
 
@@ -89,7 +89,7 @@ def _gamma_quantiles(shape: float, z: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a sum has grown by, from what came and what went: two independent sums."""
+    """The growth of a sum, from the samples that came and those that went: two independent sums."""
 
     gone: Estimate
     come: Estimate

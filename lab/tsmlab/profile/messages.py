@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from tsmlab.errors import UserError
 
 GZIP_MAGIC = b"\x1f\x8b"
-# A profile of 100,000 rows has some 20 MB; what unpacks to more than this is something else.
+# A profile of 100,000 rows has some 20 MB; a file that unpacks to more than this is no profile.
 MOST_BYTES = 1 << 30
 
 # The fields of each message, as in a .proto file; `*` behind a type for repeated ones. Strings are
@@ -69,7 +69,7 @@ Message = _message_class()
 
 
 def read(path: Path) -> Any:
-    """The message in a file, unpacked if need be; raises UserError for what is none."""
+    """The message in a file, unpacked if need be; raises UserError for a file that is none."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -21,7 +21,7 @@ Type = Literal["inuse", "alloc", "pinned"]
 WORDS: dict[Type, str] = {"inuse": "live", "alloc": "allocated", "pinned": "pinned"}
 # The engine holds proxies of blocks up to this part of the interval (engine/pinned_room.h).
 BLOCKS_PER_PROXY = 256
-# Functions that only hand the request on: reports begin with who called them.
+# Functions that only hand the request on: reports begin with their callers.
 DROP_FRAMES = (
     r"(?:__libc_|__rust_|__rdl_|__rg_|ts_)?(?:malloc|calloc|realloc|memalign|aligned_alloc|"
     r"posix_memalign|valloc|pvalloc|alloc_zeroed|alloc)(?:@.*)?|"
@@ -93,9 +93,9 @@ class Frame:
     def is_of_library(self) -> bool:
         """Whether it is of the standard library of C, C++ or Rust.
 
-        A file alone does not say so of a whole name, since compilers give a call that they have
-        merged into its caller the line of the one and the name of the other. A bare name is that of
-        an inlined call, or of C.
+        A file alone does not say so of a whole name: a call that a compiler has merged into its
+        caller gets the line of the one and the name of the other. A bare name is that of an inlined
+        call, or of C.
         """
         if _LIBRARY_MODULE.fullmatch(self.module):
             return True
@@ -181,7 +181,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a file says."""
+    """The contents of a file."""
 
     path: Path
     rows: Sequence[Row]
@@ -221,7 +221,7 @@ class Profile:
 
 
 def read(path: Path) -> Profile:
-    """Reads a profile; raises UserError for what is none of tsmalloc's."""
+    """Reads a profile; raises UserError for a profile that is not tsmalloc's."""
     return of_message(messages.read(path), path)
 
 

@@ -25,8 +25,8 @@ NOWHERE = Frame("[no stack]")
 class Stacks:
     """The frames of each row's stack, innermost first, without those that only hand on.
 
-    Unless they are `whole`, those of the languages' libraries are left out, too: what a vector
-    allocates, its caller asked for. Of a stack in libraries alone, the innermost one stays.
+    Unless they are `whole`, those of the languages' libraries are left out, too: the allocation of
+    a vector is its caller's. Of a stack in libraries alone, the innermost one stays.
     """
 
     def __init__(self, profile: Profile, symbols: Symbols, whole: bool = False) -> None:
@@ -154,7 +154,7 @@ class Sites:
 
 @dataclass(slots=True)
 class Held:
-    """What one stack holds."""
+    """The sums of one stack."""
 
     frames: tuple[Frame, ...]
     bytes: Estimate = field(default_factory=Estimate)

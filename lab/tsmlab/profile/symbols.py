@@ -28,7 +28,7 @@ _OPTIONS = {"llvm-symbolizer": ("--output-style=GNU",), "addr2line": ()}
 _COMMON = ("-a", "-f", "-i", "-C", "-e")
 REMEDY = "sudo apt install llvm (or binutils), for lines and inlined frames"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-# What is no part of a name: a hash of old Rust's, and a symbol's version.
+# Parts that do not belong to a name: a hash of old Rust's, and a symbol's version.
 _BEHIND = re.compile(r"::h[0-9a-f]{16}$|@@?[A-Z][\w.]*$")
 # Letters of old Rust's names that a linker would not take.
 _ESCAPED = re.compile(r"\$(LT|GT|RF|BP|C|LP|RP|u[0-9a-f]{2})\$|\.\.")
@@ -38,7 +38,7 @@ Call = tuple[str, str, int]
 
 @dataclass
 class Symbols:
-    """The frames of each location, by id, and what could not be found."""
+    """The frames of each location, by id, and notes of those without any."""
 
     frames: dict[int, tuple[Frame, ...]]
     notes: list[str] = field(default_factory=list)
@@ -144,7 +144,7 @@ def _program() -> str | None:
 
 
 def _ask(program: str, file: Path, addresses: Sequence[int]) -> dict[int, list[Call]]:
-    """What the program says of addresses in a file: for each its calls, innermost first."""
+    """The answer of the program for addresses in a file: for each its calls, innermost first."""
     command = [program, *_OPTIONS[program], *_COMMON, str(file)]
     return parsed(_output_of(command, [f"{address:#x}" for address in addresses]).splitlines())
 

@@ -1,4 +1,4 @@
-"""What a person reads of a profile: tables in a terminal, with an error beside each sum.
+"""A profile as text: tables in a terminal, with an error beside each sum.
 
 Why: the first question is "which line, how much, and is that so or chance?".
 Refuses to: compute; sites.py and changes.py do.
@@ -73,7 +73,7 @@ def duration(seconds: float) -> str:
 
 
 def title(profile: Profile) -> list[str]:
-    """Whose profile it is, and of when."""
+    """The process of the profile, and its moment."""
     name = profile.comment("command") or profile.path.name
     pid = f" (pid {profile.pid})" if profile.pid is not None else ""
     kind = KINDS.get(profile.comment("kind") or "", "")
@@ -316,7 +316,7 @@ def _more(count: int, top: int) -> list[str]:
 
 
 def path_lines(path: Sequence[Frame], width: int) -> list[str]:
-    """Who called the site, as one wrapped sentence."""
+    """The callers of the site, as one wrapped sentence."""
     callers = [fitted(frame, 60) for frame in path[1 : 1 + PATH_FRAMES]]
     if not callers:
         return []

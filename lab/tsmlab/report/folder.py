@@ -1,6 +1,6 @@
 """The folder of a report: whose it is, and how it is written.
 
-Why: a report is written again and again into the same folder, but never over somebody's work, and
+Why: a report is written again and again into the same folder, but never over other files, and
 a reader never meets half a page.
 Refuses to: delete what it did not write. The list of its own files is kept beside them.
 """
@@ -19,7 +19,7 @@ _HEADER = "# files of a report by tsmalloc; they are replaced when it is written
 
 
 def check(directory: Path, force: bool) -> None:
-    """Raises UserError for a folder that cannot be written, or that is somebody else's."""
+    """Raises UserError for a folder that cannot be written, or that holds other files."""
     if directory.exists() and not directory.is_dir():
         raise UserError(f"{directory} is not a folder.", "Name another.")
     if directory.is_dir():

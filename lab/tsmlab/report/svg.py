@@ -1,7 +1,7 @@
 """From matplotlib's SVG to a small one that a page can hold, in the colours of its theme.
 
 Why: matplotlib writes styles, identifiers and numbers at length. Here numbers are rounded to tenths
-of a pixel, styles become attributes, each colour becomes the page's variable of its name, and the
+of a pixel, styles become attributes, and each colour becomes the page's variable of its name. The
 root gets the title and the description that a screen reader speaks.
 Refuses to: draw, to touch a text, and to let a colour through that theme.py does not know: it would
 not change with the theme.

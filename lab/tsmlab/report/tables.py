@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, with a mark (a class) and a longer form for who points at it."""
+    """Text, with a mark (a class) and a longer form to be shown on pointing at it."""
 
     text: str
     mark: str = ""

@@ -7,8 +7,8 @@ Refuses to: escape. The templates and the SVG writer do that, for all text alike
 
 import re
 
-# What cannot be shown (controls, lone surrogates, non-characters), and what would reorder the text
-# around it (bidirectional controls).
+# Characters that cannot be shown (controls, lone surrogates, non-characters), and those that would
+# reorder the text around them (bidirectional controls).
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
     r"\ud800-\udfff]"
@@ -16,7 +16,7 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """The text with what cannot be shown in Python's notation: \\x1b, \\udcff."""
+    """The text, with characters that cannot be shown in Python's notation: \\x1b, \\udcff."""
     return _UNSEEN.sub(lambda match: _escaped(match[0]), text)
 
 

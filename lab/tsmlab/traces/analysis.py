@@ -117,7 +117,7 @@ class Predicted:
 
     @property
     def waste(self) -> float:
-        """Of the blocks' bytes, the share that nobody asked for; over all allocations."""
+        """Of the blocks' bytes, the share that was not asked for; over all allocations."""
         return waste(self.requested_all, self.usable_all)
 
     @property

@@ -1,7 +1,6 @@
 """An analysis as text: what is damaged, the sums, then tables.
 
-Why: whoever looks at a trace first wants to know what the program does with its memory, on one
-screen or two.
+Why: a first look at a trace tells what the program does with its memory, on one screen or two.
 Refuses to: compute. Every number is in the analysis.
 """
 

@@ -103,7 +103,7 @@ _NOT_OF_REPLAYS = frozenset({"short-runs", "few-calls", "several-processes"})
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. rounds: None for as many as the verdicts need."""
+    """The options of the floors. rounds: None for as many as the verdicts need."""
 
     traces: tuple[Path, ...]
     allocators: tuple[Allocator, ...]

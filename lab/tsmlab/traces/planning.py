@@ -1,4 +1,4 @@
-"""Plans: compiles a trace into what bin/replay executes, once for all allocators.
+"""Plans: compiles a trace into the plan that bin/replay executes, once for all allocators.
 
 Why: a plan is some times larger than its trace and good for one run of the lab, so it lies in a
 temporary folder and goes with it.
@@ -71,7 +71,7 @@ class Plan:
 
 
 def damage(left_out: int, is_damaged: bool) -> str | None:
-    """What a person must know of a plan that lacks something; None if it lacks nothing."""
+    """Warnings about a plan that lacks something; None if it lacks nothing."""
     if is_damaged:
         return "DAMAGED: events of the trace are lost (tsmalloc analyze tells), and are left out."
     if left_out:
@@ -103,7 +103,7 @@ def check_traces(traces: Sequence[Path]) -> None:
 
 
 def run_trace(words: Sequence[str | Path]) -> str:
-    """What bin/trace prints; raises UserError with what it says when it fails."""
+    """The output of bin/trace; raises UserError with what it says when it fails."""
     done = subprocess.run(
         [paths.tool("trace"), *words], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )

@@ -1,7 +1,7 @@
 """Records a program's heap events into a trace, with the native tool `record`.
 
-Why: what can be known before anything runs (is there such a program, can anything be preloaded into
-it, may the file be written) is worth an answer with a remedy, and so is what `record` tells
+Why: what can be known before anything runs is worth an answer with a remedy: is there such a
+program, can anything be preloaded into it, may the file be written? So is what `record` tells
 afterwards: programs that escaped it, and events that make no sense.
 Refuses to: take a run without a recording for one. If nothing was recorded, that is an error.
 """
@@ -27,8 +27,8 @@ _MANY_NAMES = 5
 
 @dataclass(frozen=True)
 class RecordedImage:
-    """What the lab tells of one program in one process; a process that execs has several, and a
-    forked child has its own.
+    """The facts of one program in one process; a process that execs has several, and a forked child
+    has its own.
 
     end: "exited", "exec", "killed" or "unknown". missed_frees: addresses that were handed out again
     without a free; one is recorded. lost_events: that found no room.
@@ -47,7 +47,7 @@ class RecordedImage:
 
 @dataclass(frozen=True)
 class Recording(Ended):
-    """What `record` says of a run; docs/formats/trace.md describes the fields."""
+    """The answer of `record` to a run; docs/formats/trace.md describes the fields."""
 
     trace: Path
     wall_ns: int
@@ -73,7 +73,7 @@ class Recording(Ended):
         return cast(Recording, records.restore(Recording, raw | told))
 
     def warnings(self) -> list[str]:
-        """What the trace does not hold, or holds only approximately."""
+        """The parts that the trace lacks, or holds only approximately."""
         said = [f"{program} was not recorded: {reason}." for program, reason in self.unrecorded]
         if self.images_without_place:
             said.append(f"{self.images_without_place} programs at a time were too many to record.")
@@ -88,7 +88,7 @@ class Recording(Ended):
         missed = sum(image.missed_frees for image in self.images)
         if missed:
             said.append(
-                f"{missed:,} blocks were handed out again though nobody was seen to free them; "
+                f"{missed:,} blocks were handed out again though no free of them was seen; "
                 "they are recorded as freed just before."
             )
         return said
@@ -96,7 +96,7 @@ class Recording(Ended):
 
 @dataclass(frozen=True)
 class Request:
-    """What to record, and how. env: changes of the program's environment."""
+    """The program to record, and how. env: changes of the program's environment."""
 
     command: tuple[str, ...]
     trace: Path
@@ -114,7 +114,7 @@ def default_trace(command: Sequence[str]) -> Path:
 
 
 def check(request: Request) -> None:
-    """Raises UserError for what would be in vain."""
+    """Raises UserError for a recording that would be in vain."""
     diagnosis = diagnose(request.command)
     if diagnosis.fatal:
         finding = diagnosis.fatal[0]

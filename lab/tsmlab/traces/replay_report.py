@@ -1,4 +1,4 @@
-"""What a person reads of replays: on a terminal, as Markdown, and every run as CSV.
+"""Replays as text: on a terminal, as Markdown, and every run as CSV.
 
 Why: a replay answers what `compare` answers, and then what only a replay can: fragmentation,
 latencies, and whether all of it is the same in every run.
@@ -68,7 +68,7 @@ def blocks(results: ReplayResults, width: int) -> Iterator[Block]:
 
 
 def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
-    """What was replayed, and how."""
+    """The trace that was replayed, and how."""
     threads = counted(trace.threads, "thread")
     processes = "" if trace.processes == 1 else f", the first of {trace.processes:,} processes"
     peak = quantity(trace.peak_live_bytes, "bytes")
@@ -155,7 +155,7 @@ def _shares(replay: Replay) -> Block | None:
 
 
 def most_owed(replay: Replay) -> list[ThreadShare]:
-    """Those for whom a share matters most, by number."""
+    """Those for which a share matters most, by number."""
     kept = sorted(replay.shares, key=lambda share: -share.owed)[:MOST_SHARES]
     return sorted(kept, key=lambda share: share.thread)
 
@@ -278,7 +278,7 @@ def nanoseconds(value: int) -> str:
 
 
 def share_columns(shares: Sequence[ThreadShare]) -> list[Column]:
-    """What each thread got of what it was owed."""
+    """The ticks of each thread, and those that it was owed."""
     return [
         Column("thread", [Cell(str(s.thread)) for s in shares]),
         Column("tickets", [Cell(f"{s.tickets:,}") for s in shares]),

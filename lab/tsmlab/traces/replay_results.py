@@ -1,4 +1,4 @@
-"""What `tsmalloc replay` leaves behind: for each trace and schedule a comparison, and findings.
+"""The results of `tsmalloc replay`: for each trace and schedule a comparison, and findings.
 
 Why: a replay is measured as any program is, so its runs are those of a comparison, each with the
 line that replay printed; what only a replay can tell stands beside them.
@@ -51,8 +51,8 @@ class Latencies:
 
 @dataclass(frozen=True)
 class ThreadShare:
-    """What a schedule gave to a thread: ticks that it got, in which it could not run, and that it
-    was owed."""
+    """The share of a thread under a schedule: ticks that it got, in which it could not run, and
+    that it was owed."""
 
     thread: int
     tickets: int
@@ -92,7 +92,7 @@ class ReplayLine:
     @property
     def peak_live_bytes(self) -> int:
         """The most that was requested at once in this order of calls; with real threads, whose
-        order nobody knows to the call, that of the recorded one."""
+        order is not known to the call, that of the recorded one."""
         is_exact = self.raw["schedule"] not in ("asap", "paced")
         return int(self.raw["peak_live_bytes"]) if is_exact else self.planned_peak_bytes
 

@@ -1,7 +1,7 @@
 """The flow of `tsmalloc replay`: a plan of each trace, and a comparison under each schedule.
 
-Why: a replay is a program like any other, so compare.py runs and judges it. What is told here is
-what differs: time and memory are what replay says of itself, so that loading the plan and starting
+Why: a replay is a program like any other, so compare.py runs and judges it. This module has the
+differences: time and memory are what replay says of itself, so that loading the plan and starting
 the process are not part of them.
 Refuses to: print, or to lose measurements. Whatever ends the replays early, the outcome holds all
 that were made until then.
@@ -35,7 +35,7 @@ from tsmlab.trial import Program
 # Schedules that give shares, for which `all` stands.
 FAIR = ("round-robin", "lottery", "stride")
 SCHEDULES = ("asap", "paced", "recorded", *FAIR)
-# What is the same in every run is run twice, to see that it is.
+# A deterministic replay is run twice, to see that it is one.
 DETERMINISTIC_ROUNDS = 2
 SAMPLES = 200
 # A figure shows a few dozen ticks, those in which most threads run; in the first, few do.
@@ -52,15 +52,15 @@ METRICS = (
 )
 # Warnings of a comparison that do not hold for replays: their time has no start of a process in it,
 # and what is the same in every run needs no more rounds. Its time is mostly that of changing
-# threads, which nobody wants to compare.
+# threads, which is not to be compared.
 _NOT_OF_REPLAYS = frozenset({"short-runs", "few-calls", "several-processes"})
 _NOT_OF_DETERMINISTIC_ONES = frozenset({"few-rounds", "noise-floor", "first-round", "drift"})
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; the allocators include the reference. rounds: None for as many as the
-    verdicts need, or twice under a deterministic schedule."""
+    """The options of a replay; the allocators include the reference. rounds: None for as many as
+    the verdicts need, or twice under a deterministic schedule."""
 
     traces: tuple[Path, ...]
     allocators: tuple[Allocator, ...]
@@ -275,7 +275,7 @@ def _without_meters(sample: Sample) -> Sample:
 
 
 def line_of(sample: Sample) -> replay_results.ReplayLine | None:
-    """What replay printed; None for a run that failed."""
+    """The output of replay; None for a run that failed."""
     raw = sample.measurement.get("replay")
     return None if raw is None or sample.failure else replay_results.ReplayLine(raw)
 

@@ -18,9 +18,9 @@ from tsmlab.measuring import read_answer
 
 SCHEMA = "tsmalloc-usable/1"
 TIMEOUT_SECONDS = 60.0
-# Nobody has classes a byte apart for longer than this.
+# No allocator has classes a byte apart for longer than this.
 MOST_BYTE_STEPS = 64
-# Who tells requested sizes already of blocks this small tells nothing.
+# An allocator that tells requested sizes already of blocks this small tells nothing.
 LITERAL_FROM = 1024
 
 Run = tuple[int, int, int, int]

@@ -1,6 +1,6 @@
-// What a test writes into a block, every byte of it: a pattern that depends on where the block
-// lies, how long it is and which thread holds it, so that a block handed out twice, moved, cut
-// short or overwritten by the heap's own links does not look right to its holder.
+// What a test writes into a block, every byte of it: a pattern that depends on the block's place,
+// length and thread. A block that was handed out twice, moved, cut short or overwritten by the
+// heap's own links does not look right to its holder.
 #pragma once
 
 #include <cstddef>

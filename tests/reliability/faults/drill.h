@@ -10,7 +10,7 @@
 
 namespace ts::faults {
 
-// What is tested. All may be called from any thread; those marked may be null.
+// The allocator that is tested. All may be called from any thread; those marked may be null.
 struct Target {
   const char* name;
   bool keeps_errno;  // also when it succeeds, which only tsmalloc promises
@@ -23,8 +23,8 @@ struct Target {
   void (*trim)();
   std::size_t (*bytes_in_use)();  // SIZE_MAX where they are not counted
   bool (*is_sound)();             // may be null
-  // What else there is to be tried while calls fail; may be null. It leaves nothing behind; null,
-  // or what is wrong.
+  // More to be tried while calls fail; may be null. It leaves nothing behind; null, or what is
+  // wrong.
   const char* (*try_more)();
 };
 

@@ -82,7 +82,7 @@ TS_ENGINE_TEST(Arenas, ASecondThreadsFreesAreOverWhenTheyReturn) {
     for (const engine::RemoteBatch& batch : heap.batches) EXPECT_EQ(batch.count, 0U);
     expect_sound();
     EXPECT_EQ(engine::destroy_arena(arena), 0);
-    // What the thread allocates now is its own.
+    // New blocks of the thread are its own.
     for (const std::size_t bytes : some_sizes) {
       ThreadHeap* const expected = bytes <= engine::max_small_bytes ? &heap : nullptr;
       EXPECT_EQ(owner_of(allocate(bytes)), expected);

@@ -30,7 +30,7 @@ void refuse_threads() {
   });
 }
 
-// What malloc does of a thread without a heap, but for the heap.
+// The steps of a malloc by a thread without a heap, but for the heap.
 void thread_begins() {
   engine::note_thread_begins();
   engine::start_housekeeper_if_due();

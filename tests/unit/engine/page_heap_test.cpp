@@ -1,5 +1,5 @@
-// The page heap against an oracle that knows of each page whether it is used, dirty or clean, under
-// a system that grants everything, or refuses some of it.
+// The page heap against an oracle that knows of each page whether it is used, dirty or clean. The
+// system grants everything, or refuses some of it.
 #include "engine/page_heap.h"
 
 #include <algorithm>

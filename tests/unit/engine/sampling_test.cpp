@@ -92,8 +92,8 @@ constexpr std::size_t interval_of_proxies = small * engine::blocks_per_proxy;
 // ---- what is sampled ----
 
 // One site keeps its blocks, another frees them at once, a third comes in bursts: the case in which
-// samples at refills of the net flow are all of the second site (shared by one heap, so that the state
-// in which one run ends is that in which the next begins).
+// samples at refills of the net flow are all of the second site. (All runs share one heap, so each
+// begins in the state in which the one before ended.)
 void expect_all_sites_are_sampled(std::size_t distance) {
   ThreadHeap& heap = begin(distance);
   const As as{heap};
@@ -611,7 +611,7 @@ TS_ENGINE_TEST(SamplingTest, ATracerStartsAndStopsWhatTheProgramDoesNotAskFor) {
   EXPECT_EQ(samples.in_use.count, 0U);
   attach(0);
   EXPECT_FALSE(engine::is_sampling(heap));
-  // What the program starts is its own.
+  // A profile that the program starts is its own.
   for (const bool comes_first : {true, false}) {
     if (!comes_first) attach(1);
     EXPECT_EQ(engine::start_profile(1), 0);

@@ -24,8 +24,8 @@ void Books::emit(const RawEvent& raw, Kind kind, std::uint64_t object, std::uint
          .time_ns = raw.time_ns});
 }
 
-// A number that nobody has announced is a thread's whose beginning was lost; a thread that has
-// ended is none any more, and whoever bears its number is a new one.
+// A number that was not announced is that of a thread whose beginning was lost. A thread that has
+// ended is none any more: a thread with its number is a new one.
 std::uint32_t Books::thread_of(const RawEvent& raw) {
   if (is_alive(raw.thread)) return thread_numbers_[raw.thread];
   return raw.thread < trace::max_threads ? give_birth(raw.thread, 0, raw.time_ns) : 0;
@@ -51,7 +51,7 @@ std::uint32_t Books::give_birth(std::uint32_t raw_thread, std::uint32_t creator,
 void Books::begin_thread(const RawEvent& raw) {
   if (is_alive(raw.address) || raw.address >= trace::max_threads) return;
   const auto thread = static_cast<std::uint32_t>(raw.address);
-  const auto creator = static_cast<std::uint32_t>(raw.size) - 1;  // 0 is nobody
+  const auto creator = static_cast<std::uint32_t>(raw.size) - 1;  // 0 is none
   // The creator may itself have ended, but it has had a number.
   const bool is_creator_known = raw.size > 0 && creator < last_numbers_.size();
   give_birth(thread, is_creator_known ? last_numbers_[creator] : 0, raw.time_ns);

@@ -1,9 +1,9 @@
 // From raw records to the events of a trace: objects instead of addresses, threads by birth.
 //
 // Why it exists: a trace holds no addresses, and every event in it must make sense: what is freed
-// lives, who acts has begun and has not ended. Records need not: blocks come from before the
-// recording, or go by functions that are not watched. What it refuses to do: invent. What cannot be
-// an event is counted, and the counts are reported.
+// lives, and a thread that acts has begun and has not ended. Records need not: blocks come from
+// before the recording, or go by functions that are not watched. What it refuses to do: invent.
+// A record that cannot be an event is counted, and the counts are reported.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace ts::record {
 
-// Who takes the trace; the one that writes it is trace_sink.h.
+// Takes the trace; the one that writes it is trace_sink.h.
 class Sink {
  public:
   Sink() = default;
@@ -40,9 +40,9 @@ struct RawEvent {
   std::uint64_t time_ns = 0;       // since the image began
 };
 
-// What was no event, or not the one that the record says.
+// Records that were no event, or another one than they say.
 struct Oddities {
-  std::uint64_t unknown_frees = 0;    // of blocks that nobody saw allocated
+  std::uint64_t unknown_frees = 0;    // of blocks whose allocation was not seen
   std::uint64_t unknown_resizes = 0;  // likewise; recorded as allocations
   std::uint64_t missed_frees = 0;     // addresses handed out again without a free; one is recorded
   std::uint64_t unfinished = 0;       // resizes whose end never came

@@ -1,8 +1,8 @@
 // From the ring's clock to nanoseconds.
 //
-// Why it exists: the programs read the processor's counter, whose speed nobody tells; it is
-// measured against the system's clock while they run. What it refuses to do: trust a counter that
-// may change its speed. Then the ring's clock is the system's, and nothing is to be converted.
+// Why it exists: the programs read the processor's counter, whose speed is not told; it is measured
+// against the system's clock while they run. What it refuses to do: trust a counter that may change
+// its speed. Then the ring's clock is the system's, and nothing is to be converted.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Clock {
 
   RingClock kind() const { return kind_; }
 
-  // What the programs would read now.
+  // The reading of the programs at this moment.
   std::uint64_t read() const {
 #ifdef __x86_64__
     if (kind_ == RingClock::cycles) return __builtin_ia32_rdtsc();

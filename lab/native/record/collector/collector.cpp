@@ -101,7 +101,7 @@ void Collector::hand_out(Live& live) {
   }
 }
 
-// There is nobody left who could publish.
+// No process is left that could publish.
 void Collector::hand_out_rest(Live& live) {
   begin(live, true);
   hand_out_to(live, live.window.highest(), true);
@@ -139,7 +139,7 @@ void Collector::give_back(Live& live, std::uint32_t chunk) {
   live.report.null_frees += content.head.ignored.load(std::memory_order_relaxed);
   std::memset(static_cast<void*>(&content), 0, sizeof content);
   chunks_[chunk] = ChunkState{};
-  // release: pairs with the acquire of who takes it next; the zeroes are seen
+  // release: pairs with the acquire of its next taker; the zeroes are seen
   ring_.owners[chunk].store(0, std::memory_order_release);
   if (chunk < ring_.first_free.load(std::memory_order_relaxed)) {
     ring_.first_free.store(chunk, std::memory_order_relaxed);

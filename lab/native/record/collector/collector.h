@@ -1,7 +1,7 @@
 // Reads what the programs publish, and makes a trace of it.
 //
-// Why it exists: records lie in the chunks of many threads in many images, whoever wrote them may
-// be dead, and the ring is small. What it refuses to do: wait for a program, or write into a chunk
+// Why it exists: records lie in the chunks of many threads in many images. Their writers may be
+// dead, and the ring is small. What it refuses to do: wait for a program, or write into a chunk
 // that one may still be writing.
 //
 // In which order, and why it is right. Each round looks once through all chunks. Of each image, it
@@ -48,7 +48,7 @@
 
 namespace ts::record {
 
-// What is said about an image in the report, beside what the trace says.
+// The facts about an image in the report that the trace lacks.
 struct ImageReport {
   std::int32_t pid = 0;  // 0: none that means anything here
   std::string program;
@@ -115,7 +115,7 @@ class Collector {
     std::uint64_t id = 0;
     int pid_descriptor = -1;      // readable when the process has ended; -1: the system has none
     bool has_ended = false;       // as seen at an earlier look
-    std::uint64_t parent_id = 0;  // whom it replaced, by exec, or who started it; 0: not known
+    std::uint64_t parent_id = 0;  // the image that it replaced or was started by; 0: not known
     std::uint64_t met_ns = 0;
 
     std::optional<Books> books;  // from its beginning in the trace on
@@ -147,9 +147,10 @@ class Collector {
     std::uint64_t events;
     std::uint64_t next_object;
   };
-  // The parent's id, and the fork's number; of a fork that nobody announced, the child's id, and 0.
+  // The parent's id, and the fork's number; of a fork that was not announced, the child's id, and
+  // 0.
   using ForkKey = std::pair<std::uint64_t, std::uint32_t>;
-  // A child that nobody announced, until its parent's books are forked for it.
+  // A child that was not announced, until its parent's books are forked for it.
   struct Unannounced {
     ImagePlace* place;
     std::uint64_t round;  // in which it was found
@@ -199,7 +200,7 @@ class Collector {
   Clock& clock_;
   Sink& sink_;
   std::vector<std::unique_ptr<Live>> live_;  // in the order of their beginnings
-  std::vector<Live*> by_place_;              // null: nobody that we know
+  std::vector<Live*> by_place_;              // null: none that is known
   std::vector<std::uint64_t> found_ids_;     // by place: the image that was found there last
   std::uint64_t found_ = 0;                  // images, ever
   std::vector<ImagePlace*> fresh_;           // found and not met, in the order of their ids

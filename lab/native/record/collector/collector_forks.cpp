@@ -113,8 +113,8 @@ bool Collector::has_new_child(const Live& parent) const {
   });
 }
 
-// Of the last tickets before the fork, some may have been drawn by threads that never publish. A
-// child waits no longer for them than anybody for a gap, once all that was published has gone out.
+// Of the last tickets before the fork, some may have been drawn by threads that never publish. Once
+// all that was published has gone out, a child waits no longer for them than for any gap.
 void Collector::fork_after_patience(Live& parent) {
   if (unannounced_.empty() || parent.window.next() <= parent.window.highest()) return;
   const Unannounced* const child = next_unannounced(parent);

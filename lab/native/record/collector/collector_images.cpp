@@ -186,11 +186,11 @@ void Collector::clear(ImagePlace& place) {
   place.given_up.store(0, std::memory_order_relaxed);
   place.waits.store(0, std::memory_order_relaxed);
   place.wait_ns.store(0, std::memory_order_relaxed);
-  // release: pairs with the acquire of who takes it next; the zeroes are seen
+  // release: pairs with the acquire of its next taker; the zeroes are seen
   place.claimed_by.store(0, std::memory_order_release);
 }
 
-// Nobody writes for this image any more.
+// Nothing is written for this image any more.
 void Collector::finish(Live& live, trace::Image::End end) {
   hear_of_fork(live);
   look_through_chunks(records_per_chunk);

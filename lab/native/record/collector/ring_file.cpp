@@ -31,7 +31,7 @@ std::string parent_directory() {
   return given != nullptr && *given != '\0' ? given : "/tmp";
 }
 
-// Of recorders that were killed: nobody holds the lock.
+// Of recorders that were killed: their lock is free.
 void remove_leftovers(const std::string& parent) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator{parent, ignored}) {

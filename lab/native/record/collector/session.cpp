@@ -79,7 +79,7 @@ Session::Session(const Options& options, const StartedChild& child, RingFile& fi
 
 // The dead are looked at before they are gone. The collector is told twice: what it looks at may be
 // the end of an image that it has seen dead before; and a new image, which it then forgets the end
-// of whoever had its number.
+// of the image that had its number.
 bool Session::reap() {
   for (;;) {
     siginfo_t info{};

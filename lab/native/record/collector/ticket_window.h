@@ -2,8 +2,8 @@
 //
 // Why it exists: threads write apart, and a record may be seen long before one with a lower ticket.
 // What it refuses to do: wait for ever. A ticket whose thread was killed, or jumped out of the
-// call, is never published. Who says up to which ticket records may go out, and when gaps are
-// passed over, is the caller (collector.h); a record that turns up behind that goes out at once.
+// call, is never published. The caller says up to which ticket records may go out, and when gaps
+// are passed over (collector.h); a record that turns up behind that goes out at once.
 #pragma once
 
 #include <algorithm>
@@ -62,7 +62,7 @@ class TicketWindow {
   static constexpr std::uint64_t most_ahead = 1 << 24;
 
   static std::uint64_t ticket_of(const Record& record) {
-    return record.ticket.load(std::memory_order_relaxed);  // whoever found it has acquired it
+    return record.ticket.load(std::memory_order_relaxed);  // it was acquired when it was found
   }
 
   std::vector<const Record*> slots_;  // from first_ on: those of the tickets from next_ on

@@ -87,7 +87,7 @@ void Unrecorded::add(const std::string& name, const std::string& reason) {
   if (!is_known && programs_.size() < most_programs) programs_.push_back({name, reason});
 }
 
-// Who is seen twice with the same file, and had the time to begin, is not going to.
+// A process that is seen twice with the same file, and had the time to begin, is not going to.
 void Unrecorded::look(ProcessTree& tree, Collector& collector) {
   std::map<pid_t, std::string> suspects;
   tree.refresh();

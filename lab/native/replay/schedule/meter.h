@@ -33,7 +33,7 @@ class Wide {
   std::uint32_t words_[words] = {};  // the least significant first
 };
 
-// What all fractions are of: a number that every thread's tickets divide, and 2^32, too.
+// The denominator of all fractions: a number that every thread's tickets divide, and 2^32, too.
 class Denominator {
  public:
   Denominator();

@@ -50,9 +50,9 @@ bool Schedule::add(std::uint32_t thread, std::uint32_t tickets) {
 Share Schedule::remove(std::uint32_t thread) {
   const std::size_t place = find(thread);
   if (place == count_ || seats_[place].share.thread != thread) {
-    Share nobody;
-    nobody.thread = no_thread;
-    return nobody;
+    Share none;
+    none.thread = no_thread;
+    return none;
   }
   const Share share = seats_[place].share;
   std::copy(seats_ + place + 1, seats_ + count_, seats_ + place);
@@ -103,7 +103,7 @@ Schedule::Seat* Schedule::next_in_turn() {
   Seat* lowest = nullptr;
   for (Seat& seat : present()) {
     if (!seat.is_runnable) continue;
-    if (seat.share.thread > last_) return &seat;  // nobody's is above no_thread
+    if (seat.share.thread > last_) return &seat;  // none is above no_thread
     if (lowest == nullptr) lowest = &seat;
   }
   return lowest;

@@ -17,19 +17,19 @@
 // is counted from its birth, and it neither catches up on what others have had nor waits for them.
 //
 // A thread that cannot run is skipped, and has neither saved nor lost anything when it can run
-// again: under stride, its meter goes up by 1 / S with each tick that it is skipped, S being the
-// tickets of those that can run, which is as much as theirs go up in the mean. So it stays as far
+// again: under stride, its meter goes up by 1 / S with each tick that it is skipped. S are the
+// tickets of those that can run, and their meters go up by as much in the mean. So it stays as far
 // ahead of them, or behind, as it was: what it has had and what it was owed while it could run
 // differ by as much as before. With its old meter it would come back and run alone, tick after
 // tick, until the others' meters were reached; and a meter that is only raised to the least one
-// would make it the next to run each time it comes back, before those who could run all the time.
-// (So do clients that leave and return in Waldspurger's stride scheduling.) This is the one number
-// that may be rounded: down, by less than 2^-32 of the least step.
+// would make it the next to run each time it comes back. (So do clients that leave and return in
+// Waldspurger's stride scheduling.) This is the one number that may be rounded: down, by less than
+// 2^-32 of the least step.
 //
-// What stride guarantees: of n threads that can all run all the time, one with t of the S tickets
-// has had, after T ticks, more than its share T * t / S by 1 - t / S ticks at most, and less than
-// it by (n - 1) * t / S at most. For with v the least meter, t * v <= its ticks <= t * v + 1, and
-// these bounds, summed up over all threads, bound v.
+// The guarantee of stride: let n threads run all the time, one of them with t of the S tickets.
+// After T ticks it has had more than its share T * t / S by 1 - t / S ticks at most, and less by t
+// / S * (n - 1) at most. For with v the least meter, t * v <= its ticks <= t * v + 1, and these
+// bounds, summed up over all threads, bound v.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ enum class Discipline : std::uint8_t { round_robin, lottery, stride };
 
 inline constexpr std::uint32_t no_thread = UINT32_MAX;
 
-// What becomes of one thread. Shares are of the ticks in which it could run.
+// The share of one thread. Shares are of the ticks in which it could run.
 struct Share {
   std::uint32_t thread = 0;
   std::uint32_t tickets = 1;

@@ -14,7 +14,7 @@ namespace ts::replay {
 inline constexpr std::uint32_t most_tickets = 1'000'000'000;  // of one thread
 inline constexpr std::size_t most_listed_tickets = 4096;
 
-// Thread n has the tickets at n modulo the length of the list, so "1" means that all have equal
+// Thread n has the tickets at n modulo the length of the list. So "1" means that all have equal
 // tickets, and "3,2,1" gives the fourth thread three again.
 class Tickets {
  public:

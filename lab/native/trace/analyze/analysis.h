@@ -1,4 +1,4 @@
-// What an image did with its memory: every figure, with its definition.
+// The use of memory by an image: every figure, with its definition.
 //
 // Why it exists: words like "temporary" and "lifetime" are used loosely; here each has one meaning,
 // which the tests check against a slow and obvious second implementation. What it refuses to do:
@@ -41,7 +41,7 @@ struct ThreadSums {
   std::uint64_t events = 0;
   Amount allocations;
   std::uint64_t resizes = 0;
-  Amount frees;          // whoever allocated the object, inherited ones included
+  Amount frees;          // whichever thread allocated the object, inherited ones included
   Amount foreign_frees;  // of those, objects that another thread of the image allocated
   Amount given_away;     // its objects that another thread freed
   std::uint64_t temporaries = 0;

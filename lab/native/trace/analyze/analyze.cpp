@@ -24,7 +24,7 @@
 namespace ts::trace {
 namespace {
 
-// More would make a page or a table that nobody reads; sums of what is left out are given.
+// More would make a page or a table too long to read; sums of what is left out are given.
 constexpr std::size_t most_images = 1'000;
 constexpr std::size_t most_damages = 100;
 constexpr std::size_t most_sizes = 100;
@@ -332,8 +332,8 @@ void write_threads(JsonLine& line, const Analysis& analysis) {
   line.end_list();
 }
 
-// What an allocator's classes would make of the sizes: bytes of blocks, to be held against the bytes
-// requested, in all and for each row of the histogram. Alignment is not looked at.
+// The sizes in an allocator's classes: bytes of blocks, to be held against the bytes requested, in
+// all and for each row of the histogram. Alignment is not looked at.
 void write_predicted(JsonLine& line, const SizeCounts& sizes, const Classes& allocator) {
   std::vector<SizeBucket> usable = buckets_of(sizes);
   SizeBucket requested;

@@ -1,4 +1,4 @@
-// When, by whom and how large each object was made.
+// When, by which thread and how large each object was made.
 //
 // Why it exists: at its death an object's lifetime is told, so its birth has to be kept as long as
 // it lives. Objects are given by their places among those that are freed or resized at all

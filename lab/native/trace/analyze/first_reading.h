@@ -1,6 +1,6 @@
 // The first of two readings: when live bytes are highest, and of which objects more is heard.
 //
-// Why it exists: what a heap holds at its peak can only be looked at by who knows when the peak
+// Why it exists: what a heap holds at its peak can only be looked at once it is known when the peak
 // comes; and births need to be kept only of objects that are freed or resized. What it refuses to
 // do: anything that the second reading can.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace ts::trace {
 
-// What a forked child inherits: it frees and resizes objects of its ancestors, whose sizes only the
-// ancestors' events tell. Where an ancestor is lost, nothing is inherited from it.
+// The inheritance of a forked child: it frees and resizes objects of its ancestors, whose sizes
+// only the ancestors' events tell. Where an ancestor is lost, nothing is inherited from it.
 struct Inheritance {
   ObjectSizes objects;  // live when the image began
   bool is_complete = true;

@@ -36,7 +36,7 @@ class SizeCounts {
     return (*page)[size % page_sizes];
   }
 
-  // What is live is what is at the peak.
+  // The objects that are live now are those of the peak.
   void take_peak() {
     for (const std::unique_ptr<Page>& page : pages_) {
       if (page == nullptr) continue;
@@ -67,7 +67,7 @@ class SizeCounts {
   static constexpr std::uint64_t small_end = 1U << 20;
   using Page = std::array<SizeCount, page_sizes>;
 
-  // Whoever asks for a reference may leave it as it was.
+  // A caller that asks for a reference may leave it as it was.
   static bool occurred(const SizeCount& count) {
     return (count.allocations | count.resizes | count.live | count.at_peak | count.left_own |
             count.left_inherited) != 0;

@@ -2,8 +2,8 @@
 //
 // Why it exists: opening a whole trace takes one look at its end; one without an end, or with
 // damage in it, is searched for what is intact. What it refuses to do: believe an index that does
-// not fit the file to the byte, and to let chunks overlap, so that reading them all takes no
-// longer than the file is long.
+// not fit the file to the byte, and let chunks overlap: reading them all takes no longer than the
+// file is long.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ ChunkList scan(const InputFile& file, std::uint64_t begin, Damages& damages);
 // The payload into `bytes`, after the header. Null, or why it cannot be used.
 const char* read_payload(const InputFile& file, const Chunk& chunk, Bytes& bytes);
 
-// What is in a chunk, in words: "events 7 to 9 of image 2 (3)".
+// The contents of a chunk, in words: "events 7 to 9 of image 2 (3)".
 std::string contents_text(const ChunkHeader& header);
 
 }  // namespace ts::trace

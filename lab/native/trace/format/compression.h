@@ -1,8 +1,8 @@
 // zstd, without ways to be surprised by it.
 //
-// Why it exists: what is small or does not shrink is stored as it is, and whoever unpacks says
-// how much must come out, so that no input makes more. What it refuses to do: stream; a column is
-// at most some 500 KB.
+// Why it exists: what is small or does not shrink is stored as it is. The caller of unpack says how
+// much must come out, so that no input makes more. What it refuses to do: stream; a column is at
+// most some 500 KB.
 #pragma once
 
 #include <memory>

@@ -37,7 +37,7 @@ void Cursor::skip_to(std::uint64_t event) {
     const std::uint64_t wanted = std::min<std::uint64_t>(event - next_event_, std::size(skipped));
     next_event_ += decoder_.decode({skipped, static_cast<std::size_t>(wanted)});
   }
-  next_event_ = std::max(next_event_, event);  // nobody asked for what could not be read before it
+  next_event_ = std::max(next_event_, event);  // what could not be read before it was not asked for
 }
 
 void Cursor::open_chunk() {

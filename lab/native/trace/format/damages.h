@@ -1,7 +1,7 @@
-// The list of what is wrong with a file.
+// The list of damages of a file.
 //
 // Why it exists: a file can be damaged in a million places, and a report of them must stay small.
-// What it refuses to do: forget lost events; what is beyond the limit is summed up.
+// What it refuses to do: forget lost events; those beyond the limit are summed up.
 #pragma once
 
 #include <algorithm>

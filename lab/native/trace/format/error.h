@@ -1,7 +1,7 @@
-// What goes wrong with a trace.
+// Errors of traces.
 //
-// Why it exists: whoever reads the message has a file and a question, so each says what is the
-// matter with which file, and what to do. What it refuses to do: stand for damage of which the
+// Why it exists: a reader of the message has a file and a question. So each says what is the matter
+// with which file, and what to do. What it refuses to do: stand for damage of which the
 // rest can still be read; that is a Damage (reader.h), and no exception.
 #pragma once
 

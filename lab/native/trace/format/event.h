@@ -1,7 +1,7 @@
-// What a trace tells: events, and the images in which they happened.
+// The contents of a trace: events, and the images in which they happened.
 //
 // Why it exists: recorder, planner and analyses agree here on what was recorded. What it refuses
-// to do: hold contents of memory, addresses or paths; a trace can be given to anybody.
+// to do: hold contents of memory, addresses or paths; a trace can be given away.
 //
 // Terms. An *image* is one program image in one process (a new one at exec, and in a forked
 // child); images are numbered in the order in which they begin. An *event* is one call, in the
@@ -50,7 +50,7 @@ constexpr std::string_view name(Kind kind) {
 struct Event {
   Kind kind = Kind::malloc;
   std::uint8_t log2_alignment = 0;  // of aligned, else 0
-  std::uint32_t thread = 0;         // who
+  std::uint32_t thread = 0;         // of the call
   std::uint64_t object =
       0;  // of malloc, calloc, aligned (its new number), realloc, free; see Kind for
           // thread_begin and fork; else 0

@@ -62,7 +62,7 @@ struct ChunkHeader {
   friend bool operator==(const ChunkHeader&, const ChunkHeader&) = default;
 };
 void encode(const ChunkHeader& header, std::uint8_t* to);
-// Nothing, unless magic and checksum are right. What the fields say is not judged.
+// Nothing, unless magic and checksum are right. The values of the fields are not judged.
 std::optional<ChunkHeader> decode_chunk_header(ByteSpan bytes);
 // A field that no writer would have written, in words; null if all are possible.
 const char* find_lie(const ChunkHeader& header);

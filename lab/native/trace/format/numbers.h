@@ -113,7 +113,7 @@ class SpreadReader {
     const std::uint64_t top = 4 + (head & 3);
     return top << low_bits | take_bits(low_bits);
   }
-  // What is left of the last byte must be zero: there is one way to write a column.
+  // The rest of the last byte must be zero: there is one way to write a column.
   bool is_used_up() const {
     return !is_too_large_ && heads_.is_used_up() && bits_.is_used_up() && word_ == 0;
   }

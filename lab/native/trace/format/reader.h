@@ -53,7 +53,7 @@ class Cursor {
   // The number of the event that next() gave last.
   std::uint64_t number() const { return next_event_ - batch_.size() + position_ - 1; }
 
-  // What is lost directly before the event that next() gave last; after next() has returned
+  // The loss directly before the event that next() gave last; after next() has returned
   // false, what is lost at the end. Null: nothing.
   const Gap* gap() const { return gap_ && position_ <= 1 ? &*gap_ : nullptr; }
 
@@ -84,7 +84,8 @@ class Cursor {
 
 class Reader {
  public:
-  // Throws Error for what is no trace at all, empty, of a newer version, or cannot be read.
+  // Throws Error for a file that is no trace at all, is empty, of a newer version, or cannot be
+  // read.
   explicit Reader(const std::string& path);
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;

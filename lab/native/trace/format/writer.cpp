@@ -53,7 +53,7 @@ Writer::~Writer() {
   if (is_finished_) return;
   try {
     flush();
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): whoever wrote last was told
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the last write was told of it
   }
 }
 

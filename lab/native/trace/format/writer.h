@@ -1,7 +1,7 @@
 // Writes a trace: events in, chunks out.
 //
-// Why it exists: a recording must survive the end of whoever writes it, so chunks go to the file
-// as they fill, and the index only comes last. Memory is bounded: when the unwritten chunks of
+// Why it exists: a recording must survive the end of its writer. So chunks go to the file as they
+// fill, and the index only comes last. Memory is bounded: when the unwritten chunks of
 // all images together hold max_buffered_events events (of some 7 bytes each), the fullest is
 // written. What it refuses to do: accept what a reader would have to call damage. An event that
 // breaks the rules of event.h (objects without gaps, a thread number that skips one) is an Error

@@ -1,6 +1,7 @@
 // Plans one image: the second of two readings, in which the operations are written.
 //
-// Why it exists: who waits for whom is decided here, in the recorded order, for plan.h's reasons.
+// Why it exists: which thread waits for which is decided here, in the recorded order, for plan.h's
+// reasons.
 // What it refuses to do: look ahead; what lies ahead is in the survey. A forked child is planned
 // when its parent's fork is met, since that is where its objects are what it inherits.
 #pragma once
@@ -17,7 +18,7 @@
 
 namespace ts::trace {
 
-// What the plans of all images share.
+// The state that the plans of all images share.
 struct PlanTree {
   const Reader& reader;
   const PlanSettings& settings;
@@ -90,7 +91,7 @@ class ImagePlanner {
   std::vector<std::uint32_t> inside_;  // threads that have entered this epoch
   std::uint32_t epoch_ = 0;
   std::uint32_t fence_ = 0;    // epochs that all later ones wait for
-  bool is_open_ = false;       // somebody has entered it
+  bool is_open_ = false;       // a thread has entered it
   bool is_fork_ = false;       // it is a fork's
   std::uint64_t number_ = 0;   // of the event that is planned
   std::uint64_t time_ns_ = 0;  // its

@@ -2,8 +2,8 @@
 //
 // Why it exists: a plan has a table for each thread, all of which grow at the same time, and none
 // of which fits into memory. Each has its place in the file from the beginning, and a small buffer.
-// What it refuses to do: leave half a plan behind. The header comes last, and what is not finished
-// is removed.
+// What it refuses to do: leave half a plan behind. The header comes last, and an unfinished file is
+// removed.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 //
 // Why it exists: see plan.h; here is what it takes to make one. A trace is read twice, from its
 // first event to its last, and never held: memory is 4 bytes for each object that the image makes
-// and 12 for each that is live at the peak. What it refuses to do: invent. What cannot be replayed
-// is left out, and told.
+// and 12 for each that is live at the peak. What it refuses to do: invent. Events that cannot be
+// replayed are left out, and told.
 #pragma once
 
 #include <cstdint>

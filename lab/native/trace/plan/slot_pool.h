@@ -1,10 +1,10 @@
-// Which slot an object gets, and who had it before.
+// Which slot an object gets, and which object had it before.
 //
-// Why it exists: replay keeps the pointers of live objects, so slots are reused, and reuse must
-// make nobody wait who did not wait when it was recorded. What it refuses to do: be fair to memory
-// at that price. A thread takes first what it has freed itself; then what others freed two epochs
-// ago, or long ago in a plan without window; then new ones, a cache line at a time, since threads
-// that write into one line wait for each other, too.
+// Why it exists: replay keeps the pointers of live objects, so slots are reused. Reuse must make no
+// thread wait that did not wait when it was recorded. What it refuses to do: be fair to memory at
+// that price. A thread takes first what it has freed itself; then what others freed two epochs ago,
+// or long ago in a plan without window; then new ones, a cache line at a time, since threads that
+// write into one line wait for each other, too.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t unlimited_epoch_events = 1'000;
 
-// A thread by itself waits for nobody: its epochs are only there for samples.
+// A thread by itself waits for none: its epochs are only there for samples.
 constexpr std::uint64_t lone_epochs = 2'000;
 
 std::uint64_t events_of_epoch(const Image& image, std::uint64_t window) {

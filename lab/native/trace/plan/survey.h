@@ -1,6 +1,6 @@
 // What must be known of an image before its plan can be written: the first of two readings.
 //
-// Why it exists: each table of a plan has its place in the file before its first row is known, and
+// Why it exists: each table of a plan has its place in the file before its first row is known. And
 // an operation says whether other threads have to do with its object, which only the object's
 // future tells. What it refuses to do: be exact about lengths. They are upper bounds.
 #pragma once

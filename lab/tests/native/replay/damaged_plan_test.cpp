@@ -120,7 +120,7 @@ TEST_F(DamagedPlan, NoBitOfAnOperationCanBeWrongUnnoticed) {
         static_cast<unsigned char>(1 << bit % 8);
     refused += refusal(bytes).empty() ? 0 : 1;
   }
-  // Alignments of blocks that are not aligned, sizes of frees, turns and slots that nobody reads.
+  // Alignments of blocks that are not aligned, sizes of frees, turns and slots that are not read.
   EXPECT_GT(refused, tries / 2);
 }
 

@@ -120,7 +120,7 @@ TEST(Executor, ObjectsThatChangeHandsWithEveryCall) {
   }
 }
 
-// Threads that come and go all the time, which are started and joined by whoever is there.
+// Threads that come and go all the time, which are started and joined by any other.
 TEST(Executor, ThreadsThatLiveShortly) {
   Recipe recipe;
   recipe.threads = 12;

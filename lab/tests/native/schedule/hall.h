@@ -1,4 +1,4 @@
-// A schedule with its memory, for tests: who runs, tick by tick.
+// A schedule with its memory, for tests: which thread runs, tick by tick.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The lottery: whom it draws how often. Its seeds are fixed, so these tests are the same in every
-// run.
+// The lottery: which thread it draws how often. Its seeds are fixed, so these tests are the same in
+// every run.
 //
 // The bound is Hoeffding's: of N independent drawings with chance p, the winners differ from N * p
 // by more than sqrt(N * ln(2 / e) / 2) with a chance of less than e. With e = 10^-9 and fewer than
@@ -71,7 +71,7 @@ TEST(LotteryTest, DrawsAmongThoseWhoCanRun) {
   expect_shares(wins, {4, 0, 2, 1});
 }
 
-// Whoever has just won wins the next drawing as often as ever.
+// A thread that has just won wins the next drawing as often as ever.
 TEST(LotteryTest, ForgetsWhoWonBefore) {
   const Tickets tickets{3, 2, 1};
   for (std::uint32_t winner = 0; winner < 3; ++winner) {

@@ -54,7 +54,7 @@ TEST(TraceReader, SaysWhoseRightIsMissing) {
   const std::string path = ::testing::TempDir() + "trace-secret-" + std::to_string(getpid());
   Writer(path, true).finish();
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
-  // For root, rights are missing only when the thread's file-system identity is somebody else's.
+  // For root, rights are missing only when the thread's file-system identity is another user's.
   const auto self = static_cast<unsigned>(setfsuid(65'534));
   const std::string error = error_of(path);
   setfsuid(self);

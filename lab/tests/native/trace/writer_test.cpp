@@ -146,7 +146,7 @@ TEST_F(TraceWriter, AnImageHasABeginAndOneEnd) {
   EXPECT_NE(error_of([&] { writer.add(0, {}); }), "");
 }
 
-// The recorder is killed: all that was flushed is there, and nobody knows how it went on.
+// The recorder is killed: all that was flushed is there, and how it went on is not known.
 TEST_F(TraceWriter, AKilledRecorderLeavesWhatItFlushed) {
   MemoryFile file;
   const pid_t child = fork();

@@ -1,4 +1,5 @@
-"""What all figures share: matplotlib's style, the panels of a figure, and its way to SVG and PNG.
+"""The parts that all figures share: matplotlib's style, the panels of a figure, and its way to SVG
+and PNG.
 
 Why: a figure is drawn once, as narrow as a phone's page with letters that are legible there, and a
 wide page shows the same drawing larger. All places are left to matplotlib's constrained layout.
@@ -156,12 +157,12 @@ def label(words: str, limit: int = 18) -> str:
 
 
 def tip(artist: Artist, words: str) -> None:
-    """A tooltip for what was drawn."""
+    """A tooltip for an element."""
     artist.set_gid(f"{svg.TIP}{visible(words)}")
 
 
 def legend(handles: Sequence[Artist]) -> Panel:
-    """The names of what the panels below show, in as many columns as fit."""
+    """The names of the series in the panels below, in as many columns as fit."""
     # matplotlib takes a name that begins with an underscore for none.
     words = [label(f" {name}" if (name := str(h.get_label()))[:1] == "_" else name, 20)
              for h in handles]  # fmt: skip

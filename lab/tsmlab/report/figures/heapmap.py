@@ -25,7 +25,7 @@ WIDTH = 420.0
 ROW, STRIP, GAP = 11.0, 2.5, 2.5
 MOST_ROWS, LEAST_ROWS = 28, 4
 BYTES_PER_ROW = 16 * 1024
-# Pieces in one picture: more would cost more of the page than anybody can see.
+# Pieces in one picture: more would cost more of the page than can be seen.
 MOST_PIECES = 250
 STATE_NAMES = ("used", "mixed", "cached", "free")
 
@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the picture shows, in bytes. largest_free: the longest row of free bytes."""
+    """The range of the picture, in bytes. largest_free: the longest row of free bytes."""
 
     total: int
     by_state: dict[str, int]

@@ -23,7 +23,7 @@ from tsmlab.traces.analysis import Measure, Predicted, SizeBucket, TraceAnalysis
 from tsmlab.traces.analysis_text import grouped, lifetime_words
 from tsmlab.wording import quantity, share
 
-# Beyond this many lines nobody tells them apart; the table has all.
+# More lines than this cannot be told apart; the table has all.
 MOST_LINES = 6
 FIRST_NAMED = ("tsmalloc", "glibc", "jemalloc", "mimalloc", "tcmalloc", "lock-first")
 CURVE_ROWS = 100
@@ -167,7 +167,7 @@ def sizes(analysis: TraceAnalysis) -> Figure:
         for i, bucket in zip(kept, buckets, strict=True)
     ]
     predicted = (
-        " Below, the share of each block that nobody asked for, as each allocator's size classes "
+        " Below, the share of each block that was not asked for, as each allocator's size classes "
         "have it; alignment, headers and half-empty pages are not in it."
         if shown
         else ""

@@ -1,6 +1,6 @@
 """The figures of a comparison, from its results.
 
-Why: here it is decided what each figure shows and who stands out in it; how it is drawn is told
+Why: here it is decided what each figure shows and what stands out in it; how it is drawn is told
 beside this file, and every number comes from the analysis or from a sample.
 Refuses to: compute a statistic.
 """
@@ -31,7 +31,7 @@ ALL_IN_COLOUR = 8
 
 @dataclass(frozen=True)
 class Look:
-    """Who is drawn how, and who stands out, in all figures of one report."""
+    """How allocators are drawn, and which stand out, in all figures of one report."""
 
     styles: Mapping[str, Style]
     emphasised: frozenset[str]
@@ -177,7 +177,7 @@ def _point_look(point: Point) -> dict[str, Any]:
 
 
 def _front(axes: Axes, points: Sequence[Point], upwards: bool) -> None:
-    """Steps through the points of the front, and the region in which everybody is beaten."""
+    """Steps through the points of the front, and the region in which each is beaten."""
     front = sorted((p for p in points if p.on_front), key=lambda p: p.x)
     if not front:
         return
@@ -227,7 +227,7 @@ def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
         f"{primary.name[:1].upper()}{primary.name[1:]} against memory",
         f"Medians of {len(points)} allocators. On the Pareto front: {', '.join(front)}.",
         "Medians. Filled points lie on the Pareto front: no other allocator is better in both by "
-        "more than the margin. Whoever lies in the shaded region is beaten in both by one of them.",
+        "more than the margin. A point in the shaded region is beaten in both by one of them.",
         of_texts("Medians, as drawn", heads, cells),
         front_panels(points, memory, primary),
     )

@@ -1,7 +1,7 @@
 """The figures of replays, from their results: fragmentation, latencies, meters, shares.
 
-Why: here it is decided what each figure shows and who stands out in it; lines.py and ratios.py draw
-them, as they draw those of a comparison.
+Why: here it is decided what each figure shows and what stands out in it; lines.py and ratios.py
+draw them, as they draw those of a comparison.
 Refuses to: compute a statistic.
 """
 
@@ -221,8 +221,8 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
     rule = {
         "stride": "The thread with the least meter runs next, so that meters keep together; they "
         "are counted from the least one at the first of these ticks.",
-        "lottery": "A drawn ticket decides who runs, so that meters part by chance; each is "
-        "counted from where it stood at the first of these ticks.",
+        "lottery": "A drawn ticket decides which thread runs, so that meters part by chance; each "
+        "is counted from where it stood at the first of these ticks.",
         "round-robin": "Threads run in turn, whatever their tickets are; each meter is counted "
         "from where it stood at the first of these ticks.",
     }.get(replay.schedule, "")
@@ -274,7 +274,7 @@ def _steps(own: Sequence[MeterChange], before: float, least: float) -> list[tupl
 
 
 def shares(replay: Replay, anchor: str) -> Figure | None:
-    """Ticks got over ticks owed, of those who were owed most."""
+    """Ticks got over ticks owed, of those that were owed most."""
     able = [s for s in replay.shares if s.owed > 0.0 and s.ticks > 0]
     if len(able) < 2:
         return None

@@ -119,7 +119,7 @@ def _medians(suite: SuiteResults, pattern: str, name: str) -> dict[int, float]:
 
 
 def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[ratios.FieldRow]:
-    """Each workload's ratios in one quantity, of those who did not fail in it."""
+    """Each workload's ratios in one quantity, of those that did not fail in it."""
     peers = set(suite.peers)
     rows = []
     for workload in suite.analysis.workloads:
@@ -162,8 +162,8 @@ def field_figure(
         f"{which.capitalize()} in each workload",
         f"A row for each of {len(rows)} workloads with the ratios of {candidate} and its peers.",
         f"Ratios to the best peer of the row, in {which}. {candidate} is in colour with its 95 % "
-        f"interval, its peers are grey. Whoever takes more than {ratios.FARTHEST:g} times as much "
-        "is drawn at the edge.",
+        f"interval, its peers are grey. A ratio above {ratios.FARTHEST:g} is drawn at "
+        "the edge.",
         of_texts(f"{which.capitalize()} in each workload, as drawn", heads, cells),
         ratios.field(rows, candidate, styles),
     )

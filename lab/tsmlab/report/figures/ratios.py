@@ -53,7 +53,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Rows:
-    """Who has a row, from the top; who of them stands out; and what 1 is.
+    """The rows, from the top; those that stand out; and what 1 is.
 
     plain: ratios are shown as numbers, not as changes."""
 

@@ -19,7 +19,7 @@ from tsmlab.report.figures.scales import quantity_axis
 from tsmlab.wording import quantity
 
 ROW, HEAD = 21.0, 66.0
-# More panels than this make a figure longer than anybody looks at.
+# More panels than this make a figure too long to look at.
 MOST_PANELS = 8
 # How far an interval may reach, in longest bars.
 LONGEST_INTERVAL = 2.0

@@ -1,4 +1,5 @@
-"""What the pages of all kinds of results share: a report's parts, its environment, its raw data.
+"""The parts that the pages of all kinds of results share: a report's parts, its environment, its
+raw data.
 
 Why: machine, versions and data are shown the same way whatever was measured.
 Refuses to: know a kind of results.
@@ -91,7 +92,7 @@ class RawData:
 
 
 def machine_table(machine: Machine, created: str) -> DataTable:
-    """What the numbers may depend on; what is not known is left out."""
+    """The facts that the numbers may depend on; what is not known is left out."""
     limit = machine.cgroup_cpu_limit
     aslr = machine.address_randomisation
     facts: list[tuple[str, str | None]] = [
@@ -198,7 +199,7 @@ class Measured(Protocol):
 def circumstances(
     results: Measured, allocators: Sequence[AllocatorInfo], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What every page of measurements ends with."""
+    """The end of every page of measurements."""
     return {
         "machine": machine_table(results.machine, results.created),
         "versions": versions_table(allocators),

@@ -1,6 +1,6 @@
 """The page of experiments: the answers in short, then each experiment with all that supports it.
 
-Why: who asks a question wants the answer first, then the figure that shows it, then the causes.
+Why: a question gets the answer first, then the figure that shows it, then the causes.
 Refuses to: mix our figures with those of the reports, which were measured on other machines.
 """
 

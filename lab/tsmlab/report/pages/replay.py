@@ -109,7 +109,7 @@ def _verdict(results: ReplayResults) -> Iterator[tuple[str, str]]:
 
 
 def _tiles(results: ReplayResults) -> list[common.Tile]:
-    """The leaders of a single replay; else who fragments least under each schedule."""
+    """The leaders of a single replay; else those that fragment least under each schedule."""
     if len(results.replays) == 1 and not results.replays[0].is_deterministic:
         return comparison.tiles(results.replays[0].comparison)
     tiles = []
