@@ -51,7 +51,7 @@ REQUIREMENT = "distributed>=2026.1"
 
 @dataclass(frozen=True)
 class Expected:
-    """The facts in which a worker must be as this machine: the lab's version, its files, those that
+    """Facts that a worker must share with this machine: the lab's version, its files, those that
     take part, by their paths from a folder."""
 
     version: str

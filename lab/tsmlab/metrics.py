@@ -1,5 +1,4 @@
-"""The quantities of a comparison: the built-in quantities, and a number that the program itself
-prints.
+"""The quantities of a comparison: built-in ones, and a number that the program itself prints.
 
 Why: every quantity passes through the same statistics, table and exports, so each is described
 once, here: its key in the results, its unit, and which direction is good.

@@ -107,7 +107,7 @@ class PartProgress:
 
 @dataclass
 class Job:
-    """A part with its trial. last_round: how many rounds it has at most."""
+    """A part with its rounds. last_round: how many rounds it has at most."""
 
     rounds: Rounds
     progress: PartProgress

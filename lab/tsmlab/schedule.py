@@ -125,8 +125,8 @@ class StopRule:
 def decision(
     memo: Memo, rule: StopRule, rounds: int, elapsed_seconds: float, unresolved: Callable[[], int]
 ) -> Stop | None:
-    """The decision of the rule after so many rounds: a resumed study does not look at the clock
-    again where it looked before."""
+    """The decision of the rule after so many rounds, made once: a resumed study does not look at
+    the clock again where it looked before."""
     return memo.once(
         f"after round {rounds}",
         Stop | None,

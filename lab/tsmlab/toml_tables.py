@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 
 
 class Named(Protocol):
-    """The names that a name or a glob can choose."""
+    """A thing that a name or a glob can choose."""
 
     @property
     def name(self) -> str: ...

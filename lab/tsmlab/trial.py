@@ -193,7 +193,7 @@ class Trial:
 
 
 def extra_environment_bytes(allocator: Allocator) -> int:
-    """The variables that preloading this allocator adds to the environment of a program."""
+    """The bytes that preloading this allocator adds to the environment of a program."""
     size = sum(len(k) + len(v) + VARIABLE_OVERHEAD_BYTES for k, v in allocator.env.items())
     if allocator.path is None:
         return size

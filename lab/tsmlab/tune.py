@@ -81,7 +81,7 @@ class Options:
 
     @property
     def vetoes(self) -> tuple[str, ...]:
-        """The quantity that must not become worse."""
+        """The quantities that must not become worse."""
         return (self.effort.key, PEAK_MEMORY) if self.objective == "both" else ()
 
     @property

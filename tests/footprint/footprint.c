@@ -1,8 +1,7 @@
 // How much memory stays resident: after a burst, with many threads that wait, with blocks that one
 // thread allocates and another frees, and after threads have come and gone. Bounds are multiples of
 // the bytes that the program itself has in use. And, because the ways of memory between threads are
-// the
-// same: of two threads that free one block, one is told.
+// the same: of two threads that free one block, one is told.
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 // allocator, so that it judges all of them.
 //
 // After the misuse the process goes on for a while with what programs do: an allocator that notices
-// later has its chance, and damage shows. blocks that overlap.
+// later has its chance, and damage shows: blocks that overlap.
 #include "classes.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// The sums: what each event adds, and to which sums.
+// The sums, and what each event adds to them.
 //
 // Why it exists: the record changes under the events: a file takes the place of memory, a child's
 // that of its parent. Each thread has a place of its own in it. What it refuses to do: know how an

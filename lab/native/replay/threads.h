@@ -85,8 +85,8 @@ class Threads {
   // Until the thread, which is going to end, has ended, and its exit hooks have run.
   void wait_gone(std::uint32_t number);
 
-  // The first so many ends of the recording: whether threads have to be waited for only by joining
-  // them; and until all are gone.
+  // The first so many ends of the recording: whether all have come, so that only joins are left;
+  // and a wait until these threads are gone.
   bool have_ended(std::uint32_t ends) const;
   void wait_for_ends(std::uint32_t ends);
 

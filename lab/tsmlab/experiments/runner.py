@@ -73,7 +73,7 @@ class _Contender:
 
 @dataclass
 class _Job(Job):
-    """One experiment with its trial."""
+    """One experiment with its plan and what it has measured."""
 
     plan: Plan
     contenders: dict[str, _Contender]

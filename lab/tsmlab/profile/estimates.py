@@ -51,7 +51,7 @@ class Estimate:
 
     @property
     def scale(self) -> float:
-        """The addition of one more sample to the unseen part."""
+        """How much one more sample would add to the unseen part."""
         unseen = self.total - self.seen
         return self.variance / unseen if unseen > 0.0 else 0.0
 

@@ -71,7 +71,7 @@ class Plan:
 
 
 def damage(left_out: int, is_damaged: bool) -> str | None:
-    """Warnings about a plan that lacks something; None if it lacks nothing."""
+    """A warning about a plan that lacks something; None if it lacks nothing."""
     if is_damaged:
         return "DAMAGED: events of the trace are lost (tsmalloc analyze tells), and are left out."
     if left_out:

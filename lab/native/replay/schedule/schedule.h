@@ -22,14 +22,14 @@
 // ahead of them, or behind, as it was: what it has had and what it was owed while it could run
 // differ by as much as before. With its old meter it would come back and run alone, tick after
 // tick, until the others' meters were reached; and a meter that is only raised to the least one
-// would make it the next to run each time it comes back. (So do clients that leave and return in
-// Waldspurger's stride scheduling.) This is the one number that may be rounded: down, by less than
-// 2^-32 of the least step.
+// would make it the next to run each time it comes back, before those that can run all the time.
+// (So do clients that leave and return in Waldspurger's stride scheduling.) This is the one number
+// that may be rounded: down, by less than 2^-32 of the least step.
 //
-// The guarantee of stride: let n threads run all the time, one of them with t of the S tickets.
-// After T ticks it has had more than its share T * t / S by 1 - t / S ticks at most, and less by t
-// / S * (n - 1) at most. For with v the least meter, t * v <= its ticks <= t * v + 1, and these
-// bounds, summed up over all threads, bound v.
+// The guarantee of stride: let n threads be able to run all the time, one of them with t of the S
+// tickets. After T ticks it has had more than its share T * t / S by 1 - t / S ticks at most, and
+// less by t / S * (n - 1) at most. For with v the least meter, t * v <= its ticks <= t * v + 1, and
+// these bounds, summed up over all threads, bound v.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ inline constexpr std::uint32_t max_event_bytes = 35;
 inline constexpr std::size_t column_count = 9;
 inline constexpr std::uint32_t max_table_bytes = 2 * 5 * column_count;
 
-// The state of both sides, of the events since the chunk's begin.
+// The state that both sides keep of the events since the chunk's begin.
 class Context {
  public:
   Context() = default;

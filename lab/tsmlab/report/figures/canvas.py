@@ -1,5 +1,4 @@
-"""The parts that all figures share: matplotlib's style, the panels of a figure, and its way to SVG
-and PNG.
+"""Shared by all figures: matplotlib's style, the panels of a figure, and its way to SVG and PNG.
 
 Why: a figure is drawn once, as narrow as a phone's page with letters that are legible there, and a
 wide page shows the same drawing larger. All places are left to matplotlib's constrained layout.

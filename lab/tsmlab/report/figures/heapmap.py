@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Summary:
-    """The range of the picture, in bytes. largest_free: the longest row of free bytes."""
+    """Sums over the picture, in bytes. largest_free: the longest row of free bytes."""
 
     total: int
     by_state: dict[str, int]

@@ -1,5 +1,4 @@
-"""The parts that the pages of all kinds of results share: a report's parts, its environment, its
-raw data.
+"""Shared by the pages of all kinds of results: a report's parts, its environment, its raw data.
 
 Why: machine, versions and data are shown the same way whatever was measured.
 Refuses to: know a kind of results.
