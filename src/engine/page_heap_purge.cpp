@@ -232,7 +232,7 @@ bool PageHeap::may_rest(bool gives_up) noexcept {
   const Guard guard{lock_};
   if (is_too_much_dirty(gives_up) || uncollected_ >= uncollected_to_collect) return false;
   wake_above_ =
-      std::max(PurgePolicy::rest_limit(in_use()), dirty_.pages() + PurgePolicy::min_idle_limit);
+      std::max(PurgePolicy::rest_limit(in_use()), dirty_.pages() + PurgePolicy::min_rest_limit);
   // acquire: pairs with stir_housekeeper, whose caller's option is seen before the rest begins
   housekeeper_.exchange(resting, std::memory_order_acquire);
   return true;

@@ -5,7 +5,7 @@
 //   peak     more than max(16 MiB, in use / 2) is dirty: perhaps no call follows the end of a peak.
 //
 // A housekeeper (housekeeping.h) asks in rounds: of what stayed dirty all through a round beyond
-// max(4 MiB, in use / 16), half goes back, and all of it from the third such round on.
+// max(1 MiB, in use / 16), half goes back, and all of it from the third such round on.
 //
 // If fresh memory is needed within 1 s of a purge, that was too early. For 10 s, twice the dirty
 // memory before that purge is allowed (the backoff). The policy knows no clock and no memory; times
@@ -24,6 +24,7 @@ class PurgePolicy {
  public:
   static constexpr std::size_t min_idle_limit = (std::size_t{4} << 20) / page_bytes;
   static constexpr std::size_t min_peak_limit = (std::size_t{16} << 20) / page_bytes;
+  static constexpr std::size_t min_rest_limit = (std::size_t{1} << 20) / page_bytes;
   static constexpr std::uint64_t idle_ms = 250;
   static constexpr std::uint64_t too_early_ms = 1000;
   static constexpr std::uint64_t forget_ms = 10000;
@@ -55,7 +56,7 @@ class PurgePolicy {
 
   // How many dirty pages a process may keep for good.
   static std::size_t rest_limit(std::size_t in_use) noexcept {
-    return std::max(min_idle_limit, in_use / 16);
+    return std::max(min_rest_limit, in_use / 16);
   }
 
   // To be called at the end of each round: how many dirty pages to keep, or keep_all.

@@ -470,7 +470,7 @@ static void request_bodies(void) {
   for (size_t i = 0; i < body_threads; ++i) start(1, serve_bodies, requests + i * bodies_at_a_time);
   await_done(body_threads);
   heartbeat(settle);
-  expect_memory((Bound){1.5, 1.8}, (Bound){0.12, 0.2});
+  expect_memory((Bound){1.5, 1.8}, goal(0.12));
 }
 
 // Blocks on their way from the threads that allocate them to those that free them.

@@ -475,7 +475,7 @@ TS_ENGINE_TEST(PageHeap, FreeSpansAreMergedForARequestThatTheySuffice) {
 }
 
 TS_ENGINE_TEST(PageHeap, AReleaseWakesAHousekeeperThatRestsOnce) {
-  Span* const small = allocate_pages(4 * mib);
+  Span* const small = allocate_pages(mib);
   Span* const large = allocate_pages(9 * mib);
   allocate_pages(1);
   EXPECT_TRUE(page_heap.may_rest(false));
@@ -509,7 +509,7 @@ TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
   for (int round = 0; round < 2; ++round) page_heap.end_round();
   std::size_t pages = page_heap.end_round();
   EXPECT_TRUE(page_heap.is_settled());
-  EXPECT_EQ(pages, 11 * mib);
+  EXPECT_EQ(pages, 14 * mib);
   // 8 MiB, or a little more, up to the beginning of a huge page.
   const std::size_t gone = page_heap.purge_slice(pages);
   EXPECT_GE(gone, 8 * mib);
@@ -520,7 +520,7 @@ TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
   EXPECT_LE(engine::PageHeapTest::dirty().pages(), 15 * mib - gone + parts);
   pages -= gone;
   EXPECT_GE(page_heap.purge_slice(pages), pages);
-  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 4 * mib + 2 * parts);
+  EXPECT_LE(engine::PageHeapTest::dirty().pages(), mib + 2 * parts);
   fake_os::refuse_if(
       [](const fake_os::Request& request) { return request.call == fake_os::Call::discard; });
   EXPECT_EQ(page_heap.purge_slice(mib), 0U);

@@ -13,10 +13,12 @@ using Policy = PurgePolicy;
 constexpr std::size_t keep_all = Policy::keep_all;
 constexpr std::size_t idle_limit = Policy::min_idle_limit;
 constexpr std::size_t peak_limit = Policy::min_peak_limit;
+constexpr std::size_t rest_limit = Policy::min_rest_limit;
 
 TEST(PurgePolicy, ConstantsAreThoseOfTheText) {
   EXPECT_EQ(idle_limit * page_bytes, std::size_t{4} << 20);
   EXPECT_EQ(peak_limit * page_bytes, std::size_t{16} << 20);
+  EXPECT_EQ(rest_limit * page_bytes, std::size_t{1} << 20);
   EXPECT_EQ(Policy::idle_ms, 250U);
   EXPECT_EQ(Policy::too_early_ms, 1000U);
   EXPECT_EQ(Policy::forget_ms, 10000U);
@@ -99,38 +101,38 @@ void run(const Script& script) {
 }
 
 TEST(PurgePolicy, RoundsGiveBackHalfOfWhatWasIdleAndThenAll) {
-  constexpr std::size_t much = idle_limit + 1000;
+  constexpr std::size_t much = rest_limit + 1000;
   for (const Script& script :
        {Script{"the first round has seen nothing", {end_round(1000, 0, much, keep_all)}},
         Script{"half, half of the rest, all",
-               {end_round(1000, 0, much, keep_all), end_round(1200, 0, much, idle_limit + 500),
-                dirty(idle_limit + 500), end_round(1400, 0, idle_limit + 500, idle_limit + 250),
-                dirty(idle_limit + 250), end_round(1600, 0, idle_limit + 250, idle_limit)}},
+               {end_round(1000, 0, much, keep_all), end_round(1200, 0, much, rest_limit + 500),
+                dirty(rest_limit + 500), end_round(1400, 0, rest_limit + 500, rest_limit + 250),
+                dirty(rest_limit + 250), end_round(1600, 0, rest_limit + 250, rest_limit)}},
         Script{"what was in use for a moment stays",
-               {end_round(1000, 0, much, keep_all), dirty(idle_limit),
+               {end_round(1000, 0, much, keep_all), dirty(rest_limit),
                 end_round(1200, 0, much, keep_all)}},
         Script{
             "what came later stays",
-            {end_round(1000, 0, much, keep_all), end_round(1200, 0, much + 100, idle_limit + 600)}},
+            {end_round(1000, 0, much, keep_all), end_round(1200, 0, much + 100, rest_limit + 600)}},
         Script{"a part of what is in use may be dirty",
-               {end_round(1000, 32 * idle_limit, 2 * idle_limit, keep_all),
-                end_round(1200, 32 * idle_limit, 2 * idle_limit, keep_all),
-                end_round(1400, 32 * idle_limit, 2 * idle_limit + 2, keep_all),
-                end_round(1600, 32 * idle_limit, 2 * idle_limit + 2, 2 * idle_limit + 1)}},
+               {end_round(1000, 32 * rest_limit, 2 * rest_limit, keep_all),
+                end_round(1200, 32 * rest_limit, 2 * rest_limit, keep_all),
+                end_round(1400, 32 * rest_limit, 2 * rest_limit + 2, keep_all),
+                end_round(1600, 32 * rest_limit, 2 * rest_limit + 2, 2 * rest_limit + 1)}},
         Script{"a busy round begins anew",
-               {end_round(1000, 0, much, keep_all), end_round(1200, 0, much, idle_limit + 500),
+               {end_round(1000, 0, much, keep_all), end_round(1200, 0, much, rest_limit + 500),
                 dirty(0), end_round(1400, 0, much, keep_all),
-                end_round(1600, 0, much, idle_limit + 500)}},
+                end_round(1600, 0, much, rest_limit + 500)}},
         Script{"after a purge that was too early, only what stays idle",
                {purge(900, much), growth(950), end_round(1000, 0, much, keep_all),
                 end_round(1200, 0, much, keep_all), end_round(1400, 0, much, keep_all),
-                end_round(1600, 0, much, idle_limit)}}})
+                end_round(1600, 0, much, rest_limit)}}})
     run(script);
 }
 
 TEST(PurgePolicy, AProcessIsSettledAfterQuietRounds) {
   Policy policy;
-  constexpr std::size_t much = idle_limit + 1000;
+  constexpr std::size_t much = rest_limit + 1000;
   for (unsigned round = 0; round <= Policy::rounds_to_settle; ++round) {
     EXPECT_FALSE(policy.is_settled());
     policy.pages_to_keep_in_round(1000 + 200 * round, 0, much);
