@@ -124,9 +124,11 @@ void expect_all_sites_are_sampled(std::size_t distance) {
   EXPECT_NEAR(kept.mean(), loops, 4 * kept.error_of_mean());
   EXPECT_NEAR(freed.mean(), loops, 4 * freed.error_of_mean());
   EXPECT_NEAR(bursts.mean(), 200, 4 * bursts.error_of_mean());
-  // Samples are independent: their number is binomial.
+  // Samples are independent: their number is binomial, and its variance over all seeds within four
+  // standard errors, 18 % for 1,000 seeds.
   const double p = 1 - std::exp(-static_cast<double>(small) / static_cast<double>(distance));
-  EXPECT_NEAR(kept_samples.variance(), loops * p * (1 - p), loops * p * 0.2);
+  const double variance = loops * p * (1 - p);
+  EXPECT_NEAR(kept_samples.variance(), variance, 4 * variance * std::sqrt(2.0 / (seeds - 1)));
   expect_no_misuse();
   expect_sound();
 }
