@@ -307,7 +307,12 @@ def test_options_change_in_the_process(start: Start, program: Path) -> None:
 
 
 def threads(pid: int) -> list[str]:
-    return [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
+    """The names of the process's threads, but of those that end meanwhile."""
+    names = []
+    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append(path.read_text().strip())
+    return names
 
 
 def test_a_housekeeper_begins_and_ends(start: Start, program: Path) -> None:
