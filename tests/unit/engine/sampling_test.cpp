@@ -98,7 +98,7 @@ void expect_all_sites_are_sampled(std::size_t distance) {
   ThreadHeap& heap = begin(distance);
   const As as{heap};
   Series kept, kept_samples, freed, bursts;
-  const int seeds = rounds(1000);
+  constexpr int seeds = 1000;
   constexpr int loops = 1000;
   for (int seed = 0; seed < seeds; ++seed) {
     const Site before[] = {sums_of(site_a), sums_of(site_b), sums_of(site_c)};
@@ -124,11 +124,10 @@ void expect_all_sites_are_sampled(std::size_t distance) {
   EXPECT_NEAR(kept.mean(), loops, 4 * kept.error_of_mean());
   EXPECT_NEAR(freed.mean(), loops, 4 * freed.error_of_mean());
   EXPECT_NEAR(bursts.mean(), 200, 4 * bursts.error_of_mean());
-  // Samples are independent: their number is binomial, and its variance over all seeds within four
-  // standard errors, 18 % for 1,000 seeds.
+  // Samples are independent: their number is binomial. (20 % are four and a half standard errors of
+  // the variance of 1,000 seeds, so that no build has fewer.)
   const double p = 1 - std::exp(-static_cast<double>(small) / static_cast<double>(distance));
-  const double variance = loops * p * (1 - p);
-  EXPECT_NEAR(kept_samples.variance(), variance, 4 * variance * std::sqrt(2.0 / (seeds - 1)));
+  EXPECT_NEAR(kept_samples.variance(), loops * p * (1 - p), loops * p * 0.2);
   expect_no_misuse();
   expect_sound();
 }
