@@ -89,6 +89,17 @@ def test_interruption_and_a_missing_verb_module_have_their_exit_status(
     assert cli.main(["list"]) == 130
 
 
+def test_an_interrupt_that_came_while_the_lab_was_loaded_is_answered() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        process = prompt.start("list")  # with the mask, as dev/setup starts it
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert (process.returncode, said) == (130, "tsmalloc: interrupted\n")
+
+
 def test_full_disk_is_an_error() -> None:
     with Path("/dev/full").open("w") as full:
         process = prompt.start("list", stdout=full)

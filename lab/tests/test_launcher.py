@@ -44,8 +44,10 @@ esac
 """
 # Stands for the lab: shows that it was started, with what arguments and what input.
 FAKE_LAB = """
-import sys
+import signal, sys
 print("lab", *sys.argv[1:], sep="|")
+if "mask" in sys.argv:
+    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 if "read" in sys.argv:
     print(sys.stdin.read())
 """
@@ -289,6 +291,10 @@ def test_concurrent_first_uses_set_up_once(tmp_path: Path) -> None:
 
 def test_input_reaches_the_lab_through_a_set_up(copy: Copy) -> None:
     assert copy().use("list", "read", typed="for the lab").stdout == "lab|list|read\nfor the lab\n"
+
+
+def test_an_interrupt_waits_until_the_lab_can_answer_it(first_use: FirstUse) -> None:
+    assert first_use[0].use("list", "mask").stdout == "lab|list|mask\nTrue\n"
 
 
 @pytest.mark.parametrize("change", ["edit", "add", "remove", "lose library folder"])

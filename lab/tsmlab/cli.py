@@ -10,6 +10,7 @@ import difflib
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,6 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     colour = False if os.environ.get("NO_COLOR") else None
     try:
+        # dev/setup blocks it until here, where it is answered.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         status = tsmalloc.main(
             args=arguments, prog_name="tsmalloc", standalone_mode=False, color=colour
         )

@@ -5,7 +5,7 @@ Refuses to: pass a limit that it could not measure, and to fail a difference tha
 made.
 """
 
-import re
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,13 +40,12 @@ def limit(value: str) -> float | str:
     """+2% or 2 for two hundredths more; 0 for none more; none for no limit."""
     if value == NO_LIMIT:
         return value
-    match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", value)
-    if match is None:
+    found = parameters.percent(value)
+    if math.isnan(found):
         raise click.BadParameter(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}")
-    percent = float(match[1])
-    if percent > MOST_PERCENT:
+    if found > MOST_PERCENT:
         raise click.BadParameter(f"{value!r} is above +{MOST_PERCENT:.0f}%: use {NO_LIMIT}")
-    return percent / 100.0
+    return found / 100.0
 
 
 def limit_options(command: parameters.Command) -> parameters.Command:

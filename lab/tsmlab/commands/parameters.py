@@ -5,6 +5,7 @@ Refuses to: know what a verb does with them.
 """
 
 import dataclasses
+import math
 import os
 import random
 import re
@@ -48,12 +49,18 @@ def duration(value: Any) -> float:
     return seconds
 
 
+def percent(value: str) -> float:
+    """1, 1% or +1% as 1.0; NaN for what is no percentage. A negative one is none."""
+    match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", value)
+    return float(match[1]) if match else math.nan
+
+
 def percentage(value: str) -> float:
     """1 or 1% for one hundredth."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", value)
-    if match is None or not 0.0 < float(match[1]) < 100.0:
+    found = percent(value)
+    if not 0.0 < found < 100.0:
         raise click.BadParameter(f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%")
-    return float(match[1]) / 100.0
+    return found / 100.0
 
 
 def processors(value: str) -> tuple[int, ...]:

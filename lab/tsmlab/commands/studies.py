@@ -278,8 +278,11 @@ def publish(
             if page and folder is None:
                 command = f"tsmalloc report {shlex.quote(str(kept))}"
                 _tell(f"report     {command}    (a page with figures)")
-    if page and folder and (problem := _report(page, folder, force)):
-        problems.append(f"{problem} {where}".rstrip())
+    if page and folder:
+        if not quiet:
+            _tell(f"drawing    {folder} (some seconds)")
+        if problem := _report(page, folder, force):
+            problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
         _tell(f"tsmalloc: {problem}")
     return bool(problems)
