@@ -13,16 +13,19 @@ standard library.
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
+# Ctrl-C waits until the lab, or a step of the set-up, can answer it in a word: exec keeps the mask.
+# (From the module below `signal`, whose own import takes some milliseconds.)
+from _signal import SIG_BLOCK, SIG_UNBLOCK, SIGINT, pthread_sigmask
+
+pthread_sigmask(SIG_BLOCK, [SIGINT])
+
+import os  # noqa: E402
+import sys  # noqa: E402
+
+import state  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
-    # Until the lab, or a step of the set-up, can answer it in a word. exec keeps the mask.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    import state
-
     verb = arguments[0] if arguments else ""
     if verb not in ("run", "lab", "dev"):
         print(__doc__, file=sys.stderr)
@@ -40,7 +43,7 @@ def main(arguments: list[str]) -> int:
         # Imported only here: the fast path does not pay for what the slow one needs.
         import steps
 
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        pthread_sigmask(SIG_UNBLOCK, [SIGINT])
         status = steps.set_up(checkout, parts, for_development)
         if status != 0:
             return status

@@ -57,7 +57,7 @@ class Behaviour:
     spawn_error: dict[str, Any] | None = None
     stdout: str = "42\n"
     stderr: str = ""
-    mapped: bool = True
+    mapped: bool | None = True
     interrupted: bool = False
     changes: tuple[tuple[int, Behaviour], ...] = ()
 

@@ -18,6 +18,7 @@ import prompt
 import pytest
 from prompt import Tsmalloc
 
+from tsmlab import records
 from tsmlab.allocators import discover
 from tsmlab.experiments import model
 from tsmlab.experiments.model import ExperimentResults, Run
@@ -193,7 +194,8 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     refused = tsmalloc("bench", "--resume", journal, status=1)
     assert "is a journal of `tsmalloc experiment`" in refused.stderr
     copied = tmp_path / "copy.jsonl"
-    copied.write_text(journal.read_text().replace(json.dumps(str(Path.cwd())), '"/gone"'))
+    header = json.loads(journal.read_text()) | {"folder": "/gone"}
+    copied.write_text(json.dumps(records.signed(header)) + "\n")
     refused = experiment("run", "--resume", copied, status=1)
     assert "begun in the folder /gone, now gone.\n  Begin anew" in refused.stderr
     shutil.copy(journal, copied)

@@ -71,6 +71,9 @@ def test_a_baseline_is_made_and_judged_by(tsmalloc: Tsmalloc, work: Path, tmp_pa
     same = tsmalloc(*words, work, "2000")
     assert "PASS: every limit is kept" in same.stdout
     tsmalloc(*words, work, "4000", status=3)
+    base.write_text(base.read_text().replace('"candidate"', '"other"'))
+    done = tsmalloc(*words, work, "4000", status=1)
+    assert f"{base} is damaged: it was changed after it was written" in done.stderr
 
 
 def test_what_cannot_be_judged_is_refused_beforehand(
@@ -146,6 +149,10 @@ def test_without_the_tools_memory_is_judged_and_the_rest_is_said(
 def test_a_program_that_fails_is_no_verdict(tsmalloc: Tsmalloc, work: Path) -> None:
     done = tsmalloc("gate", "-r", "3", "--against", f"{work} 5", "--", work, "-1", status=2)
     assert "FAILED candidate: exit 3" in done.stdout
+    done = tsmalloc("gate", "-r", "3", "--", work, "-1", status=2)
+    assert "the program fails: exit 3" in done.stderr
+    done = tsmalloc("gate", "-r", "3", "--against", f"{work} -1", "--", work, "5", status=2)
+    assert "the baseline's program fails: exit 3" in done.stderr
     strict = ("gate", "--strict", "--max-time", "+0%", "--max-peak", "none", "-r", "2")
     done = tsmalloc(*strict, "--against", f"{work} 5", "--", work, "5", status=None)
     assert done.returncode == (3 if "UNRESOLVED" in done.stdout else 0)

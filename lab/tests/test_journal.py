@@ -16,6 +16,7 @@ from experiment_world import NAMES, Counting, Programs, definition, go_on, print
 from refusals import refused
 
 from tsmlab import journal as journals
+from tsmlab import records
 from tsmlab.compare import compare
 from tsmlab.errors import UserError
 from tsmlab.experiments.model import Cell, ExperimentResults
@@ -215,7 +216,7 @@ def test_a_value_of_another_kind_is_named(tmp_path: Path, whole: Whole) -> None:
     lines = whole[1].read_text().splitlines()
     entry = json.loads(lines[20])
     assert "run " in entry["key"]
-    lines[20] = json.dumps(entry | {"value": 7})
+    lines[20] = json.dumps(records.signed(entry | {"value": 7}))
     path = tmp_path / "edited.jsonl"
     path.write_text("\n".join(lines) + "\n")
     with Journal.resume(path) as journal:

@@ -202,7 +202,7 @@ def nasty(small: Comparison) -> Comparison:
     """The text wherever it comes from outside: command, names, versions, output, warnings."""
     old, new = small.analysis.rows[1].allocator, f"n{NASTY}"
     text = records.to_json(small).replace(json.dumps(old), json.dumps(new))
-    named = results.from_json(text)
+    named = results.from_json(json.dumps(records.signed(json.loads(text))))
     infos = [replace(info, version=NASTY, path=f"/{NASTY}") for info in named.allocators]
     return replace(
         world.failing(named, NASTY),
@@ -373,6 +373,17 @@ def test_verb_names_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixt
         assert name in said
         assert "--export-json" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_working_folder_that_is_gone_is_named(
+    small: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "r").write_text(records.to_json(small))
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UserError, match="the working folder is gone"):
+        report.write(report.read(tmp_path / "r"), Path("page"))
 
 
 def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> None:

@@ -31,9 +31,9 @@ from tsmlab.report.figures import (
 )
 from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.pages import experiments as pages
-from tsmlab.report.text import shortened, slug, visible, with_minus
 from tsmlab.report.theme import styles_for
 from tsmlab.results import Comparison
+from tsmlab.text import shortened, slug, visible, with_minus
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from conftest import Behaviour, SimulatedExecutor, World, typical
 from refusals import refused
 
 from tsmlab import records
-from tsmlab.records import save, to_json, write_atomically
-from tsmlab.results import SCHEMA, from_json
+from tsmlab.records import save, signed, to_json, write_atomically
+from tsmlab.results import SCHEMA, Comparison, from_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,7 @@ def test_a_comparison_survives_the_round_trip_with_all_its_samples() -> None:
     data = json.loads(to_json(typical()))
     before = from_json(json.dumps(data))
     data["new"] = data["machine"]["new"] = data["samples"][0]["new"] = 1
-    assert from_json(json.dumps(data)) == before
+    assert from_json(json.dumps(signed(data))) == before
 
 
 def test_an_interrupted_and_empty_one_does_too() -> None:
@@ -79,6 +79,18 @@ def test_damage_is_named(path: str, value: Any, message: str) -> None:
     data = json.loads(to_json(typical()))
     broken(data, path, value)
     with refused("damaged", "old.json", message):
+        records.from_json(Comparison, SCHEMA, json.dumps(data), "old.json", "", is_signed=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("analysis.rows", []), ("analysis.primary_metric", "x"), ("content_sha256", None)],
+)
+def test_what_was_edited_is_refused_whatever_fits(path: str, value: Any) -> None:
+    data = json.loads(to_json(typical()))
+    assert from_json(json.dumps(data, sort_keys=True, indent=7)) == typical()
+    broken(data, path, value)
+    with refused("damaged", "old.json", "changed after it was written"):
         from_json(json.dumps(data), "old.json")
 
 

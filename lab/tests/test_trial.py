@@ -63,6 +63,22 @@ def test_failures_are_named_and_carry_the_programs_last_words(
     assert sample.failure.stderr_tail.endswith("last words")
 
 
+def test_a_library_that_the_loader_refuses_is_a_failure_however_short_the_run(
+    tmp_path: Path,
+) -> None:
+    path = World.allocator("x").path
+    refusal = f"ERROR: ld.so: object '{path}' from LD_PRELOAD cannot be preloaded (why): ignored.\n"
+    for mapped, kind in ((None, "preload"), (True, None)):
+        sample = run_once(tmp_path, Behaviour(mapped=mapped, stderr=refusal))
+        assert (sample.failure and sample.failure.kind) == kind
+    assert run_once(tmp_path, Behaviour(mapped=None, stderr="all is well\n")).failure is None
+
+
+def test_last_words_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    failure = run_once(tmp_path, Behaviour(exit_code=1, stderr="\x1b]0;x\x07a\tb\n")).failure
+    assert failure.stderr_tail == "\\x1b]0;x\\x07a\tb"
+
+
 def test_another_exit_status_may_be_the_right_one(tmp_path: Path) -> None:
     program = replace(PROGRAM, expected_exit=3)
     assert run_once(tmp_path, Behaviour(exit_code=3), program).failure is None

@@ -20,6 +20,7 @@ from tsmlab.journal import Header, Journal, Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import parse_custom
 from tsmlab.progress import Silence
+from tsmlab.records import CHECKSUM
 from tsmlab.results import Outcome
 from tsmlab.stats import Verdict
 from tsmlab.trial import PADDING_VARIABLE, Program
@@ -265,7 +266,7 @@ def timeless(results: TuneResults) -> Any:
 
     def strip(value: Any) -> Any:
         if isinstance(value, dict):
-            dropped = ("created", "started_seconds", "time_budget_seconds", *BUSY)
+            dropped = {"created", "started_seconds", "time_budget_seconds", CHECKSUM, *BUSY}
             return {k: strip(v) for k, v in value.items() if k not in dropped}
         return [strip(v) for v in value] if isinstance(value, list) else value
 

@@ -20,7 +20,7 @@ import click
 
 from tsmlab import __version__
 from tsmlab.commands import Group
-from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError, discard
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError, discard, tell
 
 
 class Verb(NamedTuple):
@@ -167,14 +167,14 @@ def _run(arguments: Sequence[str] | None) -> int:
         )
         sys.stdout.flush()  # here, where a full disk is still an error and not a lost result
     except UserError as error:
-        print(error.render(), file=sys.stderr)
+        tell(error.render())
         return error.exit_code
     except click.ClickException as error:
         words = sys.argv[1:] if arguments is None else arguments
-        print(usage_error(error, words).render(), file=sys.stderr)
+        tell(usage_error(error, words).render())
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
-        print("tsmalloc: interrupted", file=sys.stderr)
+        tell("tsmalloc: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader went away, as `| head` does: there is nothing to say. (click meets most of
@@ -186,7 +186,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         discard(sys.stdout)
         message = f"the results could not be written: {error.strerror}."
-        print(UserError(message, "Make room, or write to another place.").render(), file=sys.stderr)
+        tell(UserError(message, "Make room, or write to another place.").render())
         return EXIT_USAGE
     return status if isinstance(status, int) else EXIT_OK
 

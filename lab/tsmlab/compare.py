@@ -22,7 +22,16 @@ from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import BUILT_IN, TIME, MetricSpec
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Sample, Settings, Stop
+from tsmlab.results import (
+    AllocatorInfo,
+    Analysis,
+    Comparison,
+    Failure,
+    Outcome,
+    Sample,
+    Settings,
+    Stop,
+)
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.trial import OutputCheck, Program, Trial
@@ -273,8 +282,19 @@ class _Session:
         )
 
 
-def _reference_failed(probe: Sample, options: Options) -> UserError:
-    """The reference must succeed, or there is nothing to compare with; says what would help."""
+class ReferenceFailedError(UserError):
+    """The reference must succeed, or there is nothing to compare with. told: with the program's
+    last words."""
+
+    def __init__(self, name: str, failure: Failure, remedy: str) -> None:
+        said = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
+        self.told = f"{failure.text}{said}"
+        self.kind = failure.kind
+        super().__init__(f"the program fails under the reference {name}: {self.told}", remedy)
+
+
+def _reference_failed(probe: Sample, options: Options) -> ReferenceFailedError:
+    """The error, with the remedy for the kind of failure."""
     failure = probe.failure
     assert failure is not None
     remedies = {
@@ -284,8 +304,8 @@ def _reference_failed(probe: Sample, options: Options) -> UserError:
         "metric": "Try the expression of --metric on what the program prints.",
         "start": "Check the program's name and that it can be executed.",
     }
-    said = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
-    return UserError(
-        f"the program fails under the reference {options.reference.name}: {failure.text}{said}",
+    return ReferenceFailedError(
+        options.reference.name,
+        failure,
         remedies.get(failure.kind, "Run it by itself first: it must work without any of this."),
     )

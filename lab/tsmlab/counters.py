@@ -17,6 +17,7 @@ from tsmlab.allocators import Allocator, own_library
 from tsmlab.errors import UserError
 from tsmlab.experiments.model import Causes, HeapMap, MapBlock, MapChunk
 from tsmlab.measuring import Executor, MeasureExecutor, RunRequest
+from tsmlab.records import Record
 from tsmlab.system_libraries import natural_order
 
 COUNTERS_SCHEMA = "tsmalloc-counters/1"
@@ -70,7 +71,7 @@ def read(folder: Path) -> Causes:
     are one process's after the other's. Raises UserError where a file is damaged, or none is there.
     """
     reports = [
-        records.from_json(_CountersFile, COUNTERS_SCHEMA, _text(path), str(path), paths.remedy())
+        _read(_CountersFile, COUNTERS_SCHEMA, path)
         for path in _in_order(folder.glob("*.counters.json"))
     ]
     maps = [_heap_map(path) for path in _in_order(folder.glob("*.map.json"))]
@@ -142,8 +143,14 @@ def _text(path: Path) -> str:
         raise UserError(f"{path} cannot be read: {error.strerror}.", _DAMAGED) from error
 
 
+def _read(kind: type[Record], schema: str, path: Path) -> Record:
+    """What a counted library wrote."""
+    text = _text(path)
+    return records.from_json(kind, schema, text, str(path), paths.remedy(), is_signed=False)
+
+
 def _heap_map(path: Path) -> tuple[HeapMap, bool]:
-    file = records.from_json(_MapFile, MAP_SCHEMA, _text(path), str(path), paths.remedy())
+    file = _read(_MapFile, MAP_SCHEMA, path)
     chunks = [
         MapChunk(chunk.address, chunk.bytes, [_block(row, path) for row in chunk.blocks])
         for chunk in file.chunks

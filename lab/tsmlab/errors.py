@@ -7,8 +7,11 @@ Refuses to: carry a traceback. A failure that no remedy can be named for is a de
 ordinary exception.
 """
 
+import contextlib
 import os
 from typing import TextIO
+
+import click
 
 EXIT_OK = 0
 EXIT_USAGE = 1
@@ -41,6 +44,12 @@ def not_started(program: str, error: OSError) -> UserError:
         "If it is a script, its first line must name an interpreter (#!/bin/sh).",
         EXIT_CANNOT_EXECUTE,
     )
+
+
+def tell(text: str) -> None:
+    """A line for stderr. One that cannot be written there, on a full disk, costs nothing else."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def discard(stream: TextIO) -> None:

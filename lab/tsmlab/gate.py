@@ -18,7 +18,7 @@ from tsmlab import __version__, compare, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import logs_by_round
 from tsmlab.counting import CACHE_MISSES, INSTRUCTIONS, NOT_OF_COUNTS, SYSTEM_CALLS
-from tsmlab.errors import UserError
+from tsmlab.errors import EXIT_PROGRAM_FAILED, EXIT_USAGE, UserError
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, Measurement, RunRequest
@@ -138,32 +138,39 @@ def gate(
     if options.baseline is not None:
         sides = {BASELINE: options.baseline, **sides}
     allocators = tuple(replace(side.allocator, name=name) for name, side in sides.items())
-    outcome = compare.compare(
-        compare.Options(
-            program=Program(
-                command=options.candidate.command,
-                stdin=Path("/dev/null"),
-                expected_exit=options.expected_exit,
+    try:
+        outcome = compare.compare(
+            compare.Options(
+                program=Program(
+                    command=options.candidate.command,
+                    stdin=Path("/dev/null"),
+                    expected_exit=options.expected_exit,
+                ),
+                allocators=allocators,
+                reference=allocators[0],
+                seed=options.seed,
+                rule=options.rule,
+                warmup_rounds=0 if options.deterministic else compare.WARMUP_ROUNDS,
+                timeout_seconds=options.timeout_seconds,
+                check_output=False,  # two versions may well print different things
+                consult_doctor=False,
+                cpus=options.cpus,
+                base_metrics=options.metrics,
+                vary_layout=not options.deterministic,
+                unresolved=lambda analysis: _unresolved(analysis, options),
+                unfit_warnings=NOT_OF_COUNTS
+                if options.deterministic
+                else frozenset({"noise-floor"}),
             ),
-            allocators=allocators,
-            reference=allocators[0],
-            seed=options.seed,
-            rule=options.rule,
-            warmup_rounds=0 if options.deterministic else compare.WARMUP_ROUNDS,
-            timeout_seconds=options.timeout_seconds,
-            check_output=False,  # two versions may well print different things
-            consult_doctor=False,
-            cpus=options.cpus,
-            base_metrics=options.metrics,
-            vary_layout=not options.deterministic,
-            unresolved=lambda analysis: _unresolved(analysis, options),
-            unfit_warnings=NOT_OF_COUNTS if options.deterministic else frozenset({"noise-floor"}),
-        ),
-        _TwoPrograms(executor, sides),
-        reporter,
-        memo,
-        fleet,
-    )
+            _TwoPrograms(executor, sides),
+            reporter,
+            memo,
+            fleet,
+        )
+    except compare.ReferenceFailedError as error:
+        which = "the program" if options.baseline is None else "the baseline's program"
+        status = EXIT_USAGE if error.kind == "start" else EXIT_PROGRAM_FAILED
+        raise UserError(f"{which} fails: {error.told}", error.remedy, status) from error
     return Outcome(_results(options, outcome.results), outcome.error)
 
 
@@ -305,13 +312,15 @@ from_json = records.reader(GateResults, SCHEMA, "gate")
 
 def read_baseline(path: Path) -> Comparison:
     """The results of an earlier gate; raises UserError for a file that has no such thing."""
-    make = f"Make one where the program is good: tsmalloc gate --export-json {path} -- PROGRAM"
+    file = "FILE" if path.exists() else path
+    make = f"Make one where the program is good: tsmalloc gate --export-json {file} -- PROGRAM"
     try:
         found = from_json(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError as error:
         raise UserError(f"there is no baseline {path}.", make) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the baseline {path} cannot be read: {error}.", make) from error
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UserError(f"the baseline {path} cannot be read: {why}.", make) from error
     usable = [s for s in found.comparison.samples if s.phase == "measured" and not s.failure]
     if not any(sample.allocator == CANDIDATE for sample in usable):
         raise UserError(f"the baseline {path} holds no run that succeeded.", make)

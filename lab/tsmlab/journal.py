@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self, TypeVar
 
-from tsmlab import __version__, machine, records
+from tsmlab import __version__, machine, paths, records
 from tsmlab.allocators import Allocator, file_sha256
 from tsmlab.errors import UserError
 from tsmlab.machine import Machine
 from tsmlab.results import AllocatorInfo
 
-SCHEMA = "tsmalloc-journal/2"
+SCHEMA = "tsmalloc-journal/3"
 ENDING = ".jsonl"
 BEGIN_ANEW = "Begin anew, without --resume."
 # Facts of the machine on which numbers depend so much that those of two may not be mixed.
@@ -38,13 +38,6 @@ Made = TypeVar("Made")
 Clock = Callable[[], float]
 # SHA-256 by file name; None of a file that cannot be read.
 Digests = dict[str, str | None]
-
-
-def working_folder() -> str:
-    try:
-        return str(Path.cwd())
-    except FileNotFoundError as error:
-        raise UserError("the working folder is gone.", "Change into one that there is.") from error
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ class Header:
             tsmalloc_version=__version__,
             verb=verb,
             words=list(words),
-            folder=working_folder(),
+            folder=str(paths.working_folder()),
             seed=seed,
             machine=machine.describe(),
             allocators=[AllocatorInfo.of(allocator) for allocator in known],
@@ -263,7 +256,7 @@ class Journal:
                 self._stood, self._since = line.seconds, self._base()
         try:
             kept: Made = records.restore(kind, line.value)
-        except (ValueError, TypeError, KeyError) as error:
+        except records.DAMAGE as error:
             raise _damaged(self.path, line.number, error) from error
         return kept
 
@@ -272,7 +265,7 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _write(self, record: dict[str, Any]) -> None:
-        text = json.dumps(record, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(records.signed(record), separators=(",", ":"))
         try:
             with self._lock:
                 self._file.write(text.encode() + b"\n")
@@ -325,8 +318,9 @@ def _parse(path: Path, content: bytes) -> tuple[Header, list[Line], int]:
     lines, length = [], len(texts[0]) + 1
     for number, text in enumerate(texts[1:], start=2):
         try:
-            line = records.restore(Line, {**json.loads(text), "number": number})
-        except (ValueError, TypeError, KeyError) as error:
+            data = records.checked(json.loads(text))
+            line = records.restore(Line, {**data, "number": number})
+        except records.DAMAGE as error:
             if number == len(texts):
                 break
             raise _damaged(path, number, error) from error

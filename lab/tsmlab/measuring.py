@@ -225,7 +225,8 @@ class NativeTool:
         """Runs it once. Ctrl-C ends the program's whole process tree, then goes on up."""
         # A file and not a pipe: what the program leaves running would hold a pipe open.
         with tempfile.NamedTemporaryFile(prefix="tsmalloc-answer-") as answer:
-            status = self._wait(self._start(["--output", answer.name, *arguments]))
+            own = ["--output", answer.name, "--parent", str(os.getpid())]
+            status = self._wait(self._start([*own, *arguments]))
             text = answer.read()
         if status in self._refusals:
             raise self._refusals[status]

@@ -9,6 +9,7 @@ a remedy, never a fallback.
 
 import hashlib
 import os
+import pwd
 import re
 import shlex
 import sys
@@ -90,8 +91,21 @@ def cache_dir() -> Path:
 def _users_own(variable: str, default: str) -> Path:
     base = os.environ.get(variable, "")
     # The XDG specification says that a relative path here is to be ignored.
-    root = Path(base) if base.startswith("/") else Path.home() / default
+    root = Path(base) if base.startswith("/") else _home() / default
     return root / "tsmalloc"
+
+
+def _home() -> Path:
+    """HOME, unless it is empty or not set."""
+    return Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def working_folder() -> Path:
+    """Raises UserError where it is gone."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise UserError("the working folder is gone.", "Change into one that there is.") from error
 
 
 def is_preloadable(path: str) -> bool:

@@ -8,6 +8,7 @@ Refuses to: know what is recorded (results.py and suite_results.py do).
 import dataclasses
 import enum
 import functools
+import hashlib
 import json
 import math
 import os
@@ -29,10 +30,32 @@ Record = TypeVar("Record")
 
 
 def to_json(record: Any) -> str:
-    """A data class as indented ASCII (file names may hold any byte); NaN and infinities cannot
-    occur."""
-    text = json.dumps(dataclasses.asdict(record), indent=1, allow_nan=False)
+    """A data class, signed, as indented ASCII (file names may hold any byte); NaN and infinities
+    cannot occur."""
+    text = json.dumps(signed(dataclasses.asdict(record)), indent=1)
     return _LIST_OF_NUMBERS.sub(_on_one_line, text) + "\n"
+
+
+def signed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain data and the checksum of it, whatever its order and layout: of fields that have the
+    right types, some may still contradict others."""
+    plain = json.loads(json.dumps(data, allow_nan=False))
+    return {**plain, CHECKSUM: _checksum(plain)}
+
+
+def checked(data: Any) -> dict[str, Any]:
+    """The same data; raises ValueError unless it is as signed() returned it."""
+    if _expect(dict, data).get(CHECKSUM) != _checksum(data):
+        raise ValueError("it was changed after it was written (its checksum differs)")
+    return dict(data)
+
+
+CHECKSUM = "content_sha256"
+
+
+def _checksum(data: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in data.items() if key != CHECKSUM}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 # Indented, a curve of 400 points takes 1,600 lines. A line break is never inside a string.
@@ -43,24 +66,48 @@ def _on_one_line(match: re.Match[str]) -> str:
     return f"[{', '.join(match[0][1:-1].replace(',', ' ').split())}]"
 
 
-def from_json(kind: type[Record], schema: str, text: str, source: str, remedy: str) -> Record:
+# By which data that is not as it was written, or no JSON, is refused.
+DAMAGE = (TypeError, ValueError, KeyError, OverflowError, RecursionError)
+
+
+def from_json(
+    kind: type[Record],
+    schema: str,
+    text: str,
+    source: str,
+    remedy: str,
+    is_signed: bool = True,
+) -> Record:
     """The inverse of to_json, for a data class with the field `schema`. Unknown fields are ignored:
-    a later minor version may add some. Raises UserError, with `remedy` for a file of another
-    schema."""
+    a later minor version may add some. What a native tool wrote is not signed. Raises UserError,
+    with `remedy` for a file of another schema."""
+    try:
+        record = restore(kind, document(schema, text, source, remedy, is_signed))
+    except DAMAGE as error:
+        raise UserError(f"{source} is damaged: {error}.", _EDITED) from error
+    assert isinstance(record, kind)
+    return record
+
+
+def document(
+    schema: str, text: str, source: str, remedy: str, is_signed: bool = True
+) -> dict[str, Any]:
+    """Data of a schema. Raises UserError for anything else."""
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except DAMAGE as error:
         raise UserError(f"{source} is not JSON: {error}.", "Was it cut off or edited?") from error
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         what = f"its schema is {found!r}" if found else "it has no schema"
         raise UserError(f"{source} cannot be read: {what}, not {schema!r}.", remedy)
     try:
-        record = restore(kind, data)
-    except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
-        raise UserError(f"{source} is damaged: {error}.", "Was it edited by hand?") from error
-    assert isinstance(record, kind)
-    return record
+        return checked(data) if is_signed else data
+    except DAMAGE as error:
+        raise UserError(f"{source} is damaged: {error}.", _EDITED) from error
+
+
+_EDITED = "Was it edited by hand? Give it as it was saved."
 
 
 def reader(kind: type[Record], schema: str, verb: str) -> Callable[..., Record]:

@@ -23,6 +23,7 @@ from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import CUSTOM, CustomMetric, measured_values, printed_number
 from tsmlab.results import Failure, FailureKind, Sample
 from tsmlab.schedule import Slot
+from tsmlab.text import visible
 
 PADDING_VARIABLE = "TSMALLOC_LAYOUT_PADDING"
 # How many moments of a run's memory are kept, for curves: taken from the samples that `measure`
@@ -30,6 +31,7 @@ PADDING_VARIABLE = "TSMALLOC_LAYOUT_PADDING"
 SERIES_POINTS = 400
 STDERR_TAIL_LINES = 12
 STDERR_TAIL_BYTES = 4096
+STDERR_HEAD_BYTES = 16384
 # The cost of one environment variable on the new stack besides its text: the "=", the final zero
 # and the pointer in the table.
 VARIABLE_OVERHEAD_BYTES = 1 + 1 + 8
@@ -184,9 +186,19 @@ class Trial:
         if measurement.exit_code != expected:
             instead = f" instead of {expected}" if expected else ""
             return self._failed("exit", f"exit {measurement.exit_code}{instead}")
-        if allocator.path and any(p.mapped is False for p in measurement.preloaded):
+        if allocator.path and (
+            any(p.mapped is False for p in measurement.preloaded) or self._is_refused(measurement)
+        ):
             return self._failed("preload", "its library was not loaded")
         return None
+
+    def _is_refused(self, measurement: Measurement) -> bool:
+        """Whether the loader says so. A program of a millisecond ends before measure has looked."""
+        unseen = [str(each.path) for each in measurement.preloaded if each.mapped is None]
+        return any(
+            f"'{path}' from LD_PRELOAD cannot be preloaded" in _head(self._stderr)
+            for path in unseen
+        )
 
     def _failed(self, kind: FailureKind, text: str) -> Failure:
         return Failure(kind, text, _tail(self._stderr))
@@ -262,8 +274,17 @@ def _text(path: Path) -> str:
         return ""
 
 
+def _head(path: Path) -> str:
+    """The beginning of a file that may be huge: the loader writes before the program does."""
+    try:
+        with path.open("rb") as file:
+            return os.fsdecode(file.read(STDERR_HEAD_BYTES))
+    except FileNotFoundError:
+        return ""
+
+
 def _tail(path: Path) -> str:
-    """The end of a file that may be huge."""
+    """The end of a file that may be huge, fit for a terminal."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -271,4 +292,4 @@ def _tail(path: Path) -> str:
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
-    return "\n".join(text.splitlines()[-STDERR_TAIL_LINES:])
+    return "\n".join(map(visible, text.splitlines()[-STDERR_TAIL_LINES:]))

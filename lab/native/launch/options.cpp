@@ -2,10 +2,13 @@
 #include "launch/options.h"
 
 #include <getopt.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +27,7 @@ constexpr char common_help_text[] =
   --stderr FILE      likewise
   --cwd DIRECTORY    start COMMAND in this directory
   --timeout SECONDS  then end all its processes: SIGTERM, and SIGKILL two seconds later
+  --parent PID       likewise when that process, which has started this one, has ended
 )";
 
 // The path goes to the loader as it was given, even where a symbolic link could be followed: the
@@ -64,6 +68,13 @@ void add_environment_edit(Options& options, const char* text, bool is_unset) {
   options.environment_edits[options.environment_edit_count++] = {text, is_unset};
 }
 
+// SIGTERM ends the whole tree (tree_end.h), and this process as long as there is none.
+void end_with_parent(const char* argument) {
+  const std::int64_t parent = parse_whole("--parent", argument, INT_MAX);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) fail_usage({"process ", argument, " of --parent did not start this."});
+}
+
 [[noreturn]] void print_help(const ToolHelp& help) {
   dprintf(STDOUT_FILENO, "usage: %s [options] -- COMMAND [ARGUMENT...]\n%s%s%s%s", tool_name(),
           help.purpose, common_help_text, help.own_options, help.exit_status);
@@ -84,6 +95,7 @@ constexpr Option common_options[] = {
     {"stderr", [](const char* argument) { found->standard_error = argument; }},
     {"cwd", [](const char* argument) { found->working_directory = argument; }},
     {"timeout", [](const char* argument) { found->timeout_ns = parse_timeout(argument); }},
+    {"parent", end_with_parent},
     {"help", [](const char*) { print_help(*tool_help); }, true},
 };
 constexpr std::size_t most_options = 16;

@@ -4,6 +4,7 @@ sees the libraries that were to be preloaded.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from measured import measure, parse, run
-from prompt import is_alive, wait_until
+from prompt import is_alive, ran, start, wait_until
 
 from tsmlab import paths
 
@@ -85,6 +86,20 @@ class TestInterruption:
             return process, int(note.read_text())
 
         return start
+
+    def test_the_tree_ends_when_the_lab_is_killed(self, tmp_path: Path) -> None:
+        note = tmp_path / "pid"
+        script = f"echo $$ > {note}.new; mv {note}.new {note}; exec sleep 600"
+        env = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
+        lab = start("compare", "-a", "glibc", "--", "sh", "-c", script, env=env)
+        wait_until(note.exists)
+        lab.kill()
+        lab.communicate()
+        wait_until(lambda: not is_alive(int(note.read_text())))
+
+    def test_another_parent_is_refused(self) -> None:
+        done = ran(paths.tool("measure"), "--parent", "1", "--", "true", status=1)
+        assert "process 1 of --parent did not start this" in done.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_is_reported(self, started: Any, number: signal.Signals) -> None:

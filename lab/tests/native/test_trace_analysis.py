@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import prompt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -294,6 +295,19 @@ def test_json_that_was_printed_can_be_reported(
     assert isinstance(loaded, TraceAnalysis)
     assert loaded.events == 9
     assert cli.main(["report", str(file), "-o", str(tmp_path / "pages")]) == 0
+    file.write_text(file.read_text().replace('"events": 9', '"events": "many"'))
+    with pytest.raises(UserError, match=r"analysis\.json is damaged: it was changed"):
+        report.read(file)
+
+
+def test_notes_that_cannot_be_written_cost_nothing(sample: Sample, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ("analyze", str(sample("known")), "-a", "none", "--html", str(page))
+    with Path("/dev/full").open("w") as full:
+        process = prompt.start(*words, stderr=full)
+        shown, _ = process.communicate()
+    assert (process.returncode, page.exists()) == (0, True)
+    assert "9 events" in shown
 
 
 def test_shares_of_a_heat_map_are_steps_of_ten() -> None:

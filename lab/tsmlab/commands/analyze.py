@@ -5,7 +5,6 @@ knows all of them exactly.
 Refuses to: measure. Nothing is run but the question for size classes.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from tsmlab import export, report, tables
 from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE, extra_option, image_option
-from tsmlab.errors import EXIT_OK
-from tsmlab.traces import analysis_text, planning
+from tsmlab.errors import EXIT_OK, tell
+from tsmlab.traces import analysis, analysis_text, planning
 from tsmlab.traces.analysis import TraceAnalysis, analyse
 from tsmlab.traces.size_classes import classes_of
 
@@ -82,12 +81,12 @@ def command(
     found = _analysed(trace, image, chosen, extra, quiet)
     page = report.write(found, directory, force) if directory is not None else None
     if page is not None:
-        click.echo(f"report     {page}", err=True)
+        tell(f"report     {page}")
     if html is not None:
         parameters.write(html, _drawn(found) if page is None else page.read_bytes())
-        click.echo(f"page       {html}", err=True)
+        tell(f"page       {html}")
     if as_json:
-        click.echo(json.dumps(found.raw))
+        click.echo(analysis.to_json(found))
     else:
         click.echo(tables.for_stdout(analysis_text.report, found), nl=False)
     return EXIT_OK
@@ -98,7 +97,7 @@ def _analysed(
 ) -> TraceAnalysis:
     def note(text: str) -> None:
         if not quiet:
-            click.echo(text, err=True)
+            tell(text)
 
     if list(chosen) == ["none"]:
         return analyse(trace, image)

@@ -151,7 +151,9 @@ def publication(results: GateResults, strict: bool) -> Publication:
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:
-    if given["baseline"] and (given["against"] or given["against_allocator"]):
+    other_program, other_name = given["against"], given["against_allocator"]
+    has_side = other_program is not None or other_name is not None
+    if given["baseline"] and has_side:
         raise UserError("--baseline and --against are two baselines.", "Choose one of them.")
     before = flow.read_baseline(given["baseline"]) if given["baseline"] else None
     if before is not None and counters is None:
@@ -159,9 +161,10 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     available = known.discover(given["extra"])
     under = known.find(given["under"], available)
     baseline = None
-    if given["against"] or given["against_allocator"]:
-        other = known.find(given["against_allocator"] or given["under"], available)
-        baseline = Side(_words(given["against"]) or tuple(program), other)
+    if has_side:
+        other = under if other_name is None else known.find(other_name, available)
+        command = tuple(program) if other_program is None else _words(other_program)
+        baseline = Side(command, other)
     candidate = Side(tuple(program), under)
     for side in (candidate, baseline):
         if side is not None and side.allocator.path is not None:
@@ -191,14 +194,14 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     )
 
 
-def _words(command: str | None) -> tuple[str, ...]:
+def _words(command: str) -> tuple[str, ...]:
     try:
-        words = tuple(shlex.split(command or ""))
+        words = tuple(shlex.split(command))
     except ValueError as error:
         raise UserError(
             f"--against {command!r} cannot be read: {error}.", "Mend its quotes."
         ) from error
-    if command is not None and not words:
+    if not words:
         raise UserError(
             "--against names no program.", "Give it as in a shell: --against './old -x'"
         )

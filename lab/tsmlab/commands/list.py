@@ -5,7 +5,6 @@ Refuses to: install what is missing; it names the packages.
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -13,6 +12,7 @@ import click
 
 from tsmlab import allocators, paths, system_libraries
 from tsmlab.allocators import Allocator
+from tsmlab.errors import tell
 from tsmlab.results import AllocatorInfo
 
 SCHEMA = "tsmalloc-list/1"
@@ -80,4 +80,4 @@ def as_document(found: Sequence[Allocator], packages: Sequence[str]) -> dict[str
 
 
 def note(text: str, remedy: str) -> None:
-    print(f"tsmalloc: {text}:\n  {remedy}", file=sys.stderr)
+    tell(f"tsmalloc: {text}:\n  {remedy}")

@@ -28,13 +28,19 @@ Command = Callable[..., Any]
 Made = TypeVar("Made")
 
 
+# Three years in seconds, as of the native tools.
+MOST_SECONDS = 1e8
+
+
 def whole(minimum: int) -> Callable[[Any], int]:
     """A whole number from `minimum` on; click's own would clutter --help with its range."""
 
     def number(value: Any) -> int:
         text = str(value)
         if not re.fullmatch(r"\d{1,9}", text) or int(text) < minimum:
-            raise click.BadParameter(f"{value!r} is not a whole number from {minimum} on")
+            raise click.BadParameter(
+                f"{value!r} is not a whole number from {minimum} on, of nine digits at most"
+            )
         return int(text)
 
     return number
@@ -44,8 +50,10 @@ def duration(value: Any) -> float:
     """Seconds, or a number with s, m or h behind it."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
     seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    if seconds <= 0.0:
-        raise click.BadParameter(f"{value!r} is not a time above zero, like 90, 90s or 1.5m")
+    if not 0.0 < seconds <= MOST_SECONDS:
+        raise click.BadParameter(
+            f"{value!r} is not a time above zero and below three years, like 90, 90s or 1.5m"
+        )
     return seconds
 
 
@@ -71,8 +79,11 @@ def processors(value: str) -> tuple[int, ...]:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise click.BadParameter(f"{value!r} is not a list of processors, like 0,2-3")
-        last = min(int(match[2] or match[1]), max(allowed) + 1)  # which may not be used
-        chosen.update(range(min(int(match[1]), last), last + 1))
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise click.BadParameter(f"{value!r}: a range begins with the lower number, like 2-3")
+        beyond = max(allowed) + 1  # which may not be used
+        chosen.update(range(min(first, beyond), min(last, beyond) + 1))
     if not chosen or not chosen <= allowed:
         usable = ",".join(map(str, sorted(allowed)))
         raise click.BadParameter(f"{value!r}: the processors that may be used here are {usable}")
@@ -81,6 +92,8 @@ def processors(value: str) -> tuple[int, ...]:
 
 class _File(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value == "":
+            self.fail("no file is named.", param, ctx)
         if isinstance(value, str) and value.endswith("/"):
             self.fail(f"{value} is the name of a folder, not of a file.", param, ctx)
         return super().convert(value, param, ctx)
@@ -287,8 +300,8 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
     stdin = given["input_file"] or Path(os.devnull)
     if not stdin.is_file() and not stdin.samefile(os.devnull):
         raise UserError(
-            f"--input {stdin} can be read once, and each run reads its input anew.",
-            "Write what it holds into a file first.",
+            f"--input {stdin} is no regular file, and each run reads its input anew.",
+            "Write what each run is to read into a file first.",
         )
     return Program(
         command=tuple(words),

@@ -21,7 +21,7 @@ from tsmlab import allocators, export, paths
 from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
-from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
+from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, tell
 from tsmlab.profile import capture, changes, messages, model, sites, symbols, text
 from tsmlab.profile.changes import Look
 from tsmlab.profile.model import Profile, Type
@@ -373,7 +373,7 @@ def folded(file: Path, of: Type, whole: bool, as_json: bool) -> int:
     for line, estimate in lines.items():
         click.echo(f"{line} {estimate.total:.0f}")
     for note in notes:
-        click.echo(f"tsmalloc: {note}", err=True)
+        tell(f"tsmalloc: {note}")
     return EXIT_OK
 
 
@@ -406,7 +406,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     else:
         click.echo(f"{output}: {with_lines:,} of {len(found.frames):,} addresses have a line")
         for note in found.notes:
-            click.echo(f"tsmalloc: {note}", err=True)
+            tell(f"tsmalloc: {note}")
     return EXIT_OK
 
 
@@ -474,7 +474,7 @@ def run(
             line, capture.environment(engine, interval, is_peak, place), place
         )
         for problem in captured.problems:
-            click.echo(f"warning: {problem}", err=True)
+            tell(f"warning: {problem}")
         if not captured.profiles:
             raise UserError(
                 f"the program left no profile (its exit status was {captured.status}).",
@@ -531,25 +531,24 @@ def _point_to_peak(profile: Profile) -> None:
     live = sum(row.live_space for row in profile.rows)
     allocated = sum(row.space for row in profile.rows)
     if live < LITTLE_LIVE * allocated:
-        click.echo(
+        tell(
             f"{quantity(allocated, 'bytes')} were allocated, of which little is live in the end: "
-            "--peak shows what was at the peak, --type alloc all.",
-            err=True,
+            "--peak shows what was at the peak, --type alloc all."
         )
 
 
 def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool) -> None:
     """The files beside the report."""
     if output is not None:
-        click.echo(f"profile    {profiles[0].path if keeps_all else output}", err=True)
+        tell(f"profile    {profiles[0].path if keeps_all else output}")
     for each in profiles[1 : 1 + MOST_NAMED]:
         place = f": {each.path}" if keeps_all else ""
         name = f"{each.comment('command') or '?'} (pid {each.pid})"
         size = quantity(each.allocated, "bytes")
-        click.echo(f"process    {name} allocated {size}{place}", err=True)
+        tell(f"process    {name} allocated {size}{place}")
     if (more := len(profiles) - 1 - MOST_NAMED) > 0:
-        click.echo(f"           and {counted(more, 'smaller one')}", err=True)
+        tell(f"           and {counted(more, 'smaller one')}")
     if output is None:
-        click.echo("The profile is gone now: -o FILE keeps it.", err=True)
+        tell("The profile is gone now: -o FILE keeps it.")
     elif not keeps_all and len(profiles) > 1:
-        click.echo("The others are gone now: -o DIR/ keeps all.", err=True)
+        tell("The others are gone now: -o DIR/ keeps all.")

@@ -21,7 +21,7 @@ from tsmlab.commands.parameters import (
     whole,
 )
 from tsmlab.commands.studies import let_termination_interrupt
-from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError, tell
 from tsmlab.traces import recording as traces
 from tsmlab.traces.recording import Recording, Request
 
@@ -50,7 +50,7 @@ MOST_RING_MIB = 256
 @input_option("this command's")
 @click.option(
     "--ring-mib",
-    type=whole(0),
+    type=whole(1),
     metavar="N",
     help="Memory through which events pass; a larger one rides out longer bursts. [default: 32]",
 )
@@ -104,12 +104,12 @@ def command(
     try:
         recording = traces.record(request)
     except KeyboardInterrupt:
-        click.echo(f"tsmalloc: interrupted; {request.trace} holds what was recorded", err=True)
+        tell(f"tsmalloc: interrupted; {request.trace} holds what was recorded")
         return EXIT_INTERRUPTED
     if as_json:
         click.echo(json.dumps({"trace": str(recording.trace), **recording.raw}))
     elif not quiet:
-        click.echo(traces.summary(recording), err=True)
+        tell(traces.summary(recording))
     return _status(recording, quiet, ignore_failure)
 
 
@@ -117,11 +117,11 @@ def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
     """The exit status, and lines about it."""
     if not quiet:
         for warning in recording.warnings():
-            click.echo(f"warning: {warning}", err=True)
+            tell(f"warning: {warning}")
     if recording.write_error:
         raise UserError(
             f"the trace is not complete: {recording.write_error}",
-            "`bin/trace check` tells what can be read of it.",
+            "Make room, and record it again with -f.",
         )
     if not recording.images:
         raise UserError(
@@ -131,6 +131,6 @@ def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
     if recording.interrupted:
         return EXIT_INTERRUPTED
     if recording.failed:
-        click.echo(f"tsmalloc: the program failed: {recording.failure_text()}", err=True)
+        tell(f"tsmalloc: the program failed: {recording.failure_text()}")
         return EXIT_OK if ignore_failure else EXIT_PROGRAM_FAILED
     return EXIT_OK

@@ -6,7 +6,6 @@ Refuses to: know what is measured, to take options that decide it from both comm
 end, however it ends, without saying where the measurements are.
 """
 
-import contextlib
 import os
 import shlex
 import signal
@@ -21,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 import click
 from click.core import ParameterSource
 
-from tsmlab import export, records, render, report, tables
+from tsmlab import export, paths, records, render, report, tables
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator, check_malloc
 from tsmlab.commands.parameters import export_targets
@@ -32,6 +31,7 @@ from tsmlab.errors import (
     EXIT_USAGE,
     UserError,
     discard,
+    tell,
 )
 from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
@@ -136,7 +136,7 @@ class Study(click.Command):
                 f"{journal.path} is a journal of `tsmalloc {header.verb}`.",
                 f"Go on with it: tsmalloc {header.verb} --resume {journal.path}",
             )
-        if header.folder != journals.working_folder():
+        if header.folder != str(paths.working_folder()):
             begun = f"the run was begun in the folder {header.folder}"
             if not Path(header.folder).is_dir():
                 raise UserError(f"{begun}, now gone.", "Begin anew without --resume.")
@@ -226,18 +226,12 @@ def _journal(seed: int, allocators: Iterable[Allocator], files: Iterable[Path]) 
     return resumed
 
 
-def _tell(text: str) -> None:
-    """To stderr. A line that cannot be written there, on a full disk, costs nothing else."""
-    with contextlib.suppress(OSError):
-        click.echo(text, err=True)
-
-
 def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
     verb = journal.header.verb
     command = f"{verb} run" if verb == "experiment" else verb
     force = " --force" if any(target.path.is_file() for target in targets) else ""
-    _tell(f"journal    {journal.path}")
-    _tell(f"go on with: tsmalloc {command} --resume{force}")
+    tell(f"journal    {journal.path}")
+    tell(f"go on with: tsmalloc {command} --resume{force}")
 
 
 # --- the end: results are kept, exported and printed ----------------------------------------------
@@ -269,29 +263,29 @@ def publish(
     ]
     text = records.to_json(results) if as_json else tables.for_stdout(texts.report, results)
     if problem := _print(text):
-        problems.append(problem)
+        problems.append(f"{problem} {where}".rstrip())
     if not quiet:
         for line in render.warning_lines(texts.troubles(results)):
-            _tell(line)
+            tell(line)
         if kept:
-            _tell(f"results    {kept}")
+            tell(f"results    {kept}")
             if page and folder is None:
                 command = f"tsmalloc report {shlex.quote(str(kept))}"
-                _tell(f"report     {command}    (a page with figures)")
+                tell(f"report     {command}    (a page with figures)")
     if page and folder:
         if not quiet:
-            _tell(f"drawing    {folder} (some seconds)")
+            tell(f"drawing    {folder} (some seconds)")
         if problem := _report(page, folder, force):
             problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
-        _tell(f"tsmalloc: {problem}")
+        tell(f"tsmalloc: {problem}")
     return bool(problems)
 
 
 def _report(page: Results, folder: Path, force: bool) -> str | None:
     """Writes the report and says where it is; returns what went wrong."""
     try:
-        _tell(f"report     {report.write(page, folder, force)}")
+        tell(f"report     {report.write(page, folder, force)}")
     except UserError as error:
         return f"{error.message}\n  {error.remedy}"
     return None
@@ -315,10 +309,10 @@ def exit_status(
 ) -> int:
     """The status of a verb that measured; prints its last lines."""
     if interrupted:
-        _tell("tsmalloc: interrupted; the above is what was measured until then")
+        tell("tsmalloc: interrupted; the above is what was measured until then")
         return EXIT_INTERRUPTED
     if error is not None:
-        _tell(error.render())
+        tell(error.render())
         return error.exit_code
     if problems:
         return EXIT_USAGE

@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from tsmlab import fleet
-from tsmlab.errors import UserError
+from tsmlab.errors import UserError, tell
 
 # So long a scheduler may start behind its workers.
 PATIENCE_SECONDS = 30.0
@@ -25,6 +25,7 @@ def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
     in that time."""
     host, _, port = address.partition("://")[2].rpartition(":")
     end = time.monotonic() + seconds
+    is_told = False
     while True:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
@@ -35,6 +36,9 @@ def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
                     f"no scheduler answers at {address}: {reason}.",
                     "Start one there: dask scheduler",
                 ) from error
+            if not is_told:
+                tell(f"waiting    for a scheduler at {address}, {seconds:.0f} s")
+                is_told = True
         else:
             return
         time.sleep(0.2)

@@ -60,7 +60,7 @@ def read(path: Path) -> Results:
         suite_results.SCHEMA: suite_results.from_json,
         model.SCHEMA: model.from_json,
         replay_results.SCHEMA: replay_results.from_json,
-        analysis.SCHEMA: lambda text, _source: analysis.decode(text),
+        analysis.SCHEMA: analysis.from_json,
     }
     schema = _schema(text, path)
     if schema not in readers:

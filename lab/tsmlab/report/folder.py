@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from tsmlab import paths
 from tsmlab.errors import UserError
 
 PAGE = "index.html"
@@ -64,7 +65,7 @@ def write(directory: Path, files: Mapping[str, bytes], force: bool) -> Path:
 
 def _nearest(path: Path) -> Path:
     """The path itself, or the innermost folder above it that there is."""
-    path = path.absolute()
+    path = path if path.is_absolute() else paths.working_folder() / path
     while not path.exists():
         path = path.parent
     return path

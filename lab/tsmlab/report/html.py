@@ -12,8 +12,8 @@ from typing import Any
 import jinja2
 
 from tsmlab.report.pages.common import AMOUNTS, Report
-from tsmlab.report.text import visible, with_minus
 from tsmlab.report.theme import TONES
+from tsmlab.text import visible, with_minus
 
 FOLDER = Path(__file__).parent
 GENERATOR = "tsmalloc report"

@@ -4,6 +4,7 @@ Why: only this file knows the names of the fields; docs/formats/trace.md lists a
 Refuses to: compute what the answer does not say, but for shares and sums of its rows.
 """
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
-from tsmlab.records import restore
+from tsmlab.records import document, restore, signed
 from tsmlab.traces.planning import run_trace
 from tsmlab.traces.size_classes import SizeClasses, file_text
 
@@ -228,9 +229,15 @@ def analyse(
             file.write(file_text(classes))
             file.flush()
             words += ["--classes", file.name]
-        return decode(run_trace(words))
+        return TraceAnalysis(read_answer(run_trace(words), "trace", SCHEMA))
 
 
-def decode(text: str) -> TraceAnalysis:
-    """The answer in a text; raises UserError for anything else."""
-    return TraceAnalysis(read_answer(text, "trace", SCHEMA))
+def to_json(found: TraceAnalysis) -> str:
+    """The answer as `tsmalloc analyze --json` prints it, on a line."""
+    return json.dumps(signed(found.raw))
+
+
+def from_json(text: str, source: str) -> TraceAnalysis:
+    """The inverse of to_json; raises UserError for anything else."""
+    remedy = "Give what `tsmalloc analyze --json` printed."
+    return TraceAnalysis(document(SCHEMA, text, source, remedy))

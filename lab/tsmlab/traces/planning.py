@@ -95,6 +95,8 @@ def check_traces(traces: Sequence[Path]) -> None:
     for trace in traces:
         if trace.is_dir():
             raise UserError(f"{trace} is a folder.", f"Name the traces in it: {trace}/*{SUFFIX}")
+        if trace.exists() and not trace.is_file():
+            raise UserError(f"{trace} is no regular file.", "Copy the trace into one.")
         if not trace.is_file():
             raise UserError(
                 f"there is no trace {trace}.",

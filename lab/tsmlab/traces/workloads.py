@@ -14,7 +14,7 @@ from typing import Any
 
 from tsmlab import paths
 from tsmlab.errors import UserError
-from tsmlab.report.text import slug
+from tsmlab.text import slug
 from tsmlab.traces.planning import SUFFIX, Compile, Recipe, compile_plan, plan_of, trace_name
 from tsmlab.workloads import Workload
 

@@ -39,9 +39,10 @@ void OutputFile::fail(int error_number) {
   // The rest of a part is worse than none: a reader would have to call it damage.
   const bool is_cut = descriptor_ >= 0 && ftruncate(descriptor_, static_cast<off_t>(size_)) == 0;
   throw Error{"cannot write the trace '" + path_ + "': " + strerrordesc_np(error_number) +
-              (is_cut ? ". What was written before can be read."
-                      : ". What was written before can be read, as `trace check` tells.") +
-              " For the rest make room, or record to a file elsewhere."};
+              (size_ == 0 ? ""
+               : is_cut   ? ". What was written before can be read"
+                          : ". What was written before can be read, as `trace check` tells") +
+              ". Make room, or record to a file elsewhere."};
 }
 
 void OutputFile::append(ByteSpan bytes) {

@@ -21,8 +21,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tsmlab.report import svg
 from tsmlab.report.tables import DataTable
-from tsmlab.report.text import shortened, visible
 from tsmlab.report.theme import SURFACES, Style
+from tsmlab.text import shortened, visible
 
 # Of every figure, in units of which letters have 12; style.css says how large the page shows them.
 WIDTH = 432.0

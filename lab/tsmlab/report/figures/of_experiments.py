@@ -15,8 +15,8 @@ from tsmlab.report.figures import heapmap, lines, sweeps
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR, Look, memory_table
 from tsmlab.report.tables import DataTable, of_texts
-from tsmlab.report.text import slug
 from tsmlab.report.theme import Style
+from tsmlab.text import slug
 from tsmlab.wording import counted, quantity, share
 
 # The heap maps shown of one experiment.

@@ -14,8 +14,8 @@ from tsmlab.report.figures import lines, of_comparison, ratios
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.tables import of_texts
-from tsmlab.report.text import slug
 from tsmlab.report.theme import styles_for
+from tsmlab.text import slug
 from tsmlab.traces.replay_report import KIND_ORDER, got_over_owed, nanoseconds, percent, size
 from tsmlab.traces.replay_results import (
     Latencies,

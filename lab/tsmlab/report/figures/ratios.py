@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from tsmlab.report.figures import canvas
 from tsmlab.report.figures.canvas import BAND, PAPER, REST, RULE, SOFT
 from tsmlab.report.figures.scales import ratio_axis
-from tsmlab.report.text import with_minus
 from tsmlab.report.theme import Style
 from tsmlab.stats import RatioEstimate
+from tsmlab.text import with_minus
 from tsmlab.wording import change, three_digits
 
 ROW, HEAD = 21.0, 66.0

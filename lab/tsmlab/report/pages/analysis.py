@@ -9,7 +9,7 @@ from typing import Any
 from tsmlab import __version__, export
 from tsmlab.report.figures import of_analysis
 from tsmlab.report.pages.common import Report, Tile, capital, data_table
-from tsmlab.report.text import shortened, slug
+from tsmlab.text import shortened, slug
 from tsmlab.traces import analysis_text
 from tsmlab.traces.analysis import CurvePoint, TraceAnalysis
 from tsmlab.wording import quantity, share

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from tsmlab import records
 from tsmlab.machine import Machine
 from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
@@ -74,7 +75,8 @@ class Report:
             )
         # Whatever repeats lies far apart, where gzip does not see it.
         packed = lzma.compress(
-            json.dumps(data, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME
+            json.dumps(records.signed(data), separators=(",", ":")).encode(),
+            preset=9 | lzma.PRESET_EXTREME,
         )
         href = f"data:application/x-xz;base64,{base64.b64encode(packed).decode()}"
         return RawData(note, href, f"{self.name}.json.xz", f"{quantity(len(packed), 'bytes')}iB")

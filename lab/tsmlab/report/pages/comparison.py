@@ -15,10 +15,10 @@ from tsmlab.metrics import TIME
 from tsmlab.report.figures import of_comparison
 from tsmlab.report.pages import common
 from tsmlab.report.tables import DataTable
-from tsmlab.report.text import shortened, slug
 from tsmlab.results import Comparison
 from tsmlab.stats import Verdict
 from tsmlab.tables import ROOMY
+from tsmlab.text import shortened, slug
 from tsmlab.wording import change, change_interval, rounds, share
 
 

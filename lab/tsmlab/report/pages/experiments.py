@@ -16,8 +16,8 @@ from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.figures.sweeps import describe
 from tsmlab.report.pages.common import LAST_CONTENTS, Report, circumstances
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
-from tsmlab.report.text import slug
 from tsmlab.report.theme import Style, styles_for
+from tsmlab.text import slug
 from tsmlab.wording import counted, quantity, rounds
 
 # A table of medians has a column for each point up to so many; else a row for each.

@@ -14,7 +14,7 @@ from tsmlab.report.figures import of_replay
 from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.pages import common, comparison
 from tsmlab.report.tables import DataTable
-from tsmlab.report.text import shortened, slug
+from tsmlab.text import shortened, slug
 from tsmlab.traces import replay_report
 from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
 from tsmlab.wording import share

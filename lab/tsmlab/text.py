@@ -1,4 +1,4 @@
-"""Text from elsewhere, made fit for a page, a figure and a file name.
+"""Text from elsewhere, made fit for a terminal, a page, a figure and a file name.
 
 Why: program output, paths and names may hold any byte; a page must show them without being changed
 by them, and must stay valid UTF-8 and XML.
