@@ -42,12 +42,10 @@ class TestSyscalls:
     def test_counts(self, name: str) -> None:
         counts = count_syscalls(request("perl", "-e", WORK, allocator=installed(name)))
         assert not counts.failed
-        assert (counts.threads, counts.processes) == (1, 1)
-        memory = counts.calls["mmap"].bytes + counts.calls["brk"].bytes
-        assert memory > 2_000_000
+        assert (counts.raw["threads"], counts.raw["processes"]) == (1, 1)
         flat = counts.counts()
-        assert flat["mmap_calls"] == counts.calls["mmap"].calls > 5
-        assert flat["brk_bytes"] == counts.calls["brk"].bytes
+        assert flat["mmap_bytes"] + flat["brk_bytes"] > 2_000_000
+        assert flat["mmap_calls"] > 5
         assert set(flat) >= {
             *("futex_calls", "futex_errors", "futex_wait_ns", "mmap_calls", "mmap_bytes"),
             *("munmap_calls", "munmap_bytes", "brk_calls", "brk_bytes", "madvise_calls"),
@@ -60,10 +58,10 @@ class TestSyscalls:
         if not program.is_file():
             pytest.skip("the test programs are not built")
         calls = {
-            name: count_syscalls(request(str(program), allocator=installed(name))).calls["brk"]
+            name: count_syscalls(request(str(program), allocator=installed(name))).counts()
             for name in ("lock-best", "tsmalloc")
         }
-        assert calls["lock-best"].calls > calls["tsmalloc"].calls
+        assert calls["lock-best"]["brk_calls"] > calls["tsmalloc"]["brk_calls"]
 
     def test_failures_are_answers(self) -> None:
         assert count_syscalls(request("sh", "-c", "exit 3")).failure_text() == "exit 3"
@@ -117,7 +115,6 @@ def test_an_answer_in_words() -> None:
     }
     counts = SyscallCounts.from_json(raw)
     assert not counts.failed
-    assert counts.calls["futex"].errors == 2
     assert counts.counts() == {
         "futex_calls": 7.0,
         "futex_errors": 2.0,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -34,41 +34,16 @@ TRACING_REFUSED = UserError(
 
 
 @dataclass(frozen=True)
-class CallCounts:
-    """One kind of system call, in all threads of all processes (lab/native/README.md).
-
-    wait_ns is of futex alone, lowered_bytes of brk, the last two of madvise.
-    """
-
-    calls: int
-    errors: int
-    bytes: int = 0
-    wait_ns: int = 0
-    lowered_bytes: int = 0
-    dontneed_bytes: int = 0
-    free_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class SyscallCounts(measuring.Ended):
-    """The counts of `syscalls`, and how the program ended; `calls` by the name of the call."""
+    """The answer of `syscalls` (lab/native/README.md), and how the program ended."""
 
-    threads: int
-    processes: int
-    calls: Mapping[str, CallCounts]
     raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> SyscallCounts:
         """The answer as `syscalls` wrote it."""
         measuring.require_schema(raw, "syscalls", SYSCALLS_SCHEMA)
-        return SyscallCounts(
-            **vars(records.restore(measuring.Ended, raw)),
-            threads=raw["threads"],
-            processes=raw["processes"],
-            calls={name: CallCounts(**counts) for name, counts in raw["calls"].items()},
-            raw=raw,
-        )
+        return SyscallCounts(**vars(records.restore(measuring.Ended, raw)), raw=raw)
 
     def counts(self) -> dict[str, float]:
         """By names like `futex_calls`: of futex also `errors` and `wait_ns`, of the others the

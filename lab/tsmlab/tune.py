@@ -26,7 +26,7 @@ from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME, MetricSpec, Unit, measur
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Stop, Stopped
 from tsmlab.schedule import MIN_ROUNDS, StopRule
-from tsmlab.stats import Judgement, RatioEstimate, Verdict
+from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.trial import Program
 from tsmlab.tune_options import Option, Setting, configured, environment
 from tsmlab.wording import rounds
@@ -435,22 +435,18 @@ def fresh_rows(analysis: Analysis, options: Options) -> list[TuneRow]:
         before, after = (
             rows[name].metrics.get(spec.key) for name in (options.allocator.name, TUNED)
         )
-        ratio = after.ratio if after else None
-        judgement = Judgement(Verdict.UNRESOLVED)
-        if ratio is not None:
-            judgement = stats.judge(
-                ratio,
-                options.margin,
-                floor=analysis.noise_floors.get(spec.key),
-                higher_is_better=spec.higher_is_better,
-            )
-        medians = (before.median if before else None, after.median if after else None)
         found.append(
             TuneRow(
-                spec.key, spec.name, spec.unit, *medians, ratio, judgement.verdict,
-                judgement.rounds_more,
+                spec.key,
+                spec.name,
+                spec.unit,
+                before=before.median if before else None,
+                after=after.median if after else None,
+                ratio=after.ratio if after else None,
+                verdict=(after.verdict if after else None) or Verdict.UNRESOLVED,
+                rounds_more=after.rounds_more if after else None,
             )
-        )  # fmt: skip
+        )
     return found
 
 

@@ -102,7 +102,7 @@ def _traces(replay: Path | None) -> list[Workload]:
     if replay is None:
         return []
     folder = trace_workloads.corpus()
-    return trace_workloads.trace_workloads(folder, replay, paths.tool("trace"))
+    return trace_workloads.trace_workloads(folder, replay)
 
 
 def _run(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tsmlab import paths
 from tsmlab.errors import UserError
+from tsmlab.records import write_atomically
 
 PAGE = "index.html"
 LIST = ".tsmalloc-report"
@@ -47,14 +48,14 @@ def write(directory: Path, files: Mapping[str, bytes], force: bool) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         former = _listed(directory)
-        _replace(directory / LIST, _list_text([*former, *files]))
+        write_atomically(directory / LIST, _list_text([*former, *files]))
         for name, data in sorted(files.items(), key=lambda item: item[0] == PAGE):
             target = directory / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            _replace(target, data)
+            write_atomically(target, data)
         for name in set(former) - set(files):
             _remove(directory, name)
-        _replace(directory / LIST, _list_text([*files]))
+        write_atomically(directory / LIST, _list_text([*files]))
     except OSError as error:
         raise UserError(
             f"the report could not be written to {directory}: {error.strerror}.",
@@ -83,16 +84,6 @@ def _listed(directory: Path) -> list[str]:
         return []
     names = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [name for name in names if not name.startswith("/") and ".." not in Path(name).parts]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _remove(directory: Path, name: str) -> None:

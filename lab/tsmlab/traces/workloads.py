@@ -6,7 +6,6 @@ Refuses to: be part of the suite's file. A trace says for itself what it holds.
 """
 
 import json
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,15 @@ from typing import Any
 from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.text import slug
-from tsmlab.traces.planning import SUFFIX, Compile, Recipe, compile_plan, plan_of, trace_name
+from tsmlab.traces.planning import (
+    SUFFIX,
+    Compile,
+    Recipe,
+    compile_plan,
+    plan_of,
+    run_trace,
+    trace_name,
+)
 from tsmlab.workloads import Workload
 
 PREFIX = "trace-"
@@ -28,16 +35,16 @@ def corpus() -> Path:
     return paths.data_dir() / "traces"
 
 
-def trace_workloads(folder: Path, replay: Path, trace: Path) -> list[Workload]:
+def trace_workloads(folder: Path, replay: Path) -> list[Workload]:
     """A workload for each trace in the folder, by name; its command ends with the trace, and
-    `planned` makes it fit to run. replay, trace: the tools."""
+    `planned` makes it fit to run. replay: the tool."""
     found = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
     if not found:
         raise UserError(
             f"there is no trace in {folder}.",
             f"Record one: tsmalloc record -o {folder}/mine{SUFFIX} -- PROGRAM",
         )
-    return [_workload(path, replay, _info(path, trace)) for path in found]
+    return [_workload(path, replay, _info(path)) for path in found]
 
 
 def planned(
@@ -70,20 +77,13 @@ def _workload(path: Path, replay: Path, info: dict[str, Any]) -> Workload:
     )
 
 
-def _info(path: Path, trace: Path) -> dict[str, Any]:
+def _info(path: Path) -> dict[str, Any]:
     """What `trace info` says; damage is no obstacle as long as there is a program to replay."""
-    done = subprocess.run(
-        [trace, "info", "--json", path],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    remedy = f"Remove it from {path.parent}, or record it anew."
     try:
-        info = json.loads(done.stdout)
-    except ValueError:
-        info = {}
-    if not isinstance(info, dict) or info.get("busiest") is None:
-        said = done.stderr.strip().removeprefix("trace: ") or f"{path} holds no program."
-        raise UserError(said, f"Remove it from {path.parent}, or record it anew.")
+        info: dict[str, Any] = json.loads(run_trace(["info", "--json", path]))
+    except UserError as error:
+        raise UserError(error.message, remedy) from error
+    if info.get("busiest") is None:
+        raise UserError(f"{path} holds no program.", remedy)
     return info
