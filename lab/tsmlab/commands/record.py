@@ -119,10 +119,7 @@ def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
         for warning in recording.warnings():
             tell(f"warning: {warning}")
     if recording.write_error:
-        raise UserError(
-            f"the trace is not complete: {recording.write_error}",
-            "Make room, and record it again with -f.",
-        )
+        raise UserError(f"the trace is not complete: {recording.write_error}")
     if not recording.images:
         raise UserError(
             "nothing was recorded: no program of the run has loaded the recorder.",
