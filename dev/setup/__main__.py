@@ -15,7 +15,12 @@ from __future__ import annotations
 
 # Ctrl-C waits until the lab, or a step of the set-up, can answer it in a word: exec keeps the mask.
 # (From the module below `signal`, whose own import takes some milliseconds.)
-from _signal import SIG_BLOCK, SIG_UNBLOCK, SIGINT, pthread_sigmask
+from _signal import (  # type: ignore[import-not-found]
+    SIG_BLOCK,
+    SIG_UNBLOCK,
+    SIGINT,
+    pthread_sigmask,
+)
 
 pthread_sigmask(SIG_BLOCK, [SIGINT])
 

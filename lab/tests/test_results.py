@@ -87,8 +87,9 @@ def test_damage_is_named(path: str, value: Any, message: str) -> None:
     [("analysis.rows", []), ("analysis.primary_metric", "x"), ("content_sha256", None)],
 )
 def test_what_was_edited_is_refused_whatever_fits(path: str, value: Any) -> None:
-    data = json.loads(to_json(typical()))
-    assert from_json(json.dumps(data, sort_keys=True, indent=7)) == typical()
+    comparison = typical()
+    data = json.loads(to_json(comparison))
+    assert from_json(json.dumps(data, sort_keys=True, indent=7)) == comparison
     broken(data, path, value)
     with refused("damaged", "old.json", "changed after it was written"):
         from_json(json.dumps(data), "old.json")
