@@ -195,7 +195,7 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     assert "is a journal of `tsmalloc experiment`" in refused.stderr
     copied = tmp_path / "copy.jsonl"
     header = json.loads(journal.read_text()) | {"folder": "/gone"}
-    copied.write_text(json.dumps(records.signed(header)) + "\n")
+    copied.write_text(json.dumps(records.with_checksum(header)) + "\n")
     refused = experiment("run", "--resume", copied, status=1)
     assert "begun in the folder /gone, now gone.\n  Begin anew" in refused.stderr
     shutil.copy(journal, copied)

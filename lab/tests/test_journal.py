@@ -216,7 +216,7 @@ def test_a_value_of_another_kind_is_named(tmp_path: Path, whole: Whole) -> None:
     lines = whole[1].read_text().splitlines()
     entry = json.loads(lines[20])
     assert "run " in entry["key"]
-    lines[20] = json.dumps(records.signed(entry | {"value": 7}))
+    lines[20] = json.dumps(records.with_checksum(entry | {"value": 7}))
     path = tmp_path / "edited.jsonl"
     path.write_text("\n".join(lines) + "\n")
     with Journal.resume(path) as journal:

@@ -202,7 +202,7 @@ def nasty(small: Comparison) -> Comparison:
     """The text wherever it comes from outside: command, names, versions, output, warnings."""
     old, new = small.analysis.rows[1].allocator, f"n{NASTY}"
     text = records.to_json(small).replace(json.dumps(old), json.dumps(new))
-    named = results.from_json(json.dumps(records.signed(json.loads(text))))
+    named = results.from_json(json.dumps(records.with_checksum(json.loads(text))))
     infos = [replace(info, version=NASTY, path=f"/{NASTY}") for info in named.allocators]
     return replace(
         world.failing(named, NASTY),

@@ -12,7 +12,7 @@ from conftest import Behaviour, SimulatedExecutor, World, typical
 from refusals import refused
 
 from tsmlab import records
-from tsmlab.records import save, signed, to_json, write_atomically
+from tsmlab.records import save, to_json, with_checksum, write_atomically
 from tsmlab.results import SCHEMA, Comparison, from_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def test_a_comparison_survives_the_round_trip_with_all_its_samples() -> None:
     data = json.loads(to_json(typical()))
     before = from_json(json.dumps(data))
     data["new"] = data["machine"]["new"] = data["samples"][0]["new"] = 1
-    assert from_json(json.dumps(signed(data))) == before
+    assert from_json(json.dumps(with_checksum(data))) == before
 
 
 def test_an_interrupted_and_empty_one_does_too() -> None:
@@ -79,7 +79,7 @@ def test_damage_is_named(path: str, value: Any, message: str) -> None:
     data = json.loads(to_json(typical()))
     broken(data, path, value)
     with refused("damaged", "old.json", message):
-        records.from_json(Comparison, SCHEMA, json.dumps(data), "old.json", "", is_signed=False)
+        records.from_json(Comparison, SCHEMA, json.dumps(data), "old.json", "", has_checksum=False)
 
 
 @pytest.mark.parametrize(

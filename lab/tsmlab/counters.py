@@ -146,7 +146,7 @@ def _text(path: Path) -> str:
 def _read(kind: type[Record], schema: str, path: Path) -> Record:
     """What a counted library wrote."""
     text = _text(path)
-    return records.from_json(kind, schema, text, str(path), paths.remedy(), is_signed=False)
+    return records.from_json(kind, schema, text, str(path), paths.remedy(), has_checksum=False)
 
 
 def _heap_map(path: Path) -> tuple[HeapMap, bool]:

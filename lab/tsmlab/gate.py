@@ -138,35 +138,28 @@ def gate(
     if options.baseline is not None:
         sides = {BASELINE: options.baseline, **sides}
     allocators = tuple(replace(side.allocator, name=name) for name, side in sides.items())
+    asked = compare.Options(
+        program=Program(
+            command=options.candidate.command,
+            stdin=Path("/dev/null"),
+            expected_exit=options.expected_exit,
+        ),
+        allocators=allocators,
+        reference=allocators[0],
+        seed=options.seed,
+        rule=options.rule,
+        warmup_rounds=0 if options.deterministic else compare.WARMUP_ROUNDS,
+        timeout_seconds=options.timeout_seconds,
+        check_output=False,  # two versions may well print different things
+        consult_doctor=False,
+        cpus=options.cpus,
+        base_metrics=options.metrics,
+        vary_layout=not options.deterministic,
+        unresolved=lambda analysis: _unresolved(analysis, options),
+        unfit_warnings=NOT_OF_COUNTS if options.deterministic else frozenset({"noise-floor"}),
+    )
     try:
-        outcome = compare.compare(
-            compare.Options(
-                program=Program(
-                    command=options.candidate.command,
-                    stdin=Path("/dev/null"),
-                    expected_exit=options.expected_exit,
-                ),
-                allocators=allocators,
-                reference=allocators[0],
-                seed=options.seed,
-                rule=options.rule,
-                warmup_rounds=0 if options.deterministic else compare.WARMUP_ROUNDS,
-                timeout_seconds=options.timeout_seconds,
-                check_output=False,  # two versions may well print different things
-                consult_doctor=False,
-                cpus=options.cpus,
-                base_metrics=options.metrics,
-                vary_layout=not options.deterministic,
-                unresolved=lambda analysis: _unresolved(analysis, options),
-                unfit_warnings=NOT_OF_COUNTS
-                if options.deterministic
-                else frozenset({"noise-floor"}),
-            ),
-            _TwoPrograms(executor, sides),
-            reporter,
-            memo,
-            fleet,
-        )
+        outcome = compare.compare(asked, _TwoPrograms(executor, sides), reporter, memo, fleet)
     except compare.ReferenceFailedError as error:
         which = "the program" if options.baseline is None else "the baseline's program"
         status = EXIT_USAGE if error.kind == "start" else EXIT_PROGRAM_FAILED

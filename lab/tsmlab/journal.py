@@ -265,7 +265,7 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _write(self, record: dict[str, Any]) -> None:
-        text = json.dumps(records.signed(record), separators=(",", ":"))
+        text = json.dumps(records.with_checksum(record), separators=(",", ":"))
         try:
             with self._lock:
                 self._file.write(text.encode() + b"\n")

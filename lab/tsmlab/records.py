@@ -30,13 +30,13 @@ Record = TypeVar("Record")
 
 
 def to_json(record: Any) -> str:
-    """A data class, signed, as indented ASCII (file names may hold any byte); NaN and infinities
-    cannot occur."""
-    text = json.dumps(signed(dataclasses.asdict(record)), indent=1)
+    """A data class and its checksum as indented ASCII (file names may hold any byte); NaN and
+    infinities cannot occur."""
+    text = json.dumps(with_checksum(dataclasses.asdict(record)), indent=1)
     return _LIST_OF_NUMBERS.sub(_on_one_line, text) + "\n"
 
 
-def signed(data: Mapping[str, Any]) -> dict[str, Any]:
+def with_checksum(data: Mapping[str, Any]) -> dict[str, Any]:
     """Plain data and the checksum of it, whatever its order and layout: of fields that have the
     right types, some may still contradict others."""
     plain = json.loads(json.dumps(data, allow_nan=False))
@@ -44,7 +44,7 @@ def signed(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked(data: Any) -> dict[str, Any]:
-    """The same data; raises ValueError unless it is as signed() returned it."""
+    """The same data; raises ValueError unless it is as with_checksum() returned it."""
     if _expect(dict, data).get(CHECKSUM) != _checksum(data):
         raise ValueError("it was changed after it was written (its checksum differs)")
     return dict(data)
@@ -76,13 +76,13 @@ def from_json(
     text: str,
     source: str,
     remedy: str,
-    is_signed: bool = True,
+    has_checksum: bool = True,
 ) -> Record:
     """The inverse of to_json, for a data class with the field `schema`. Unknown fields are ignored:
-    a later minor version may add some. What a native tool wrote is not signed. Raises UserError,
+    a later minor version may add some. What a native tool wrote has no checksum. Raises UserError,
     with `remedy` for a file of another schema."""
     try:
-        record = restore(kind, document(schema, text, source, remedy, is_signed))
+        record = restore(kind, document(schema, text, source, remedy, has_checksum))
     except DAMAGE as error:
         raise UserError(f"{source} is damaged: {error}.", _EDITED) from error
     assert isinstance(record, kind)
@@ -90,7 +90,7 @@ def from_json(
 
 
 def document(
-    schema: str, text: str, source: str, remedy: str, is_signed: bool = True
+    schema: str, text: str, source: str, remedy: str, has_checksum: bool = True
 ) -> dict[str, Any]:
     """Data of a schema. Raises UserError for anything else."""
     try:
@@ -102,7 +102,7 @@ def document(
         what = f"its schema is {found!r}" if found else "it has no schema"
         raise UserError(f"{source} cannot be read: {what}, not {schema!r}.", remedy)
     try:
-        return checked(data) if is_signed else data
+        return checked(data) if has_checksum else data
     except DAMAGE as error:
         raise UserError(f"{source} is damaged: {error}.", _EDITED) from error
 

@@ -10,7 +10,7 @@ import click
 
 from tsmlab import fetch as flow
 from tsmlab import fetched, tables
-from tsmlab.errors import UserError
+from tsmlab.errors import UserError, tell
 from tsmlab.tables import Cell, Column
 
 
@@ -45,7 +45,7 @@ def command(names: Sequence[str], version: str | None, force: bool, quiet: bool)
         raise UserError("--version is that of one crate.", "Name one allocator with it.")
     for peer in [flow.peer_of(name) for name in names]:
         manifest, library = flow.fetch(
-            peer, version, force, lambda text: None if quiet else click.echo(text, err=True)
+            peer, version, force, lambda text: None if quiet else tell(text)
         )
         click.echo(library if quiet else f"{manifest.folder}  {library}")
 

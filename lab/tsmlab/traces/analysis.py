@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
-from tsmlab.records import document, restore, signed
+from tsmlab.records import document, restore, with_checksum
 from tsmlab.traces.planning import run_trace
 from tsmlab.traces.size_classes import SizeClasses, file_text
 
@@ -234,7 +234,7 @@ def analyse(
 
 def to_json(found: TraceAnalysis) -> str:
     """The answer as `tsmalloc analyze --json` prints it, on a line."""
-    return json.dumps(signed(found.raw))
+    return json.dumps(with_checksum(found.raw))
 
 
 def from_json(text: str, source: str) -> TraceAnalysis:

@@ -75,7 +75,7 @@ class Report:
             )
         # Whatever repeats lies far apart, where gzip does not see it.
         packed = lzma.compress(
-            json.dumps(records.signed(data), separators=(",", ":")).encode(),
+            json.dumps(records.with_checksum(data), separators=(",", ":")).encode(),
             preset=9 | lzma.PRESET_EXTREME,
         )
         href = f"data:application/x-xz;base64,{base64.b64encode(packed).decode()}"
