@@ -122,7 +122,7 @@ void ts_heap_destroy(ts_heap* heap) {
   // The handle lies in the mapping that goes away.
   const std::size_t mapped_bytes = heap->mapped_bytes;
   void* const begin = heap->self;
-  ts::os::unmap(begin, mapped_bytes);
+  ts::os::unmap_unused(begin, mapped_bytes);
 }
 
 void* ts_heap_malloc(ts_heap* heap, size_t size) {

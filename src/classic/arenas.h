@@ -91,7 +91,7 @@ class Arenas : public TaggedPayloads {
     slots_.close();
     source_.release_all();
     const unsigned count = count_.load(std::memory_order_relaxed);
-    for (unsigned i = 1; i < count; ++i) os::unmap(arena_at(i), Arena::mapped_bytes());
+    for (unsigned i = 1; i < count; ++i) os::unmap_unused(arena_at(i), Arena::mapped_bytes());
   }
 
   void fork_prepare() noexcept TS_NO_ANALYSIS {

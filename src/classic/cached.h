@@ -119,7 +119,7 @@ class Cached : public TaggedPayloads {
     source_.release_all();
     for (Cache* cache = all_; cache != nullptr;) {
       Cache* const next = cache->next;
-      os::unmap(cache, Cache::mapped_bytes());
+      os::unmap_unused(cache, Cache::mapped_bytes());
       cache = next;
     }
   }

@@ -57,7 +57,7 @@ bool NodePool::map_slab(NodeNumber slab) noexcept {
   // release: a thread that finds the slab finds it mapped (zero-filled, and all-zero is a valid
   // node)
   if (!slabs_[slab].compare_exchange_strong(expected, nodes, std::memory_order_acq_rel))
-    os::unmap(nodes, bytes);
+    os::unmap_unused(nodes, bytes);
   return true;
 }
 
@@ -89,7 +89,7 @@ void NodePool::share_slow(Stash& stash, unsigned count) noexcept {
 void NodePool::destroy() noexcept {
   for (std::atomic<Node*>& slab : slabs_) {
     if (Node* nodes = slab.exchange(nullptr, std::memory_order_relaxed))
-      os::unmap(nodes, slab_nodes * sizeof(Node));
+      os::unmap_unused(nodes, slab_nodes * sizeof(Node));
   }
 }
 

@@ -68,7 +68,7 @@ class NodeStashes {
   void destroy() noexcept {
     for (ThreadState* state = all_.load(std::memory_order_acquire); state != nullptr;) {
       ThreadState* const next = state->next;
-      os::unmap(state, ThreadState::mapped_bytes());
+      os::unmap_unused(state, ThreadState::mapped_bytes());
       state = next;
     }
   }

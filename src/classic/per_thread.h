@@ -110,7 +110,7 @@ class PerThread : public TaggedPayloads {
     source_.release_all();
     for (ThreadHeap* h = all_; h != nullptr;) {
       ThreadHeap* const next = h->next;
-      os::unmap(h, ThreadHeap::mapped_bytes());
+      os::unmap_unused(h, ThreadHeap::mapped_bytes());
       h = next;
     }
   }

@@ -65,7 +65,7 @@ void at_thread_exit(void* argument) noexcept {
     }
     unlink_table(table);
   }
-  os::unmap(table, table_bytes);
+  os::unmap_unused(table, table_bytes);
 }
 
 Table* make_table() noexcept {
@@ -83,7 +83,7 @@ Table* make_table() noexcept {
     unlink_table(table);
   }
   this_table = nullptr;
-  os::unmap(table, table_bytes);
+  os::unmap_unused(table, table_bytes);
   return nullptr;
 }
 
@@ -142,7 +142,7 @@ void ThreadSlots::fork_child() noexcept {
     Table* const next = table->next;
     if (table != this_table) {
       unlink_table(table);
-      os::unmap(table, table_bytes);
+      os::unmap_unused(table, table_bytes);
     }
     table = next;
   }

@@ -4,6 +4,8 @@
 
 #include "base/check.h"
 #include "engine/cache_bins.h"
+#include "engine/deferred_work.h"
+#include "engine/ready_stack.h"
 #include "engine/remote_frees.h"
 #include "engine/slabs.h"
 #include "engine/tending.h"
@@ -65,13 +67,20 @@ void collect_from(ThreadHeap& heap) noexcept {
   }
 }
 
-// The first heap with low slabs, out of the queue; null if there is none.
+// The first heap with low slabs, out of the queue, and not abandoned any more, as if a thread had adopted
+// it; null if there is none.
 ThreadHeap* take_out_with_low_slabs() noexcept {
   const Guard guard{abandoned_lock};
   ThreadHeap* before = nullptr;
   for (ThreadHeap* heap = first; heap != nullptr; before = heap, heap = heap->next_abandoned) {
-    const HeapHold hold{*heap};
-    if (heap->first_low != 0) return take_out(before);
+    {
+      const HeapHold hold{*heap};
+      if (heap->first_low == 0) continue;
+    }
+    take_out(before);
+    if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
+    heap->is_abandoned.store(false, std::memory_order_relaxed);
+    return heap;
   }
   return nullptr;
 }
@@ -140,16 +149,20 @@ bool collect_from_queue(std::size_t at_most) noexcept {
   return is_any;
 }
 
-bool purge_abandoned() noexcept {
-  const Guard collection{collection_lock};
+// Without a lock, since memory goes back: a child of a fork finds the heap without an owner, and
+// abandons it.
+bool purge_abandoned(Mutex* lock) noexcept {
   ThreadHeap* const heap = take_out_with_low_slabs();
   if (heap == nullptr) return false;
+  purge_low_slabs(*heap, purged_slabs, lock);
   {
-    const HeapHold hold{*heap};
-    purge_low_slabs(*heap, purged_slabs);
+    const Guard guard{abandoned_lock};
+    heap->is_abandoned.store(true, std::memory_order_relaxed);
+    put_last(*heap);
   }
-  const Guard guard{abandoned_lock};
-  put_last(*heap);
+  // Frees that came meanwhile noted nothing.
+  if (has_ready(*heap)) page_heap.note_uncollected(pages_of_slabs(*heap));
+  send_purges_if_any();
   return true;
 }
 

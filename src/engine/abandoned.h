@@ -42,8 +42,9 @@ inline bool collect_abandoned(std::size_t at_most) noexcept {
   return any_abandoned.load(std::memory_order_relaxed) && collect_from_queue(at_most);
 }
 
-// Purges some low slabs of abandoned heaps (tending.h); false if none is left.
-bool purge_abandoned() noexcept;
+// Purges some low slabs of abandoned heaps (tending.h); false if none is left. Without a lock or a hold;
+// takes `lock`, if there is one, around each change.
+bool purge_abandoned(Mutex* lock = nullptr) noexcept;
 
 // Checks the list and its sums (invariants.h); to be called at rest.
 Fault find_abandoned_fault() noexcept;

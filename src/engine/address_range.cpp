@@ -57,7 +57,7 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
 // Gives back all parts of a range in which nothing is in use yet.
 void AddressRange::forget() noexcept {
   for (Part* part : {&map_, &spans_, &remote_frees_, &heaps_, &memory_}) {
-    if (part->bytes != 0) os::unmap(reinterpret_cast<void*>(part->begin), part->bytes);
+    if (part->bytes != 0) os::unmap_unused(reinterpret_cast<void*>(part->begin), part->bytes);
     *part = {};
   }
   capacity_ = 0;
@@ -87,7 +87,7 @@ void AddressRange::shrink_table(Part& part, std::size_t bytes) const noexcept {
   auto* const begin = reinterpret_cast<void*>(part.begin + bytes);
   const std::size_t less = part.bytes - bytes;
   // A part that the system does not take back is there the next time.
-  if (is_reserved_ ? os::decommit(begin, less) : os::unmap(begin, less)) part.bytes = bytes;
+  if (is_reserved_ ? os::decommit(begin, less) : os::unmap_unused(begin, less)) part.bytes = bytes;
 }
 
 void AddressRange::shrink(std::size_t pages) noexcept {
@@ -96,7 +96,7 @@ void AddressRange::shrink(std::size_t pages) noexcept {
   shrink_table(remote_frees_, pages * sizeof(RemoteFrees));
   const std::size_t bytes = pages * page_bytes;
   auto* const begin = reinterpret_cast<void*>(memory_.begin + bytes);
-  if (bytes < memory_.bytes && (is_reserved_ || os::unmap(begin, memory_.bytes - bytes)))
+  if (bytes < memory_.bytes && (is_reserved_ || os::unmap_unused(begin, memory_.bytes - bytes)))
     memory_.bytes = bytes;
   pages_ = pages;
 }
@@ -150,7 +150,7 @@ bool AddressRange::place_reserved(std::size_t pages) noexcept {
     if (extend_by_steps(pages)) return true;
     is_reserved_ = false;
     forget();
-    os::unmap(begin, bytes);
+    os::unmap_unused(begin, bytes);
     return false;
   }
   return false;

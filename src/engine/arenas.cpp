@@ -6,6 +6,7 @@
 #include "engine/arena_blocks.h"
 #include "engine/cache_bins.h"
 #include "engine/colours.h"
+#include "engine/deferred_work.h"
 #include "engine/heap_hold.h"
 #include "engine/huge_page_probe.h"
 #include "engine/invariants.h"
@@ -112,6 +113,7 @@ int use_arena(ArenaHandle handle, bool may_be_in_scope, Use use) noexcept {
     use(*arena);
   }
   if (!is_in_scope) unclaim_arena(*arena);
+  send_purges_if_any();
   return 0;
 }
 

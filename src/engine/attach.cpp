@@ -5,6 +5,7 @@
 #include "engine/arena_use.h"
 #include "engine/cache_bins.h"
 #include "engine/current_heap.h"
+#include "engine/deferred_work.h"
 #include "engine/housekeeping.h"
 #include "engine/invariants.h"
 #include "engine/new_heap.h"
@@ -38,6 +39,7 @@ void thread_ends(void* argument) {
     const Guard guard{abandoned_lock};
     abandon(heap, keeps_bins, pages);
   }
+  send_purges_if_any();
   note_thread_ends();
 }
 
@@ -53,8 +55,6 @@ ThreadHeap* attach_heap() noexcept {
     const HeapHold hold{*heap};
     check_at_rest(*heap);
   }
-  // relaxed: a thread that reads the former owner's number looks again (thread_ends.h)
-  heap->thread.store(os::thread_id(), std::memory_order_relaxed);
   note_thread_begins();
   // Before the registration, which may allocate.
   this_thread.heap = heap;

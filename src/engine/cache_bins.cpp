@@ -64,9 +64,11 @@ void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_
       return report_damage(size_class, block);
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
-    if (!place.is_beginning) [[unlikely]] {
+    const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
+    const bool is_fresh = is_own && place.number >= page_map.spans[place.slab_page].carved;
+    if (!place.is_beginning || is_fresh) [[unlikely]] {  // of no malloc
       report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);
-    } else if ((entry ^ entry_of_heap(heap)) >= heap_unit) {
+    } else if (!is_own) {
       // Without a mark: with one, its owner has freed it.
       release_remote(heap, unmarked(block), place, c, FoundBy::a_later_call);
     } else {

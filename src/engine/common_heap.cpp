@@ -1,8 +1,13 @@
 #include "engine/common_heap.h"
 
+#include <utility>
+
 #include "engine/cache_bins.h"
+#include "engine/deferred_work.h"
 #include "engine/new_heap.h"
 #include "engine/refill.h"
+#include "engine/slabs.h"
+#include "engine/span_supply.h"
 
 namespace ts::engine {
 namespace {
@@ -11,7 +16,18 @@ constinit ThreadHeap* common_heap TS_GUARDED_BY(common_lock) = nullptr;
 
 }  // namespace
 
-void* allocate_from(ThreadHeap& heap, unsigned size_class) noexcept {
+bool SpanForHeap::get() noexcept {
+  if (wanted_pages_ != 0) span_ = allocate_span(wanted_pages_, 1, size_class_);
+  return span_ != nullptr;
+}
+
+// Another thread may have given the heap blocks meanwhile.
+SpanForHeap::~SpanForHeap() {
+  if (span_ != nullptr) page_heap.release(span_);
+  send_purges_if_any();
+}
+
+void* allocate_from(ThreadHeap& heap, unsigned size_class, SpanForHeap& span) noexcept {
   CacheBin& bin = heap.bins[size_class];
   if (Block* const block = bin.head; block != nullptr) {
     bin.head = block->next;
@@ -22,14 +38,19 @@ void* allocate_from(ThreadHeap& heap, unsigned size_class) noexcept {
     drop_damaged_bin(heap, size_class, block);
   }
   const HeapHold hold{heap};
-  Block* const block = refill(heap, size_class);
+  Block* block = refill(heap, size_class);
+  if (block == nullptr && span.span_ != nullptr)
+    block = refill_from(heap, *std::exchange(span.span_, nullptr));
+  if (block == nullptr) span.wanted_pages_ = next_slab_pages(heap, size_class);
   return block != nullptr ? unmarked(block) : nullptr;
 }
 
 void* allocate_from_common(unsigned size_class) noexcept {
-  const Guard guard{common_lock};
-  if (common_heap == nullptr) common_heap = new_heap(0, 0);
-  return common_heap != nullptr ? allocate_from(*common_heap, size_class) : nullptr;
+  return SpanForHeap{size_class}.serve([size_class](SpanForHeap& span) -> void* {
+    const Guard guard{common_lock};
+    if (common_heap == nullptr) common_heap = new_heap(0, 0);
+    return common_heap != nullptr ? allocate_from(*common_heap, size_class, span) : nullptr;
+  });
 }
 
 void flush_common_heap() noexcept {

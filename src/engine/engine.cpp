@@ -6,6 +6,7 @@
 #include "engine/abandoned.h"
 #include "engine/cache_bins.h"
 #include "engine/common_heap.h"
+#include "engine/deferred_work.h"
 #include "engine/idle_arenas.h"
 #include "engine/reclaim.h"
 #include "engine/sample_heap.h"
@@ -67,8 +68,11 @@ std::size_t Engine::good_size(std::size_t bytes, std::size_t alignment) noexcept
 
 void Engine::flush_thread() noexcept {
   if (!has_heap()) return;
-  const HeapHold hold{own_heap()};
-  flush(own_heap());
+  {
+    const HeapHold hold{own_heap()};
+    flush(own_heap());
+  }
+  send_purges_if_any();
 }
 
 bool Engine::trim(std::size_t keep_bytes) noexcept {
@@ -79,8 +83,10 @@ bool Engine::trim(std::size_t keep_bytes) noexcept {
   // Twice: blocks of one heap's bins may belong to a heap that was flushed before.
   for (int round = 0; round < 2; ++round) {
     if (has_heap()) {
-      const HeapHold hold{own_heap()};
-      flush(own_heap());
+      {
+        const HeapHold hold{own_heap()};
+        flush(own_heap());
+      }
       purge_slabs(own_heap());
     }
     flush_common_heap();

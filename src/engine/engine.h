@@ -143,8 +143,9 @@ class Engine {
     check(!fault, fault.equation, fault.where);  // by name, where debug levels are on
     return !fault;
   }
-  // Finds what reports of misuse need of the C library. Blocks may have been handed out before.
+  // Finds what the clock and reports of misuse need. Blocks may have been handed out before.
   void begin_process(const char* version) noexcept {
+    os::find_clock();
     os::find_stack_functions();
     follow_limit_options();
     begin_profile(version);

@@ -6,6 +6,7 @@
 #include "engine/abandoned.h"
 #include "engine/arena_use.h"
 #include "engine/current_heap.h"
+#include "engine/deferred_work.h"
 #include "engine/huge_pages.h"
 #include "engine/idle_arenas.h"
 #include "engine/limits.h"
@@ -26,10 +27,8 @@ constexpr int none_is_due = -1;
 // The longest rest where the first thread has ended, and another's end may not be told.
 constexpr std::uint32_t rest_without_first_ms = 1000;
 
-// How many threads are housekeepers, from before their start to the end of keep_house(), and the last
-// one's number to the kernel.
+// How many threads are housekeepers, from before their start to the end of keep_house().
 constinit Atomic<std::uint32_t> housekeepers{0};
-constinit Atomic<std::uint32_t> housekeeper_id{0};
 // Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
 // exchanges by a library.)
 constinit Atomic<std::uint32_t> starts{0};
@@ -44,6 +43,9 @@ struct Round {
   bool is_refused = false;     // by the system, what was to be purged
 };
 constinit Round last_round TS_GUARDED_BY(housekeeping_lock);
+// Not 0 while a thread is in a slice, for which it lets go of the lock. (Not a byte, as above.)
+// acquire, release: each slice sees the stores of the one before.
+constinit Atomic<std::uint32_t> is_at_work{0};
 
 // From so many abandoned heaps in a slice.
 constexpr std::uint32_t heaps_of_slice = 4;
@@ -61,8 +63,9 @@ bool collect_slice() noexcept TS_REQUIRES(housekeeping_lock) {
   return true;
 }
 
-void end_round() noexcept TS_REQUIRES(housekeeping_lock) {
+void end_round() noexcept {
   look_at_limits();
+  const Guard guard{housekeeping_lock};
   collect_idle_arenas();
   reclaim_all();
   if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
@@ -73,11 +76,21 @@ void end_round() noexcept TS_REQUIRES(housekeeping_lock) {
 }
 
 // False if there was nothing to purge.
-bool purge_slice() noexcept TS_REQUIRES(housekeeping_lock) {
-  last_round.has_low_slabs = last_round.has_low_slabs && purge_abandoned();
-  if (last_round.has_low_slabs) return true;
-  if (last_round.pages == 0) return false;
-  const std::size_t gone = page_heap.purge_slice(last_round.pages);
+bool purge_slice() noexcept {
+  Round now;
+  {
+    const Guard guard{housekeeping_lock};
+    now = last_round;
+  }
+  if (now.has_low_slabs) {
+    now.has_low_slabs = purge_abandoned(&housekeeping_lock);
+    const Guard guard{housekeeping_lock};
+    last_round.has_low_slabs = now.has_low_slabs;
+  }
+  if (now.has_low_slabs) return true;
+  if (now.pages == 0) return false;
+  const std::size_t gone = page_heap.purge_slice(now.pages);
+  const Guard guard{housekeeping_lock};
   last_round.is_refused = gone == 0;
   last_round.pages -= last_round.is_refused ? last_round.pages : std::min(last_round.pages, gone);
   return true;
@@ -89,17 +102,32 @@ bool gives_up() noexcept TS_REQUIRES(housekeeping_lock) {
 }
 
 // A slice of work, or the end of a round. Returns in how many milliseconds another is due.
-int work() noexcept TS_REQUIRES(housekeeping_lock) {
+int work_at_slice() noexcept {
   if (purge_slice()) return 0;
-  const std::uint64_t since = os::coarse_milliseconds() - last_round.ended_at;
+  const std::uint64_t now = os::coarse_milliseconds();
+  std::uint64_t since = 0;
+  {
+    const Guard guard{housekeeping_lock};
+    since = now - last_round.ended_at;
+    if (since >= round_ms) last_round.ended_at = now;
+  }
   if (since >= round_ms) {
-    last_round.ended_at += since;
     end_round();
     return 0;
   }
+  const Guard guard{housekeeping_lock};
   if (page_heap.has_work(gives_up()) || page_heap.has_uncollected())
     return static_cast<int>(round_ms - since);
   return collect_slice() ? 0 : none_is_due;
+}
+
+// The same, unless another thread is at it. Without a lock.
+int work() noexcept {
+  if (is_at_work.exchange(1, std::memory_order_acquire) != 0) return round_ms;
+  const int pause = work_at_slice();
+  page_heap.send_purges();
+  is_at_work.store(0, std::memory_order_release);
+  return pause;
 }
 
 // Also where ends of threads are not all told: the housekeeper might be the last thread for ever.
@@ -122,11 +150,10 @@ void rest() noexcept {
 
 // A slice of work, and a wait until the next.
 void work_and_wait() noexcept {
-  int pause = 0;
-  {
+  int pause = work();
+  if (pause == none_is_due) {
     const Guard guard{housekeeping_lock};
-    pause = work();
-    if (pause == none_is_due && !page_heap.may_rest(gives_up())) pause = 0;
+    if (!page_heap.may_rest(gives_up())) pause = 0;
   }
   if (pause > 0) page_heap.wait_for_round(static_cast<std::uint32_t>(pause));
   if (pause == none_is_due) rest();
@@ -195,17 +222,12 @@ int housekeep_heap() noexcept {
   const OutOfScope out_of_scope;
   if (!has_heap()) return none_is_due;
   ThreadHeap& heap = own_heap();
-  const HeapHold hold{heap};
-  collect(heap);
+  {
+    const HeapHold hold{heap};
+    collect(heap);
+  }
+  send_purges_if_any();
   return tend_before_wait(heap);
-}
-
-int housekeep_process() noexcept {
-  // Another thread has the lock for a slice.
-  if (!housekeeping_lock.try_lock()) return round_ms;
-  const int pause = work();
-  housekeeping_lock.unlock();
-  return pause;
 }
 
 int sooner(int pause, int other) noexcept {
@@ -270,13 +292,14 @@ void follow_options() noexcept {
 int housekeep() noexcept {
   const int saved_errno = errno;
   int pause = housekeep_heap();
-  if (!page_heap.has_housekeeper()) pause = sooner(pause, housekeep_process());
+  if (!page_heap.has_housekeeper()) pause = sooner(pause, work());
   errno = saved_errno;
   return pause;
 }
 
 void forget_housekeeper() noexcept TS_NO_ANALYSIS {
   last_round = {};
+  is_at_work.store(0, std::memory_order_relaxed);
   page_heap.forget_other_threads();
   starts.store(0, std::memory_order_relaxed);
   start_put_off.store(0, std::memory_order_relaxed);

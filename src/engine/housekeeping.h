@@ -24,8 +24,8 @@
 
 namespace ts::engine {
 
-// Work is done under this lock, a slice at a time. So a fork, which takes it, loses no memory that
-// is on its way to the page heap or to the system.
+// What a slice of work changes, it changes under this lock; memory goes back without it. So a fork, which
+// takes it, loses no memory that is on its way to the page heap.
 inline constinit Mutex housekeeping_lock;
 
 // To be called when a thread gets a heap, and when it ends. With the last of them ends the

@@ -4,7 +4,6 @@
 #include "engine/cache_bins.h"
 #include "engine/ready_stack.h"
 #include "engine/remote_frees.h"
-#include "engine/slab_purge.h"
 #include "engine/slabs.h"
 
 namespace ts::engine {
@@ -41,10 +40,7 @@ void collect_idle_arenas() noexcept {
 
 void flush_arenas() noexcept {
   for_each_arena([](ThreadHeap& arena) {
-    maintain_arena(arena, [](ThreadHeap& idle) TS_NO_ANALYSIS {
-      flush(idle);
-      purge_slabs(idle);
-    });
+    maintain_arena(arena, [](ThreadHeap& idle) TS_NO_ANALYSIS { flush(idle); });
   });
 }
 

@@ -104,7 +104,7 @@ class Spans {
 
  private:
   void unmap() noexcept {
-    if (extents_ != nullptr) os::unmap(extents_, bytes_);
+    if (extents_ != nullptr) os::unmap_unused(extents_, bytes_);
   }
 
   // False if there is no memory, or the mapping, of the size that was seen first, is too short.

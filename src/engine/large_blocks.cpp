@@ -8,6 +8,7 @@
 #include "base/event_counts.h"
 #include "engine/arena_blocks.h"
 #include "engine/colours.h"
+#include "engine/deferred_work.h"
 #include "engine/housekeeping.h"
 #include "engine/huge_page_probe.h"
 #include "engine/huge_pages.h"
@@ -124,7 +125,9 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   if (span->zeroed) choose_page_size(*span, multiple);
   if (zeroed != nullptr) *zeroed = span->zeroed;
   set_usable_pages(*span, pages);
-  return begin_block(*span, room != 0 ? pick_colour(*span) : 0);
+  void* const p = begin_block(*span, room != 0 ? pick_colour(*span) : 0);
+  send_purges_if_any();
+  return p;
 }
 
 [[gnu::always_inline]] inline void* allocate_any(std::size_t bytes, std::size_t alignment,
@@ -164,6 +167,7 @@ namespace {
   note_release(span);
   const std::size_t dirty = may_be_sparse(span.pages) ? discard_untouched(span) : span.pages;
   dirty == span.pages ? page_heap.release(&span) : page_heap.release_clean(&span, dirty);
+  send_purges_if_any();
   errno = saved_errno;
 }
 
@@ -191,9 +195,10 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   if (pages > AddressRange::max_pages) return false;
   if (pages > span.pages) prepare_growth(pages - span.pages);
   const bool can_move = pages > span.pages && now >= min_move_pages && may_move();
-  if (!in_tail && !page_heap.resize(&span, pages, can_move)) return false;
+  if (!in_tail && !page_heap.resize(&span, pages, can_move)) return false;  // realloc goes on
   set_usable_pages(span, pages);
   if (is_sampling()) maybe_sample(p, bytes);  // as after a free
+  send_purges_if_any();
   return true;
 }
 
@@ -256,6 +261,8 @@ void* move_large(void* p, std::size_t bytes) noexcept {
     return nullptr;
   }
   if (is_left) {
+    // It has no pages any more. This tells caches of pinned memory that know nothing of mremap(2).
+    os::discard(memory_of(&old), moved_bytes);
     choose_page_size_of_fresh(memory_of(&old), moved_bytes, false);  // likewise
     is_left = merge_mappings(memory_of(&old), moved_bytes);
   }
@@ -270,6 +277,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   forget(old);
   if (!is_left) return moved;
   rest == 0 ? page_heap.release_clean(&old) : page_heap.release(&old);
+  send_purges_if_any();
   return moved;
 }
 

@@ -36,8 +36,8 @@ inline constinit std::atomic<std::int64_t> fresh_left{first_look_pages};
 
 }  // namespace limits
 
-// To be called before so many pages are touched for the first time, or perhaps not; without the lock
-// of the page heap. The thread may hold its own heap, or the common heap's lock.
+// To be called before so many pages are touched for the first time, or perhaps not; without a lock or
+// a hold.
 inline void prepare_growth(std::size_t pages) noexcept {
   const auto count = static_cast<std::int64_t>(pages);
   if (limits::fresh_left.fetch_sub(count, std::memory_order_relaxed) <= count) [[unlikely]]

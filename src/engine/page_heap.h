@@ -2,9 +2,12 @@
 // kind is merged with its neighbours at once, and never with the other. A request is served from
 // dirty memory if a span is long enough, then from clean memory, then from beyond the end. So a
 // page is touched for the first time only when no touched one serves. Dirty memory goes back to the
-// operating system by the rule of purge_policy.h, in pieces of 64 KiB and more.
+// operating system by the rule of purge_policy.h, in pieces of 64 KiB and more. A purge only chooses
+// the spans under the lock. They wait outside of all lists for send_purges(), which a thread calls
+// without a lock or a hold, since another library may see the call (os.h).
 //
 //   release -> insert_coalesced -> purge_surplus -> purge (page_heap_purge.cpp)
+//   do_deferred_work -> send_purges -> purge_within
 //   allocate -> take -> find in dirty_, clean_ -> cut
 //                    -> grow -> commit (page_heap_growth.cpp) -> address_range.h
 #pragma once
@@ -33,7 +36,8 @@ class PageHeap {
   Span* allocate(std::size_t pages, std::size_t alignment_pages, unsigned size_class,
                  From from) noexcept;
 
-  // Takes a span back. Its map entries must be 0 again.
+  // Takes a span back. Its map entries must be 0 again. As resize() and allocate(), it may leave spans
+  // to send_purges().
   void release(Span* span) noexcept;
   // The same of a large span that reads as zero behind its first `dirty` pages.
   void release_clean(Span* span, std::size_t dirty = 0) noexcept;
@@ -71,11 +75,18 @@ class PageHeap {
     // relaxed: stored under the lock, which the allocation takes later
     return purges_.load(std::memory_order_relaxed);
   }
+  // Gives the spans back that purges chose, until none is left; returns how many pages went. Without a
+  // lock or a hold: what the system's functions are replaced by may allocate.
+  std::size_t send_purges() noexcept;
+  // Whether there is something to send: a hint.
+  bool has_purges() const noexcept { return has_purges_.load(std::memory_order_relaxed); }
+
   // Waits, a millisecond at most, while another thread's purge is under way and none has ended since
   // `ended_purges`, which becomes the present count. False if none is, and none has.
   bool wait_for_purge(std::uint32_t& ended_purges) noexcept;
 
-  // Purges all dirty memory but about `keep_bytes`; true if there was any.
+  // This and the next three send purges: without a lock or a hold. Purges all dirty memory but about
+  // `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
   // Purges all dirty memory, which merges all free spans, if they have so many pages. False if not,
@@ -114,8 +125,8 @@ class PageHeap {
   bool has_uncollected() noexcept;
   bool take_uncollected() noexcept;
   void wait_for_round(std::uint32_t milliseconds) noexcept;
-  // In the child of a fork, which has no housekeeper and no purge. Under lock().
-  void forget_other_threads() noexcept;
+  // In the child of a fork, which has no housekeeper, and no purge of another thread. Under lock().
+  void forget_other_threads() noexcept TS_NO_ANALYSIS;
 
   // Calls `visit(span)` for every span in the order of addresses, under the lock.
   template <class Visit>
@@ -157,8 +168,10 @@ class PageHeap {
   friend struct PageHeapTest;
 
   FreeSpans& spans_of(const Span& span) noexcept { return span.zeroed ? clean_ : dirty_; }
-  std::size_t in_use() const noexcept { return top_ - dirty_.pages() - clean_.pages(); }
-  std::size_t touched() const noexcept { return top_ - clean_.pages(); }
+  std::size_t in_use() const noexcept {
+    return top_ - dirty_.pages() - clean_.pages() - purging_pages_;
+  }
+  std::size_t touched() const noexcept { return top_ - clean_.pages() - purging_pages_; }
   Span* end() const noexcept { return page_map.spans + top_; }
 
   static constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
@@ -188,8 +201,9 @@ class PageHeap {
 
   std::size_t take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept
       TS_REQUIRES(lock_);
-  Span* purge_within(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
-  bool purge_all_but(std::size_t pages) noexcept TS_REQUIRES(lock_);
+  bool purge_within(Span* span) noexcept TS_REQUIRES(lock_);
+  void end_purge(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
+  void purge_all_but(std::size_t pages) noexcept TS_REQUIRES(lock_);
   std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
       TS_REQUIRES(lock_);
   static constexpr std::size_t uncollected_to_wake = (std::size_t{4} << 20) / page_bytes;
@@ -213,7 +227,12 @@ class PageHeap {
   std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
-  std::size_t purging_pages_ = 0;  // on their way to the system, in no list
+  // On their way to the system: chosen, and in the hands of threads that give them back.
+  std::size_t purging_pages_ = 0;
+  Plain<Span*> first_chosen_ = nullptr;  // a queue
+  Plain<Span*> last_chosen_ = nullptr;
+  Plain<Span*> leaving_ = nullptr;    // linked in both directions
+  Atomic<bool> has_purges_{false};    // whether there is a chosen one; stored under the lock
   std::uint32_t waiting_for_purges_ = 0;
   // Stored under the lock, read by the system's wait.
   Atomic<std::uint32_t> purges_{0};  // that are over

@@ -83,7 +83,7 @@ Span* PageHeap::grow(std::size_t pages, From from) noexcept {
 
 // Whether so many more pages may be touched. The lock may be free in between.
 [[gnu::cold]] bool PageHeap::make_room(std::size_t pages) noexcept {
-  const std::size_t needed = in_use() - purging_pages_ + pages;
+  const std::size_t needed = in_use() + pages;
   if (needed > limit_pages_) return false;
   purge(limit_pages_ - needed, 1, no_limit);
   policy_.note_dirty(dirty_.pages());

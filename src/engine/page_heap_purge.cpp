@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/event_counts.h"
+#include "engine/current_heap.h"
 #include "engine/moved_pages.h"
 #include "engine/page_heap.h"
 #include "os/os.h"
@@ -37,64 +38,77 @@ std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages
   return more;
 }
 
-// Gives the OS pages within a span back, which is in no list; the lock is free meanwhile. Where OS
-// pages are longer than the engine's, the ends of the span may share one with its neighbours, and
-// stay dirty. Null, or what the system did not take, which is in no list then.
-Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
-  const std::size_t begin = first_page_of(span);
-  const std::size_t before = align_up(begin, page_map.pages_per_os_page) - begin;
-  const std::size_t end = align_down(begin + pages, page_map.pages_per_os_page) - begin;
-  Span* const within = span + before;
-  if (before != 0) set_in_use(span, before, SpanState::in_use);
-  set_in_use(within, end - before, SpanState::in_use);
-  if (end != pages) set_in_use(span + end, pages - end, SpanState::in_use);
-  purging_pages_ += pages;
-  lock_.unlock();
-  const std::size_t bytes = (end - before) * page_bytes;
-  const bool discarded = os::discard(memory_of(within), bytes);
-  const bool is_there = !discarded || merge_mappings(memory_of(within), bytes);
-  lock_.lock();
+// Takes a span out of those that leave, and has the threads look that wait for one.
+void PageHeap::end_purge(Span* span, std::size_t pages) noexcept {
+  (span->previous != nullptr ? span->previous->next : leaving_) = span->next;
+  if (span->next != nullptr) span->next->previous = span->previous;
   purging_pages_ -= pages;
   // relaxed: those that wait look under the lock
   purges_.fetch_add(1, std::memory_order_relaxed);
   if (waiting_for_purges_ != 0) [[unlikely]]
     os::wake(purges_, static_cast<int>(waiting_for_purges_));
+}
+
+// Gives the OS pages within a span back that was chosen; the lock is free meanwhile. Where OS pages are
+// longer than the engine's, the ends of the span may share one with its neighbours, and stay dirty.
+// False if the system did not take them: they are dirty, as before.
+bool PageHeap::purge_within(Span* span) noexcept {
+  const std::size_t pages = span->pages;
+  const std::size_t begin = first_page_of(span);
+  const std::size_t before = align_up(begin, page_map.pages_per_os_page) - begin;
+  const std::size_t end = align_down(begin + pages, page_map.pages_per_os_page) - begin;
+  Span* const within = span + before;
+  // To the child of a fork: whose span it is (forget_other_threads).
+  span->free_list = reinterpret_cast<Block*>(&this_thread);
+  span->previous = nullptr;
+  span->next = leaving_;
+  if (leaving_ != nullptr) leaving_->previous = span;
+  leaving_ = span;
+  lock_.unlock();
+  const std::size_t bytes = (end - before) * page_bytes;
+  const bool discarded = os::discard(memory_of(within), bytes);
+  const bool is_there = !discarded || merge_mappings(memory_of(within), bytes);
+  lock_.lock();
+  end_purge(span, pages);
+  set_in_use(within, end - before, SpanState::in_use);
   if (!is_there) {  // in use for good
     set_in_use(within, end - before, SpanState::large);
     within->usable_pages.store(within->pages, std::memory_order_relaxed);
     within->used.store(0, std::memory_order_relaxed);
+  } else {
+    insert_coalesced(within, end - before, discarded);
   }
-  if (discarded && is_there) insert_coalesced(within, end - before, true);
-  if (before != 0) insert_coalesced(span, before, false);
-  if (end != pages) insert_coalesced(span + end, pages - end, false);
+  if (before != 0) {
+    set_in_use(span, before, SpanState::in_use);
+    insert_coalesced(span, before, false);
+  }
+  if (end != pages) {
+    set_in_use(span + end, pages - end, SpanState::in_use);
+    insert_coalesced(span + end, pages - end, false);
+  }
   if constexpr (counting) {
     if (discarded) count_event(Event::purge_calls);
   }
-  return discarded ? nullptr : within;
+  return discarded;
 }
 
-// Gives dirty spans of at least `min_pages` back until about `keep_pages` are left, or about
-// `at_most` went. Returns how many went. Memory that the system does not take, such as locked
-// memory, stays dirty, and is in no list meanwhile: others are the longest then.
+// Chooses dirty spans of at least `min_pages`, the longest first, until about `keep_pages` are left, or
+// about `at_most` are to go. Returns how many are.
 [[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
                                               std::size_t at_most) noexcept {
   // So long a span has a whole OS page, wherever it begins.
   min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
-  std::size_t gone = 0;
-  std::size_t refused_pages = 0;
-  unsigned refusals = 0;
-  Span* all_refused = nullptr;
-  while (dirty_.pages() + refused_pages > keep_pages && gone < at_most &&
-         refusals < most_refusals) {
+  std::size_t chosen = 0;
+  while (dirty_.pages() > keep_pages && chosen < at_most) {
     Span* span = dirty_.longest();
     if (span == nullptr || span->pages < min_pages) break;
     check(span->state == SpanState::free && !span->zeroed, "a purged span is free and dirty", span);
     dirty_.remove(span);
     std::size_t pages = span->pages;
-    if (pages > at_most - gone) {
+    if (pages > at_most - chosen) {
       // The end of it, of whole huge pages.
       const std::size_t first = page_map.base / page_bytes + first_page_of(span);
-      const std::size_t cut = align_down(first + pages - (at_most - gone), pages_per_huge_page);
+      const std::size_t cut = align_down(first + pages - (at_most - chosen), pages_per_huge_page);
       if (cut > first) {
         const std::size_t left = cut - first;
         insert(span, left, false);
@@ -102,24 +116,44 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
         pages -= left;
       }
     }
-    const std::size_t rest = take_rest_of_huge_page(span, pages);
-    Span* const refused = purge_within(span, pages + rest);
-    if (refused == nullptr) {
+    const std::size_t all = pages + take_rest_of_huge_page(span, pages);
+    set_in_use(span, all, SpanState::in_use);
+    span->usable_pages.store(static_cast<std::uint32_t>(pages), std::memory_order_relaxed);
+    span->next = nullptr;
+    (first_chosen_ != nullptr ? last_chosen_->next : first_chosen_) = span;
+    last_chosen_ = span;
+    purging_pages_ += all;
+    chosen += pages;
+  }
+  if (chosen != 0) has_purges_.store(true, std::memory_order_relaxed);
+  return chosen;
+}
+
+// Memory that the system does not take, such as locked memory, stays dirty.
+std::size_t PageHeap::send_purges() noexcept {
+  std::size_t gone = 0;
+  std::size_t refused = 0;
+  unsigned refusals = 0;
+  const Guard guard{lock_};
+  while (Span* const span = first_chosen_) {
+    first_chosen_ = span->next;
+    if (first_chosen_ == nullptr) has_purges_.store(false, std::memory_order_relaxed);
+    if (refusals == most_refusals) {  // the others, untried
+      purging_pages_ -= span->pages;
+      insert_coalesced(span, span->pages, false);
+      continue;
+    }
+    const std::size_t pages = span->usable_pages.load(std::memory_order_relaxed);
+    if (purge_within(span)) {
       count_given_back(pages * page_bytes);
       gone += pages;
     } else {
       ++refusals;
-      refused_pages += refused->pages;
-      refused->next = all_refused;
-      all_refused = refused;
+      refused += pages;
     }
   }
-  if (refusals > 1 && refused_pages > gone) stop_moving();  // most memory is locked
-  while (all_refused != nullptr) {
-    Span* const span = all_refused;
-    all_refused = span->next;
-    insert_coalesced(span, span->pages, false);
-  }
+  if (refusals > 1 && refused > gone) stop_moving();  // most memory is locked
+  if (refusals != 0) policy_.note_dirty(dirty_.pages());
   return gone;
 }
 
@@ -162,17 +196,24 @@ void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcep
 }
 
 bool PageHeap::tend(bool is_quiet) noexcept {
-  const Guard guard{lock_};
-  const std::size_t min_pages = is_quiet ? 1 : min_purge_pages;
-  const std::size_t before = dirty_.pages();
-  const std::size_t slice = std::min(slice_of_tending, policy_.pages_left(before));
-  if (slice == 0) {
-    purge_surplus(min_pages, slice_of_tending);
-  } else {
-    purge(before - slice, min_pages, slice);
-    policy_.note_dirty(dirty_.pages());
+  std::size_t before = 0;
+  bool was_due = false;
+  {
+    const Guard guard{lock_};
+    const std::size_t min_pages = is_quiet ? 1 : min_purge_pages;
+    before = dirty_.pages();
+    const std::size_t slice = std::min(slice_of_tending, policy_.pages_left(before));
+    was_due = policy_.pages_left(before) != 0;
+    if (slice == 0) {
+      purge_surplus(min_pages, slice_of_tending);
+    } else {
+      purge(before - slice, min_pages, slice);
+      policy_.note_dirty(dirty_.pages());
+    }
   }
-  const bool is_refused = is_quiet && policy_.pages_left(before) != 0 && dirty_.pages() == before;
+  send_purges();
+  const Guard guard{lock_};
+  const bool is_refused = is_quiet && was_due && dirty_.pages() == before;
   return !is_refused && PurgePolicy::is_surplus(in_use(), dirty_.pages());
 }
 
@@ -186,11 +227,13 @@ std::size_t PageHeap::end_round() noexcept {
 }
 
 std::size_t PageHeap::purge_slice(std::size_t pages) noexcept {
-  const Guard guard{lock_};
-  const std::size_t min_pages = policy_.is_settled() ? 1 : min_purge_pages;
-  const std::size_t gone = purge(0, min_pages, std::min(pages, slice_pages));
-  policy_.note_dirty(dirty_.pages());
-  return gone;
+  {
+    const Guard guard{lock_};
+    const std::size_t min_pages = policy_.is_settled() ? 1 : min_purge_pages;
+    purge(0, min_pages, std::min(pages, slice_pages));
+    policy_.note_dirty(dirty_.pages());
+  }
+  return send_purges();
 }
 
 bool PageHeap::is_settled() noexcept {
@@ -254,27 +297,47 @@ void PageHeap::forget_housekeeper() noexcept {
   has_housekeeper_ = false;
 }
 
+// Spans in the hands of other threads are dirty again. (The calling one may be in a purge: if a
+// replaced function of the system forks, or a signal handler in a process of one thread.)
 void PageHeap::forget_other_threads() noexcept {
   forget_housekeeper();
-  purging_pages_ = 0;
   waiting_for_purges_ = 0;
+  for (Span* span = leaving_; span != nullptr;) {
+    Span* const next = span->next;
+    if (span->free_list != reinterpret_cast<Block*>(&this_thread)) {
+      const std::size_t pages = span->pages;
+      end_purge(span, pages);
+      insert_coalesced(span, pages, false);
+    }
+    span = next;
+  }
 }
 
 bool PageHeap::merge_for(std::size_t pages) noexcept {
-  const Guard guard{lock_};
-  return dirty_.pages() + clean_.pages() >= pages && purge_all_but(0);
+  {
+    const Guard guard{lock_};
+    if (dirty_.pages() + clean_.pages() < pages || dirty_.pages() == 0) return false;
+    purge_all_but(0);
+  }
+  send_purges();
+  return true;
 }
 
 bool PageHeap::trim(std::size_t keep_bytes) noexcept {
+  std::size_t before = 0;
+  {
+    const Guard guard{lock_};
+    before = dirty_.pages();
+    purge_all_but(keep_bytes / page_bytes);
+  }
+  send_purges();
   const Guard guard{lock_};
-  return purge_all_but(keep_bytes / page_bytes);
+  return dirty_.pages() != before;
 }
 
-bool PageHeap::purge_all_but(std::size_t pages) noexcept {
-  const std::size_t before = dirty_.pages();
+void PageHeap::purge_all_but(std::size_t pages) noexcept {
   purge(pages, 1, no_limit);
   policy_.note_dirty(dirty_.pages());
-  return dirty_.pages() != before;
 }
 
 }  // namespace ts::engine

@@ -72,7 +72,7 @@ class Addresses {
     count_ = static_cast<std::size_t>(std::unique(items_, items_ + count_) - items_);
   }
   ~Addresses() {
-    if (items_ != nullptr) os::unmap(items_, bytes_);
+    if (items_ != nullptr) os::unmap_unused(items_, bytes_);
   }
   Addresses(const Addresses&) = delete;
   Addresses& operator=(const Addresses&) = delete;

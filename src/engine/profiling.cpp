@@ -42,7 +42,7 @@ class Copy {
     source_.duration_ms = source_.age_ms = os::coarse_milliseconds() - samples.began_ms;
   }
   ~Copy() {
-    if (memory_ != nullptr) os::unmap(memory_, bytes_);
+    if (memory_ != nullptr) os::unmap_unused(memory_, bytes_);
   }
   Copy(const Copy&) = delete;
   Copy& operator=(const Copy&) = delete;

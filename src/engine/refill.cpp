@@ -19,7 +19,7 @@ namespace {
 // Looks at all classes, also at those that the thread does not use.
 [[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   collect(heap);
-  if (has_to_tend(heap)) tend(heap);
+  heap.is_to_tend = has_to_tend(heap);
   if (heap.has_sampling_bins && !is_sampling(heap)) end_heap_sampling(heap);
   put_off_profile_option();
 }
@@ -146,16 +146,12 @@ Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap
   return taken;
 }
 
-// Links fresh blocks, at most so many; none without memory.
+// Links fresh blocks, at most so many; none without a slab that has some.
 Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) noexcept
     TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
-  Span* slab = heap.partial[size_class];
-  if (slab == nullptr) {
-    slab = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
-    if (slab == nullptr) return {};
-    add_slab(heap, *slab);
-  }
+  Span* const slab = heap.partial[size_class];
+  if (slab == nullptr) return {};
   const std::uint32_t left = std::uint32_t{slab->slab_blocks} - slab->carved;
   const std::uint32_t taken = std::min(at_most, left);
   std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
@@ -198,7 +194,7 @@ inline constexpr unsigned first_carved_singly = [] {
 [[gnu::noinline]] Block* refill_closed(ThreadHeap& heap, unsigned size_class) noexcept
     TS_REQUIRES(heap) {
   --heap.closed_refills;
-  tend(heap);
+  heap.is_to_tend = true;
   Span* slab = slab_with_free_block(heap, size_class, true);
   if (slab == nullptr && collect(heap)) slab = slab_with_free_block(heap, size_class, true);
   if (slab == nullptr) return take_fresh(heap, size_class, 1).first;
@@ -207,6 +203,22 @@ inline constexpr unsigned first_carved_singly = [] {
   count_taken(heap, *slab, slab->free_blocks != 0 ? 1 : 0);
   relist_after_use(heap, *slab);
   return block;
+}
+
+// Fills the bin with all of them but the first, which it returns.
+Block* put_into_bin(ThreadHeap& heap, unsigned size_class, Taken taken) noexcept TS_REQUIRES(heap) {
+  CacheBin& bin = heap.bins[size_class];
+  bin.head = taken.first->next;
+  std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
+  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
+  return taken.first;
+}
+
+[[gnu::noinline]] Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
+  Span* const span = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
+  if (span == nullptr) return nullptr;
+  const HeapHold hold{heap};
+  return refill_from(heap, *span);
 }
 
 }  // namespace
@@ -231,11 +243,27 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
     if (taken.first == nullptr) return nullptr;
     open_bin_wide(heap, size_class);
   }
-  CacheBin& bin = heap.bins[size_class];
-  bin.head = taken.first->next;
-  std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
-  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
-  return taken.first;
+  return put_into_bin(heap, size_class, taken);
+}
+
+Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
+  const unsigned size_class = span.size_class;
+  add_slab(heap, span);
+  // A replaced function of the system may have allocated meanwhile.
+  if (heap.closed_refills != 0 || heap.bins[size_class].head != nullptr)
+    return take_fresh(heap, size_class, 1).first;
+  const Taken taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks);
+  open_bin_wide(heap, size_class);
+  return put_into_bin(heap, size_class, taken);
+}
+
+Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  Block* block = nullptr;
+  {
+    const HeapHold hold{heap};
+    block = refill(heap, size_class);
+  }
+  return block != nullptr ? block : fill_bin_from_new_slab(heap, size_class);
 }
 
 }  // namespace ts::engine

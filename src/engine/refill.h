@@ -1,15 +1,21 @@
 // Fills an empty cache bin from the heap's slabs.
 //
-//   refill -> take_used (slabs' free lists) -> collect, take_used -> take_fresh (carves a page)
-//                                                                    -> allocate_span, add_slab
+//   fill_bin -> refill -> take_used (slabs' free lists) -> collect, take_used -> take_fresh (carves)
+//            -> allocate_span, without a hold -> refill_from -> add_slab, take_fresh
 #pragma once
 
 #include "engine/heap_hold.h"
 
 namespace ts::engine {
 
-// Fills the bin and returns one block more, which has its mark; null without memory. The bin may
-// exceed its capacity with blocks of one slab (types.h, CacheBin).
+// Fills the bin of the calling thread's heap and returns one block more, which has its mark; null
+// without memory. The bin may exceed its capacity with blocks of one slab (types.h, CacheBin). Without
+// a lock or a hold.
+Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept;
+
+// The two halves: null if the heap has no block of the class, and needs a span for another slab,
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+// which it gets here. (allocate_span() takes no lock or hold of its caller's.)
+Block* refill_from(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
 
 }  // namespace ts::engine

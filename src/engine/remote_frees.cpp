@@ -1,10 +1,10 @@
 #include "engine/remote_frees.h"
 
 #include <bit>
-#include <cerrno>
 
 #include "base/busy_mark.h"
 #include "base/event_counts.h"
+#include "engine/deferred_work.h"
 #include "engine/page_heap.h"
 #include "engine/ready_stack.h"
 #include "engine/reclaim.h"
@@ -81,12 +81,12 @@ ThreadHeap* begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noex
   return to_reclaim;
 }
 
-void reclaim_within_free(ThreadHeap* heap) noexcept {
+// Unless the caller holds the heap that it flushes.
+void reclaim_within_free(ThreadHeap* heap, bool is_held = false) noexcept {
   if (heap == nullptr) [[likely]]
     return;
-  const int saved_errno = errno;
   reclaim(*heap);
-  errno = saved_errno;
+  if (!is_held) send_purges_if_any();
 }
 
 // release_remote_slow(), under the mark that keeps a fork from using the heap. Returns a heap of
@@ -151,7 +151,9 @@ std::uint32_t collect_bits([[maybe_unused]] ThreadHeap& heap, Span& slab) noexce
 }  // namespace
 
 void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c, FoundBy found_by) noexcept {
-  reclaim_within_free(put_into_batch(heap, p, c, found_by));
+  ThreadHeap* const to_reclaim = put_into_batch(heap, p, c, found_by);
+  // relaxed: this thread's own hold
+  reclaim_within_free(to_reclaim, heap.holder.load(std::memory_order_relaxed) == Holder::owner);
 }
 
 void release_remote_at_once(const BlockPlace& place, FoundBy found_by) noexcept {

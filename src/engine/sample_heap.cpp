@@ -22,10 +22,11 @@ ThreadHeap* begin_sample_heap() noexcept TS_REQUIRES(samples_lock) {
 }
 
 void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                     const os::UnwoundStack& stack, void* proxy, double& weight) noexcept {
+                     const os::UnwoundStack& stack, void* proxy, double& weight,
+                     SpanForHeap& span) noexcept {
   const Guard guard{samples_lock};
   if (begin_sample_heap() == nullptr) return nullptr;
-  void* const p = allocate_from(*sample_heap, size_class);
+  void* const p = allocate_from(*sample_heap, size_class, span);
   if (p == nullptr) return nullptr;
   weight = note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack, proxy);
   if (weight != 0) {
@@ -44,7 +45,9 @@ void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t inte
   os::UnwoundStack stack;
   take_stack(stack, caller);
   double weight = 0;
-  void* const p = allocate_noted(bytes, size_class, interval, stack, proxy, weight);
+  void* const p = SpanForHeap{size_class}.serve([&](SpanForHeap& span) {
+    return allocate_noted(bytes, size_class, interval, stack, proxy, weight, span);
+  });
   if (p != nullptr) trace_alloc(p, bytes, weight);
   return p;
 }

@@ -18,6 +18,7 @@ struct Slot {
   std::byte* block = nullptr;  // null: never used
   std::size_t bytes = 0;
   bool is_in_use = false;
+  bool is_leaving = false;  // its page goes back
   os::CallStack allocated;
   os::CallStack freed;
 };
@@ -74,6 +75,7 @@ void at_bad_access(const void* address) noexcept {
   describe(*slot);
 }
 
+// One thread at a time takes a sample (is_busy).
 bool open_region() noexcept {
   if (region.load(std::memory_order_relaxed) != nullptr) return true;
   auto* const begin = static_cast<std::byte*>(os::reserve(region_bytes()));
@@ -88,7 +90,7 @@ bool open_region() noexcept {
 Slot* free_slot() noexcept TS_REQUIRES(sampled_guard_lock) {
   for (std::size_t tries = 0; tries < slot_count; ++tries) {
     Slot& slot = slots[next_slot++ % slot_count];
-    if (!slot.is_in_use) return &slot;
+    if (!slot.is_in_use && !slot.is_leaving) return &slot;
   }
   return nullptr;
 }
@@ -96,8 +98,8 @@ Slot* free_slot() noexcept TS_REQUIRES(sampled_guard_lock) {
 void* take_sample(std::size_t bytes) noexcept {
   os::CallStack stack;
   os::take_call_stack(stack);
-  const Guard guard{sampled_guard_lock};
   if (!open_region()) return nullptr;
+  const Guard guard{sampled_guard_lock};
   Slot* const slot = free_slot();
   if (slot == nullptr || !os::commit(page_of(*slot), os::page_bytes())) return nullptr;
   slot->block = page_of(*slot) + os::page_bytes() - bytes;
@@ -139,15 +141,21 @@ bool release_guarded(const void* p) noexcept {
   os::CallStack stack;
   os::take_call_stack(stack);
   Slot found;
+  bool is_freed = false;
   {
     const Guard guard{sampled_guard_lock};
     if (slot->is_in_use && slot->block == p) {
       slot->is_in_use = false;
+      slot->is_leaving = is_freed = true;
       slot->freed = stack;
-      os::withdraw(page_of(*slot), os::page_bytes());  // if not, less is noticed
-      return true;
     }
     found = *slot;
+  }
+  if (is_freed) {
+    os::withdraw(page_of(*slot), os::page_bytes());  // if not, less is noticed
+    const Guard guard{sampled_guard_lock};
+    slot->is_leaving = false;
+    return true;
   }
   const bool is_again = found.block == p;
   if (is_again && current_options.on_misuse != OnMisuse::silent) describe(found);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/exponential.h"
+#include "engine/deferred_work.h"
 #include "engine/pinned_room.h"
 #include "engine/refill.h"
 #include "engine/sample_heap.h"
@@ -59,8 +60,8 @@ Turn take_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept {
 
 // A refill. What the sampling bin has may stay there: it is less than a turn.
 Turn take_from_slabs(ThreadHeap& heap, unsigned size_class) noexcept {
+  Block* const first = fill_bin(heap, size_class);
   const HeapHold hold{heap};
-  Block* const first = refill(heap, size_class);
   const Turn turn = turn_of(first, 1 + counted_blocks(heap, size_class));
   if (first != nullptr)
     first->next = heap.bins[size_class].head;  // of closed bins, it is the slab's
@@ -111,6 +112,8 @@ Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_
     if (turn.first == nullptr) turn = take_sampling_bin(heap, size_class);
     turn = keep_at_most(heap, size_class, turn, most);
   }
+  if (has_deferred_work(heap)) [[unlikely]]
+    do_deferred_work();
   return turn.first != nullptr ? hand_out(heap, size_class, turn) : out_of_memory();
 }
 

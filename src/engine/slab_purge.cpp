@@ -89,43 +89,25 @@ OsPages pages_in_use(const SlabPages& pages, const BlockSet& listed, OsPages pur
   return in_use;
 }
 
-// Gives the pages back, each run of neighbours at once. Returns those that the system took.
-OsPages discard(const SlabPages& slab, OsPages pages) noexcept {
-  OsPages gone = 0;
-  while (pages != 0) {
-    const auto first = static_cast<unsigned>(std::countr_zero(pages));
-    const auto count = static_cast<unsigned>(std::countr_one(pages >> first));
-    const std::size_t bytes = std::size_t{count} << slab.shift;
-    if (!os::discard(memory_of(&slab.slab) + (std::size_t{first} << slab.shift), bytes)) break;
-    gone |= bits(first, count);
-    pages &= ~bits(first, count);
-  }
-  return gone;
+bool has_block(const SlabPurge& purge, std::uint32_t number) noexcept {
+  return (purge.blocks[number / 64] >> number % 64 & 1) != 0;
 }
 
-// Makes the free list anew, in the order of addresses, of the free blocks that begin in no purged
-// page: those of the list, and others that were purged `before`. `purged` are the purged pages from
-// now on. They are noted while the list is empty: a signal handler may end this by longjmp, which
-// loses blocks, but leaves none both listed and purged.
-void relink(Span& slab, const SlabPages& pages, const BlockSet& listed, OsPages before,
-            OsPages purged) noexcept {
+// Takes the blocks of `purge` off the list, which is made anew in the order of addresses, and from the
+// purged ones. A signal handler may end this by longjmp, which loses blocks, but leaves none both listed
+// and purged.
+void take_out(Span& slab, const SlabPages& pages, const BlockSet& listed,
+              const SlabPurge& purge) noexcept {
   slab.free_list = nullptr;
   std::atomic_signal_fence(std::memory_order_release);
   slab.free_blocks = 0;
   slab.purged_blocks = 0;
   std::atomic_signal_fence(std::memory_order_release);
-  pages.note_purged(purged);
-  std::uint16_t purged_blocks = 0;
+  pages.note_purged(0);
   for_each_block(slab, [&](std::uint32_t number, std::size_t offset) {
-    const std::size_t page = pages.page_at(offset);
-    if (number >= slab.carved || (!listed.contains(number) && (before >> page & 1) == 0)) return;
-    if ((purged >> page & 1) != 0) {
-      ++purged_blocks;
-    } else {
+    if (listed.contains(number) && !has_block(purge, number))
       push_free(slab, reinterpret_cast<Block*>(memory_of(&slab) + offset));
-    }
   });
-  slab.purged_blocks = purged_blocks;
 }
 
 // Whether the offset lies in one of the OS pages of its page.
@@ -145,34 +127,93 @@ bool is_purged(const Span& slab, std::uint32_t number) noexcept {
   return purged != 0 && begins_in(purged, offset);
 }
 
-void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
+void begin_purge(ThreadHeap& heap, Span& slab, SlabPurge& purge) noexcept {
+  purge.slab = &slab;
+  purge.to_purge = 0;
   if (os_pages_in_page() == 0) return;
   const SlabPages pages{slab};
   BlockSet listed{slab};
   OsPages touched = 0;  // perhaps, by blocks of the list: also purged ones that such reach into
   if (!list_blocks(pages, listed, touched)) return;
-  const OsPages before = pages.purged();
-  const OsPages in_use = pages_in_use(pages, listed, before);
-  const OsPages to_purge = pages.all() & ~in_use & ~(before & ~touched);
+  purge.before = pages.purged();
+  const OsPages in_use = pages_in_use(pages, listed, purge.before);
+  const OsPages to_purge = pages.all() & ~in_use & ~(purge.before & ~touched);
   if (to_purge == 0) return;
+  purge.purged = (purge.before & ~in_use) | to_purge;
+  purge.count = 0;
+  std::ranges::fill(purge.blocks, 0);
+  const std::size_t block_bytes = size_classes[slab.size_class].block_bytes;
+  for_each_block(slab, [&](std::uint32_t number, std::size_t offset) {
+    if (number >= slab.carved) return;
+    const bool overlaps = (pages.of_bytes(offset, block_bytes) & to_purge) != 0;
+    const bool was_purged = (purge.before >> pages.page_at(offset) & 1) != 0;
+    if (!was_purged && !(overlaps && listed.contains(number))) return;
+    purge.blocks[number / 64] |= std::uint64_t{1} << number % 64;
+    ++purge.count;
+  });
+  if (purge.count == 0) return;  // they would not keep the slab
+  purge.to_purge = to_purge;
   refuse_huge_slab_pages();
-  // The list does without the pages before they go.
-  const OsPages purged = (before & ~in_use) | to_purge;
-  relink(slab, pages, listed, before, purged);
-  const OsPages gone = discard(pages, to_purge);
-  count_given_back(static_cast<std::size_t>(std::popcount(gone & ~before)) << pages.shift);
-  if (const OsPages refused = to_purge & ~gone; refused != 0)
-    relink(slab, pages, listed, before, purged & ~(refused & ~before));
-  if (slab.free_list == nullptr && is_listed(slab)) move_behind_others(heap, slab);
+  take_out(slab, pages, listed, purge);
+  add_used(heap, slab, purge.count);
+  const bool has_blocks = slab.free_list != nullptr || slab.carved != slab.slab_blocks;
+  if (is_listed(slab) && !has_blocks) unlink_partial(heap, slab);
 }
 
-void purge_slabs(ThreadHeap& heap) noexcept {
-  for (Span* const head : heap.partial) {
-    for (Span* slab = head; slab != nullptr;) {
-      Span* const next = slab->next;  // a purged slab may move to the end, where nothing is left
-      purge_slab(heap, *slab);
-      slab = next;
+OsPages discard(const SlabPurge& purge) noexcept {
+  const SlabPages slab{*purge.slab};
+  OsPages gone = 0;
+  for (OsPages pages = purge.to_purge; pages != 0;) {  // each run of neighbours at once
+    const auto first = static_cast<unsigned>(std::countr_zero(pages));
+    const auto count = static_cast<unsigned>(std::countr_one(pages >> first));
+    const std::size_t bytes = std::size_t{count} << slab.shift;
+    if (!os::discard(memory_of(purge.slab) + (std::size_t{first} << slab.shift), bytes)) break;
+    gone |= bits(first, count);
+    pages &= ~bits(first, count);
+  }
+  count_given_back(static_cast<std::size_t>(std::popcount(gone & ~purge.before)) << slab.shift);
+  return gone;
+}
+
+void end_purge(ThreadHeap& heap, const SlabPurge& purge, OsPages gone) noexcept {
+  Span& slab = *purge.slab;
+  const SlabPages pages{slab};
+  const OsPages purged = purge.purged & ~(purge.to_purge & ~gone & ~purge.before);
+  pages.note_purged(purged);
+  for_each_block(slab, [&](std::uint32_t number, std::size_t offset) {
+    if (!has_block(purge, number)) return;
+    if ((purged >> pages.page_at(offset) & 1) != 0) {
+      ++slab.purged_blocks;
+    } else {
+      push_free(slab, reinterpret_cast<Block*>(memory_of(&slab) + offset));
     }
+  });
+  sub_used(heap, slab, purge.count);
+  if (!is_listed(slab)) link_partial(heap, slab);
+  if (slab.free_list == nullptr) move_behind_others(heap, slab);
+}
+
+// In the order of addresses, since lists change meanwhile.
+void purge_slabs(ThreadHeap& heap) noexcept {
+  const std::size_t page_count = page_map.page_count.load(std::memory_order_relaxed);
+  for (std::size_t page = 0; page < page_count; ++page) {
+    const PageMapEntry entry = page_map.pages[page].entry.load(std::memory_order_relaxed);
+    if ((entry & ~class_mask) != entry_of_heap(heap)) continue;
+    SlabPurge purge;
+    {
+      const HeapHold hold{heap};
+      // Another thread may have reclaimed it.
+      if (page_map.pages[page].entry.load(std::memory_order_relaxed) != entry) continue;
+      Span& slab = page_map.spans[page];
+      if (offset_in_slab(memory_of(&slab), page_map.pages[page]) != 0) continue;  // within one
+      if (!is_listed(slab)) continue;
+      begin_purge(heap, slab, purge);
+    }
+    if (purge.to_purge == 0) continue;
+    const OsPages gone = discard(purge);
+    const HeapHold hold{heap};
+    end_purge(heap, purge, gone);
+    relist_or_retire(heap, *purge.slab);
   }
 }
 

@@ -18,11 +18,32 @@ unsigned os_pages_in_page() noexcept;
 // Whether the block, a carved one, begins in a purged OS page: then it is free, and on no list.
 bool is_purged(const Span& slab, std::uint32_t number) noexcept;
 
-// Gives all OS pages of the slab back that no used block overlaps.
-void purge_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+// OS pages of a slab go back in three steps, since another library may see the system's call (os.h).
+// Its replacement may allocate and free, and so change the slab:
+//
+//   begin_purge   the free blocks that overlap these pages come off the list, and count as used
+//   discard       without a hold: the slab stays, and nothing hands those blocks out
+//   end_purge     each of them is purged now, or on the list again
+//
+// If the thread never comes to the third (a longjmp, a fork by another thread), they are lost.
+struct SlabPurge {
+  Span* slab = nullptr;
+  std::uint64_t to_purge = 0;  // OS pages, a bit for each; 0: there is nothing to do
+  std::uint64_t before = 0;    // that were purged before
+  std::uint64_t purged = 0;    // that are purged afterwards, if the system takes all
+  std::uint32_t count = 0;
+  std::uint64_t blocks[max_slab_blocks / 64];  // `count` of them
+};
+// Of all OS pages that no used block overlaps.
+void begin_purge(ThreadHeap& heap, Span& slab, SlabPurge& purge) noexcept TS_REQUIRES(heap);
+// Returns the pages that the system took.
+std::uint64_t discard(const SlabPurge& purge) noexcept;
+void end_purge(ThreadHeap& heap, const SlabPurge& purge, std::uint64_t gone) noexcept
+    TS_REQUIRES(heap);
 
-// The same of all slabs of the heap that have free blocks.
-void purge_slabs(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+// All three for all slabs of the heap that have free blocks. The calling thread owns it, without a
+// hold.
+void purge_slabs(ThreadHeap& heap) noexcept;
 
 // Puts purged blocks of one page on the free list. The slab, one of the heap, must have some.
 void restore_blocks(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);

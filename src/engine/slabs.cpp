@@ -7,19 +7,6 @@
 namespace ts::engine {
 namespace {
 
-void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  Plain<Span*>& head = heap.partial[slab.size_class];
-  Span* const first = head;
-  slab.previous = &slab;
-  if (first != nullptr) {
-    slab.previous = first->previous;
-    first->previous = &slab;
-  }
-  slab.next = first;
-  head = &slab;
-  set_quiet_above(slab);
-}
-
 void set_entries(Span& slab, PageMapEntry entry) noexcept {
   MapPage* const pages = page_map.pages + first_page_of(&slab);
   const auto begin = static_cast<std::uint32_t>(address_of(memory_of(&slab)));
@@ -62,6 +49,19 @@ void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
 }
 
 }  // namespace
+
+void link_partial(ThreadHeap& heap, Span& slab) noexcept {
+  Plain<Span*>& head = heap.partial[slab.size_class];
+  Span* const first = head;
+  slab.previous = &slab;
+  if (first != nullptr) {
+    slab.previous = first->previous;
+    first->previous = &slab;
+  }
+  slab.next = first;
+  head = &slab;
+  set_quiet_above(slab);
+}
 
 void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
   check(is_listed(slab), "a slab leaves the list that it is in", &slab);

@@ -34,6 +34,9 @@ inline void set_quiet_above(Span& slab) noexcept {
 // Makes a span of a class a slab in the heap's list, with no block carved.
 void add_slab(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
 
+// Links a slab that has blocks to give into the list of its class.
+void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
 // Unlinks a slab without blocks to give from the list of its class.
 void unlink_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 

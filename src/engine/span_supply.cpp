@@ -30,9 +30,11 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   Span* span = allocate(From::dirty);
   if (span != nullptr) return span;
   if (has_heap()) {
-    const HeapHold hold{own_heap()};
-    flush_batches(own_heap());
-    if (collect(own_heap())) span = allocate(From::dirty);
+    {
+      const HeapHold hold{own_heap()};
+      flush_batches(own_heap());
+      if (collect(own_heap())) span = allocate(From::dirty);
+    }
     if (span == nullptr) make_up_for(own_heap(), pages);
   }
   if (span != nullptr) return span;
@@ -44,7 +46,8 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   span = allocate(From::anywhere);
   if (span != nullptr) return span;
   const bool has_collected = collect_abandoned(SIZE_MAX);
-  if (reclaim_all() || has_collected) span = allocate(From::anywhere);
+  if (reclaim_all() || has_collected || page_heap.send_purges() != 0)
+    span = allocate(From::anywhere);
   if (span == nullptr && page_heap.merge_for(pages)) span = allocate(From::anywhere);
   // Another thread may take memory out of the lists as soon as it is back.
   constexpr int most_waits = 64;

@@ -28,6 +28,21 @@ constexpr std::size_t max_made_up = 256;
 constexpr std::size_t min_surplus_pages = (std::size_t{16} << 20) / page_bytes;
 constexpr std::size_t surplus_part = 8;
 
+class OptionalGuard {
+ public:
+  explicit OptionalGuard(Mutex* lock) noexcept TS_NO_ANALYSIS : lock_{lock} {
+    if (lock_ != nullptr) lock_->lock();
+  }
+  ~OptionalGuard() TS_NO_ANALYSIS {
+    if (lock_ != nullptr) lock_->unlock();
+  }
+  OptionalGuard(const OptionalGuard&) = delete;
+  OptionalGuard& operator=(const OptionalGuard&) = delete;
+
+ private:
+  Mutex* lock_;
+};
+
 void close_bins(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   for (unsigned c = 1; c < class_count; ++c) {
     flush_bin(heap, c);
@@ -41,19 +56,42 @@ bool waited(const ThreadHeap& heap, const Span& slab, std::uint16_t rounds) noex
   return static_cast<std::uint16_t>(heap.round - slab.low_round) >= rounds;
 }
 
+// It is queued again when half of what is used now is free, too.
+void end_low(Span& slab) noexcept {
+  slab.low_mark = static_cast<std::uint16_t>(used(slab) / 2);
+  if (is_listed(slab)) set_quiet_above(slab);
+}
+
+// Takes the oldest slab out of the queue, if it waited for so many rounds; else false. Begins its purge
+// if there is something to purge.
+bool begin_purge_of_oldest(ThreadHeap& heap, std::uint16_t rounds, SlabPurge& purge,
+                           Mutex* lock) noexcept {
+  const OptionalGuard guard{lock};
+  const HeapHold hold{heap};
+  if (heap.first_low == 0) return false;
+  Span& slab = queued_slab(heap.first_low);
+  if (!waited(heap, slab, rounds)) return false;
+  unqueue_low_slab(heap, slab);
+  purge.to_purge = 0;
+  if (is_low(slab)) begin_purge(heap, slab, purge);
+  if (purge.to_purge == 0) end_low(slab);
+  return true;
+}
+
 // Purges the oldest slabs of the queue that waited for so many rounds, so many at most. False if no
 // more of them are left.
-bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most) noexcept
-    TS_REQUIRES(heap) {
+bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most,
+                  Mutex* lock = nullptr) noexcept {
+  SlabPurge purge;
   for (; at_most != 0; --at_most) {
-    if (heap.first_low == 0) return false;
-    Span& slab = queued_slab(heap.first_low);
-    if (!waited(heap, slab, rounds)) return false;
-    unqueue_low_slab(heap, slab);
-    if (is_low(slab)) purge_slab(heap, slab);
-    // It is queued again when half of what is used now is free, too.
-    slab.low_mark = static_cast<std::uint16_t>(used(slab) / 2);
-    if (is_listed(slab)) set_quiet_above(slab);
+    if (!begin_purge_of_oldest(heap, rounds, purge, lock)) return false;
+    if (purge.to_purge == 0) continue;
+    const std::uint64_t gone = discard(purge);
+    const OptionalGuard guard{lock};
+    const HeapHold hold{heap};
+    end_purge(heap, purge, gone);
+    end_low(*purge.slab);
+    if (used(*purge.slab) == 0) relist_or_retire(heap, *purge.slab);
   }
   return true;
 }
@@ -65,7 +103,9 @@ void tend(ThreadHeap& heap) noexcept {
   const std::uint64_t since = now - heap.tended_at;
   if (since < min_pause_ns) return;
   const bool is_new_round = now - heap.round_began >= round_ns;
+  heap.tended_at = now;  // a replaced function of the system may allocate, and come by here
   if (is_new_round) {
+    const HeapHold hold{heap};
     heap.round_began = now;
     ++heap.round;
     close_bins(heap);
@@ -97,8 +137,8 @@ void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept {
   purge_oldest(heap, is_surplus ? 0 : rounds_to_wait, std::min(pages, max_made_up));
 }
 
-void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept {
-  purge_oldest(heap, 0, at_most);
+void purge_low_slabs(ThreadHeap& heap, std::size_t at_most, Mutex* lock) noexcept {
+  purge_oldest(heap, 0, at_most, lock);
 }
 
 }  // namespace ts::engine

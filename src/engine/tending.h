@@ -1,7 +1,7 @@
 // The rounds in which the owner of a heap tends its slabs that ran low: those that stayed low
 // through a whole round lose their free OS pages (slab_purge.h).
 //
-// Slow paths call tend(). A program that does little has none: its few blocks come from the cache
+// Slow paths note that it is time, and do it at their end (deferred_work.h). A program that does little has none: its few blocks come from the cache
 // bins and go back there. So each round closes the bins. A closed bin is empty with capacity 0;
 // each malloc of its class is a refill, by one block, and each free passes it by. After some such
 // refills the program is busy enough to come by anyway, and refills open the bins.
@@ -20,18 +20,21 @@ inline bool has_to_tend(const ThreadHeap& heap) noexcept {
   return heap.low_pages >= min_low_pages && !is_arena(heap);
 }
 
+// All of these are called by the heap's owner, or a thread that took it over, without a lock or a hold.
+
 // Begins a round if it is time, and purges low slabs of former rounds, some at a time.
-void tend(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+void tend(ThreadHeap& heap) noexcept;
 
 // The same where the thread is about to wait. Returns in how many milliseconds the heap is to be
 // tended again; -1 if it need not be.
-int tend_before_wait(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+int tend_before_wait(ThreadHeap& heap) noexcept;
 
 // To be called before the heap takes so many pages of fresh memory: as many low slabs that waited
 // long enough, or of which there are very many, are purged, but not all at once.
-void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);
+void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept;
 
-// Purges the oldest low slabs, so many at most, of whatever round.
-void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept TS_REQUIRES(heap);
+// Purges the oldest low slabs, so many at most, of whatever round; takes `lock`, if there is one, around
+// each change.
+void purge_low_slabs(ThreadHeap& heap, std::size_t at_most, Mutex* lock) noexcept;
 
 }  // namespace ts::engine

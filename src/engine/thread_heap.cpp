@@ -9,6 +9,7 @@
 #include "engine/attach.h"
 #include "engine/cache_bins.h"
 #include "engine/common_heap.h"
+#include "engine/deferred_work.h"
 #include "engine/housekeeping.h"
 #include "engine/invariants.h"
 #include "engine/large_blocks.h"
@@ -37,12 +38,13 @@ namespace {
 
 [[gnu::always_inline]] inline void* allocate_by_refill(unsigned size_class) noexcept {
   ThreadHeap& heap = own_heap();
-  Block* block = nullptr;
-  {
+  Block* const block = fill_bin(heap, size_class);
+  if constexpr (debug_level >= 2) {
     const HeapHold hold{heap};
-    block = refill(heap, size_class);
-    if constexpr (debug_level >= 2) check_slow_path(heap);
+    check_slow_path(heap);
   }
+  if (has_deferred_work(heap)) [[unlikely]]
+    do_deferred_work();
   return block != nullptr ? unmarked(block) : out_of_memory();
 }
 
@@ -115,6 +117,11 @@ namespace {
   release_remote_at_once(place_of(p, size_class_of(entry)), FoundBy::free);
 }
 
+// A place that was never a block of the slab, which free took for one: reports it, and the block is lost.
+[[gnu::cold, gnu::noinline]] void report_fresh(void* p, const Span& slab) noexcept {
+  report_misuse(Misuse::no_beginning, FoundBy::free, p, size_classes[slab.size_class].block_bytes);
+}
+
 // The rest of release_overflow, with its arguments: a slab may have to be listed or retired, or its
 // bin flushed, or it ran low.
 [[gnu::noinline]] void finish_overflow(void* p, CacheBin&, HeapFront* front,
@@ -129,17 +136,19 @@ namespace {
     report_misuse(Misuse::double_free, FoundBy::free, p, size_classes[size_class].block_bytes);
     return;
   }
-  const int saved_errno = errno;
-  const HeapHold hold{heap};
-  sub_used(heap, slab, 1);
-  const bool is_low = used(slab) == slab.low_mark;
-  if (relist_or_retire(heap, slab)) move_quiet_above(heap, slab);
-  if (is_low) {
-    note_low_slab(heap, size_class);
-    if (has_to_tend(heap)) tend(heap);
+  {
+    const HeapHold hold{heap};
+    sub_used(heap, slab, 1);
+    const bool is_low = used(slab) == slab.low_mark;
+    if (relist_or_retire(heap, slab)) move_quiet_above(heap, slab);
+    if (is_low) {
+      note_low_slab(heap, size_class);
+      heap.is_to_tend = has_to_tend(heap);
+    }
+    if constexpr (debug_level >= 2) check_slow_path(heap);
   }
-  if constexpr (debug_level >= 2) check_slow_path(heap);
-  errno = saved_errno;
+  if (has_deferred_work(heap)) [[unlikely]]
+    do_deferred_work();
 }
 
 // Blocks of a scope are the arena's, and no sample is.
@@ -177,7 +186,10 @@ void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page)
   ++bin.capacity_left;
   // Without a busy mark: a forked child may see the first of these stores alone. Then a list is
   // longer than `free_blocks`, or a free block counts as used; both are harmless.
-  Span& slab = *slab_at(p, page);
+  const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
+  Span& slab = page_map.spans[page - (offset >> page_shift)];
+  if (std::uint64_t{offset} * bin.reciprocal >> 32 >= slab.carved) [[unlikely]]
+    return report_fresh(p, slab);
   const std::uint32_t others = used(slab) - 1;
   push_front(slab.free_list, static_cast<Block*>(p));
   fence(std::memory_order_release);

@@ -18,6 +18,7 @@
 //   low slab        about a quarter of its blocks is used, or half of what was at the last look
 //   purged block    a free block of a low slab, on no list: it begins in an OS page that went back
 //   tend            the owner purges, in rounds, OS pages within slabs that stay low
+//   deferred work   what waits for the end of a slow path, where the thread has no lock and no hold
 //   closed bin      has capacity 0 for some refills, so that each malloc comes by to tend
 //   housekeeper     a thread of the library that purges what the program leaves idle
 //   arena           a heap of the program's own, whose blocks can be freed all at once
@@ -103,7 +104,8 @@ static_assert(max_slab_blocks < unlisted);
 //            while more than quiet_above blocks are used, a free has only to push its block: that
 //            is low_mark at least while `used` is above it, and of a long slab, as many as bins
 //            had of it when a free last met quiet_above (cache_bins.h);
-//            used covers blocks of the program, in cache bins, in batches, and pending ones;
+//            used covers blocks of the program, in cache bins, in batches, and pending ones, and
+//            free ones while OS pages under them go back (slab_purge.h);
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
@@ -202,6 +204,7 @@ struct HeapFront {
   Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
   std::uint8_t refills_since_look = 0;  // owner: since it looked at all classes (refill.cpp)
   bool has_sampling_bins = false;       // owner: they may hold blocks
+  bool is_to_tend = false;              // owner: at the end of its slow path (deferred_work.h)
   Atomic<Holder> holder{};              // any: which thread holds the heap
   Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock; of free arenas, arenas_lock
   CacheBin bins[class_count];                   // owner
@@ -220,7 +223,6 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint16_t capacities[class_count] = {};          // owner: of the bins
   std::uint16_t low_slabs[class_count] = {};  // owner: that ran low since the bin was opened wide
   Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
-  Atomic<std::uint32_t> thread{0};  // owner, others read: the last one's number to the kernel
   // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h). An arena's
   // queue has all its slabs, and no rounds.
   Plain<std::uint32_t> first_low = 0;
@@ -244,6 +246,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn
   double until_large_sample = 0;                        // owner: in mean distances; 0: not drawn
   std::uint32_t sampling_depth = 0;                     // owner: a sample is being taken
+  Atomic<std::uint32_t> deferred_calls{0};              // owner: of deferred_work.h, under way
   std::uint64_t random = 0;                             // owner
   std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
   Plain<std::uint32_t> reclaimed_blocks[class_count] = {};  // reclaimer

@@ -4,8 +4,6 @@
 #include <pthread.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -13,6 +11,7 @@
 #include "os/cancellation.h"
 #include "os/loaded_modules.h"
 #include "os/os.h"
+#include "os/system_call.h"
 
 #ifndef TS_FIRST_GLIBC
 // Null in a static program that uses none.
@@ -34,8 +33,7 @@ constexpr std::size_t least_alignment = alignof(void*);
 // which does nothing here: unlike mincore(2), the filters of sandboxed services know it. Where it is
 // refused, memory may be mapped.
 bool is_mapped(const void* p) noexcept {
-  return ::syscall(SYS_msync, align_down(address_of(p), page_bytes()), 1, MS_ASYNC) == 0 ||
-         errno != ENOMEM;
+  return call(SYS_msync, align_down(address_of(p), page_bytes()), 1, MS_ASYNC) != -ENOMEM;
 }
 
 // Most of what modules have for a thread lies so near to one of it, errno.

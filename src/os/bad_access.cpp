@@ -1,9 +1,6 @@
 #include "os/bad_access.h"
 
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +8,7 @@
 #include <cstring>
 
 #include "os/os.h"
+#include "os/system_call.h"
 #include "os/unwind.h"
 
 namespace ts::os {
@@ -22,10 +20,10 @@ constinit struct sigaction before = {};
 
 // Sends the signal to the calling thread once more, as it came, or as one of its own.
 void send_again(int number, siginfo_t* info) noexcept {
-  const long process = ::syscall(SYS_getpid);
-  const long thread = ::syscall(SYS_gettid);
-  if (::syscall(SYS_rt_tgsigqueueinfo, process, thread, number, info) != 0)
-    ::syscall(SYS_tgkill, process, thread, number);
+  const long process = call(SYS_getpid);
+  const long thread = call(SYS_gettid);
+  if (call(SYS_rt_tgsigqueueinfo, process, thread, number, info) != 0)
+    call(SYS_tgkill, process, thread, number);
 }
 
 // What the kernel does before it calls a handler of the program. The signals are unblocked when the
@@ -35,7 +33,7 @@ void begin_handler(int number, const struct sigaction& action) noexcept {
   std::uint64_t blocked = 0;  // as the kernel has it
   std::memcpy(&blocked, &action.sa_mask, sizeof blocked);
   if ((action.sa_flags & SA_NODEFER) == 0) blocked |= std::uint64_t{1} << (number - 1);
-  ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, &blocked, nullptr, sizeof blocked);
+  call(SYS_rt_sigprocmask, SIG_BLOCK, &blocked, nullptr, sizeof blocked);
 }
 
 void at_bad_access(int number, siginfo_t* info, void* context) {
@@ -57,8 +55,8 @@ void at_bad_access(int number, siginfo_t* info, void* context) {
 }  // namespace
 
 bool withdraw(void* begin, std::size_t bytes) noexcept {
-  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-  return ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
+  discard(begin, bytes);  // for those that look
+  return decommit(begin, bytes);
 }
 
 // Not by a name that is looked up: the dynamic linker has a lock for that, which a thread may hold

@@ -7,11 +7,11 @@
 namespace ts::os {
 
 // Takes the memory of committed pages away, for good or until they are committed again: to touch
-// them is an error.
+// them is an error. Seen by others (os.h).
 bool withdraw(void* begin, std::size_t bytes) noexcept;
 
 // Calls `look(address)` in the handler of SIGSEGV, ahead of the handler that the process had. If
-// the program replaces the handler, no call follows.
+// the program replaces the handler, no call follows. Calls sigaction(): the caller has no lock.
 void call_at_bad_access(void (*look)(const void* address)) noexcept;
 
 // The return addresses of a thread's calls, innermost first (unwind.h). Within malloc, and under any

@@ -4,14 +4,12 @@
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cstdlib>
 
 #include "base/bits.h"
 #include "os/cancellation.h"
 #include "os/os.h"
+#include "os/system_call.h"
 
 // The C library's lock of the list of streams, which nests, and its flag of a process with one
 // thread. glibc has both, the flag since 2.32.
@@ -136,7 +134,7 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   if (chosen == 0) {
     // Before glibc 2.34, and without libpthread, a program's first thread is its only one and ends
     // with it. If libpthread is loaded later, its threads share what is for those that were refused.
-    if (!has_keys()) return ::syscall(SYS_gettid) == ::getpid();
+    if (!has_keys()) return thread_id() == process_id();
     chosen = choose_key(on_exit);
   }
   if (chosen == no_key) return call_without_key(on_exit, argument);
@@ -217,13 +215,17 @@ bool start_thread(void* (*run)(void*)) noexcept {
   if (is_there(&::pthread_attr_setstacksize))
     ::pthread_attr_setstacksize(&attributes, align_up(stack, page_bytes()));
   // By the library, whose own signals stay open: setuid() waits for one of them in every thread.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::sigprocmask(SIG_SETMASK, &all, &before);
+#ifdef __GLIBC__
+  constexpr std::uint64_t of_library = std::uint64_t{3} << 31;  // 32 and 33
+#else
+  constexpr std::uint64_t of_library = std::uint64_t{7} << 31;
+#endif
+  constexpr std::uint64_t all = ~of_library;
+  std::uint64_t before = 0;
+  call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
   pthread_t thread;
   const bool started = ::pthread_create(&thread, &attributes, run, nullptr) == 0;
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  call(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
   ::pthread_attr_destroy(&attributes);
   return started;
 }
@@ -236,7 +238,5 @@ int disable_cancellation() noexcept {
 }
 
 void restore_cancellation(int state) noexcept { ::pthread_setcancelstate(state, nullptr); }
-
-void abort_process() noexcept { std::abort(); }
 
 }  // namespace ts::os

@@ -2,15 +2,14 @@
 
 #include <sys/auxv.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 
 #include "base/bits.h"
+#include "os/system_call.h"
 
 namespace ts::os {
 namespace {
@@ -21,10 +20,10 @@ constexpr unsigned do_not_wait = 1;  // GRND_NONBLOCK of <linux/random.h>
 std::size_t ask_kernel(std::byte* begin, std::size_t bytes) noexcept {
   std::size_t got = 0;
   while (got < bytes) {
-    const long more = ::syscall(SYS_getrandom, begin + got, bytes - got, do_not_wait);
+    const long more = call(SYS_getrandom, begin + got, bytes - got, do_not_wait);
     if (more > 0) {
       got += static_cast<std::size_t>(more);
-    } else if (errno != EINTR) {
+    } else if (more != -EINTR) {
       break;
     }
   }
@@ -38,10 +37,10 @@ void make_do(std::byte* begin, std::size_t bytes) noexcept {
   if (const auto* const given = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)))
     std::memcpy(seed, given, sizeof seed);
   timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  call(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
   std::uint64_t state = seed[0] ^ mix(static_cast<std::uint64_t>(now.tv_nsec)) ^
                         mix(static_cast<std::uint64_t>(now.tv_sec) << 32 ^
-                            static_cast<std::uint64_t>(::getpid()) ^ address_of(begin));
+                            static_cast<std::uint64_t>(call(SYS_getpid)) ^ address_of(begin));
   for (std::size_t i = 0; i < bytes; ++i) {
     state = mix(state + seed[1] + i);
     begin[i] = static_cast<std::byte>(state >> 56);
@@ -51,17 +50,13 @@ void make_do(std::byte* begin, std::size_t bytes) noexcept {
 }  // namespace
 
 void fill_with_entropy(void* begin, std::size_t bytes) noexcept {
-  const int kept = errno;
   auto* const at = static_cast<std::byte*>(begin);
   const std::size_t got = ask_kernel(at, bytes);
   if (got < bytes) make_do(at + got, bytes - got);
-  errno = kept;
 }
 
 void make_read_only(void* begin, std::size_t bytes) noexcept {
-  const int kept = errno;
-  ::mprotect(begin, bytes, PROT_READ);
-  errno = kept;
+  call(SYS_mprotect, begin, bytes, PROT_READ);
 }
 
 }  // namespace ts::os

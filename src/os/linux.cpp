@@ -1,29 +1,28 @@
-// The Linux side of os.h: the only system calls of the allocators. It refuses to interpret
-// failures; the caller does.
+// The Linux side of os.h: memory, waiting, writing. Failures are left to the caller to interpret.
 #include <linux/futex.h>
-#include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
+#include <bit>
 #include <cerrno>
-#include <cstring>
 
 #include "base/bits.h"
+#include "base/platform.h"
 #include "os/mapping.h"
 #include "os/memory_group.h"
 #include "os/os.h"
 #include "os/refusals.h"
+#include "os/system_call.h"
 
 namespace ts::os {
 namespace {
 
 // The answer of a request for memory or address space, null if it was refused.
-void* granted(void* answer) noexcept {
-  if (answer != MAP_FAILED) return answer;
-  if (errno == ENOMEM) note_refusal();
+void* granted(long answer) noexcept {
+  if (!is_error(answer)) return reinterpret_cast<void*>(answer);
+  if (answer == -ENOMEM) note_refusal();
   return nullptr;
 }
 
@@ -31,62 +30,50 @@ constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
 
+long map_pages(void* at, std::size_t bytes, int protection, int flags) noexcept {
+  return call(SYS_mmap, at, bytes, protection, flags, -1, 0);
+}
+
 bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
-  const ErrnoKept kept;
   flags |= MAP_PRIVATE | MAP_ANONYMOUS;
-  void* const placed = granted(::mmap(begin, bytes, protection, flags, -1, 0));
-  if (placed != nullptr && placed != begin) ::munmap(placed, bytes);
+  void* const placed = granted(map_pages(begin, bytes, protection, flags));
+  if (placed != nullptr && placed != begin) unmap_unused(placed, bytes);
   return placed == begin;
 }
 
+// By a call that does nothing but refuse an address that is not a page's. (The C library's sysconf()
+// and getauxval() may be another library's.)
 std::size_t page_bytes() noexcept {
+  constexpr std::size_t least = 4096;
+  if constexpr (max_os_page_bytes == least) return least;
   static constinit std::atomic<std::size_t> cached{0};
   std::size_t bytes = cached.load(std::memory_order_relaxed);  // any thread computes the same value
   if (bytes == 0) {
-    bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    bytes = least;
+    while (bytes < max_os_page_bytes && call(SYS_mprotect, bytes, 0, PROT_NONE) != 0) bytes *= 2;
     cached.store(bytes, std::memory_order_relaxed);
   }
   return bytes;
 }
 
 unsigned processor_count() noexcept {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
-  const int count = CPU_COUNT(&allowed);
+  unsigned long allowed[128] = {};  // of 8,192 processors
+  if (is_error(call(SYS_sched_getaffinity, 0, sizeof allowed, allowed))) return 1;
+  int count = 0;
+  for (const unsigned long word : allowed) count += std::popcount(word);
   return count > 0 ? static_cast<unsigned>(count) : 1;
 }
 
-void* current_break() noexcept { return grow_break(0); }
-
-void* grow_break(std::size_t bytes) noexcept {
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) return nullptr;
-  const ErrnoKept kept;
-  // Its failure looks like mmap's: -1.
-  return granted(::sbrk(static_cast<std::intptr_t>(bytes)));
-}
-
-bool shrink_break(const void* expected_end, std::size_t bytes) noexcept {
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) || current_break() != expected_end)
-    return false;
-  const ErrnoKept kept;
-  return ::sbrk(-static_cast<std::intptr_t>(bytes)) == expected_end;
-}
-
 void* map(std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  return granted(
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  return granted(map_pages(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
 }
 
-bool unmap(void* begin, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  return ::munmap(begin, bytes) == 0;
+bool unmap_unused(void* begin, std::size_t bytes) noexcept {
+  return call(SYS_munmap, begin, bytes) == 0;
 }
 
 void* reserve(std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  return granted(::mmap(nullptr, bytes, PROT_NONE, reserved, -1, 0));
+  return granted(map_pages(nullptr, bytes, PROT_NONE, reserved));
 }
 
 bool reserve_at(void* begin, std::size_t bytes) noexcept {
@@ -119,12 +106,13 @@ void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
 // freed blocks and live ones together are more than the machine has. So it is asked, by a mapping
 // that it counts, where one request alone is more than that, which can never be filled.
 bool commit(void* begin, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
+  const auto at = static_cast<long>(address_of(begin));
   constexpr int counted = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
   const bool is_counted =
-      exceeds_machine(bytes) && ::mmap(begin, bytes, PROT_NONE, counted, -1, 0) == begin;
-  if (::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0) return true;
-  if (errno == ENOMEM) note_refusal();
+      exceeds_machine(bytes) && map_pages(begin, bytes, PROT_NONE, counted) == at;
+  const long answer = call(SYS_mprotect, begin, bytes, PROT_READ | PROT_WRITE);
+  if (answer == 0) return true;
+  if (answer == -ENOMEM) note_refusal();
   if (is_counted) decommit(begin, bytes);
   return false;
 }
@@ -132,87 +120,77 @@ bool commit(void* begin, std::size_t bytes) noexcept {
 // A new mapping in place of the old one, which would count as memory of the process even if
 // inaccessible.
 bool decommit(void* begin, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  return ::mmap(begin, bytes, PROT_NONE, MAP_FIXED | reserved, -1, 0) == begin;
+  return map_pages(begin, bytes, PROT_NONE, MAP_FIXED | reserved) ==
+         static_cast<long>(address_of(begin));
 }
 
 bool renew(void* begin, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
   // By way of a mapping that counts as no memory: of one that does, Linux before 6.12 may leave a hole
   // where it refuses.
-  return !decommit(begin, bytes) || ::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0;
+  return !decommit(begin, bytes) ||
+         call(SYS_mprotect, begin, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  ::madvise(begin, bytes, MADV_HUGEPAGE);
+  call(SYS_madvise, begin, bytes, MADV_HUGEPAGE);
 }
 
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  ::madvise(begin, bytes, MADV_NOHUGEPAGE);
-}
-
-std::uint64_t coarse_milliseconds() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1000 +
-         static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000 + 1;
-}
-
-std::uint64_t nanoseconds() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
-
-bool discard(void* begin, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  return ::madvise(begin, bytes, MADV_DONTNEED) == 0;
+  call(SYS_madvise, begin, bytes, MADV_NOHUGEPAGE);
 }
 
 void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
           std::uint32_t kinds) noexcept {
-  const ErrnoKept kept;
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
+  call(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
 }
 
-std::uint32_t thread_id() noexcept { return static_cast<std::uint32_t>(::syscall(SYS_gettid)); }
+std::uint32_t thread_id() noexcept { return static_cast<std::uint32_t>(call(SYS_gettid)); }
 bool has_thread(std::uint32_t id) noexcept {
-  return ::syscall(SYS_tgkill, ::syscall(SYS_getpid), id, 0) == 0;
+  return call(SYS_tgkill, call(SYS_getpid), id, 0) == 0;
 }
 
-std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::syscall(SYS_getpid)); }
+std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(call(SYS_getpid)); }
 
-void name_thread(const char* name) noexcept {
-  const ErrnoKept kept;
-  ::syscall(SYS_prctl, PR_SET_NAME, name);
-}
+void name_thread(const char* name) noexcept { call(SYS_prctl, PR_SET_NAME, name); }
 
 void wait_for(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
               std::uint32_t milliseconds) noexcept {
-  const ErrnoKept kept;
   const timespec time{static_cast<time_t>(milliseconds / 1000),
                       static_cast<long>(milliseconds % 1000) * 1'000'000};
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &time);
+  call(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &time);
 }
 
 void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds) noexcept {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE_BITSET_PRIVATE, count, nullptr, nullptr, kinds);
+  call(SYS_futex, &word, FUTEX_WAKE_BITSET_PRIVATE, count, nullptr, nullptr, kinds);
 }
 
 int write(int descriptor, const char* text, std::size_t bytes) noexcept {
-  // Not write(), where a thread may be cancelled.
-  const ErrnoKept kept;
   while (bytes != 0) {
-    const long written = ::syscall(SYS_write, descriptor, text, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return written < 0 ? errno : EIO;
+    const long written = call(SYS_write, descriptor, text, bytes);
+    if (written == -EINTR) continue;
+    if (written <= 0) return written < 0 ? static_cast<int>(-written) : EIO;
     text += written;
     bytes -= static_cast<std::size_t>(written);
   }
   return 0;
+}
+
+// Not by abort(), which may be another library's, while the caller has locks.
+void abort_process() noexcept {
+  struct KernelAction {  // of rt_sigaction(2)
+    void* handler = nullptr;  // SIG_DFL
+    unsigned long words[3] = {};
+  };
+  constexpr std::uint64_t only_abort = std::uint64_t{1} << (SIGABRT - 1);
+  constexpr KernelAction by_default;
+  const long process = call(SYS_getpid);
+  const long thread = call(SYS_gettid);
+  call(SYS_rt_sigprocmask, SIG_UNBLOCK, &only_abort, nullptr, sizeof only_abort);
+  call(SYS_tgkill, process, thread, SIGABRT);
+  // A handler returned, or the signal is ignored.
+  call(SYS_rt_sigaction, SIGABRT, &by_default, nullptr, sizeof only_abort);
+  call(SYS_tgkill, process, thread, SIGABRT);
+  for (;;) call(SYS_exit_group, 127);
 }
 
 }  // namespace ts::os

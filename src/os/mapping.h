@@ -6,8 +6,9 @@
 
 namespace ts::os {
 
-// Keeps errno: the caller decides on it after a refusal, and a request that succeeds after a
-// refused one leaves it alone.
+// Keeps errno around functions of the C library: the caller decides on it after a refusal, and a
+// request that succeeds after a refused one leaves it alone. (System calls by system_call.h do not
+// change it.)
 class ErrnoKept {
  public:
   ErrnoKept() noexcept = default;
@@ -18,6 +19,9 @@ class ErrnoKept {
  private:
   int kept_ = errno;
 };
+
+// mmap(2) of memory without a file: the address, or an error's number, negated.
+long map_pages(void* at, std::size_t bytes, int protection, int flags) noexcept;
 
 // The system grants the address if the whole range is free. (MAP_FIXED_NOREPLACE means the same,
 // but old systems do not know it, and ThreadSanitizer makes of it a mapping at null.)

@@ -1,14 +1,13 @@
 #include "os/memory_group.h"
 
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+
+#include "os/system_call.h"
 
 namespace ts::os {
 namespace {
@@ -39,10 +38,9 @@ struct FolderPath {
 class LinesOfFile {
  public:
   explicit LinesOfFile(const char* path) noexcept
-      : file_{::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC)} {}
+      : file_{call(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC)} {}
   ~LinesOfFile() {
-    if (file_ >= 0) ::syscall(SYS_close, file_);
-    errno = kept_;
+    if (file_ >= 0) call(SYS_close, file_);
   }
   LinesOfFile(const LinesOfFile&) = delete;
   LinesOfFile& operator=(const LinesOfFile&) = delete;
@@ -64,13 +62,12 @@ class LinesOfFile {
  private:
   void fill() noexcept {
     while (file_ >= 0 && length_ < sizeof text_ - 1) {
-      const long bytes = ::syscall(SYS_read, file_, text_ + length_, sizeof text_ - 1 - length_);
+      const long bytes = call(SYS_read, file_, text_ + length_, sizeof text_ - 1 - length_);
       if (bytes <= 0) break;
       length_ += static_cast<std::size_t>(bytes);
     }
   }
 
-  const int kept_ = errno;
   const long file_;
   std::size_t begin_ = 0;  // of the next line
   std::size_t length_ = 0;
@@ -218,13 +215,8 @@ std::size_t used_by(const MemoryGroup& group, std::size_t enough) noexcept {
 
 namespace {
 
-// False, with errno as before, if the system does not tell.
-bool ask_system(struct sysinfo& system) noexcept {
-  const int kept = errno;
-  const bool is_told = ::syscall(SYS_sysinfo, &system) == 0;
-  errno = kept;
-  return is_told;
-}
+// False if the system does not tell.
+bool ask_system(struct sysinfo& system) noexcept { return call(SYS_sysinfo, &system) == 0; }
 
 }  // namespace
 

@@ -1,7 +1,5 @@
 // Pages that get another address, by mremap(2). Systems differ in what they move.
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -10,6 +8,7 @@
 
 #include "os/mapping.h"
 #include "os/os.h"
+#include "os/system_call.h"
 
 namespace ts::os {
 namespace {
@@ -32,11 +31,27 @@ enum class Moving : std::uint32_t {
 constexpr int moving = MREMAP_MAYMOVE | MREMAP_FIXED;
 constexpr int moving_pages = moving | MREMAP_DONTUNMAP;
 
+// Seen by others (os.h).
+bool remap(void* from, std::size_t bytes, std::size_t to_bytes, int flags, void* to) noexcept {
+  const ErrnoKept kept;
+  return ::mremap(from, bytes, to_bytes, flags, to) != MAP_FAILED;
+}
+
+// The same of memory that no program has.
+bool try_remap(void* from, std::size_t bytes, std::size_t to_bytes, int flags, void* to) noexcept {
+  return !is_error(call(SYS_mremap, from, bytes, to_bytes, flags, to));
+}
+
+// discard(), of memory that no program has.
+bool drop(void* begin, std::size_t bytes) noexcept {
+  return call(SYS_madvise, begin, bytes, MADV_DONTNEED) == 0;
+}
+
 // Whether memory can be discarded there. qemu-user (version 7.2 at least) forgets that there is
 // memory where MREMAP_DONTUNMAP moved pages from, and then discards nothing there, without an error.
 bool reads_as_zero_when_discarded(std::byte* page) noexcept {
   *page = std::byte{1};
-  return discard(page, page_bytes()) && *page == std::byte{0};
+  return drop(page, page_bytes()) && *page == std::byte{0};
 }
 
 // Tried on memory of its own; unknown without it. What a refused call may have unmapped is left alone,
@@ -50,21 +65,21 @@ Moving try_moving() noexcept {
   std::byte* const last = memory + 6 * page;
   Moving found = Moving::never;
   // Two mappings at once.
-  if (::mprotect(memory + page, page, PROT_READ) != 0) {
-    unmap(memory, 7 * page);
+  if (call(SYS_mprotect, memory + page, page, PROT_READ) != 0) {
+    unmap_unused(memory, 7 * page);
     return Moving::unknown;
   }
-  if (::mremap(memory, 2 * page, 2 * page, moving_pages, to) != MAP_FAILED) {
+  if (try_remap(memory, 2 * page, 2 * page, moving_pages, to)) {
     if (reads_as_zero_when_discarded(memory)) found = Moving::each_mapping;
-    unmap(to, 2 * page);
+    unmap_unused(to, 2 * page);
   }
-  unmap(memory, 2 * page);
-  if (found == Moving::never && ::mremap(last, page, 2 * page, moving, next_to) != MAP_FAILED) {
+  unmap_unused(memory, 2 * page);
+  if (found == Moving::never && try_remap(last, page, 2 * page, moving, next_to)) {
     if (!place(last, page, PROT_READ | PROT_WRITE, 0)) return Moving::unknown;
     if (reads_as_zero_when_discarded(last)) found = Moving::one_mapping;
   }
-  if (found != Moving::never) unmap(next_to, 2 * page);
-  unmap(last, page);
+  if (found != Moving::never) unmap_unused(next_to, 2 * page);
+  unmap_unused(last, page);
   return found;
 }
 
@@ -74,7 +89,7 @@ constinit std::atomic<Moving> known{Moving::unknown};
 // Before Linux 6.17: a refused call may have unmapped the destination.
 bool move_one_mapping(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
                       bool& is_left) noexcept {
-  const bool has_moved = ::mremap(from, bytes, to_bytes, moving, to) != MAP_FAILED;
+  const bool has_moved = remap(from, bytes, to_bytes, moving, to);
   is_left = has_moved ? place(from, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE)
                       : place(to, to_bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
   return has_moved;
@@ -82,11 +97,11 @@ bool move_one_mapping(void* from, std::size_t bytes, void* to, std::size_t to_by
 
 bool is_mapped(const std::byte* page) noexcept {
   unsigned char resident = 0;
-  return ::mincore(const_cast<std::byte*>(page), page_bytes(), &resident) == 0;
+  return call(SYS_mincore, page, page_bytes(), &resident) == 0;
 }
 
 bool move_each_mapping(void* from, std::size_t bytes, void* to) noexcept {
-  if (::mremap(from, bytes, bytes, moving_pages, to) != MAP_FAILED) return true;
+  if (remap(from, bytes, bytes, moving_pages, to)) return true;
   // A mapping may be refused after others moved: at the process's limit of mappings, or one of
   // userfaultfd, or a sealed one. Pages that moved are copied back. A page that is not zero did not
   // move, and another thread may have mapped memory at its destination.
@@ -104,10 +119,10 @@ bool move_each_mapping(void* from, std::size_t bytes, void* to) noexcept {
 // until the process ends. So the old place is unmapped, and mapped again.
 bool move_locked(void* from, std::size_t bytes, void* to, bool& is_left) noexcept {
   constexpr int readable = PROT_READ | PROT_WRITE;
-  if (::mremap(from, bytes, bytes, moving, to) != MAP_FAILED) {
+  if (remap(from, bytes, bytes, moving, to)) {
     is_left = place(from, bytes, readable, MAP_NORESERVE);
     // After mlockall(2), what comes there is locked and resident.
-    if (is_left && ::munlock(from, bytes) == 0) discard(from, bytes);
+    if (is_left && call(SYS_munlock, from, bytes) == 0) drop(from, bytes);
     return true;
   }
   // As in move_each_mapping().
@@ -124,12 +139,10 @@ bool move_locked(void* from, std::size_t bytes, void* to, bool& is_left) noexcep
 
 // By what msync(2) refuses where a part is locked; otherwise it does nothing.
 bool is_locked(const void* begin, std::size_t bytes) noexcept {
-  const ErrnoKept kept;
-  return ::syscall(SYS_msync, begin, bytes, MS_ASYNC | MS_INVALIDATE) != 0 && errno == EBUSY;
+  return call(SYS_msync, begin, bytes, MS_ASYNC | MS_INVALIDATE) == -EBUSY;
 }
 
 bool can_move_pages() noexcept {
-  const ErrnoKept kept;
   Moving found = known.load(std::memory_order_relaxed);
   if (found == Moving::unknown) {
     found = try_moving();
@@ -140,7 +153,6 @@ bool can_move_pages() noexcept {
 
 bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
                 bool& is_left) noexcept {
-  const ErrnoKept kept;
   bool has_moved = false;
   is_left = true;
   const Moving way = known.load(std::memory_order_relaxed);

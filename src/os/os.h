@@ -2,6 +2,10 @@
 // failure. Sizes are bytes; memory handed out is page-aligned and zero-filled. A null result or
 // `false` means refused, with nothing changed, errno included. No function allocates, unless it
 // says so, and none keeps state but the process's own.
+//
+// Functions marked *seen by others* call the C library by names that another library may replace
+// (seen_by_others.cpp, c_library.cpp). What stands there may allocate: the caller has no lock and no
+// heap in the middle of a change. All others are system calls by instruction (system_call.h).
 #pragma once
 
 #include <atomic>
@@ -16,11 +20,11 @@ std::size_t page_bytes() noexcept;
 // Processors that this process may run on (its affinity mask, not the machine's count), at least 1.
 unsigned processor_count() noexcept;
 
-// The end of the data segment (sbrk(0)), null if there is none.
+// The end of the data segment (sbrk(0)), null if there is none that the C library shares.
 void* current_break() noexcept;
 
 // Moves the end of the data segment up by `bytes`: the old end, or null. The caller serialises all
-// calls of this pair: sbrk is not thread-safe.
+// calls of this pair: the break is not thread-safe.
 void* grow_break(std::size_t bytes) noexcept;
 
 // Moves the end of the data segment down by `bytes`, if it still is at `expected_end`.
@@ -28,16 +32,19 @@ bool shrink_break(const void* expected_end, std::size_t bytes) noexcept;
 
 // Reserves and commits private memory; `bytes` is a multiple of the page size.
 void* map(std::size_t bytes) noexcept;
+// Memory that a program had. Seen by others.
 bool unmap(void* begin, std::size_t bytes) noexcept;
+// Memory that no program ever had, such as tables.
+bool unmap_unused(void* begin, std::size_t bytes) noexcept;
 
 // Address space without memory, on a page boundary, and memory for a part of it (whole pages).
 void* reserve(std::size_t bytes) noexcept;
 bool commit(void* begin, std::size_t bytes) noexcept;
-// Address space without memory again.
+// Address space without memory again. Where a program had it, discard() comes first.
 bool decommit(void* begin, std::size_t bytes) noexcept;
 
-// Another mapping in place of committed memory that reads as zero, as it does then; or none, if the
-// system refuses. False if the memory is inaccessible from then on.
+// Another mapping in place of committed memory that was discarded and reads as zero, as it does then;
+// or none, if the system refuses. False if the memory is inaccessible from then on.
 bool renew(void* begin, std::size_t bytes) noexcept;
 
 // Address space, or committed memory, at exactly this page, and never over another mapping.
@@ -54,7 +61,7 @@ bool can_move_pages() noexcept;
 // Moves the pages of one range of committed memory to the beginning of another, which reads as zero
 // (whole pages, not overlapping). On failure, contents are as before. The range that has no pages
 // now is left as committed memory, and reads as zero; unless `is_left` becomes false: then it must
-// not be touched again, and no pages move from then on.
+// not be touched again, and no pages move from then on. Seen by others.
 bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
                 bool& is_left) noexcept;
 // Whether a part of a range is locked (mlock(2)). Pages that move stay locked.
@@ -74,9 +81,11 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
 std::uint64_t coarse_milliseconds() noexcept;
 // The same clock, exactly.
 std::uint64_t nanoseconds() noexcept;
+// Finds the kernel's own code for both, at the start: without it, each look is a system call.
+void find_clock() noexcept;
 
 // Gives the pages back to the system at once; they read as zero when touched again. False if it did
-// not take all of them, such as pages that are locked in memory.
+// not take all of them, such as pages that are locked in memory. Seen by others.
 bool discard(void* begin, std::size_t bytes) noexcept;
 
 // Sleeps until woken, unless `word` does not hold `expected`; may return early. Only wakes with a
@@ -114,6 +123,9 @@ std::uint64_t process_id() noexcept;
 // The calling thread's number to the kernel; whether the process still has a thread of that number.
 std::uint32_t thread_id() noexcept;
 bool has_thread(std::uint32_t id) noexcept;
+// Whether the process has a thread beside its first one, the calling one, and the one of this number; as
+// /proc tells. False if it does not tell.
+bool has_thread_beside(std::uint32_t id) noexcept;
 
 // Gives the calling thread a name, of 15 letters at most, which tools show.
 void name_thread(const char* name) noexcept;

@@ -1,10 +1,9 @@
 // The question whether a page can be read, to the system.
 #include "os/readable_memory.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cerrno>
+
+#include "os/system_call.h"
 
 namespace ts::os {
 namespace {
@@ -13,13 +12,10 @@ namespace {
 // exist. Every program makes this call, so that filters (seccomp) let it pass. It leaves no trace,
 // and takes no descriptor. Any other answer, such as a filter's, is a no.
 bool can_be_read(std::uintptr_t at) noexcept {
-  const int saved_errno = errno;
   constexpr long no_such_change = -1;
-  const long answer = ::syscall(SYS_rt_sigprocmask, no_such_change, at & ~std::uintptr_t{7},
+  const long answer = call(SYS_rt_sigprocmask, no_such_change, at & ~std::uintptr_t{7},
                                 nullptr, sizeof(std::uint64_t));
-  const bool can = answer == -1 && errno == EINVAL;
-  errno = saved_errno;
-  return can;
+  return answer == -EINVAL;
 }
 
 }  // namespace

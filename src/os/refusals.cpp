@@ -2,17 +2,14 @@
 // refused while memory is free, which a program cannot see. Other refusals need no explanation.
 #include "os/refusals.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <bit>
 #include <cstdint>
 
 #include "os/error_line.h"
-#include "os/mapping.h"
 #include "os/os.h"
 #include "os/quiet_file.h"
+#include "os/system_call.h"
 
 namespace ts::os {
 namespace {
@@ -32,8 +29,8 @@ bool read_file(const char* path, Visit visit) noexcept {
   if (file < 0) return false;
   char text[1024];
   long bytes = 0;
-  while ((bytes = ::syscall(SYS_read, file, text, sizeof text)) > 0) visit(text, bytes);
-  ::syscall(SYS_close, file);
+  while ((bytes = call(SYS_read, file, text, sizeof text)) > 0) visit(text, bytes);
+  call(SYS_close, file);
   return bytes == 0;
 }
 
@@ -44,7 +41,6 @@ struct Mappings {
 };
 // Of its thread, since /proc/self tells of none once the first thread has ended.
 Mappings mappings() noexcept {
-  const ErrnoKept kept;
   Mappings found;
   const bool is_told = read_file("/proc/sys/vm/max_map_count",
                                  [&](const char* text, long bytes) {

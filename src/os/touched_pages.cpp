@@ -1,32 +1,29 @@
-// Which pages the program has touched, as the page map of the process tells.
+// What files of /proc tell: which pages the program has touched, and which threads it has.
 #include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cerrno>
 
 #include "base/bits.h"
-#include "os/mapping.h"
 #include "os/os.h"
 #include "os/quiet_file.h"
+#include "os/system_call.h"
 
 namespace ts::os {
 // From 64 on, the kernel makes the table of files longer, for which a process with threads waits
 // milliseconds.
 long open_quietly(const char* path) noexcept {
   constexpr long high_number = 56;
-  const long opened = ::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  const long opened = call(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   if (opened < 0) return opened;
-  const long moved = ::syscall(SYS_fcntl, opened, F_DUPFD_CLOEXEC, high_number);
+  const long moved = call(SYS_fcntl, opened, F_DUPFD_CLOEXEC, high_number);
   if (moved < 0) return opened;
-  ::syscall(SYS_close, opened);
+  call(SYS_close, opened);
   return moved;
 }
 
 // By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
 // (systemd's @system-service lacks it).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
-  const ErrnoKept kept;
   const long pagemap = open_quietly("/proc/thread-self/pagemap");
   if (pagemap < 0) return untold;
   std::size_t touched = 0;
@@ -41,15 +38,39 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
     const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) + i * step + mix(i) % step;
     std::uint64_t entry = 0;
     const long read =
-        ::syscall(SYS_pread64, pagemap, &entry, sizeof entry, at / page_bytes() * sizeof entry);
+        call(SYS_pread64, pagemap, &entry, sizeof entry, at / page_bytes() * sizeof entry);
     const bool is_own = (entry & in_memory) != 0 && (entry & exclusive) != 0;
     touched += is_own || (entry & swapped) != 0 ? 1 : 0;
     if (read == sizeof entry) continue;
     touched = untold;
-    is_ours = read >= 0 || errno != EBADF;  // the program closed it
+    is_ours = read != -EBADF;  // the program closed it
   }
-  if (is_ours) ::syscall(SYS_close, pagemap);
+  if (is_ours) call(SYS_close, pagemap);
   return touched;
+}
+
+bool has_thread_beside(std::uint32_t id) noexcept {
+  const long folder = open_quietly("/proc/thread-self/..");
+  if (folder < 0) return false;
+  alignas(std::uint64_t) char entries[1024];
+  const std::uint32_t passed_over[] = {id, thread_id(), static_cast<std::uint32_t>(process_id())};
+  bool is_found = false;
+  long bytes = 0;
+  while (!is_found && (bytes = call(SYS_getdents64, folder, entries, sizeof entries)) > 0) {
+    for (long at = 0; at < bytes;) {
+      // struct linux_dirent64 of getdents(2): 8 bytes, 8 bytes, length, type, name
+      const char* const entry = entries + at;
+      at += static_cast<unsigned char>(entry[16]) | static_cast<unsigned char>(entry[17]) << 8;
+      std::uint32_t thread = 0;
+      for (const char* name = entry + 19; *name >= '0' && *name <= '9'; ++name)
+        thread = thread * 10 + static_cast<std::uint32_t>(*name - '0');
+      bool is_other = thread != 0;
+      for (const std::uint32_t other : passed_over) is_other = is_other && thread != other;
+      is_found = is_found || is_other;
+    }
+  }
+  call(SYS_close, folder);
+  return is_found;
 }
 
 }  // namespace ts::os

@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
@@ -13,19 +11,10 @@
 
 #include "os/error_line.h"
 #include "os/os.h"
+#include "os/system_call.h"
 
 namespace ts::os {
 namespace {
-
-// Not the C library's functions, in which a thread may be cancelled. The result, or an error below 0.
-template <class... Arguments>
-long call(long number, Arguments... arguments) noexcept {
-  const int kept = errno;
-  const long result = ::syscall(number, arguments...);
-  const int error = errno;
-  errno = kept;
-  return result < 0 ? -error : result;
-}
 
 constexpr std::uint64_t file_too_large = std::uint64_t{1} << (SIGXFSZ - 1);
 
@@ -183,13 +172,6 @@ void read_command(char* name, std::size_t size) noexcept {
 
 void read_program(char* path, std::size_t size) noexcept {
   end_name(path, call(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", path, size - 1));
-}
-
-std::uint64_t unix_nanoseconds() noexcept {
-  struct timespec now = {};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 }  // namespace ts::os

@@ -517,11 +517,19 @@ void use_new_arena() {
   if (handle != 0) in_scope_of(handle, {}, allocate);
 }
 void purge_first() {
+  SlabPurge purge;
+  {
+    const HeapHold hold{own_heap()};
+    // Unless others emptied it, and a reclaimer took it.
+    Span* listed = own_heap().partial[tested_class];
+    while (listed != nullptr && listed != &slab(0)) listed = listed->next;
+    if (listed != nullptr) begin_purge(own_heap(), *listed, purge);
+  }
+  if (purge.to_purge == 0) return;
+  const std::uint64_t gone = discard(purge);
   const HeapHold hold{own_heap()};
-  // Unless others emptied it, and a reclaimer took it.
-  Span* listed = own_heap().partial[tested_class];
-  while (listed != nullptr && listed != &slab(0)) listed = listed->next;
-  if (listed != nullptr) purge_slab(own_heap(), *listed);
+  end_purge(own_heap(), purge, gone);
+  relist_or_retire(own_heap(), *purge.slab);
 }
 
 }  // namespace
@@ -574,6 +582,7 @@ Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
 }
 
 bool PageHeap::tend(bool) noexcept { return false; }
+std::size_t PageHeap::send_purges() noexcept { return 0; }
 void PageHeap::note_uncollected(std::uint32_t) noexcept {}
 
 std::uint32_t PageHeap::new_heap(std::uint32_t) noexcept {

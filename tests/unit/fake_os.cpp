@@ -443,6 +443,8 @@ bool unmap(void* begin, std::size_t bytes) noexcept {
   return ::munmap(begin, bytes) == 0;
 }
 
+bool unmap_unused(void* begin, std::size_t bytes) noexcept { return unmap(begin, bytes); }
+
 bool discard(void* begin, std::size_t bytes) noexcept {
   if (address_of(begin) % page != 0 || bytes % page != 0) std::abort();
   if (is_refused(Call::discard, begin, bytes) || ::madvise(begin, bytes, MADV_DONTNEED) != 0)
@@ -637,6 +639,8 @@ std::uint64_t process_id() noexcept { return 1; }
 void name_thread(const char*) noexcept {}
 std::uint32_t thread_id() noexcept { return 1; }
 bool has_thread(std::uint32_t) noexcept { return false; }
+bool has_thread_beside(std::uint32_t) noexcept { return false; }
+void find_clock() noexcept {}
 bool tells_all_thread_ends() noexcept { return true; }
 constinit std::atomic<void (*)()> when_ends_are_untold{nullptr};
 

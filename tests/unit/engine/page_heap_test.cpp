@@ -24,6 +24,16 @@ using From = PageHeap::From;
 
 enum class Page : unsigned char { used, dirty, clean };
 
+// As slow paths do: what a release leaves to be sent is sent at their end.
+void release_span(Span* span) {
+  page_heap.release(span);
+  page_heap.send_purges();
+}
+void release_span_clean(Span* span, std::size_t dirty = 0) {
+  page_heap.release_clean(span, dirty);
+  page_heap.send_purges();
+}
+
 // Where a page was written to, so that a page that is not zero is noticed.
 constexpr std::size_t marks[] = {0, 4096 + 40, page_bytes - 8};
 
@@ -216,12 +226,12 @@ class Oracle {
     const std::size_t first = engine::first_page_of(used.span);
     if (used.is_touched || used.span->state == SpanState::slab || number(2) == 0) {
       set_pages(first, used.pages, Page::dirty);
-      page_heap.release(used.span);
+      release_span(used.span);
     } else {
       const std::size_t dirty = number(2) == 0 ? number(used.pages) : 0;
       set_pages(first, used.pages, Page::clean);
       set_pages(first, dirty, Page::dirty);
-      page_heap.release_clean(used.span, dirty);
+      release_span_clean(used.span, dirty);
     }
     see_events();
   }
@@ -247,6 +257,7 @@ class Oracle {
     const bool can_move = number(2) == 0;
     const bool fits_elsewhere = can_move && longest_run(Page::clean) >= pages + pages / 2;
     const bool done = page_heap.resize(used.span, pages, can_move);
+    page_heap.send_purges();
     if (pages > engine::AddressRange::max_pages) {
       ASSERT_FALSE(done);
     } else if (pages <= used.pages + free_behind) {
@@ -384,20 +395,20 @@ TS_ENGINE_TEST(PageHeap, DirtyMemoryIsPurgedWhenItStayedIdle) {
   Span* const big = allocate_pages(300);
   Span* const stop = allocate_pages(1);
   Span* const small = allocate_pages(1);
-  page_heap.release(big);
+  release_span(big);
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 300U);
   fake_os::set_clock(1250);
-  page_heap.release(small);
+  release_span(small);
   EXPECT_LE(engine::PageHeapTest::dirty().pages(), 129U);
   EXPECT_EQ(fake_os::discarded_bytes() % page_bytes, 0U);
-  page_heap.release(stop);
+  release_span(stop);
 }
 
 TS_ENGINE_TEST(PageHeap, APeakIsPurgedAtOnceAndGrowthAfterItBacksOff) {
   const auto make_peak = [] {
     Span* const big = allocate_pages(3000);
     allocate_pages(1);
-    page_heap.release(big);
+    release_span(big);
   };
   make_peak();
   EXPECT_LE(engine::PageHeapTest::dirty().pages(), 1024U);
@@ -413,19 +424,19 @@ constexpr std::size_t mib = (std::size_t{1} << 20) / page_bytes;
 TS_ENGINE_TEST(PageHeap, ACallPurgesSlicesOfALongSpanFromItsEnd) {
   Span* const big = allocate_pages(200 * mib);
   allocate_pages(1);
-  page_heap.release(big);
+  release_span(big);
   EXPECT_EQ(engine::PageHeapTest::clean().pages(), 64 * mib);
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 136 * mib);
   EXPECT_FALSE(page_heap.find_fault());
   // The next one goes on.
-  page_heap.release(allocate_pages(1, From::dirty));
+  release_span(allocate_pages(1, From::dirty));
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 72 * mib);
 }
 
 TS_ENGINE_TEST(PageHeap, WhatWasPurgedInPartServesWhole) {
   Span* const big = allocate_pages(200 * mib);
   allocate_pages(1);
-  page_heap.release(big);
+  release_span(big);
   ASSERT_EQ(engine::PageHeapTest::clean().pages(), 64 * mib);
   const std::size_t top = engine::PageHeapTest::top();
   Span* const most = allocate_pages(190 * mib);
@@ -434,7 +445,7 @@ TS_ENGINE_TEST(PageHeap, WhatWasPurgedInPartServesWhole) {
   EXPECT_EQ(engine::PageHeapTest::clean().pages(), 10 * mib);
   EXPECT_EQ(engine::PageHeapTest::top(), top);
   EXPECT_FALSE(page_heap.find_fault());
-  page_heap.release(most);
+  release_span(most);
   // But not where it would have to be clean, or aligned.
   EXPECT_TRUE(allocate_pages(190 * mib, From::clean)->zeroed);
   EXPECT_GT(engine::PageHeapTest::top(), top);
@@ -446,14 +457,14 @@ TS_ENGINE_TEST(PageHeap, AJoinedSpanMayBeginInCleanMemory) {
   Span* const second = allocate_pages(4 * mib);
   Span* const third = allocate_pages(2 * mib);
   allocate_pages(1);
-  page_heap.release_clean(first);
-  page_heap.release(second);
-  page_heap.release_clean(third);
+  release_span_clean(first);
+  release_span(second);
+  release_span_clean(third);
   Span* const joined = allocate_pages(7 * mib, From::dirty);
   EXPECT_EQ(joined, first + mib);
   EXPECT_EQ(engine::PageHeapTest::clean().pages() % (2 * mib), mib);
   EXPECT_FALSE(page_heap.find_fault());
-  page_heap.release(joined);
+  release_span(joined);
   // A short one does not join, nor one of which most would be clean.
   EXPECT_EQ(allocate_pages(9 * mib, From::dirty), nullptr);
   EXPECT_FALSE(page_heap.find_fault());
@@ -464,8 +475,8 @@ TS_ENGINE_TEST(PageHeap, FreeSpansAreMergedForARequestThatTheySuffice) {
   Span* const second = allocate_pages(4 * mib);
   allocate_pages(1);
   EXPECT_FALSE(page_heap.merge_for(1)) << "nothing is free";
-  page_heap.release_clean(first);
-  page_heap.release(second);
+  release_span_clean(first);
+  release_span(second);
   EXPECT_FALSE(page_heap.merge_for(9 * mib));
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 4 * mib);
   EXPECT_TRUE(page_heap.merge_for(8 * mib));
@@ -480,14 +491,14 @@ TS_ENGINE_TEST(PageHeap, AReleaseWakesAHousekeeperThatRestsOnce) {
   allocate_pages(1);
   EXPECT_TRUE(page_heap.may_rest(false));
   EXPECT_TRUE(engine::PageHeapTest::rests());
-  page_heap.release(small);
+  release_span(small);
   EXPECT_TRUE(engine::PageHeapTest::rests()) << "so much may stay";
-  page_heap.release(large);
+  release_span(large);
   EXPECT_FALSE(engine::PageHeapTest::rests());
   EXPECT_FALSE(page_heap.may_rest(false));
   EXPECT_FALSE(engine::PageHeapTest::rests());
   EXPECT_TRUE(page_heap.may_rest(true)) << "nothing more could be done";
-  page_heap.release(allocate_pages(mib));
+  release_span(allocate_pages(mib));
   EXPECT_TRUE(engine::PageHeapTest::rests());
   {
     const Guard guard{page_heap.lock()};
@@ -503,7 +514,7 @@ TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
     spans.push_back(allocate_pages(5 * mib));
     allocate_pages(1);
   }
-  for (Span* const span : spans) page_heap.release(span);
+  for (Span* const span : spans) release_span(span);
   ASSERT_EQ(engine::PageHeapTest::dirty().pages(), 15 * mib);
   EXPECT_EQ(page_heap.end_round(), 0U);
   for (int round = 0; round < 2; ++round) page_heap.end_round();
@@ -531,11 +542,11 @@ TS_ENGINE_TEST(PageHeap, PiecesBelow64KibibytesAreLeftByAPurgeAndTakenByATrim) {
   if (pages_per_os_page() != 1) return;  // the next test
   std::vector<Span*> spans;
   for (int i = 0; i < 2600; ++i) spans.push_back(allocate_pages(1));
-  for (std::size_t i = 0; i < spans.size(); i += 2) page_heap.release(spans[i]);
+  for (std::size_t i = 0; i < spans.size(); i += 2) release_span(spans[i]);
   fake_os::set_clock(5000);
-  page_heap.release(spans[1]);  // three in a row now, 1301 in all
+  release_span(spans[1]);  // three in a row now, 1301 in all
   fake_os::set_clock(5250);
-  page_heap.release(spans[3]);
+  release_span(spans[3]);
   EXPECT_EQ(fake_os::discarded_bytes(), 5 * page_bytes);
   EXPECT_TRUE(page_heap.trim(0));
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 0U);
@@ -552,7 +563,7 @@ TEST(PageHeap, OnlyWholeOsPagesArePurged) {
         Span* const span = allocate_pages(pages);
         allocate_pages(1);
         ASSERT_EQ(engine::first_page_of(span), first);
-        page_heap.release(span);
+        release_span(span);
         fake_os::take_events();
         ASSERT_TRUE(page_heap.trim(0));
         const std::vector<fake_os::Event> events = fake_os::take_events();
@@ -571,7 +582,7 @@ TEST(PageHeap, OnlyWholeOsPagesArePurged) {
 TS_ENGINE_TEST(PageHeap, ARefusedDiscardLeavesTheMemoryDirty) {
   Span* const span = allocate_pages(10);
   allocate_pages(1);
-  page_heap.release(span);
+  release_span(span);
   fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::discard; });
   EXPECT_FALSE(page_heap.trim(0));
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 10U);
@@ -583,7 +594,7 @@ TS_ENGINE_TEST(PageHeap, ARefusedDiscardLeavesTheMemoryDirty) {
 // The allocation fails during the purge, which ends before it is waited for.
 TS_ENGINE_TEST(PageHeap, APurgeThatHasEndedMeanwhileIsWorthAnotherAttempt) {
   page_heap.limit(PageHeap::no_limit, 12 * mib * page_bytes);
-  page_heap.release(allocate_pages(8 * mib));
+  release_span(allocate_pages(8 * mib));
   std::uint32_t ended = page_heap.ended_purges();
   bool is_first = true;
   fake_os::refuse_if([&](const fake_os::Request& request) {
@@ -650,11 +661,11 @@ TS_ENGINE_TEST(PageHeap, AFreeSpanAtTheEndIsFoundHoweverManyAreListedBeforeIt) {
     allocate_pages(1);
   }
   Span* const end = allocate_pages(70);
-  page_heap.release_clean(end);
-  for (Span* const span : spans) page_heap.release_clean(span);
+  release_span_clean(end);
+  for (Span* const span : spans) release_span_clean(span);
   EXPECT_EQ(allocate_pages(70, From::clean), end);
   EXPECT_FALSE(page_heap.find_fault());
-  page_heap.release(last_but_one);
+  release_span(last_but_one);
 }
 
 }  // namespace

@@ -25,13 +25,19 @@ using engine::Span;
 using engine::ThreadHeap;
 
 void purge(ThreadHeap& heap, Span& slab) {
+  engine::SlabPurge purge;
+  {
+    const engine::HeapHold hold{heap};
+    engine::begin_purge(heap, slab, purge);
+  }
+  if (purge.to_purge == 0) return;
+  const std::uint64_t gone = engine::discard(purge);
   const engine::HeapHold hold{heap};
-  engine::purge_slab(heap, slab);
+  engine::end_purge(heap, purge, gone);
 }
 
 void tend_at(ThreadHeap& heap, std::uint64_t milliseconds) {
   fake_os::set_clock(milliseconds);
-  const engine::HeapHold hold{heap};
   engine::tend(heap);
 }
 
@@ -143,10 +149,9 @@ TS_ENGINE_TEST(SlabPurge, AtRandomPointsKeepsTheEngineSound) {
         const unsigned left = random() % 8;
         filled.free_unless([&](std::uint32_t) { return random() % 8 <= left; });
       }
-      const engine::HeapHold hold{filled.heap};
       for (Span* slab = filled.heap.partial[c]; slab != nullptr && random() % 4 != 0;) {
         Span* const next = slab->next;
-        engine::purge_slab(filled.heap, *slab);
+        purge(filled.heap, *slab);
         slab = next;
       }
       ASSERT_TRUE(filled.are_whole());
