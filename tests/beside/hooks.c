@@ -228,8 +228,9 @@ static enum Mode { nothing, allocate, lock, look_up, fail, helper } mode;
 static bool allows_depth;
 static size_t only = SIZE_MAX;
 static atomic_bool has_begun;  // the second thread runs
-static __thread int depth;
-static __thread bool holds_mutex;
+// (Volatile: libc's headers claim that malloc calls nothing of this file.)
+static __thread volatile int depth;
+static __thread volatile bool holds_mutex;
 
 static void use_heap(unsigned turn, bool also_large) {
   static const size_t small_sizes[] = {1, 24, 100, 500, 3000, 20000};
@@ -262,6 +263,19 @@ static void look_names_up(unsigned turn) {
 // ---- the second thread ----
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool is_wanted, is_inside;  // the second thread under the mutex
+
+// Uses what the threads of a heap share: slabs and large blocks of many sizes, all of them, counts.
+static void use_shared_parts(unsigned turn) {
+  enum { blocks = 24 };
+  void* block[blocks];
+  const size_t bytes = (size_t)300 << turn % 12;
+  for (size_t i = 0; i < blocks; ++i) block[i] = malloc(bytes + i * bytes / 16);
+  for (size_t i = 0; i < blocks; ++i) free(block[i]);
+  use_heap(turn, true);
+  if (turn % 8 == 7) malloc_trim(0);
+  if (turn % 8 == 3) (void)mallinfo2();
+}
 
 static void* contend(void* unused) {
   (void)unused;
@@ -273,18 +287,36 @@ static void* contend(void* unused) {
     if (mode == lock) {
       pthread_mutex_lock(&mutex);
       holds_mutex = true;
-      for (unsigned i = 0; i < 4; ++i) use_heap(turn * 4 + i, turn % 4 == 0);
+      atomic_store(&is_inside, true);
+      for (int i = 0; i < 10 && atomic_load(&is_wanted); ++i) sched_yield();
+      use_shared_parts(turn);
+      atomic_store(&is_inside, false);
       holds_mutex = false;
       pthread_mutex_unlock(&mutex);
     }
-    usleep(200);
+    for (int i = 0; i < 20 && !atomic_load(&is_wanted); ++i) usleep(20);
   }
   return NULL;
 }
 
+// Takes the mutex; the first times while the second thread has it, if that comes within a
+// millisecond or so.
+static void take_mutex(size_t index) {
+  static atomic_uint calls[hooks];
+  const unsigned call = atomic_fetch_add(&calls[index], 1);
+  if (atomic_load(&has_begun) && (call < 40 || call % 64 == 0)) {
+    atomic_store(&is_wanted, true);
+    for (int i = 0; i < 100 && !atomic_load(&is_inside); ++i) usleep(10);
+    atomic_store(&is_wanted, false);
+  }
+  pthread_mutex_lock(&mutex);
+  pthread_mutex_unlock(&mutex);
+}
+
 // What the helper is asked to free: blocks of the thread that waits.
-enum { given_small = 1500, given_large = 6, given = given_small + given_large };
-static void* given_blocks[given];
+enum { given_small = 1500, given_large = 6, most_given = given_small + given_large };
+static void* given_blocks[most_given];
+static size_t given;
 static sem_t asked, answered;
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 enum { helper_seconds = 5 };
@@ -308,14 +340,7 @@ static void* help(void* unused) {
   return NULL;
 }
 
-static void need_helper(const char* name) {
-  static atomic_uint calls;
-  const unsigned call = atomic_fetch_add(&calls, 1);
-  if (call > 40 && call % 16 != 0) return;
-  use_heap(call, true);
-  pthread_mutex_lock(&asking);
-  for (size_t i = 0; i < given_small; ++i) given_blocks[i] = malloc(16 + i % 60 * 16);
-  for (size_t i = given_small; i < given; ++i) given_blocks[i] = malloc((size_t)100 << 10 << i % 6);
+static void ask_helper(const char* name) {
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += helper_seconds;
@@ -324,12 +349,26 @@ static void need_helper(const char* name) {
   do {
     waited = sem_timedwait(&answered, &until);
   } while (waited != 0 && *own_errno() == EINTR);
-  if (waited != 0) {
-    dprintf(2, "%s is called under a lock or a hold: another thread could not use the heap\n", name);
-    void* stack[40];
-    backtrace_symbols_fd(stack, backtrace(stack, 40), 2);
-    _exit(exit_was_held);
-  }
+  if (waited == 0) return;
+  dprintf(2, "%s is called under a lock or a hold: another thread could not use the heap\n", name);
+  void* stack[40];
+  backtrace_symbols_fd(stack, backtrace(stack, 40), 2);
+  _exit(exit_was_held);
+}
+
+static void need_helper(const char* name) {
+  static atomic_uint calls;
+  const unsigned call = atomic_fetch_add(&calls, 1);
+  if (call > 40 && call % 16 != 0) return;
+  pthread_mutex_lock(&asking);
+  ask_helper(name);
+  // Now this thread itself, which may hold its own heap only; and its blocks come back from another.
+  use_heap(call, true);
+  for (size_t i = 0; i < most_given; ++i)
+    given_blocks[i] = malloc(i < given_small ? 16 + i % 60 * 16 : (size_t)100 << 10 << i % 6);
+  given = most_given;
+  ask_helper(name);
+  given = 0;
   pthread_mutex_unlock(&asking);
 }
 
@@ -347,6 +386,12 @@ static void announce(const char* name, const Arguments* arguments) {
       (same(name, "madvise") && (arguments->rdx == MADV_DONTNEED || arguments->rdx == MADV_FREE)) ||
       (same(name, "mmap") && (arguments->rcx & MAP_FIXED) != 0);
   if (goes) watcher(name, arguments->rdi, arguments->rdi + arguments->rsi);
+  if (same(name, "sbrk") && (int64_t)arguments->rdi < 0) {
+    void* (*real_sbrk)(intptr_t) = NULL;
+    *(void**)&real_sbrk = real_dlsym()(RTLD_NEXT, name);
+    const uintptr_t end = (uintptr_t)real_sbrk(0);
+    watcher(name, end + arguments->rdi, end);
+  }
 }
 
 // ---- the hook ----
@@ -363,12 +408,7 @@ static void act(size_t index) {
       use_heap(turn, depth == 1 && turn % 64 == 0);
       break;
     case lock:
-      if (holds_mutex) break;
-      pthread_mutex_lock(&mutex);
-      holds_mutex = true;
-      if (turn % 16 == 0) sched_yield();
-      holds_mutex = false;
-      pthread_mutex_unlock(&mutex);
+      if (!holds_mutex) take_mutex(index);
       break;
     case look_up:
       look_names_up(turn);
@@ -406,13 +446,13 @@ void* hooked(size_t index, const Arguments* arguments) {
   const int error = *own_errno();
   if (mode == helper) announce(names[index], arguments);
   if (depth < (allows_depth ? 3 : 1)) {
-    ++depth;
+    depth += 1;
     act(index);
     if (mode == fail) {
       void* failure = failure_of(index);
       if (failure != NULL) function = failure;
     }
-    --depth;
+    depth -= 1;
   }
   *own_errno() = error;
   return function;
