@@ -17,6 +17,9 @@
 
 #include "beside.h"
 
+#pragma weak beside_begin
+#pragma weak beside_watch
+
 enum { page = 4096, most_pages = 1 << 16, stamp_at = 3000 };
 
 // A page that a cache holds as pinned.
@@ -63,7 +66,8 @@ static void hear(const char* name, uintptr_t begin, uintptr_t end) {
     }
   }
   for (size_t i = low; i < atomic_load(&pages) && pinned[i].address < end; ++i)
-    if (!atomic_exchange(&pinned[i].was_announced, true)) pinned[i].was_gone = !has_content(&pinned[i]);
+    if (!atomic_exchange(&pinned[i].was_announced, true))
+      pinned[i].was_gone = !has_content(&pinned[i]);
 }
 
 static int compare(const void* left, const void* right) {
@@ -75,8 +79,8 @@ static int compare(const void* left, const void* right) {
 // Pins the whole pages in a block; with a stamp each, or as part of small blocks.
 static size_t noted;
 static void note(char* block, size_t bytes, bool has_stamp) {
-  for (uintptr_t at = ((uintptr_t)block + page - 1) / page * page; at + page <= (uintptr_t)block + bytes;
-       at += page) {
+  for (uintptr_t at = ((uintptr_t)block + page - 1) / page * page;
+       at + page <= (uintptr_t)block + bytes; at += page) {
     if (noted == most_pages) return;
     const uint64_t stamp = stamp_of(at);
     if (has_stamp) memcpy((char*)at + stamp_at, &stamp, sizeof stamp);  // NOLINT
@@ -152,7 +156,7 @@ static void small_blocks(bool by_another) {
     free_all(block);
   }
   malloc_trim(0);
-  usleep(1300000);  // of housekeeping
+  if (by_another) usleep(1300000);  // of housekeeping
   end_watch(by_another ? "small blocks freed by another thread" : "small blocks");
 }
 
@@ -188,7 +192,7 @@ static void many_calls(void) {
 int main(void) {
   memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
   page_map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  if (memory < 0 || page_map < 0) return 77;
+  if (memory < 0 || page_map < 0 || beside_watch == NULL) return 77;
   setvbuf(stdout, NULL, _IOLBF, 0);
   beside_begin();
   beside_watch(hear);

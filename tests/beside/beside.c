@@ -3,6 +3,8 @@
 // contents of all blocks are checked. What cannot be allocated is left out: hooks may let calls of
 // the system fail. `--idle` also sleeps for as long as a background thread waits before it purges; `--brief` does less
 // of everything.
+#include "beside.h"
+
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -14,8 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "beside.h"
-
 #pragma weak beside_begin
 
 // ---- blocks that know what is in them ----
@@ -26,19 +26,26 @@ typedef struct Block {
   uint64_t content[];
 } Block;
 
-enum { header_words = sizeof(Block) / sizeof(uint64_t), all_up_to = 64, stride = 511, all_pages_up_to = 16384 };
+enum {
+  header_words = sizeof(Block) / sizeof(uint64_t),
+  all_up_to = 64,
+  stride = 511,
+  all_pages_up_to = 16384
+};
 
 static _Noreturn void damaged(const Block* block, const char* where) {
-  dprintf(2, "block %p of %zu words was overwritten (%s)\n", (const void*)block, block->words,
-          where);
+  char line[160];  // (dprintf would allocate.)
+  const int length = snprintf(line, sizeof line, "block %p of %zu words was overwritten (%s)\n",
+                              (const void*)block, block->words, where);
+  if (write(2, line, (size_t)length) < 0) _exit(2);
   _exit(1);
 }
 
 // The words that are written and checked: the first ones, one in each page of the first 128 KiB, then
-// one in 16 pages, and the last.
+// ever fewer, and the last.
 static size_t following(size_t word, size_t words) {
   if (word + 1 >= words) return words;
-  const size_t step = word < all_up_to ? 1 : word < all_pages_up_to ? stride : 16 * stride;
+  const size_t step = word < all_up_to ? 1 : word < all_pages_up_to ? stride : word / 2;
   const size_t next = word + step;
   return next < words ? next : words - 1;
 }
@@ -57,9 +64,7 @@ static void check_part(const Block* block, size_t bytes, const char* where) {
     if (block->content[i] != block->seed + i) damaged(block, where);
 }
 
-static void check(const Block* block, const char* where) {
-  check_part(block, SIZE_MAX, where);
-}
+static void check(const Block* block, const char* where) { check_part(block, SIZE_MAX, where); }
 
 static Block* obtain(uint64_t seed, size_t bytes) {
   bytes = (bytes < sizeof(Block) ? sizeof(Block) : bytes) + 7;
@@ -120,8 +125,8 @@ static void before_constructors(void) {
   for (size_t i = 0; i < 8; ++i) early[i] = obtain(i, (size_t)20 << 2 * i);
   drop(obtain(8, 3 << 20), "before constructors");
 }
-__attribute__((section(".preinit_array"), used)) static void (*const first)(void) =
-    before_constructors;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const first)(void) = before_constructors;
 
 static bool is_brief;
 

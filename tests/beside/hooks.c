@@ -97,20 +97,19 @@ __asm__(
     "  .cfi_endproc\n"
     ".size hooks_common, .-hooks_common\n");
 
-#define TRAMPOLINE(index, name)    \
-  __asm__(                         \
-      ".text\n"                    \
-      ".globl " #name              \
-      "\n"                         \
-      ".type " #name               \
-      ",@function\n" #name         \
-      ":\n"                        \
-      "  .cfi_startproc\n"         \
-      "  pushq $" #index           \
-      "\n"                         \
-      "  .cfi_def_cfa_offset 16\n" \
-      "  jmp hooks_common\n"       \
-      "  .cfi_endproc\n"           \
+#define TRAMPOLINE(index, name)           \
+  __asm__(                                \
+      ".text\n"                           \
+      ".globl " #name                     \
+      "\n"                                \
+      ".type " #name ",@function\n" #name \
+      ":\n"                               \
+      "  .cfi_startproc\n"                \
+      "  pushq $" #index                  \
+      "\n"                                \
+      "  .cfi_def_cfa_offset 16\n"        \
+      "  jmp hooks_common\n"              \
+      "  .cfi_endproc\n"                  \
       ".size " #name ", .-" #name "\n");
 HOOKED_NAMES(TRAMPOLINE)
 
@@ -183,7 +182,8 @@ static const struct {
   const char* name;
   void (*function)(void);
 } failures[] = {
-#define FAILS(name, how) {name, (void (*)(void))(how)}
+#define FAILS(name, how) \
+  { name, (void (*)(void))(how) }
     FAILS("mmap", minus_one_no_memory),
     FAILS("munmap", minus_one_no_memory),
     FAILS("mprotect", minus_one_no_memory),
@@ -350,7 +350,12 @@ static void ask_helper(const char* name) {
     waited = sem_timedwait(&answered, &until);
   } while (waited != 0 && *own_errno() == EINTR);
   if (waited == 0) return;
-  dprintf(2, "%s is called under a lock or a hold: another thread could not use the heap\n", name);
+  // (dprintf would allocate.)
+  char line[160];
+  const int length =
+      snprintf(line, sizeof line,
+               "%s is called under a lock or a hold: no other thread can use the heap\n", name);
+  if (write(2, line, (size_t)length) < 0) _exit(1);
   void* stack[40];
   backtrace_symbols_fd(stack, backtrace(stack, 40), 2);
   _exit(exit_was_held);
@@ -401,6 +406,12 @@ static unsigned next_turn(void) {
   return atomic_fetch_add(&turns, 1);
 }
 
+// The calls that stay visible to others.
+static bool may_wait(const char* name) {
+  return same(name, "munmap") || same(name, "madvise") || same(name, "mremap") ||
+         same(name, "sbrk");
+}
+
 static void act(size_t index) {
   const unsigned turn = next_turn();
   switch (mode) {
@@ -414,8 +425,7 @@ static void act(size_t index) {
       look_names_up(turn);
       break;
     case helper:
-      if (atomic_load(&has_begun) && (same(names[index], "munmap") || same(names[index], "madvise")))
-        need_helper(names[index]);
+      if (atomic_load(&has_begun) && may_wait(names[index])) need_helper(names[index]);
       break;
     case nothing:
     case fail:

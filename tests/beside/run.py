@@ -8,8 +8,11 @@
 The library of hooks (hooks.c) is compiled here: it hooks each function that the libraries under
 test import, so nobody has to keep a list. `--lib none` runs the programs under libc's own malloc,
 which checks the tests themselves. `--hook` is all (at once), each (one after the other), or names.
-A run that has not ended after `--timeout` seconds counts as a hang; `--stacks` then prints where its
-threads are, by gdb.
+A run that has not ended after `--timeout` seconds counts as a hang; `--stacks` then prints where
+its threads are, by gdb.
+
+The programs: beside.c uses the heap in every way; announced.c, whether hooks of munmap and madvise
+learn of all pages that go, and are called without a lock; strict.c, which system calls are made.
 """
 
 from __future__ import annotations
@@ -53,28 +56,51 @@ MODES = {
 ORDERS = ("hook:lib", "lib:hook")
 OPTIONS: dict[str, dict[str, str]] = {
     "plain": {},
-    "profile": {"TSMALLOC_PROFILE": "on"},
+    "profile": {"TSMALLOC_PROFILE": "16K"},
     "guard": {"TSMALLOC_GUARD_SAMPLE": "100"},
     "background": {"TSMALLOC_BACKGROUND": "on"},
+    "quiet": {"TSMALLOC_BACKGROUND": "off"},
 }
-COMPILER_OPTIONS = "-std=gnu17 -D_GNU_SOURCE -O1 -g -fno-builtin -Wall -Wextra -pthread".split()
+PROGRAMS = ("beside", "announced", "strict")
+COMPILER_OPTIONS = ("-std=gnu17", "-D_GNU_SOURCE", "-O1", "-g", "-fno-builtin", "-Wall", "-pthread")
+
+
+# Which libraries announce the pages that go. (libc's own malloc calls nothing that can be hooked.)
+ANNOUNCING = re.compile(r"libtsmalloc(-.*)?\.so")
+
+# System calls beyond those that strict.c allows, by library; docs/guarantees.md (Kernels) has them.
+PAGE_MAP = ("openat", "pread64", "close", "fcntl", "msync")
+LIMITS = ("openat", "read", "close")
+BACKGROUND = ("rt_sigprocmask", "clone3", "clone", "rseq", "set_robust_list", "prctl", "getpid")
+SANDBOXES: dict[str, tuple[str, ...]] = {
+    "libc": ("getrandom", "openat", "read", "close"),
+    "libtsmalloc.so": (*PAGE_MAP, *LIMITS),
+    "libtsmalloc-secure.so": ("getrandom", "msync"),
+}
+MOMENTS = ("preinit", "main", "threads")
+
+
+def short_name(library: Path | None) -> str:
+    """The name by which people know it."""
+    if library is None:
+        return "libc"
+    return f"counted/{library.name}" if library.parent.name == "counted" else library.name
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run of the battery."""
+    """One run of a program: of the battery, or of announced.c or strict.c."""
 
     library: Path | None
+    program: str
     hook: str
     mode: str
     order: str
     options: str
 
     def __str__(self) -> str:
-        library = self.library.name if self.library else "libc"
-        if self.library and self.library.parent.name == "counted":
-            library = f"counted/{library}"
-        return f"{library} {self.options}, hook {self.hook}, {self.mode}, {self.order}"
+        what = f"hook {self.hook}, {self.mode}, {self.order}" if self.hook else self.mode
+        return f"{short_name(self.library)}, {self.options}: {self.program}: {what}"
 
 
 @dataclass(frozen=True)
@@ -86,7 +112,7 @@ class Ended:
 
     def fault(self, seconds: float) -> str | None:
         """What is wrong about it, in a line; or None."""
-        if self.status == 0:
+        if self.status in (0, SKIPPED):
             return None
         if self.status is None:
             how = f"hangs (killed after {seconds:g} s)"
@@ -125,7 +151,7 @@ def build_hooks(names: Sequence[str], compiler: str, folder: Path) -> Path:
 def build_program(name: str, compiler: str, folder: Path) -> Path:
     """Compiles a program, where CMake has not."""
     program = folder / name
-    command = [compiler, *COMPILER_OPTIONS, HERE / f"{name}.c", "-o", program, "-ldl"]
+    command = [compiler, *COMPILER_OPTIONS, str(HERE / f"{name}.c"), "-o", str(program), "-ldl"]
     subprocess.run(command, check=True)
     return program
 
@@ -184,40 +210,55 @@ class Bench:
     programs: dict[str, Path]
     seconds: float
     stacks: bool
+    is_brief: bool
 
-    def battery(self, case: Case) -> Ended:
-        """One run of beside.c."""
-        mode, guard = MODES[case.mode]
-        variables = {"BESIDE_MODE": mode, "BESIDE_GUARD": guard, **OPTIONS[case.options]}
-        if case.hook != "all":
-            variables["BESIDE_HOOK"] = case.hook
-        preloaded = [self.hooks] + ([case.library] if case.library else [])
-        if case.order == "lib:hook":
-            preloaded.reverse()
+    def run(self, case: Case) -> Ended:
+        """Runs a case."""
+        command: list[str | Path] = [self.programs[case.program]]
+        variables = dict(OPTIONS[case.options])
+        preloaded = [case.library] if case.library else []
+        if case.program == "strict":
+            calls = SANDBOXES.get(short_name(case.library), ())
+            command += [case.mode, *calls, *(BACKGROUND if case.options != "quiet" else ())]
+        else:
+            preloaded.insert(0 if case.order == "hook:lib" else len(preloaded), self.hooks)
+        if case.program == "announced":
+            variables["BESIDE_MODE"] = "helper"
+        if case.program == "beside":
+            variables["BESIDE_MODE"], variables["BESIDE_GUARD"] = MODES[case.mode]
+            if case.hook != "all":
+                variables["BESIDE_HOOK"] = case.hook
+            if case.options == "background" and case.hook == "all":
+                command.append("--idle")
+            elif self.is_brief or case.hook != "all":
+                command.append("--brief")
         variables["LD_PRELOAD"] = ":".join(map(str, preloaded))
-        command: list[str | Path] = [self.programs["beside"]]
-        if case.hook == "all" and case.options == "background":
-            command.append("--idle")
-        elif case.hook != "all":
-            command.append("--brief")
         return run(command, variables, self.seconds, self.stacks)
 
 
 def cases(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Case]:
-    """The runs of the battery that were asked for."""
+    """The runs that were asked for."""
     hooks = [
         hook
         for asked in arguments.hook or ["all"]
         for hook in (names if asked == "each" else [asked])
     ]
     for library in arguments.lib:
-        options = arguments.options or ["plain"]
-        if library and library.name != "libtsmalloc.so":
-            options = ["plain"]
-        for case in itertools.product(
-            [library], hooks, arguments.mode or MODES, arguments.order or ORDERS, options
-        ):
-            yield Case(*case)
+        is_engine = library and library.name == "libtsmalloc.so"
+        options = (arguments.options or ["plain"]) if is_engine else ["plain"]
+        orders = arguments.order or ORDERS
+        for program in arguments.program or PROGRAMS:
+            if program == "beside":
+                modes = arguments.mode or MODES
+                for hook, mode, order, option in itertools.product(hooks, modes, orders, options):
+                    yield Case(library, program, hook, mode, order, option)
+            elif program == "announced" and ANNOUNCING.fullmatch(short_name(library)):
+                for order, option in itertools.product(orders, options):
+                    yield Case(library, program, "", order, order, option)
+            elif program == "strict":
+                for moment, option in itertools.product(MOMENTS, [*options, "quiet"]):
+                    if is_engine or option == "quiet":
+                        yield Case(library, program, "", moment, "", option)
 
 
 def parse() -> argparse.Namespace:
@@ -227,6 +268,7 @@ def parse() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--lib", action="append", required=True, help="a drop-in library, or none")
+    add("--program", action="append", choices=PROGRAMS, help="default: all three")
     add("--hook", action="append", help="all (the default), each, or the name of a function")
     add("--mode", action="append", choices=MODES, help="default: all")
     add("--order", action="append", choices=ORDERS, help="default: both")
@@ -235,6 +277,7 @@ def parse() -> argparse.Namespace:
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time")
     add("--stacks", action="store_true", help="where the threads of a hang are, by gdb")
     add("--most-faults", type=int, default=10, help="stop after so many; default: 10")
+    add("--brief", action="store_true", help="less of everything")
     add("--programs", type=Path, metavar="FOLDER", help="where the programs are; default: compile")
     add("--cc", default="cc", help="the compiler of the hooks")
     arguments = parser.parse_args()
@@ -255,14 +298,14 @@ def main() -> int:
             name: arguments.programs / name
             if arguments.programs
             else build_program(name, arguments.cc, folder)
-            for name in ("beside",)
+            for name in arguments.program or PROGRAMS
         }
         hooks = build_hooks(names, arguments.cc, folder)
-        bench = Bench(hooks, programs, arguments.timeout, arguments.stacks)
+        bench = Bench(hooks, programs, arguments.timeout, arguments.stacks, arguments.brief)
         faults = runs = 0
         with ThreadPoolExecutor(arguments.jobs) as pool:
             todo = list(cases(arguments, names))
-            for case, ended in zip(todo, pool.map(bench.battery, todo), strict=True):
+            for case, ended in zip(todo, pool.map(bench.run, todo), strict=True):
                 runs += 1
                 if fault := ended.fault(arguments.timeout):
                     print(f"{case}: {fault}", flush=True)

@@ -39,7 +39,7 @@ enum { no_filter = 77, most_calls = 64 };
 
 static const char* when = "";
 static unsigned allowed[most_calls] = {
-    SYS_mmap,  SYS_munmap,       SYS_madvise, SYS_mprotect,   SYS_mremap,     SYS_brk,
+    SYS_mmap,  SYS_munmap,       SYS_madvise, SYS_mprotect,   SYS_mremap,      SYS_brk,
     SYS_futex, SYS_rt_sigreturn, SYS_exit,    SYS_exit_group, SYS_sched_yield, SYS_write,
 };
 static size_t allowed_calls = 12;
@@ -49,14 +49,34 @@ static const struct {
   const char* name;
   unsigned number;
 } other_calls[] = {
-#define CALL(name) {#name, SYS_##name}
-    CALL(clock_gettime), CALL(clone),      CALL(clone3),        CALL(close),
-    CALL(fcntl),         CALL(getcwd),     CALL(getpid),        CALL(getrandom),
-    CALL(gettid),        CALL(mincore),    CALL(mlock),         CALL(msync),
-    CALL(munlock),       CALL(newfstatat), CALL(openat),        CALL(prctl),
-    CALL(pread64),       CALL(prlimit64),  CALL(read),          CALL(rt_sigaction),
-    CALL(rt_sigprocmask), CALL(rseq),      CALL(sched_getaffinity), CALL(set_robust_list),
-    CALL(sysinfo),       CALL(tgkill),
+#define CALL(name) \
+  { #name, SYS_##name }
+    CALL(clock_gettime),
+    CALL(clone),
+    CALL(clone3),
+    CALL(close),
+    CALL(fcntl),
+    CALL(getcwd),
+    CALL(getpid),
+    CALL(getrandom),
+    CALL(gettid),
+    CALL(mincore),
+    CALL(mlock),
+    CALL(msync),
+    CALL(munlock),
+    CALL(newfstatat),
+    CALL(openat),
+    CALL(prctl),
+    CALL(pread64),
+    CALL(prlimit64),
+    CALL(read),
+    CALL(rt_sigaction),
+    CALL(rt_sigprocmask),
+    CALL(rseq),
+    CALL(sched_getaffinity),
+    CALL(set_robust_list),
+    CALL(sysinfo),
+    CALL(tgkill),
 };
 enum { known_calls = sizeof other_calls / sizeof *other_calls };
 
@@ -80,8 +100,8 @@ static void set_filter(void) {
   sigaction(SIGSYS, &action, NULL);
   static struct sock_filter filter[4 + 2 * most_calls];
   unsigned short length = 0;
-  filter[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-                                                  offsetof(struct seccomp_data, arch));
+  filter[length++] =
+      (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
   filter[length++] =
       (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OWN_ARCHITECTURE, 1, 0);
   filter[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
@@ -117,7 +137,8 @@ static void need(bool good, const char* what) {
 
 static void release(Slot* slot) {
   if (slot->block == NULL) return;
-  need(slot->block[0] == (slot->bytes & 0xff) && slot->block[slot->bytes - 1] == (slot->bytes & 0xff),
+  need(slot->block[0] == (slot->bytes & 0xff) &&
+           slot->block[slot->bytes - 1] == (slot->bytes & 0xff),
        "a block was overwritten");
   free(slot->block);
   slot->block = NULL;
@@ -209,8 +230,8 @@ static void before_constructors(int argc, char** argv) {
   if (is("preinit")) set_filter();
 }
 
-__attribute__((section(".preinit_array"), used)) static void (*const first)(int, char**) =
-    before_constructors;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const first)(int, char**) = before_constructors;
 
 int main(void) {
   if (is("preinit")) {
