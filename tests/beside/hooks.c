@@ -401,9 +401,12 @@ static void announce(const char* name, const Arguments* arguments) {
 
 // ---- the hook ----
 
-static unsigned next_turn(void) {
-  static atomic_uint turns;
-  return atomic_fetch_add(&turns, 1);
+// Whether this call does what the mode says: the first ones of each function, then one in eight, for
+// some functions are called with each free.
+static bool is_chosen(size_t index) {
+  static atomic_uint calls[hooks];
+  const unsigned call = atomic_fetch_add(&calls[index], 1);
+  return call < 300 || call % 8 == 0;
 }
 
 // The calls that stay visible to others.
@@ -413,16 +416,21 @@ static bool may_wait(const char* name) {
 }
 
 static void act(size_t index) {
-  const unsigned turn = next_turn();
+  static atomic_uint turns;
+  const unsigned turn = atomic_fetch_add(&turns, 1);
   switch (mode) {
     case allocate:
-      use_heap(turn, depth == 1 && turn % 64 == 0);
+      if (depth > 1) {
+        free(malloc((size_t)100 << turn % 8));
+      } else if (is_chosen(index)) {
+        use_heap(turn, turn % 64 == 0);
+      }
       break;
     case lock:
       if (!holds_mutex) take_mutex(index);
       break;
     case look_up:
-      look_names_up(turn);
+      if (is_chosen(index)) look_names_up(turn);
       break;
     case helper:
       if (atomic_load(&has_begun) && may_wait(names[index])) need_helper(names[index]);
