@@ -281,8 +281,11 @@ static void* contend(void* unused) {
   (void)unused;
   for (unsigned turn = 0;; ++turn) {
     if (mode == look_up) {
+      // A child that is forked amid a dlopen must not look names up, whatever its malloc.
+      pthread_mutex_lock(&mutex);
       void* library = dlopen("libm.so.6", RTLD_NOW);
       if (library != NULL) dlclose(library);
+      pthread_mutex_unlock(&mutex);
     }
     if (mode == lock) {
       pthread_mutex_lock(&mutex);
