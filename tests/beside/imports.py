@@ -1,0 +1,207 @@
+"""Which names our shared libraries import, against a list with a reason for each.
+
+Another preloaded library may define any of these names, and then its function is called instead of
+libc's. What it does there, such as to allocate, must be safe at each place that calls the name. So
+a new import needs a reason why it is; and a name that no library imports any more leaves the list.
+
+Usage: imports.py LIBRARY.so...    (all of them: a name that is not used is a fault)
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+# Called where a lock or a hold may be held, or before a thread has its heap: to be replaced.
+TO_GO = "TO GO: may be called under a lock of the heap"
+
+# What drop-in libraries and libtsmalloc-classic.so import.
+DROP_IN = {
+    # Start-up files and C++; nobody replaces them.
+    "_ITM_deregisterTMCloneTable": "start-up files",
+    "_ITM_registerTMCloneTable": "start-up files",
+    "__cxa_finalize": "start-up files",
+    "__gmon_start__": "start-up files",
+    "__gxx_personality_v0": "weak: unwinding through operator new of a C++ program",
+    "__cxa_begin_catch": "weak: the new-handler of a C++ program may throw",
+    "__cxa_end_catch": "likewise",
+    "_ZSt15get_new_handlerv": "weak: the new-handler, called when memory ran out, with no lock",
+    "_ZSt17__throw_bad_allocv": "weak: at the end of operator new, with no lock",
+    # Announced to caches of pinned memory; called with no lock and no hold (announced.c).
+    "madvise": "MADV_DONTNEED alone: pages that go are announced",
+    "munmap": "pages that go are announced",
+    # When a process starts or forks, a thread begins or ends.
+    "__cxa_atexit": "once, when the option that needs it is set",
+    "__cxa_thread_atexit_impl": "once for a thread, when it gets its heap",
+    "__pthread_key_create": "once, at the process's start",
+    "__register_atfork": "once, at the process's start",
+    "_IO_list_lock": "in fork handlers, before the heap's locks are taken",
+    "_IO_list_resetlock": "in fork handlers, after the heap's locks are free",
+    "_IO_list_unlock": "likewise",
+    "dlerror": "after dlsym found nothing, at the process's start",
+    "dlsym": "once for each name, at the process's start",
+    "getauxval": "at the process's start; in reports",
+    "pthread_getspecific": "at a thread's end",
+    "pthread_key_delete": "once, at the process's start",
+    "pthread_setspecific": "once for a thread, when it gets its heap",
+    # The background thread's start.
+    "pthread_attr_destroy": "the background thread's start, with no lock",
+    "pthread_attr_init": "likewise",
+    "pthread_attr_setdetachstate": "likewise",
+    "pthread_attr_setstacksize": "likewise",
+    "pthread_create": "likewise",
+    # Reports.
+    "abort": "a report ends the process",
+    "dl_iterate_phdr": "call stacks and reports of invalid pointers, with no lock",
+    "fprintf": "malloc_info, whose stream is the caller's, with no lock",
+    "fwrite": "malloc_stats, with no lock",
+    "pthread_self": "reports of invalid pointers: is it on the stack?",
+    "pthread_setcancelstate": "no function is a cancellation point",
+    "sigaction": "the handler of guard samples, at the process's start and for a report",
+    "stderr": "a variable; malloc_stats writes there",
+    # Of bytes: compilers make calls of them from code that copies and fills.
+    "__errno_location": TO_GO,
+    "memchr": TO_GO,
+    "memcmp": TO_GO,
+    "memcpy": TO_GO,
+    "memmove": TO_GO,
+    "memset": TO_GO,
+    "strlen": TO_GO,
+    "strncmp": TO_GO,
+    "strstr": TO_GO,
+    # System calls and the clock.
+    "__sched_cpucount": TO_GO,
+    "clock_gettime": TO_GO,
+    "getpid": TO_GO,
+    "mincore": TO_GO,
+    "mmap": TO_GO,
+    "mprotect": TO_GO,
+    "mremap": TO_GO,
+    "munlock": TO_GO,
+    "sbrk": TO_GO,
+    "sched_getaffinity": TO_GO,
+    "sigfillset": TO_GO,
+    "sigprocmask": TO_GO,
+    "syscall": TO_GO,
+    "sysconf": TO_GO,
+}
+
+# What the instrumented builds of the lab import beside: they write a file as the process ends.
+COUNTED = {
+    "alarm": "in the copy of the process that writes the counts",
+    "close": "likewise",
+    "getcwd": "the path of the counts, when the process starts",
+    "link": "the file of the counts gets its name",
+    "open": "the file of the counts",
+    "prctl": "in the copy of the process that writes the counts",
+    "rename": "the file of the counts gets its name",
+    "sigemptyset": "in the copy of the process that writes the counts",
+    "signal": "likewise",
+    "unlink": "an unfinished file of counts",
+    "waitpid": "for the copy of the process",
+    "write": "the file of the counts",
+}
+
+# What the lab's own libraries import, which stand before any malloc: not for users' programs.
+SHIMS = {
+    "_ITM_deregisterTMCloneTable": "start-up files",
+    "_ITM_registerTMCloneTable": "start-up files",
+    "__cxa_finalize": "start-up files",
+    "__gmon_start__": "start-up files",
+    "__environ": "the options",
+    "__errno_location": "kept around their own calls",
+    "__progname": "the name of a recording",
+    "__register_atfork": "recordings of children",
+    "abort": "an error of the shim itself",
+    "clock_gettime": "times of events",
+    "close": "their files",
+    "dladdr": "which library is the malloc below",
+    "dlerror": "the malloc below",
+    "dlopen": "the malloc below",
+    "dlsym": "the malloc below",
+    "environ": "the options",
+    "getcwd": "their files",
+    "getpid": "the names of their files",
+    "getppid": "the names of their files",
+    "getrlimit": "room for their files",
+    "lseek": "their files",
+    "madvise": "their own memory",
+    "memccpy": "paths",
+    "memcmp": "events",
+    "memcpy": "events",
+    "memmove": "realloc of the floors",
+    "memset": "calloc of the floors",
+    "mmap": "their own memory",
+    "mremap": "their own memory",
+    "munmap": "their own memory",
+    "open": "their files",
+    "program_invocation_short_name": "the name of a recording",
+    "pthread_key_create": "threads' ends",
+    "pthread_setspecific": "threads' ends",
+    "pwrite": "their files",
+    "readlink": "the program's path",
+    "secure_getenv": "the options",
+    "snprintf": "the names of their files",
+    "strcmp": "paths",
+    "strlen": "paths",
+    "strncpy": "paths",
+    "strrchr": "paths",
+    "syscall": "the thread's number",
+    "unlink": "their files",
+    "write": "their messages",
+}
+
+
+def imports(library: Path) -> set[str]:
+    """The undefined dynamic symbols of a library, without versions."""
+    command = ["nm", "--dynamic", "--undefined-only", str(library)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {line.split()[-1].split("@")[0] for line in text.splitlines()}
+
+
+def short_name(library: Path) -> str:
+    """The name by which people know it."""
+    return f"counted/{library.name}" if library.parent.name == "counted" else library.name
+
+
+def kind_of(library: Path) -> tuple[dict[str, str], ...]:
+    """The lists that hold for a library."""
+    if library.name.startswith(
+        ("libtsmalloc-count.", "libtsmalloc-ledger.", "libtsmalloc-record.", "libtsmalloc-floor-")
+    ):
+        return (SHIMS,)
+    return (DROP_IN, COUNTED) if library.parent.name == "counted" else (DROP_IN,)
+
+
+def faults(libraries: Iterable[Path]) -> Iterable[str]:
+    """What is imported and not listed, or listed and not imported."""
+    used: dict[int, set[str]] = {}
+    for library in libraries:
+        name = short_name(library)
+        found = imports(library)
+        lists = kind_of(library)
+        for allowed in lists:
+            used.setdefault(id(allowed), set()).update(found)
+        if surplus := found.difference(*lists):
+            yield f"{name} imports {', '.join(sorted(surplus))}, without a reason here"
+        if to_go := {name for name in found if DROP_IN.get(name) == TO_GO and DROP_IN in lists}:
+            yield f"{name} imports {', '.join(sorted(to_go))}, which must go"
+    for name, allowed in (("DROP_IN", DROP_IN), ("COUNTED", COUNTED), ("SHIMS", SHIMS)):
+        if id(allowed) in used and (unused := allowed.keys() - used[id(allowed)]):
+            yield f"no library imports {', '.join(sorted(unused))} any more: remove from {name}"
+
+
+def main(arguments: list[str]) -> int:
+    """1 if any library has a fault."""
+    if not arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = list(faults(map(Path, arguments)))
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

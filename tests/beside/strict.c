@@ -1,0 +1,243 @@
+// A sandbox: from a moment on, each system call ends the process, but for those that glibc's malloc
+// makes and those of this program. strict WHEN [CALL...]: WHEN is when the filter is set:
+//
+//     preinit  before the first constructor, and before the program's first malloc
+//     main     in main, before the program's first malloc; a second thread waits for it
+//     threads  after two threads have allocated, both of which go on
+//
+// CALL is a further call that is allowed. (The signal SIGSYS stands for the kill, so that the call can
+// be named.)
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/futex.h>
+#include <linux/seccomp.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { no_filter = 77, most_calls = 64 };
+
+#if defined(__x86_64__)
+#define OWN_ARCHITECTURE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define OWN_ARCHITECTURE AUDIT_ARCH_AARCH64
+#elif defined(__riscv)
+#define OWN_ARCHITECTURE AUDIT_ARCH_RISCV64
+#endif
+
+static const char* when = "";
+static unsigned allowed[most_calls] = {
+    SYS_mmap,  SYS_munmap,       SYS_madvise, SYS_mprotect,   SYS_mremap,      SYS_brk,
+    SYS_futex, SYS_rt_sigreturn, SYS_exit,    SYS_exit_group, SYS_sched_yield, SYS_write,
+};
+static size_t allowed_calls = 12;
+
+// What may be allowed besides, and can be named.
+static const struct {
+  const char* name;
+  unsigned number;
+} other_calls[] = {
+#define CALL(name) \
+  { #name, SYS_##name }
+    CALL(clock_gettime),
+    CALL(clone),
+    CALL(clone3),
+    CALL(close),
+    CALL(fcntl),
+    CALL(getcwd),
+    CALL(getpid),
+    CALL(getrandom),
+    CALL(gettid),
+    CALL(mincore),
+    CALL(mlock),
+    CALL(msync),
+    CALL(munlock),
+    CALL(newfstatat),
+    CALL(openat),
+    CALL(prctl),
+    CALL(pread64),
+    CALL(prlimit64),
+    CALL(read),
+    CALL(rt_sigaction),
+    CALL(rt_sigprocmask),
+    CALL(rseq),
+    CALL(sched_getaffinity),
+    CALL(set_robust_list),
+    CALL(sysinfo),
+    CALL(tgkill),
+};
+enum { known_calls = sizeof other_calls / sizeof *other_calls };
+
+static void put(const char* text) {
+  if (write(2, text, strlen(text)) < 0) _exit(1);
+}
+
+static _Noreturn void refused(int signal, siginfo_t* about, void* context) {
+  (void)signal, (void)context;
+  put(when);
+  put(" kills ");
+  for (size_t i = 0; i < known_calls; ++i)
+    if (other_calls[i].number == (unsigned)about->si_syscall) put(other_calls[i].name);
+  put("\n");
+  _exit(1);
+}
+
+static void set_filter(void) {
+  struct sigaction action = {.sa_flags = SA_SIGINFO};
+  action.sa_sigaction = refused;
+  sigaction(SIGSYS, &action, NULL);
+  static struct sock_filter filter[4 + 2 * most_calls];
+  unsigned short length = 0;
+  filter[length++] =
+      (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
+  filter[length++] =
+      (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OWN_ARCHITECTURE, 1, 0);
+  filter[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+  filter[length++] =
+      (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+  for (size_t i = 0; i < allowed_calls; ++i) {
+    filter[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], 0, 1);
+    filter[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  }
+  filter[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+  const struct sock_fprog program = {length, filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
+    _exit(no_filter);
+}
+
+// ---- what is done under it ----
+
+enum { at_a_time = 64 };
+typedef struct Slot {
+  unsigned char* block;
+  size_t bytes;
+} Slot;
+
+static void need(bool good, const char* what) {
+  if (good) return;
+  put(when);
+  put(": ");
+  put(what);
+  put("\n");
+  _exit(1);
+}
+
+static void release(Slot* slot) {
+  if (slot->block == NULL) return;
+  need(slot->block[0] == (slot->bytes & 0xff) &&
+           slot->block[slot->bytes - 1] == (slot->bytes & 0xff),
+       "a block was overwritten");
+  free(slot->block);
+  slot->block = NULL;
+}
+
+static void put_into(Slot* slot, unsigned char* block, size_t bytes) {
+  need(block != NULL, "no memory");
+  block[0] = block[bytes - 1] = (unsigned char)(bytes & 0xff);
+  *slot = (Slot){block, bytes};
+}
+
+static void use_heap(void) {
+  static __thread Slot slots[at_a_time];
+  size_t turn = 0;
+  for (size_t bytes = 1; bytes <= (size_t)64 << 20; bytes += bytes / 4 + 1) {
+    for (int i = 0; i < (bytes < 100000 ? 20 : 2); ++i) {
+      Slot* slot = &slots[turn++ % at_a_time];
+      release(slot);
+      put_into(slot, turn % 3 == 0 ? calloc(1, bytes) : malloc(bytes), bytes);
+    }
+    if (bytes > (size_t)1 << 20)
+      for (int i = 0; i < at_a_time; ++i) release(&slots[i]);
+  }
+  // Filled, so that pages of a large block are worth something.
+  for (int i = 0; i < 4; ++i) {
+    unsigned char* filled = malloc((size_t)10 << 20);
+    need(filled != NULL, "no memory");
+    memset(filled, 1, (size_t)10 << 20);
+    free(filled);
+  }
+  unsigned char* grown = NULL;
+  for (size_t bytes = 100; bytes <= (size_t)32 << 20; bytes *= 2) {
+    grown = realloc(grown, bytes);
+    need(grown != NULL, "no memory");
+    grown[bytes / 2] = 1;
+  }
+  free(grown);
+  void* aligned = NULL;
+  need(posix_memalign(&aligned, 1 << 16, 100000) == 0, "no memory");
+  free(aligned);
+  for (int i = 0; i < at_a_time; ++i) release(&slots[i]);
+  malloc_trim(0);
+}
+
+// ---- two threads ----
+
+static atomic_int step;
+
+static void advance(int to) {
+  atomic_store(&step, to);
+  syscall(SYS_futex, &step, FUTEX_WAKE_PRIVATE, 100, NULL);
+}
+static void await(int wanted) {
+  for (int now = atomic_load(&step); now < wanted; now = atomic_load(&step))
+    syscall(SYS_futex, &step, FUTEX_WAIT_PRIVATE, now, NULL);
+}
+
+static void* second(void* also_before) {
+  if (also_before != NULL) use_heap();
+  advance(1);
+  await(2);
+  use_heap();
+  advance(3);
+  await(4);
+  return NULL;
+}
+
+static void with_threads(bool also_before) {
+  pthread_t thread;
+  // libc allocates for a new thread; under preinit there is none.
+  if (pthread_create(&thread, NULL, second, also_before ? &step : NULL) != 0) _exit(1);
+  if (also_before) use_heap();
+  await(1);
+  set_filter();
+  advance(2);
+  use_heap();
+  await(3);
+}
+
+static bool is(const char* moment) { return strcmp(when, moment) == 0; }
+
+static void before_constructors(int argc, char** argv) {
+  if (argc < 2) return;
+  when = argv[1];
+  for (int i = 2; i < argc && allowed_calls < most_calls; ++i)
+    for (size_t k = 0; k < known_calls; ++k)
+      if (strcmp(other_calls[k].name, argv[i]) == 0)
+        allowed[allowed_calls++] = other_calls[k].number;
+  if (is("preinit")) set_filter();
+}
+
+__attribute__((section(".preinit_array"),
+               used)) static void (*const first)(int, char**) = before_constructors;
+
+int main(void) {
+  if (is("preinit")) {
+    use_heap();
+  } else {
+    with_threads(is("threads"));
+  }
+  return 0;
+}
