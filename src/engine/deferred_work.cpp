@@ -30,7 +30,7 @@ void do_deferred_work() noexcept {
   if (!begin(calls)) return;
   if (heap != nullptr && heap->is_to_tend) {
     heap->is_to_tend = false;
-    if (has_to_tend(*heap)) tend(*heap);
+    tend(*heap);
   }
   page_heap.send_purges();
   calls.store(0, std::memory_order_relaxed);

@@ -116,8 +116,10 @@ Span* PageHeap::take(std::size_t enough, std::size_t pages, From from, bool may_
   }
   if (span == nullptr) {
     if (from == From::dirty) return nullptr;
-    if (!is_room_for(pages) && from == From::anywhere && !make_room(pages)) [[unlikely]]
+    if (!is_room_for(pages) && from == From::anywhere) [[unlikely]] {
+      make_room(pages);
       return nullptr;
+    }
     if (from == From::anywhere && policy_.watches_growth())
       policy_.note_growth(os::coarse_milliseconds());
     span = clean_.find(enough);
@@ -187,6 +189,10 @@ void PageHeap::release_clean(Span* span, std::size_t dirty) noexcept {
 }
 
 bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
+  // relaxed: without a limit, any answer is right; with one, the lock decides
+  if (pages > span->pages && is_limited_.load(std::memory_order_relaxed) &&
+      !has_room(pages - span->pages))
+    return false;
   const Guard guard{lock_};
   const std::size_t now = span->pages;
   if (pages < now) {
@@ -198,7 +204,7 @@ bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
   if (pages > AddressRange::max_pages) return false;
   const std::size_t more = pages - now;
   if (more == 0) return true;
-  if (!is_room_for(more) && !make_room(more)) return false;
+  if (!is_room_for(more)) return false;
   Span* const behind = span + now;
   const bool at_end = behind == end();
   if (!at_end && behind->state != SpanState::free) return false;

@@ -44,7 +44,7 @@ class PageHeap {
 
   // Makes a large span so long without moving it, or changes nothing and returns false: where other
   // memory is behind it; or, if its pages can move, where it would move the end of all spans although
-  // a clean span is half as long again.
+  // a clean span is half as long again. Without a lock or a hold.
   bool resize(Span* span, std::size_t pages, bool can_move = false) noexcept;
 
   // Whether touched memory serves a request for so many; a hint, out of date at once.
@@ -66,8 +66,9 @@ class PageHeap {
   // From now on, no more than so many bytes; the soft limit is for reports alone (limits.h).
   static constexpr std::size_t no_limit = ~std::size_t{0};
   void limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept;
-  // Whether so many more are within the limit, if need be after dirty memory went back for them.
-  // allocate() asks by itself, but for clean memory, to which pages move.
+  // Whether so many more are within the limit, if need be after dirty memory went back for them:
+  // without a lock or a hold. allocate() asks by itself, but for clean memory, to which pages move; it
+  // fails where purges have to be sent first.
   bool has_room(std::size_t pages) noexcept;
   // How many purges by any thread are over. Spans that a purge gives back are in no list meanwhile:
   // if this differs before and after an allocation that failed, another may succeed.
@@ -171,7 +172,7 @@ class PageHeap {
   std::size_t in_use() const noexcept {
     return top_ - dirty_.pages() - clean_.pages() - purging_pages_;
   }
-  std::size_t touched() const noexcept { return top_ - clean_.pages() - purging_pages_; }
+  std::size_t touched() const noexcept { return top_ - clean_.pages(); }
   Span* end() const noexcept { return page_map.spans + top_; }
 
   static constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
@@ -187,7 +188,7 @@ class PageHeap {
   void unlink_free(Span* span) noexcept TS_REQUIRES(lock_);
   bool has_clean(std::size_t pages) const noexcept { return clean_.find(pages) != nullptr; }
   bool is_room_for(std::size_t pages) const noexcept { return touched() + pages <= limit_pages_; }
-  bool make_room(std::size_t pages) noexcept TS_REQUIRES(lock_);
+  void make_room(std::size_t pages) noexcept TS_REQUIRES(lock_);
   Span* take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept
       TS_REQUIRES(lock_);
   Span* join(Span* span, std::size_t pages, bool may_begin_before) noexcept TS_REQUIRES(lock_);
@@ -237,6 +238,7 @@ class PageHeap {
   // Stored under the lock, read by the system's wait.
   Atomic<std::uint32_t> purges_{0};  // that are over
   std::size_t limit_pages_ = no_limit;
+  Atomic<bool> is_limited_{false};  // stored under the lock
   std::size_t soft_limit_bytes_ = no_limit;  // for reports, as the next
   std::size_t hard_limit_bytes_ = no_limit;
   // Stored under the lock (but by stir_housekeeper), read by the system's wait.

@@ -81,18 +81,23 @@ Span* PageHeap::grow(std::size_t pages, From from) noexcept {
   return span;
 }
 
-// Whether so many more pages may be touched. The lock may be free in between.
-[[gnu::cold]] bool PageHeap::make_room(std::size_t pages) noexcept {
+// Chooses what has to go back before so many more pages may be touched, if that is enough.
+[[gnu::cold]] void PageHeap::make_room(std::size_t pages) noexcept {
   const std::size_t needed = in_use() + pages;
-  if (needed > limit_pages_) return false;
+  if (needed > limit_pages_) return;
   purge(limit_pages_ - needed, 1, no_limit);
   policy_.note_dirty(dirty_.pages());
-  return is_room_for(pages);
 }
 
 bool PageHeap::has_room(std::size_t pages) noexcept {
+  {
+    const Guard guard{lock_};
+    if (is_room_for(pages)) return true;
+    make_room(pages);
+  }
+  send_purges();
   const Guard guard{lock_};
-  return is_room_for(pages) || make_room(pages);
+  return is_room_for(pages);
 }
 
 bool PageHeap::wait_for_purge(std::uint32_t& ended_purges) noexcept {
@@ -123,6 +128,7 @@ void PageHeap::limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept {
   soft_limit_bytes_ = soft_bytes;
   hard_limit_bytes_ = hard_bytes;
   limit_pages_ = hard_bytes == no_limit ? no_limit : hard_bytes / page_bytes;
+  is_limited_.store(hard_bytes != no_limit, std::memory_order_relaxed);
 }
 
 std::uint32_t PageHeap::new_heap(std::uint32_t spare) noexcept {

@@ -89,13 +89,21 @@ class Change {
   }
 };
 
+// Not memcmp(), which another library may have replaced: the caller has a lock.
+bool are_same(const std::uintptr_t* frames, const os::UnwoundStack& stack) noexcept {
+  for (unsigned i = 0; i < stack.depth; ++i) {
+    if (frames[i] != stack.frames[i]) return false;
+  }
+  return true;
+}
+
 std::uint32_t stack_number(const os::UnwoundStack& stack) noexcept TS_REQUIRES(samples_lock) {
   const std::uint32_t hash = hash_of(stack);
   const auto is_same = [&](std::uint32_t number) {
     const StackHeader& header = header_of(number);
     return header.hash == hash && header.depth == stack.depth &&
            header.is_whole == (stack.is_whole ? 1 : 0) &&
-           std::memcmp(&header + 1, stack.frames, stack.depth * sizeof(std::uint64_t)) == 0;
+           are_same(reinterpret_cast<const std::uintptr_t*>(&header + 1), stack);
   };
   const std::uint32_t found = find_number(samples.stack_index, hash, is_same);
   if (found != no_number) return found;

@@ -1,7 +1,5 @@
 // The one way to give up (declared in base/check.h): a line on standard error, then SIGABRT.
 // Text and ErrorLine make such lines.
-#include <cstring>
-
 #include "base/bits.h"
 #include "base/check.h"
 #include "os/error_line.h"
@@ -14,8 +12,9 @@ void Text::text(const char* begin, std::size_t bytes) noexcept {
   for (std::size_t i = 0; i < bytes && length_ < capacity_; ++i) bytes_[length_++] = begin[i];
 }
 
+// Not by strlen(), which another library may have replaced: the caller may have a lock.
 void Text::text(const char* zero_terminated) noexcept {
-  text(zero_terminated, std::strlen(zero_terminated));
+  for (; *zero_terminated != '\0'; ++zero_terminated) text(zero_terminated, 1);
 }
 
 void Text::number(std::uint64_t value, std::size_t width) noexcept {

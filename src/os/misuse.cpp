@@ -59,7 +59,6 @@ void report_misuse(Misuse kind, FoundBy found_by, const void* where,
   if (choice == OnMisuse::silent) return;
   const bool is_first = told[kind_index].exchange(1, std::memory_order_relaxed) == 0;
   if (!is_first && !aborts) return;
-  const int kept = errno;
   const bool is_late = found_by == FoundBy::a_later_call || found_by == FoundBy::exit;
   os::ErrorLine line;
   line.text(where_found[static_cast<std::size_t>(found_by)]);
@@ -85,7 +84,6 @@ void report_misuse(Misuse kind, FoundBy found_by, const void* where,
     os::write_call_stack(stack);
   }
   if (aborts) os::abort_process();
-  errno = kept;
 }
 
 }  // namespace ts

@@ -641,6 +641,7 @@ std::uint32_t thread_id() noexcept { return 1; }
 bool has_thread(std::uint32_t) noexcept { return false; }
 bool has_thread_beside(std::uint32_t) noexcept { return false; }
 void find_clock() noexcept {}
+std::uint64_t unix_nanoseconds() noexcept { return 0; }
 bool tells_all_thread_ends() noexcept { return true; }
 constinit std::atomic<void (*)()> when_ends_are_untold{nullptr};
 
