@@ -159,7 +159,7 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
     marked(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
   marked(at)->next = nullptr;
-  slab->carved = static_cast<std::uint16_t>(slab->carved + taken);
+  set_carved(*slab, slab->carved + taken);
   add_used(heap, *slab, taken);
   relist_after_use(heap, *slab);
   return {first, taken};
@@ -183,7 +183,7 @@ inline constexpr unsigned first_carved_singly = [] {
       heap.low_slabs[size_class] != 0 || heap.capacities[size_class] == 0 || has_ready(heap))
     return nullptr;
   std::byte* const at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
-  ++slab->carved;
+  set_carved(*slab, slab->carved + 1U);
   slab->free_blocks = 0;
   add_used(heap, *slab, 1);
   relist_after_use(heap, *slab);
@@ -212,13 +212,6 @@ Block* put_into_bin(ThreadHeap& heap, unsigned size_class, Taken taken) noexcept
   std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
   bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
   return taken.first;
-}
-
-[[gnu::noinline]] Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
-  Span* const span = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
-  if (span == nullptr) return nullptr;
-  const HeapHold hold{heap};
-  return refill_from(heap, *span);
 }
 
 }  // namespace
@@ -257,13 +250,11 @@ Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
   return put_into_bin(heap, size_class, taken);
 }
 
-Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept {
-  Block* block = nullptr;
-  {
-    const HeapHold hold{heap};
-    block = refill(heap, size_class);
-  }
-  return block != nullptr ? block : fill_bin_from_new_slab(heap, size_class);
+Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
+  Span* const span = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
+  if (span == nullptr) return nullptr;
+  const HeapHold hold{heap};
+  return refill_from(heap, *span);
 }
 
 }  // namespace ts::engine

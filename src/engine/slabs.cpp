@@ -103,7 +103,7 @@ void retire_slab(Span& slab) noexcept {
 void add_slab(ThreadHeap& heap, Span& span) noexcept {
   if constexpr (counting) count_event(Event::slabs_created);
   span.free_list = nullptr;
-  span.carved = 0;
+  set_carved(span, 0);
   span.free_blocks = 0;
   span.purged_blocks = 0;
   set_entries(span, entry_of_heap(heap) | PageMapEntry{span.size_class} << class_shift);

@@ -31,6 +31,17 @@ inline void set_quiet_above(Span& slab) noexcept {
   slab.quiet_above = static_cast<std::int16_t>(std::max<std::uint16_t>(slab.low_mark, least));
 }
 
+// Carved blocks, and where they end.
+inline void set_carved(Span& slab, std::uint32_t blocks) noexcept {
+  slab.carved = static_cast<std::uint16_t>(blocks);
+  // relaxed: its holder's own
+  slab.usable_pages.store(blocks * size_classes[slab.size_class].block_bytes,
+                          std::memory_order_relaxed);
+}
+inline std::uint32_t carved_bytes(const Span& slab) noexcept {
+  return slab.usable_pages.load(std::memory_order_relaxed);
+}
+
 // Makes a span of a class a slab in the heap's list, with no block carved.
 void add_slab(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
 

@@ -188,7 +188,7 @@ void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page)
   // longer than `free_blocks`, or a free block counts as used; both are harmless.
   const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
   Span& slab = page_map.spans[page - (offset >> page_shift)];
-  if (std::uint64_t{offset} * bin.reciprocal >> 32 >= slab.carved) [[unlikely]]
+  if (offset >= carved_bytes(slab)) [[unlikely]]
     return report_fresh(p, slab);
   const std::uint32_t others = used(slab) - 1;
   push_front(slab.free_list, static_cast<Block*>(p));

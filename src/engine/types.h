@@ -121,7 +121,9 @@ struct alignas(64) Span {
   Atomic<std::uint32_t> used{0};
   Plain<std::uint32_t> pages = 0;         // locked; const while in use, but for a large block
   Plain<std::uint32_t> free_blocks = 0;   // holder: length of free_list
-  Atomic<std::uint32_t> usable_pages{0};  // large: the program, by realloc; others read
+  // large: the program, by realloc; others read. slab: holder: where its carved blocks end, in bytes.
+  // locked, of a span that a purge chose: how many of its pages are dirty
+  Atomic<std::uint32_t> usable_pages{0};
   // holder: the heap's queue of slabs that ran low (low_slabs.h), by page; an arena's has all slabs
   Plain<std::uint32_t> next_low = 0;
   Plain<std::uint32_t> previous_low = 0;
