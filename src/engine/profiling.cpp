@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstring>
 
+#include "engine/inspect.h"
 #include "engine/pinned_room.h"
 #include "engine/sampling_switch.h"
 #include "os/error_line.h"
@@ -39,7 +40,7 @@ class Copy {
     program_ = reinterpret_cast<char*>(memory_ + row_bytes_ + stack_bytes);
     source_.dropped = samples.dropped;
     source_.interval = samples.interval;
-    source_.duration_ms = source_.age_ms = os::coarse_milliseconds() - samples.began_ms;
+    set_times(source_, samples, os::coarse_milliseconds());
   }
   ~Copy() {
     if (memory_ != nullptr) os::unmap(memory_, bytes_);
@@ -149,6 +150,10 @@ int write_profile(int descriptor, ProfileKind kind) noexcept {
   source.process = os::process_id();
   source.unix_ns = os::unix_nanoseconds();
   source.kind = kind;
+  if (kind == ProfileKind::now || kind == ProfileKind::exit) {  // and within no malloc
+    const HeapMeasures measures = measure();
+    source.in_use_bytes = measures.segment_bytes - measures.free_bytes - measures.waiting_bytes;
+  }
   return write_profile(source, descriptor);
 }
 
@@ -156,6 +161,10 @@ void begin_profile(const char* version) noexcept {
   library_version = version;
   const SizeOption option = current_options.profile;
   first_process = os::process_id();
+  {
+    const Guard guard{samples_lock};
+    samples.process_began_ms = os::coarse_milliseconds();
+  }
   if (option.bits == 0) return;
   os::refresh_modules();
   follow_profile_option();
