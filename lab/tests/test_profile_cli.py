@@ -656,16 +656,16 @@ import os, shutil, sys
 output = os.environ["TSMALLOC_PROFILE_OUTPUT"]
 for number, source in enumerate(sys.argv[2:]):
     shutil.copy(source, output.replace("%p", str(4000 + number)))
-print(os.environ["TSMALLOC_PROFILE"], "libtsmalloc.so" in os.environ["LD_PRELOAD"])
-sys.stdout.flush()
-os._exit(int(sys.argv[1]))  # without a profile of its own
+print(os.environ["TSMALLOC_PROFILE"], "libtsmalloc.so" in os.environ["PRELOADED"])
+sys.exit(int(sys.argv[1]))
 """
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> list[str]:
     (tmp_path / "program.py").write_text(PROGRAM)
-    return ["--", sys.executable, "-I", str(tmp_path / "program.py")]
+    without_engine = 'PRELOADED=$LD_PRELOAD exec env -u LD_PRELOAD "$0" "$@"'
+    return ["--", "sh", "-c", without_engine, sys.executable, "-I", str(tmp_path / "program.py")]
 
 
 @pytest.fixture
@@ -732,6 +732,13 @@ def test_program_without_a_profile(run: Run, program: list[str]) -> None:
     damaged = Path("damaged.pb")
     damaged.write_bytes(b"no")
     assert "warning: " in run(*program, "0", damaged, status=EXIT_USAGE).err
+
+
+def test_a_program_that_crashes_leaves_its_profile(run: Run) -> None:
+    code = "kept = ['a' * 1000 + str(i) for i in range(20_000)]; __import__('os').abort()"
+    out = run("run", "--json", "--", sys.executable, "-I", "-c", code, status=134).out
+    found = json.loads(out)
+    assert (found["profile"]["kind"], found["total"]["high"] > 20_000_000) == ("exit", True)
 
 
 def test_signals_reach_the_program(tmp_path: Path) -> None:

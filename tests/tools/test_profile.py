@@ -16,11 +16,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled_programs import REFUSES
 
 from tsmlab import paths
 from tsmlab.profile import messages
@@ -526,6 +527,131 @@ def test_force_overwrites(server: subprocess.Popen[str], tmp_path: Path) -> None
     kept.write_text("kept")
     assert take(tmp_path, "--force", "--output", kept, server.pid).returncode == 0
     assert read(kept).rows
+
+
+# --- a program, to its end ------------------------------------------------------------------------
+
+
+def to_the_end(folder: Path, *command: str | Path, before: Sequence[str | Path]) -> list[str]:
+    words = ("profile", "take", "--interval", "1", "--output", f"{folder}/", "--")
+    line = ("env", "--default-signal", *before, paths.tool("tsmalloc"), *words, *command)
+    return list(map(str, line))
+
+
+def taken_to_the_end(
+    folder: Path, *command: str | Path, before: Sequence[str | Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        to_the_end(folder, *command, before=before),
+        env=paths.environment_of_native_programs(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+ENDS = {"_exit": 3} | {
+    f"raise-{int(number)}": 128 + number
+    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGKILL)
+}
+
+
+@pytest.mark.parametrize("ending", ENDS)
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_profile_is_left_however_the_program_ends(
+    program: Path, tmp_path: Path, ending: str, inner: bool
+) -> None:
+    """The program itself, or a child of it."""
+    line = ["sh", "-c", '"$0" "$@"; exit $?'] if inner else []
+    ran = taken_to_the_end(tmp_path, *line, program, "everything", "vfork", ending)
+    assert ran.returncode == ENDS[ending], ran.stderr
+    named = [read(path) for path in tmp_path.glob("*.pb")]
+    (profile,) = [each for each in named if each.comment("command") == "profiled_progra"]
+    assert profile.comment("kind") == "exit"
+    sites = sites_of(profile)
+    assert {name: round(sites[name].flat.total) for name in EXACT} == {
+        name: size for name, (size, _) in EXACT.items()
+    }
+
+
+def test_threads_that_outlive_the_first_one_are_in_the_profile(
+    program: Path, tmp_path: Path
+) -> None:
+    ran = taken_to_the_end(tmp_path, program, "everything", "end-first-thread")
+    assert ran.returncode == 5, ran.stderr
+    assert sites_of(profile_of(tmp_path))["keeps_small"].objects.total >= 2 * MANY
+
+
+@contextlib.contextmanager
+def taking_to_the_end(
+    folder: Path, *command: str | Path, before: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """In a process group of its own, as a shell starts it."""
+    with subprocess.Popen(
+        to_the_end(folder, *command, before=before),
+        env=paths.environment_of_native_programs(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as taking:
+        assert taking.stdout is not None
+        assert taking.stdout.readline() == "ready\n"
+        yield taking
+        taking.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("by_terminal", [True, False])
+def test_signals_end_the_program_and_leave_its_profile(
+    program: Path, tmp_path: Path, number: signal.Signals, by_terminal: bool
+) -> None:
+    if not by_terminal and number in (signal.SIGINT, signal.SIGQUIT):
+        pytest.skip("at the command alone, these mean nothing")
+    with taking_to_the_end(tmp_path, program, "everything", "wait") as taking:
+        (os.killpg if by_terminal else os.kill)(taking.pid, number)
+        assert taking.wait(timeout=30) == 128 + number
+    assert round(sites_of(profile_of(tmp_path))["keeps_small"].flat.total) == MANY * 100
+
+
+@pytest.mark.parametrize("before", [(), ("timeout", "1")])
+def test_the_program_gets_each_signal_once(
+    program: Path, tmp_path: Path, before: Sequence[str]
+) -> None:
+    """timeout sends SIGTERM to the command, and to its process group."""
+    with taking_to_the_end(tmp_path, program, "count-terms", before=before) as taking:
+        if not before:
+            taking.terminate()
+        assert taking.stdout is not None
+        assert taking.stdout.read() == "1\n"
+        assert taking.wait(timeout=30) == (124 if before else 0)
+
+
+def test_what_goes_on_in_the_background_is_named(program: Path, tmp_path: Path) -> None:
+    ran = taken_to_the_end(tmp_path, program, "everything", "daemon")
+    told = re.search(r"tsmalloc profile (\d+) reads its profile", ran.stderr)
+    assert (ran.returncode, told is not None) == (0, True), ran.stderr
+    try:
+        took = take(tmp_path, "take", "--output", tmp_path / "daemon", told[1])  # type: ignore[index]
+        assert took.returncode == 0, took.stderr
+    finally:
+        os.kill(int(told[1]), signal.SIGKILL)  # type: ignore[index]
+    assert round(sites_of(read(tmp_path / "daemon"))["keeps_small"].flat.total) == MANY * 100
+
+
+def test_without_the_right_to_trace_the_program_runs_all_the_same(
+    program: Path, tmp_path: Path, build: Callable[..., Path]
+) -> None:
+    """It says what is lost, and what to do; a profile of a program that exits is there."""
+    refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_ptrace")
+    ran = taken_to_the_end(tmp_path, program, "everything", before=[refuse])
+    assert ran.returncode == 0
+    assert re.fullmatch(r"tsmalloc: the program cannot be traced [^\n]*\n", ran.stderr), ran.stderr
+    assert round(sites_of(profile_of(tmp_path))["keeps_small"].flat.total) == MANY * 100
+    ran = taken_to_the_end(tmp_path / "none", program, "_exit", before=[refuse])
+    assert ran.returncode == 3
+    assert not list((tmp_path / "none").glob("*.pb"))
 
 
 def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tsmlab import allocators, export, paths
+from tsmlab import export, paths
 from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
@@ -452,12 +452,11 @@ def run(
 ) -> int:
     """Run PROGRAM under the engine with its profiler on, and show the profile.
 
-    `profile -- PROGRAM` is the same. Each process writes a profile; that of the one that allocated
-    most is shown, on stderr, since stdout is the program's. The exit status is the program's;
-    1 if it left no profile.
+    `profile -- PROGRAM` is the same. Each process leaves a profile, also if a signal or a crash ends
+    it; that of the one that allocated most is shown, on stderr, since stdout is the program's. The
+    exit status is the program's; 1 if it left no profile.
     """
     line = parameters.command_line(program, "profile")
-    engine = allocators.find(allocators.ENGINE, allocators.discover(versions=False))
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
         raise diagnosis.refusal()
@@ -470,16 +469,13 @@ def run(
         place = Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
     is_kept = keeps_all
     try:
-        captured = capture.capture(
-            line, capture.environment(engine, interval, is_peak, place), place
-        )
+        captured = capture.capture(line, interval, is_peak, place)
         for problem in captured.problems:
             tell(f"warning: {problem}")
         if not captured.profiles:
             raise UserError(
                 f"the program left no profile (its exit status was {captured.status}).",
-                "One that allocates little has no sample: --interval 1 takes each malloc. One that "
-                "a signal or _exit ends leaves none: `tsmalloc profile PID` reads it before.",
+                "One that allocates little has no sample: --interval 1 takes each malloc.",
                 captured.status or EXIT_USAGE,
             )
         look, notes = resolved(captured.profiles[0], of, whole)
