@@ -381,7 +381,8 @@ def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path) -> 
     start = int(re.search(r"(?m)^(\w+) T main$", ran("nm", program, status=0).stdout)[1], 16)
     code = File(start & ~0xFFF, (start | 0xFFF) + 1, str(program), (start & ~0xFFF) - 0x400000)
     rows = [Row(Site((start + 2, 0x99), 100, 9, 9), 9, 9)]
-    path = Writer(rows, [code]).write(tmp_path / "p.pb")
+    writer = Writer(rows, [code], time_nanos=time.time_ns(), duration_nanos=0)
+    path = writer.write(tmp_path / "p.pb")
     assert "1 of 2 addresses have a line" in run("symbolize", path, "-o", "named.pb.gz").out
     before = sites(run, "show", path)
     program.unlink()
@@ -735,8 +736,8 @@ def test_program_without_a_profile(run: Run, program: list[str]) -> None:
 
 
 def test_a_program_that_crashes_leaves_its_profile(run: Run) -> None:
-    code = "kept = ['a' * 1000 + str(i) for i in range(20_000)]; __import__('os').abort()"
-    out = run("run", "--json", "--", sys.executable, "-I", "-c", code, status=134).out
+    code = "my @kept = map { 'a' x 1000 } 1..20000; kill ABRT => $$; sleep 60"
+    out = run("run", "--json", "--", "perl", "-e", code, status=134).out
     found = json.loads(out)
     assert (found["profile"]["kind"], found["total"]["high"] > 20_000_000) == ("exit", True)
 

@@ -172,8 +172,7 @@ int ProfileImage::write(const Process& process, const engine::ProfileSource& of_
   char link[64];
   char program[PATH_MAX] = "";
   format(link, sizeof link, "/proc/%d/exe", process.task());
-  const ssize_t length = ::readlink(link, program, sizeof program - 1);
-  program[length > 0 ? length : 0] = '\0';
+  os::read_program(program, sizeof program, link);
   engine::ProfileSource source = of_samples;
   source.module = [](const void* image, unsigned number) noexcept -> const os::Module* {
     const auto& self = *static_cast<const ProfileImage*>(image);

@@ -193,6 +193,10 @@ def about(profile: Profile) -> dict[str, Any]:
         "time_nanos": profile.time_nanos,
         "duration_nanos": profile.duration_nanos,
         "period_bytes": profile.period,
+        "began_after_seconds": profile.began_after,
+        "paused_seconds": profile.paused,
+        "in_use_bytes": profile.in_use,
+        "uncovered_bytes": round(text.uncovered(profile)),
         "dropped": profile.dropped,
     }
 

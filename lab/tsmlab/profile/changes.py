@@ -12,6 +12,8 @@ from tsmlab.profile.estimates import Change, Estimate, family_wise
 from tsmlab.profile.model import Frame, Profile, Row, Type
 from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
 
+# Times of one process differ by what its clock was set meanwhile.
+SAME_START_NANOS = 2_000_000_000
 RowKey = tuple[tuple[int, ...], int, int, bool]
 
 
@@ -123,6 +125,9 @@ def is_same_process(earlier: Profile, later: Profile) -> bool:
         return False
     if earlier.comment("command") != later.comment("command"):
         return False
+    began = earlier.process_began_nanos, later.process_began_nanos
+    if None not in began and abs(began[1] - began[0]) > SAME_START_NANOS:  # type: ignore[operator]
+        return False  # of one number, as each first process of a container has
     counts = _by_key(later)
     return all(
         key in counts and row.allocs <= counts[key].allocs for key, row in _by_key(earlier).items()
