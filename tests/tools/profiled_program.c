@@ -4,6 +4,7 @@
  *                                  so and waits for a signal
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 /* The library's, where there is one. */
 extern int ts_profile_start(size_t interval) __attribute__((weak));
+extern int ts_profile_write(int descriptor, int what) __attribute__((weak));
 
 #define SITE __attribute__((noinline, noclone))
 
@@ -146,6 +148,10 @@ int main(int count, char** words) {
     if (strcmp(words[i], "start") == 0 && ts_profile_start(16384) != 0) return 1;
     if (strcmp(words[i], "serve") == 0) serve();
     if (strcmp(words[i], "pin") == 0) pin();
+    if (strcmp(words[i], "sleep") == 0) sleep(1);
+    if (strcmp(words[i], "write") == 0 &&
+        ts_profile_write(open("tsmalloc.own.pb", O_WRONLY | O_CREAT, 0600), 0) != 0)
+      return 1;
     if (strcmp(words[i], "wait") == 0) {
       printf("ready\n");
       fflush(stdout);
