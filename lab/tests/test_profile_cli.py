@@ -281,6 +281,41 @@ def test_empty_profile(run: Run, tmp_path: Path) -> None:
     run("show", path, "--json")
 
 
+def test_what_began_late_says_what_it_does_not_cover(run: Run, tmp_path: Path) -> None:
+    rows = sampled(SITES, 1)
+    blocks = sum(row.live * row.site.block / row.site.probability for row in rows)
+    comments = ("pid 1", "command x", "kind now", "began_after_ms 180000", "paused_ms 0")
+    late = Writer(rows, names=NAMES, comments=(*comments, f"in_use {round(blocks) + 500_000_000}"))
+    path = late.write(tmp_path / "late.pb")
+    for verb in ("show", "leaks"):
+        out = " ".join(run(verb, path).out.split())
+        assert "samples since 13:13:20 UTC, 3 min after the start: about 477M of " in out
+    assert " ".join(run("diff", path, path).out.split()).count("about 477M of ") == 2
+    found = answer(run, "show", path)["profile"]
+    assert (found["began_after_seconds"], found["paused_seconds"]) == (180.0, 0.0)
+    assert found["uncovered_bytes"] == pytest.approx(500_000_000, abs=2)
+    run("flame", path, "-o", "late.html")
+    page = Path("late.html").read_text()
+    assert page.count("477M") >= 2
+    # Of the peak, what was in use then is not known.
+    path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "peak.pb")
+    assert "what was allocated before is not in it" in " ".join(run("show", path).out.split())
+    # The rest may be chance.
+    early = Writer(rows, names=NAMES, comments=(*comments, f"in_use {round(blocks)}"))
+    assert answer(run, "show", early.write(tmp_path / "e.pb"))["profile"]["uncovered_bytes"] == 0
+
+
+def test_processes_that_began_at_other_times_share_no_samples(run: Run, tmp_path: Path) -> None:
+    """Each first process of a container has number 1."""
+    files = []
+    for name, later in (("a.pb", 0), ("b.pb", 3_600)):
+        comments = ("pid 1", "command server", "kind now", "began_after_ms 0", "paused_ms 0")
+        writer = Writer(sampled(SITES, 1), names=NAMES, comments=comments)
+        writer.time_nanos += later * 10**9
+        files.append(writer.write(tmp_path / name))
+    assert answer(run, "diff", *files)["same_process"] is False
+
+
 # --- two profiles --------------------------------------------------------------------------------
 
 
@@ -377,7 +412,8 @@ def test_folded(run: Run, profile: Path) -> None:
 def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path) -> None:
     source, program = tmp_path / "p.c", tmp_path / "program"
     source.write_text("int main(void) {\n  return 0;\n}\n")
-    ran("gcc", "-g", "-static", "-no-pie", "-o", program, source, status=0)
+    flags = ("-g", "-static", "-no-pie", "-Wl,--build-id=none")
+    ran("gcc", *flags, "-o", program, source, status=0)
     start = int(re.search(r"(?m)^(\w+) T main$", ran("nm", program, status=0).stdout)[1], 16)
     code = File(start & ~0xFFF, (start | 0xFFF) + 1, str(program), (start & ~0xFFF) - 0x400000)
     rows = [Row(Site((start + 2, 0x99), 100, 9, 9), 9, 9)]
