@@ -271,7 +271,9 @@ def test_another_build_is_not_used(program: Path, tmp_path: Path) -> None:
 WITHOUT_ID = "-Wl,--build-id=none"
 
 
-@pytest.mark.parametrize(("before", "after"), [("none", "none"), ("none", "sha1"), ("sha1", "none")])
+@pytest.mark.parametrize(
+    ("before", "after"), [("none", "none"), ("none", "sha1"), ("sha1", "none")]
+)
 def test_a_build_that_replaced_the_profiled_one_is_not_used(
     tmp_path: Path, before: str, after: str
 ) -> None:

@@ -261,11 +261,9 @@ class Writer {
   void write_facts() noexcept {
     out_.number(9, source_.unix_ns);
     out_.number(10, source_.duration_ms * 1'000'000);
-    for (std::uint32_t i = 0; i < comment_count(); ++i)
+    for (std::uint32_t i = 0; i < (source_.in_use_bytes != 0 ? 8U : 7U); ++i)
       out_.number(13, name_count + 2 * std::uint64_t{module_count_} + i);
   }
-
-  std::uint32_t comment_count() const noexcept { return source_.in_use_bytes != 0 ? 8 : 7; }
 
   void write_comments() noexcept {
     const auto comment = [this](const char* name, const char* text, std::uint64_t number) {

@@ -4,7 +4,6 @@
 #include <climits>
 #include <cstring>
 
-#include "engine/inspect.h"
 #include "engine/pinned_room.h"
 #include "engine/sampling_switch.h"
 #include "os/error_line.h"
@@ -65,6 +64,7 @@ class Copy {
 
 constinit std::uint64_t first_process = 0;
 constinit const char* library_version = "";
+constinit BytesInUse* bytes_in_use = nullptr;
 constinit std::atomic<std::uint32_t> was_at_limit{0};
 
 // Of the file at a limit, or at the exit. The thread's stack may have no room for a path.
@@ -150,15 +150,14 @@ int write_profile(int descriptor, ProfileKind kind) noexcept {
   source.process = os::process_id();
   source.unix_ns = os::unix_nanoseconds();
   source.kind = kind;
-  if (kind == ProfileKind::now || kind == ProfileKind::exit) {  // and within no malloc
-    const HeapMeasures measures = measure();
-    source.in_use_bytes = measures.segment_bytes - measures.free_bytes - measures.waiting_bytes;
-  }
+  const bool is_of_now = kind == ProfileKind::now || kind == ProfileKind::exit;
+  if (is_of_now && bytes_in_use != nullptr) source.in_use_bytes = bytes_in_use();
   return write_profile(source, descriptor);
 }
 
-void begin_profile(const char* version) noexcept {
+void begin_profile(const char* version, BytesInUse* measure) noexcept {
   library_version = version;
+  bytes_in_use = measure;
   const SizeOption option = current_options.profile;
   first_process = os::process_id();
   {

@@ -10,7 +10,6 @@ import shlex
 import site
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,9 +28,11 @@ def as_a_wheel(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(ROOT / "packaging/wheel/stage", prefix, folder)
     command = folder / "bin/tsmalloc"
     python = shlex.quote(sys.executable)
-    command.write_text(f"#!/bin/sh\nPYTHONPATH={folder!s} exec {python} -m tsmlab \"$@\"\n".replace(
-        str(folder), shlex.quote(str(folder))
-    ))
+    command.write_text(
+        f'#!/bin/sh\nPYTHONPATH={folder!s} exec {python} -m tsmlab "$@"\n'.replace(
+            str(folder), shlex.quote(str(folder))
+        )
+    )
     command.chmod(0o755)
     return folder / "bin"
 

@@ -151,7 +151,9 @@ def test_every_verb_works_offline_and_nothing_is_left(
 
     path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
     for verb in USES:
-        check_use(verb, lambda script: run("sh", "-euc", script, cwd=work, HOME=str(tmp_path), PATH=path))
+        check_use(
+            verb, lambda script: run("sh", "-euc", script, cwd=work, HOME=str(tmp_path), PATH=path)
+        )
 
     pip(environment, python, "uninstall", "--quiet", "--yes", "tsmalloc")
     left = [path for path in environment.rglob("*") if path.name.startswith(("tsmlab", "tsmalloc"))]

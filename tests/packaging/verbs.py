@@ -1,4 +1,4 @@
-"""A small real use of each verb, as scripts for a shell that has an installed `tsmalloc` on its PATH.
+"""A small real use of each verb, as a script for a shell with an installed `tsmalloc` on its PATH.
 
 Why: a verb may work from a checkout and not from a wheel. Each way of installing walks through all.
 """
@@ -44,7 +44,11 @@ PROCESS = """\
 tsmalloc run -- sleep 60 & pid=$!
 trap 'kill $pid' EXIT
 tries=100
-until tsmalloc stats $pid >/dev/null 2>&1; do tries=$((tries - 1)); test $tries -gt 0; sleep 0.1; done
+until tsmalloc stats $pid >/dev/null 2>&1; do
+  tries=$((tries - 1))
+  test $tries -gt 0
+  sleep 0.1
+done
 """
 RECORDED = "tsmalloc record -o p.tstrace -- perl -e 'my %h = map { $_ => 1 } 1..1000'; "
 TWO = "-a glibc,tsmalloc --rounds 3"
@@ -80,7 +84,7 @@ USES = {
     "profile": Use("tsmalloc profile --interval 1 -- perl -e 1", "live"),
     "purge": Use(f"{PROCESS}tsmalloc purge $pid", r"Process \d+ \(sleep\)"),
     "set": Use(f"{PROCESS}tsmalloc set $pid", "TSMALLOC_PROFILE=off"),
-    "lib": Use("test -f \"$(tsmalloc lib)\"; tsmalloc lib", "libtsmalloc"),
+    "lib": Use('test -f "$(tsmalloc lib)"; tsmalloc lib', "libtsmalloc"),
 }
 assert set(USES) == {verb.name for verb in VERBS}
 

@@ -456,9 +456,9 @@ def run(
 ) -> int:
     """Run PROGRAM under the engine with its profiler on, and show the profile.
 
-    `profile -- PROGRAM` is the same. Each process leaves a profile, also if a signal or a crash ends
-    it; that of the one that allocated most is shown, on stderr, since stdout is the program's. The
-    exit status is the program's; 1 if it left no profile.
+    `profile -- PROGRAM` is the same. Each process leaves a profile, also if a signal or a crash
+    ends it; that of the one that allocated most is shown, on stderr, since stdout is the program's.
+    The exit status is the program's; 1 if it left no profile.
     """
     line = parameters.command_line(program, "profile")
     diagnosis = diagnose(line)

@@ -2,8 +2,8 @@
 
 Why: the file that a profile names may have been replaced, stripped, or be gone; symbols of another
 build are worse than none.
-Refuses to: use a file whose build id is not the profile's, one without a build id that is newer than
-the process, and to ask the network for one.
+Refuses to: use a file whose build id is not the profile's, or, if neither has one, a file that is
+newer than the process; and to ask the network for one.
 """
 
 import bisect
@@ -200,7 +200,9 @@ def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) ->
         note = f"{named} is another build than the one profiled ({' instead of '.join(kinds)})"
         loaded = None
     elif not mapping.build_id and mapped is None:
-        remedy = "link with -Wl,--build-id, or run `tsmalloc profile symbolize` while the program runs"
+        remedy = (
+            "link with -Wl,--build-id, or run `tsmalloc profile symbolize` while the program runs"
+        )
         if origin.named_since(path):
             note = f"{named} has changed since the program began, and has no build id: {remedy}"
             loaded = None

@@ -31,9 +31,7 @@ class Captured:
     problems: list[str]
 
 
-def capture(
-    command: Sequence[str], interval: int | None, is_peak: bool, folder: Path
-) -> Captured:
+def capture(command: Sequence[str], interval: int | None, is_peak: bool, folder: Path) -> Captured:
     """Runs the program to its end, with this command's input, output and signals."""
     options = [] if interval is None else ["--interval", str(interval)]
     options += ["--peak"] if is_peak else []

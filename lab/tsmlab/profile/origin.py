@@ -1,7 +1,7 @@
 """Where a profile comes from: its process, if that still runs, and when it began.
 
-Why: a file of the same name may be another build, or lie in another mount namespace; the number of a
-process is used again. What the kernel has mapped is the file itself, also if it was replaced.
+Why: a file of the same name may be another build, or lie in another mount namespace; the number of
+a process is used again. What the kernel has mapped is the file itself, also if it was replaced.
 Refuses to: take a process for that of the profile unless it has had the number since then.
 """
 
@@ -68,7 +68,7 @@ class Origin:
         return None
 
     def named_since(self, path: Path) -> bool:
-        """Whether a file may have been written since the process began: its content, or its name."""
+        """Whether a file's content or its name may have changed since the process began."""
         status = path.stat()
         since = self.samples_since_nanos if self.began_nanos is None else self.began_nanos
         return max(status.st_mtime_ns, status.st_ctime_ns) > since + SLACK_NANOS // 100
