@@ -305,6 +305,23 @@ def test_what_began_late_says_what_it_does_not_cover(run: Run, tmp_path: Path) -
     assert answer(run, "show", early.write(tmp_path / "e.pb"))["profile"]["uncovered_bytes"] == 0
 
 
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [(("ab", "ab"), ""), (("ab", "cd"), "is another"), (("", ""), "may be another")],
+)
+def test_changes_between_builds_are_marked(
+    run: Run, tmp_path: Path, ids: tuple[str, str], told: str
+) -> None:
+    files = []
+    for pid, build_id in enumerate(ids, 1):
+        code = [File(0x1000, 0x2000, "/srv/server", build_id=build_id)]
+        comments = (f"pid {pid}", "command server", "kind exit")
+        writer = Writer(sampled(SITES, 1), code, names=NAMES, comments=comments)
+        files.append(writer.write(tmp_path / f"{pid}.pb"))
+    notes = [note for note in answer(run, "diff", *files)["notes"] if note.startswith("server")]
+    assert (len(notes), all(told in note for note in notes)) == (1 if told else 0, True)
+
+
 def test_processes_that_began_at_other_times_share_no_samples(run: Run, tmp_path: Path) -> None:
     """Each first process of a container has number 1."""
     files = []

@@ -155,15 +155,12 @@ int write_profile(int descriptor, ProfileKind kind) noexcept {
   return write_profile(source, descriptor);
 }
 
-void begin_profile(const char* version, BytesInUse* measure) noexcept {
+void begin_profile(const char* version, BytesInUse* measure) noexcept TS_NO_ANALYSIS {
   library_version = version;
   bytes_in_use = measure;
   const SizeOption option = current_options.profile;
   first_process = os::process_id();
-  {
-    const Guard guard{samples_lock};
-    samples.process_began_ms = os::coarse_milliseconds();
-  }
+  samples.process_began_ms = os::coarse_milliseconds();  // without the lock: nothing else sets it
   if (option.bits == 0) return;
   os::refresh_modules();
   follow_profile_option();

@@ -275,7 +275,8 @@ def diff(before: Path, after: Path, by: By, of: Type, whole: bool, top: int, as_
 def _two(before: Path, after: Path, of: Type, whole: bool) -> tuple[Look, Look, list[str]]:
     first, notes = opened(before, of, whole)
     second, more = opened(after, of, whole)
-    return first, second, list(dict.fromkeys([*notes, *more]))
+    builds = changes.other_builds(first.profile, second.profile)
+    return first, second, list(dict.fromkeys([*notes, *more, *builds]))
 
 
 def _print_changes(

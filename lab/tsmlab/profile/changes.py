@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tsmlab.profile.estimates import Change, Estimate, family_wise
-from tsmlab.profile.model import Frame, Profile, Row, Type
+from tsmlab.profile.model import Frame, Profile, Row, Type, printable
 from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
 
 # Times of one process differ by what its clock was set meanwhile.
@@ -132,6 +132,24 @@ def is_same_process(earlier: Profile, later: Profile) -> bool:
     return all(
         key in counts and row.allocs <= counts[key].allocs for key, row in _by_key(earlier).items()
     )
+
+
+def other_builds(earlier: Profile, later: Profile) -> list[str]:
+    """Notes of files that are, or may be, other builds in the later profile."""
+    before, after = _build_ids(earlier), _build_ids(later)
+    notes = []
+    for file in sorted(before.keys() & after.keys()):
+        name = printable(file.rpartition("/")[2])
+        if before[file] != after[file]:
+            notes.append(f"{name} is another build in the later profile: its lines may have moved")
+        elif not before[file] and not is_same_process(earlier, later):
+            notes.append(f"{name} has no build id: it may be another build in the later profile")
+    return notes
+
+
+def _build_ids(profile: Profile) -> dict[str, str]:
+    mappings = (each.mapping for each in profile.locations.values())
+    return {m.file: m.build_id for m in mappings if m is not None and m.file.startswith("/")}
 
 
 def _by_key(profile: Profile) -> dict[RowKey, Row]:

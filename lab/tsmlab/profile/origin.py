@@ -12,6 +12,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from tsmlab.profile.model import Mapping, Profile
 
@@ -43,13 +44,15 @@ class Origin:
         self.pid = profile.pid
         self._folder = proc / str(profile.pid)
         self._maps: dict[tuple[int, int], Mapped] = {}
+        self._files: list[BinaryIO] = []
         began = None if profile.pid is None else _began_nanos(self._folder)
         self.runs = began is not None and began <= profile.time_nanos + SLACK_NANOS
         if self.runs:
             self._maps = _maps(self._folder)
 
     def mapped_file(self, mapping: Mapping) -> Path | None:
-        """The very file of a mapping, by a path that leads to it from here."""
+        """The very file of a mapping, by a path that leads to it while this object is there, also
+        if the process ends."""
         found = self._maps.get((mapping.start, mapping.offset))
         if found is None:
             return None
@@ -60,11 +63,14 @@ class Origin:
         )
         for way in ways:
             try:
-                status = way.stat()
+                file = way.open("rb")
             except OSError:
                 continue
+            status = os.fstat(file.fileno())
             if (status.st_dev, status.st_ino) == (found.device, found.inode) or way == ways[0]:
-                return way
+                self._files.append(file)
+                return Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+            file.close()
         return None
 
     def named_since(self, path: Path) -> bool:
