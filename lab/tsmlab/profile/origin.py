@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Self
 
 from tsmlab.profile.model import Mapping, Profile
 
@@ -35,7 +36,7 @@ class Mapped:
 
 
 class Origin:
-    """The process of a profile."""
+    """The process of a profile; in a `with`, which ends the paths of its files."""
 
     def __init__(self, profile: Profile, proc: Path = PROC) -> None:
         self.began_nanos = profile.process_began_nanos
@@ -44,15 +45,21 @@ class Origin:
         self.pid = profile.pid
         self._folder = proc / str(profile.pid)
         self._maps: dict[tuple[int, int], Mapped] = {}
-        self._files: list[BinaryIO] = []
+        self._files = ExitStack()
         began = None if profile.pid is None else _began_nanos(self._folder)
         self.runs = began is not None and began <= profile.time_nanos + SLACK_NANOS
         if self.runs:
             self._maps = _maps(self._folder)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
     def mapped_file(self, mapping: Mapping) -> Path | None:
-        """The very file of a mapping, by a path that leads to it while this object is there, also
-        if the process ends."""
+        """The very file of a mapping, by a path that leads to it until the `with` ends, also if the
+        process has ended by then."""
         found = self._maps.get((mapping.start, mapping.offset))
         if found is None:
             return None
@@ -68,7 +75,7 @@ class Origin:
                 continue
             status = os.fstat(file.fileno())
             if (status.st_dev, status.st_ino) == (found.device, found.inode) or way == ways[0]:
-                self._files.append(file)
+                self._files.enter_context(file)
                 return Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
             file.close()
         return None

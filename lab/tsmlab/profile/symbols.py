@@ -54,7 +54,18 @@ def look_up(profile: Profile, debug_folder: Path = binaries.DEBUG_FOLDER) -> Sym
             symbols.frames[number] = location.frames
         else:
             by_mapping[location.mapping].append((number, location))
-    origin = Origin(profile)
+    with Origin(profile) as origin:
+        _look_up_all(by_mapping, origin, symbols, debug_folder)
+    _demangle(symbols)
+    return symbols
+
+
+def _look_up_all(
+    by_mapping: dict[Mapping | None, list[tuple[int, Location]]],
+    origin: Origin,
+    symbols: Symbols,
+    debug_folder: Path,
+) -> None:
     path, note = origin.perf_map()
     perf_map = PerfMap.of(path)
     program = _program()
@@ -66,8 +77,6 @@ def look_up(profile: Profile, debug_folder: Path = binaries.DEBUG_FOLDER) -> Sym
         else:
             found = binaries.find(mapping, origin, debug_folder)
             _look_up_in(found, mapping, locations, symbols, program)
-    _demangle(symbols)
-    return symbols
 
 
 def _demangle(symbols: Symbols) -> None:
