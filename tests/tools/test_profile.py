@@ -587,19 +587,22 @@ def test_names_of_a_process_in_other_namespaces(program: Path, tmp_path: Path) -
         pass_fds=[kept.fileno()],
         text=True,
     ) as outer:  # fmt: skip
-        assert outer.stdout is not None
-        assert outer.stderr is not None
-        if outer.stdout.readline() != "ready\n":
-            pytest.skip(f"no namespaces may be made here: {outer.stderr.read()}")
-        (pid,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
-        assert take(tmp_path, "take", pid).returncode == 0
-        profile = profile_of(tmp_path)
-        sites, notes = names_and_notes(profile)
-        assert sites["leaks"].frame.file == str(SOURCE), notes
-        path, _ = Origin(profile).perf_map()
-        assert path is not None
-        assert path.read_text() == "1000 10 jitted\n"
-        outer.kill()
+        try:
+            assert outer.stdout is not None
+            assert outer.stderr is not None
+            if outer.stdout.readline() != "ready\n":
+                pytest.skip(f"no namespaces may be made here: {outer.stderr.read()}")
+            (pid,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+            time.sleep(0.5)  # it leaks meanwhile
+            assert take(tmp_path, "take", pid).returncode == 0
+            profile = profile_of(tmp_path)
+            sites, notes = names_and_notes(profile)
+            assert sites["leaks"].frame.file == str(SOURCE), notes
+            path, _ = Origin(profile).perf_map()
+            assert path is not None
+            assert path.read_text() == "1000 10 jitted\n"
+        finally:
+            outer.kill()
 
 
 # --- sampling that began late ---------------------------------------------------------------------
