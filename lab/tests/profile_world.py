@@ -94,6 +94,7 @@ class Writer:
     )
     names: dict[int, list[tuple[str, str, int]]] = field(default_factory=dict)
     time_nanos: int = 1_790_000_000_000_000_000
+    duration_nanos: int = 3600 * 10**9  # how long it sampled
     interval: int = INTERVAL
     drop_frames: str = ""
     has_pinned: bool = True
@@ -138,14 +139,14 @@ class Writer:
         tail = (
             number(7, self.text(self.drop_frames))
             + number(9, self.time_nanos)
-            + number(10, 3600 * 10**9)  # how long it sampled
+            + number(10, self.duration_nanos)
             + part(11, period)
             + number(12, self.interval)
             + packed(13, comments)
             + number(14, self.text("inuse_space"))
         )
         for value in self._strings:
-            out += part(6, value.encode())
+            out += part(6, value.encode(errors="surrogateescape"))
         return bytes(out + tail)
 
     def _sample(self, row: Row, ids: dict[int, int]) -> bytes:

@@ -281,6 +281,58 @@ def test_empty_profile(run: Run, tmp_path: Path) -> None:
     run("show", path, "--json")
 
 
+def test_what_began_late_says_what_it_does_not_cover(run: Run, tmp_path: Path) -> None:
+    rows = sampled(SITES, 1)
+    blocks = sum(row.live * row.site.block / row.site.probability for row in rows)
+    comments = ("pid 1", "command x", "kind now", "began_after_ms 180000", "paused_ms 0")
+    late = Writer(rows, names=NAMES, comments=(*comments, f"in_use {round(blocks) + 500_000_000}"))
+    path = late.write(tmp_path / "late.pb")
+    for verb in ("show", "leaks"):
+        out = " ".join(run(verb, path).out.split())
+        assert "samples since 13:13:20 UTC, 3 min after the start: about 477M of " in out
+    assert " ".join(run("diff", path, path).out.split()).count("about 477M of ") == 2
+    found = answer(run, "show", path)["profile"]
+    assert (found["began_after_seconds"], found["paused_seconds"]) == (180.0, 0.0)
+    assert found["uncovered_bytes"] == pytest.approx(500_000_000, abs=2)
+    run("flame", path, "-o", "late.html")
+    page = Path("late.html").read_text()
+    assert page.count("477M") >= 2
+    # Of the peak, what was in use then is not known.
+    path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "peak.pb")
+    assert "what was allocated before is not in it" in " ".join(run("show", path).out.split())
+    # The rest may be chance.
+    early = Writer(rows, names=NAMES, comments=(*comments, f"in_use {round(blocks)}"))
+    assert answer(run, "show", early.write(tmp_path / "e.pb"))["profile"]["uncovered_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [(("ab", "ab"), ""), (("ab", "cd"), "is another"), (("", ""), "may be another")],
+)
+def test_changes_between_builds_are_marked(
+    run: Run, tmp_path: Path, ids: tuple[str, str], told: str
+) -> None:
+    files = []
+    for pid, build_id in enumerate(ids, 1):
+        code = [File(0x1000, 0x2000, "/srv/server", build_id=build_id)]
+        comments = (f"pid {pid}", "command server", "kind exit")
+        writer = Writer(sampled(SITES, 1), code, names=NAMES, comments=comments)
+        files.append(writer.write(tmp_path / f"{pid}.pb"))
+    notes = [note for note in answer(run, "diff", *files)["notes"] if note.startswith("server")]
+    assert (len(notes), all(told in note for note in notes)) == (1 if told else 0, True)
+
+
+def test_processes_that_began_at_other_times_share_no_samples(run: Run, tmp_path: Path) -> None:
+    """Each first process of a container has number 1."""
+    files = []
+    for name, later in (("a.pb", 0), ("b.pb", 3_600)):
+        comments = ("pid 1", "command server", "kind now", "began_after_ms 0", "paused_ms 0")
+        writer = Writer(sampled(SITES, 1), names=NAMES, comments=comments)
+        writer.time_nanos += later * 10**9
+        files.append(writer.write(tmp_path / name))
+    assert answer(run, "diff", *files)["same_process"] is False
+
+
 # --- two profiles --------------------------------------------------------------------------------
 
 
@@ -377,11 +429,13 @@ def test_folded(run: Run, profile: Path) -> None:
 def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path) -> None:
     source, program = tmp_path / "p.c", tmp_path / "program"
     source.write_text("int main(void) {\n  return 0;\n}\n")
-    ran("gcc", "-g", "-static", "-no-pie", "-o", program, source, status=0)
+    flags = ("-g", "-static", "-no-pie", "-Wl,--build-id=none")
+    ran("gcc", *flags, "-o", program, source, status=0)
     start = int(re.search(r"(?m)^(\w+) T main$", ran("nm", program, status=0).stdout)[1], 16)
     code = File(start & ~0xFFF, (start | 0xFFF) + 1, str(program), (start & ~0xFFF) - 0x400000)
     rows = [Row(Site((start + 2, 0x99), 100, 9, 9), 9, 9)]
-    path = Writer(rows, [code]).write(tmp_path / "p.pb")
+    writer = Writer(rows, [code], time_nanos=time.time_ns(), duration_nanos=0)
+    path = writer.write(tmp_path / "p.pb")
     assert "1 of 2 addresses have a line" in run("symbolize", path, "-o", "named.pb.gz").out
     before = sites(run, "show", path)
     program.unlink()
@@ -656,16 +710,16 @@ import os, shutil, sys
 output = os.environ["TSMALLOC_PROFILE_OUTPUT"]
 for number, source in enumerate(sys.argv[2:]):
     shutil.copy(source, output.replace("%p", str(4000 + number)))
-print(os.environ["TSMALLOC_PROFILE"], "libtsmalloc.so" in os.environ["LD_PRELOAD"])
-sys.stdout.flush()
-os._exit(int(sys.argv[1]))  # without a profile of its own
+print(os.environ["TSMALLOC_PROFILE"], "libtsmalloc.so" in os.environ["PRELOADED"])
+sys.exit(int(sys.argv[1]))
 """
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> list[str]:
     (tmp_path / "program.py").write_text(PROGRAM)
-    return ["--", sys.executable, "-I", str(tmp_path / "program.py")]
+    without_engine = 'PRELOADED=$LD_PRELOAD exec env -u LD_PRELOAD "$0" "$@"'
+    return ["--", "sh", "-c", without_engine, sys.executable, "-I", str(tmp_path / "program.py")]
 
 
 @pytest.fixture
@@ -732,6 +786,13 @@ def test_program_without_a_profile(run: Run, program: list[str]) -> None:
     damaged = Path("damaged.pb")
     damaged.write_bytes(b"no")
     assert "warning: " in run(*program, "0", damaged, status=EXIT_USAGE).err
+
+
+def test_a_program_that_crashes_leaves_its_profile(run: Run) -> None:
+    code = "my @kept = map { 'a' x 1000 } 1..20000; kill ABRT => $$; sleep 60"
+    out = run("run", "--json", "--", "perl", "-e", code, status=134).out
+    found = json.loads(out)
+    assert (found["profile"]["kind"], found["total"]["high"] > 20_000_000) == ("exit", True)
 
 
 def test_signals_reach_the_program(tmp_path: Path) -> None:

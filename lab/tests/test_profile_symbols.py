@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +15,11 @@ from prompt import ran
 
 from tsmlab.profile import binaries, symbols
 from tsmlab.profile.model import Frame, Mapping, read
+from tsmlab.profile.origin import Origin
 from tsmlab.profile.symbols import Symbols, look_up
 
+# The number of no process.
+GONE = 4194999
 PROGRAMS = [name for name in symbols.PROGRAMS if shutil.which(name)]
 
 LIBRARY = """\
@@ -98,7 +103,14 @@ def profile_of(program: Path, out: Path, **changes: str) -> Path:
             build_id = changes.get(path.stem, found.build_id if found else "")
             start, limit, offset = (int(match[n], 16) for n in (1, 2, 3))
             files.append(File(start, limit, str(path), offset, build_id))
-    return Writer([Row(Site(stack, 100, 10, 10), 10, 10)], files).write(out)
+    row = Row(Site(stack, 100, 10, 10), 10, 10)
+    return taken_now([row], files).write(out)
+
+
+def taken_now(rows: list[Row], files: list[File], pid: int = GONE) -> Writer:
+    """Of a process that sampled from its start, just now."""
+    comments = (f"pid {pid}", "command cart", "kind exit", "began_after_ms 0", "paused_ms 0")
+    return Writer(rows, files, comments, time_nanos=time.time_ns(), duration_nanos=0)
 
 
 def stack_in(found: Symbols, profile: Path) -> list[Frame]:
@@ -256,6 +268,47 @@ def test_another_build_is_not_used(program: Path, tmp_path: Path) -> None:
     assert "abababababab" in note
 
 
+WITHOUT_ID = "-Wl,--build-id=none"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("none", "none"), ("none", "sha1"), ("sha1", "none")]
+)
+def test_a_build_that_replaced_the_profiled_one_is_not_used(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    """Whichever of the two lacks a build id: what is missing matches nothing."""
+    program = compiled(tmp_path, f"-Wl,--build-id={before}")
+    profile = profile_of(program, tmp_path / "p.pb")
+    time.sleep(0.05)
+    compiled(tmp_path, f"-Wl,--build-id={after}", "-O3")
+    found = look_up(read(profile))
+    frames = stack_in(found, profile)
+    assert frames[1].function.startswith("libcollect.so+0x")
+    assert frames[2].function.startswith("cart+0x")
+    remedy = "-Wl,--build-id" if before == after else "another build"
+    assert sum(remedy in note for note in found.notes if "no symbols" in note) == 2
+
+
+def test_names_that_no_build_id_verifies_are_marked(tmp_path: Path) -> None:
+    profile = profile_of(compiled(tmp_path, WITHOUT_ID), tmp_path / "p.pb")
+    found = look_up(read(profile))
+    check_whole(stack_in(found, profile))
+    assert sum(note.startswith("unverified names: ") for note in found.notes) == 2
+    assert any("-Wl,--build-id" in note for note in found.notes)
+
+
+def test_a_restored_time_does_not_hide_a_replaced_file(tmp_path: Path) -> None:
+    program = compiled(tmp_path, WITHOUT_ID)
+    old = program.stat()
+    profile = profile_of(program, tmp_path / "p.pb")
+    time.sleep(0.05)
+    compiled(tmp_path, WITHOUT_ID, "-O3")
+    os.utime(program, ns=(old.st_atime_ns, old.st_mtime_ns))
+    found = look_up(read(profile))
+    assert stack_in(found, profile)[2].function.startswith("cart+0x")
+
+
 def test_file_that_is_gone(tmp_path: Path) -> None:
     program = compiled(tmp_path)
     profile = profile_of(program, tmp_path / "p.pb")
@@ -284,25 +337,39 @@ def test_rust_names(tmp_path: Path) -> None:
         base + segment.address + segment.memory_size,
         str(tmp_path / "shop"),
         segment.offset // 4096 * 4096,
+        found.build_id,
     )
     rows = [Row(Site((base + start + 6,), 8, 1, 1), 1, 1)]
-    profile = Writer(rows, [code]).write(tmp_path / "p.pb")
+    profile = taken_now(rows, [code]).write(tmp_path / "p.pb")
     (frame,) = stack_in(look_up(read(profile)), profile)
     assert frame.function == "shop::till::ring"
     assert Path(frame.file).name == "shop.rs"
 
 
-def test_code_without_a_file(tmp_path: Path) -> None:
-    map_file = Path("/tmp/perf-4711.map")
+@pytest.mark.parametrize(
+    ("written_at", "is_its_own"), [(0, True), (-3600, False), (3600, False), (None, False)]
+)
+def test_code_without_a_file(tmp_path: Path, written_at: int | None, is_its_own: bool) -> None:
+    """The names of a JIT, unless another process of the number, before it or after it, has written
+    them, or when this one began is unknown."""
+    map_file = Path(f"/tmp/perf-{GONE}.map")
     map_file.write_text("1000 20 jitted(int)\nnonsense\n2000 zz\n")
     try:
         files = [File(0x1000, 0x3000, ""), File(0x7000, 0x8000, "[vdso]")]
         rows = [Row(Site((0x1010, 0x1030, 0x7005, 0x9000), 8, 1, 1), 1, 1)]
-        profile = Writer(rows, files).write(tmp_path / "p.pb")
-        names = [frame.function for frame in stack_in(look_up(read(profile)), profile)]
+        writer = taken_now(rows, files)
+        if written_at is None:
+            writer.comments = writer.comments[:3]
+        else:
+            os.utime(map_file, (time.time() + written_at,) * 2)
+        profile = writer.write(tmp_path / "p.pb")
+        found = look_up(read(profile))
+        names = [frame.function for frame in stack_in(found, profile)]
     finally:
         map_file.unlink()
-    assert names == ["jitted(int)", "[anon]+0x102f", "[vdso]+0x7004", "[anon]+0x8fff"]
+    first = "jitted(int)" if is_its_own else "[anon]+0x100f"
+    assert names == [first, "[anon]+0x102f", "[vdso]+0x7004", "[anon]+0x8fff"]
+    assert any("another process of this number" in note for note in found.notes) != is_its_own
 
 
 def test_no_debuginfod_is_asked(
@@ -330,9 +397,10 @@ def test_program_that_fails_is_told(
 
 def test_damaged_binaries_have_no_symbols(program: Path, tmp_path: Path) -> None:
     data = program.read_bytes()
+    origin = Origin(read(taken_now([], []).write(tmp_path / "p.pb")))
     for end in (0, 3, 64, 1000, len(data) // 2):
         (tmp_path / "cut").write_bytes(data[:end])
-        binaries.find(Mapping(0x1000, 0x2000, 0, str(tmp_path / "cut"), ""))
+        binaries.find(Mapping(0x1000, 0x2000, 0, str(tmp_path / "cut"), ""), origin)
     (tmp_path / "cut").write_text("no ELF")
-    found = binaries.find(Mapping(0x1000, 0x2000, 0, str(tmp_path / "cut"), ""))
+    found = binaries.find(Mapping(0x1000, 0x2000, 0, str(tmp_path / "cut"), ""), origin)
     assert "cannot be read" in found.note

@@ -108,6 +108,13 @@ def working_folder() -> Path:
         raise UserError("the working folder is gone.", "Change into one that there is.") from error
 
 
+def environment_of_native_programs() -> dict[str, str]:
+    """That of this process, and for verbs of the native command that start programs, which library
+    they preload: beside it, a wheel has none of the name that an installation has."""
+    library_file = preloadable(library("libtsmalloc.so"))
+    return os.environ | {"TSMALLOC_LIBRARY_OF_LAB": str(library_file)}
+
+
 def is_preloadable(path: str) -> bool:
     """Whether LD_PRELOAD takes it: its entries end at a space or a colon, and know no escape."""
     return not _UNPRELOADABLE.search(path)

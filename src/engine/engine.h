@@ -148,7 +148,10 @@ class Engine {
     os::find_clock();
     os::find_stack_functions();
     follow_limit_options();
-    begin_profile(version);
+    begin_profile(version, []() noexcept -> std::uint64_t {
+      const HeapMeasures measures = measure();
+      return measures.segment_bytes - measures.free_bytes - measures.waiting_bytes;
+    });
   }
   void fork_prepare() noexcept { engine::fork_prepare(); }
   void fork_parent() noexcept { engine::fork_parent(); }

@@ -261,11 +261,9 @@ class Writer {
   void write_facts() noexcept {
     out_.number(9, source_.unix_ns);
     out_.number(10, source_.duration_ms * 1'000'000);
-    for (std::uint32_t i = 0; i < comment_count; ++i)
+    for (std::uint32_t i = 0; i < (source_.in_use_bytes != 0 ? 8U : 7U); ++i)
       out_.number(13, name_count + 2 * std::uint64_t{module_count_} + i);
   }
-
-  static constexpr std::uint32_t comment_count = 5;
 
   void write_comments() noexcept {
     const auto comment = [this](const char* name, const char* text, std::uint64_t number) {
@@ -280,6 +278,9 @@ class Writer {
     comment("command ", source_.command, 0);
     comment("dropped ", nullptr, source_.dropped);
     comment("kind ", kinds[static_cast<std::uint32_t>(source_.kind)], 0);
+    comment("began_after_ms ", nullptr, source_.began_after_ms);
+    comment("paused_ms ", nullptr, source_.paused_ms);
+    if (source_.in_use_bytes != 0) comment("in_use ", nullptr, source_.in_use_bytes);
   }
 
   const ProfileSource& source_;

@@ -39,7 +39,7 @@ class Copy {
     program_ = reinterpret_cast<char*>(memory_ + row_bytes_ + stack_bytes);
     source_.dropped = samples.dropped;
     source_.interval = samples.interval;
-    source_.duration_ms = source_.age_ms = os::coarse_milliseconds() - samples.began_ms;
+    set_times(source_, samples, os::coarse_milliseconds());
   }
   ~Copy() {
     if (memory_ != nullptr) os::unmap_unused(memory_, bytes_);
@@ -64,6 +64,7 @@ class Copy {
 
 constinit std::uint64_t first_process = 0;
 constinit const char* library_version = "";
+constinit BytesInUse* bytes_in_use = nullptr;
 constinit std::atomic<std::uint32_t> was_at_limit{0};
 
 // Of the file at a limit, or at the exit. The thread's stack may have no room for a path.
@@ -149,13 +150,17 @@ int write_profile(int descriptor, ProfileKind kind) noexcept {
   source.process = os::process_id();
   source.unix_ns = os::unix_nanoseconds();
   source.kind = kind;
+  const bool is_of_now = kind == ProfileKind::now || kind == ProfileKind::exit;
+  if (is_of_now && bytes_in_use != nullptr) source.in_use_bytes = bytes_in_use();
   return write_profile(source, descriptor);
 }
 
-void begin_profile(const char* version) noexcept {
+void begin_profile(const char* version, BytesInUse* measure) noexcept TS_NO_ANALYSIS {
   library_version = version;
+  bytes_in_use = measure;
   const SizeOption option = current_options.profile;
   first_process = os::process_id();
+  samples.process_began_ms = os::coarse_milliseconds();  // without the lock: nothing else sets it
   if (option.bits == 0) return;
   os::refresh_modules();
   follow_profile_option();

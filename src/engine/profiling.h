@@ -16,8 +16,10 @@ void stop_profile() noexcept;
 int write_profile(int descriptor, ProfileKind kind) noexcept;
 
 // To be called when the process begins, with the options read: if they ask for it, samples, and writes
-// the profile at exit. `version` is the library's.
-void begin_profile(const char* version) noexcept;
+// the profile at exit. `version` is the library's; `measure` tells how many bytes all blocks of the
+// program have, sampled or not.
+using BytesInUse = std::uint64_t() noexcept;
+void begin_profile(const char* version, BytesInUse* measure) noexcept;
 
 // Whether the options ask for a profile when the hard limit refuses memory, or the soft one is passed.
 bool profiles_at_limit() noexcept;

@@ -77,10 +77,13 @@ struct Samples {
   // Odd while they change. A reader in another process that finds it even and the same, before and
   // after, has read what is consistent.
   std::atomic<std::uint32_t> changes{0};
+  std::uint64_t process_began_ms = 0;
   std::uint64_t began_ms = 0;
-  std::uint64_t interval = 0;  // the last one
-  bool are_taken = false;      // with their stacks, from now on
-  std::uint64_t dropped = 0;   // samples without room
+  std::uint64_t paused_ms = 0;     // since then, until `paused_at_ms`
+  std::uint64_t paused_at_ms = 0;  // 0 while sampling is on
+  std::uint64_t interval = 0;      // the last one
+  bool are_taken = false;          // with their stacks, from now on
+  std::uint64_t dropped = 0;       // samples without room
   std::uint64_t proxy_bytes = 0;
   double live_bytes = 0;  // estimates, of all rows
   double peak_bytes = 0;

@@ -91,7 +91,14 @@ void adapt_interval() noexcept {
 bool set_sampling_interval(std::uint64_t bytes, bool is_automatic, bool with_stacks) noexcept {
   const Guard guard{samples_lock};
   if (bytes != 0 && !open_samples()) return false;
-  window = {is_automatic, 0, os::coarse_milliseconds()};
+  const std::uint64_t now_ms = os::coarse_milliseconds();
+  if (bytes != 0 && samples.paused_at_ms != 0) {
+    samples.paused_ms += now_ms - samples.paused_at_ms;
+    samples.paused_at_ms = 0;
+  } else if (bytes == 0 && is_sampling()) {
+    samples.paused_at_ms = now_ms;
+  }
+  window = {is_automatic, 0, now_ms};
   takes_stacks.store(with_stacks, std::memory_order_relaxed);
   samples.are_taken = bytes != 0 && with_stacks;
   if (bytes != 0) samples.interval = bytes;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -170,8 +171,20 @@ void read_command(char* name, std::size_t size) noexcept {
   if (file >= 0) call(SYS_close, file);
 }
 
-void read_program(char* path, std::size_t size) noexcept {
-  end_name(path, call(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", path, size - 1));
+void read_program(char* path, std::size_t size, const char* link) noexcept {
+  const long length = call(SYS_readlinkat, AT_FDCWD, link, path, size - 1);
+  path[length > 0 ? length : 0] = '\0';
+  // The kernel's mark of a file that is gone, or the end of a name.
+  constexpr char mark[] = " (deleted)";
+  char* const end = path + std::strlen(path) - std::min(std::strlen(path), sizeof mark - 1);
+  struct stat executed = {};
+  struct stat named = {};
+  if (std::strcmp(end, mark) != 0) return;
+  if (call(SYS_newfstatat, AT_FDCWD, link, &executed, 0) == 0 &&
+      call(SYS_newfstatat, AT_FDCWD, path, &named, 0) == 0 && executed.st_ino == named.st_ino &&
+      executed.st_dev == named.st_dev)
+    return;
+  *end = '\0';
 }
 
 }  // namespace ts::os

@@ -42,9 +42,10 @@ struct ErrorText {
 };
 ErrorText describe_error(int error) noexcept;
 
-// The name of the process, as /proc/self/comm has it, and the path of its program; "" if unknown.
+// The name of the process, as /proc/self/comm has it, and the path of its program, or of another
+// process's, as it was when that began; "" if unknown.
 void read_command(char* name, std::size_t size) noexcept;
-void read_program(char* path, std::size_t size) noexcept;
+void read_program(char* path, std::size_t size, const char* link = "/proc/self/exe") noexcept;
 
 // Nanoseconds since 1970.
 std::uint64_t unix_nanoseconds() noexcept;

@@ -12,25 +12,9 @@ from pathlib import Path
 
 import pytest
 from package_commands import ROOT, artefacts, run, try_to_run
+from verbs import USES, check_use
 
 LONG = pytest.mark.long
-EXPERIMENT = """
-name = "tiny"
-title = "A tiny experiment"
-question = "Does an experiment run?"
-program = "bench-search-cost"
-arguments = ["pair", "--free", "{free}", "--operations", "2000"]
-allocators = ["tsmalloc", "glibc"]
-rounds = 3
-
-[[parameter]]
-name = "free"
-values = [100, 500]
-
-[[metric]]
-name = "seconds_each"
-unit = "seconds"
-"""
 CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0")
 
 
@@ -162,50 +146,14 @@ def test_every_verb_works_offline_and_nothing_is_left(
         wheelhouse,
         "tsmalloc",
     )
-    command = environment / "bin" / "tsmalloc"
     work = tmp_path / "work"
     work.mkdir()
 
-    def tsmalloc(*words: str | Path) -> str:
-        return run(command, *words, cwd=work, HOME=str(tmp_path))
-
-    print(tsmalloc("--version"))
-    assert "doctor" in tsmalloc("--help")
-    assert "lock-best" in tsmalloc("list")
-    assert Path(tsmalloc("lib").strip()).is_file()
-    maps = "print('libtsmalloc.so' in open('/proc/self/maps').read())"
-    inner = environment / "bin" / "python"
-    assert "True" in tsmalloc("run", "--", inner, "-c", maps)
-    for words, told in (
-        (["explain"], "the allocator's tables"),
-        (["profile", "--seconds", "1"], "live"),
-    ):
-        looks = f"import os; os.execl({str(command)!r}, 'tsmalloc', *{words}, str(os.getppid()))"
-        children = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {looks!r}])"
-        assert told in tsmalloc("run", "--", inner, "-c", children)
-    proof = tsmalloc("doctor", "--allocator", "tsmalloc", "perl", "-e", "my @a = (1) x 1000")
-    assert "FATAL" not in proof
-    compared = (
-        "compare",
-        "--rounds",
-        "3",
-        "-a",
-        "glibc,tsmalloc,lock-best",
-        "--export-json",
-        "c.json",
-    )
-    assert "lock-best" in tsmalloc(*compared, "--", "perl", "-e", "1")
-    tsmalloc("report", "c.json", "-o", "page")
-    assert list((work / "page").glob("*.html"))
-    tsmalloc("record", "-o", "p.tstrace", "--", "perl", "-e", "my %h = map { $_ => 1 } 1..1000")
-    assert "tsmalloc" in tsmalloc("replay", "-a", "glibc,tsmalloc", "--rounds", "3", "p.tstrace")
-    assert "bytes" in tsmalloc("analyze", "p.tstrace")
-    tsmalloc("floors", "-a", "glibc,tsmalloc", "--rounds", "3", "p.tstrace")
-
-    (work / "tiny.toml").write_text(EXPERIMENT)
-    assert "seconds_each" in tsmalloc("experiment", "run", "--file", "tiny.toml")
-    benched = ("-a", "glibc,tsmalloc", "--rounds", "3", "--export-json", "b.json")
-    assert "hot-pair" in tsmalloc("bench", "hot-pair", *benched)
+    path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
+    for verb in USES:
+        check_use(
+            verb, lambda script: run("sh", "-euc", script, cwd=work, HOME=str(tmp_path), PATH=path)
+        )
 
     pip(environment, python, "uninstall", "--quiet", "--yes", "tsmalloc")
     left = [path for path in environment.rglob("*") if path.name.startswith(("tsmlab", "tsmalloc"))]

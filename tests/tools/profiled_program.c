@@ -4,7 +4,9 @@
  *                                  so and waits for a signal
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 
 /* The library's, where there is one. */
 extern int ts_profile_start(size_t interval) __attribute__((weak));
+extern int ts_profile_write(int descriptor, int what) __attribute__((weak));
 
 #define SITE __attribute__((noinline, noclone))
 
@@ -113,12 +116,42 @@ static void serve(void) {
   }
 }
 
+/* Ends by raise(3) or _exit(2) in another thread, when the first one has ended alone. */
+static void* outlives(void* unused) {
+  (void)unused;
+  usleep(300000);
+  for (int i = 0; i < many; ++i) keeps_small();
+  _exit(5);
+}
+static void end_first_thread(void) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, outlives, NULL);
+  pthread_exit(NULL);
+}
+
+/* Ends a while after the first SIGTERM, and prints how many came. */
+static volatile sig_atomic_t terms;
+static void count_term(int signal) { terms += signal == SIGTERM; }
+static void wait_for_terms(void) {
+  signal(SIGTERM, count_term);
+  printf("ready\n");
+  fflush(stdout);
+  while (terms == 0) usleep(1000);
+  for (int i = 0; i < 500; ++i) usleep(1000);
+  printf("%d\n", (int)terms);
+  exit(0);
+}
+
 int main(int count, char** words) {
   for (int i = 1; i < count; ++i) {
     if (strcmp(words[i], "everything") == 0) everything();
     if (strcmp(words[i], "start") == 0 && ts_profile_start(16384) != 0) return 1;
     if (strcmp(words[i], "serve") == 0) serve();
     if (strcmp(words[i], "pin") == 0) pin();
+    if (strcmp(words[i], "sleep") == 0) sleep(1);
+    if (strcmp(words[i], "write") == 0 &&
+        ts_profile_write(open("tsmalloc.own.pb", O_WRONLY | O_CREAT, 0600), 0) != 0)
+      return 1;
     if (strcmp(words[i], "wait") == 0) {
       printf("ready\n");
       fflush(stdout);
@@ -132,6 +165,21 @@ int main(int count, char** words) {
       pthread_join(thread, NULL);
     }
     if (strcmp(words[i], "small-stack") == 0) on_a_small_stack();
+    if (strncmp(words[i], "raise-", 6) == 0) raise(atoi(words[i] + 6));
+    if (strcmp(words[i], "_exit") == 0) _exit(3);
+    if (strcmp(words[i], "end-first-thread") == 0) end_first_thread();
+    if (strcmp(words[i], "count-terms") == 0) wait_for_terms();
+    if (strcmp(words[i], "vfork") == 0) {
+      if (vfork() == 0) _exit(0);
+      wait(NULL);
+    }
+    if (strcmp(words[i], "daemon") == 0) {
+      if (fork() != 0) exit(0);
+      setsid();
+      close(STDOUT_FILENO);
+      close(STDERR_FILENO);
+      sleep(30);
+    }
     if (strcmp(words[i], "fork") == 0) {
       fflush(stdout);
       if (fork() == 0) {

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled_programs import REFUSES
 
 from tsmlab import paths
 from tsmlab.observing import read_ledgers
@@ -597,31 +598,6 @@ def test_a_process_that_lets_nobody_look(start: Start, build: Callable[..., Path
         )
         assert (told.returncode, told.stdout) == (2, ""), told
         assert "rights of a debugger" in told.stderr
-
-
-# Runs a command that the kernel refuses one system call: REFUSED.
-REFUSES = """
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-int main(int count, char** arguments) {
-  struct sock_filter rules[] = {
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, REFUSED, 0, 1),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  struct sock_fprog program = {4, rules};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 99;
-  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) return 99;
-  execv(arguments[1], arguments + 1);
-  return count;
-}
-"""
 
 
 def test_rights_to_see_but_not_to_read(

@@ -16,16 +16,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled_programs import REFUSES
 
 from tsmlab import paths
-from tsmlab.profile import messages
+from tsmlab.profile import messages, text
 from tsmlab.profile.changes import Look, between
 from tsmlab.profile.model import Profile, Type, read
+from tsmlab.profile.origin import Origin
 from tsmlab.profile.sites import Site, Stacks, gather
 from tsmlab.profile.symbols import look_up
 
@@ -353,10 +355,12 @@ def running(
     with subprocess.Popen(
         [program, *words], env=variables(**more), cwd=folder, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        yield process
-        process.kill()
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -526,6 +530,263 @@ def test_force_overwrites(server: subprocess.Popen[str], tmp_path: Path) -> None
     kept.write_text("kept")
     assert take(tmp_path, "--force", "--output", kept, server.pid).returncode == 0
     assert read(kept).rows
+
+
+# --- where its files are --------------------------------------------------------------------------
+
+
+def names_and_notes(profile: Profile) -> tuple[dict[str, Site], list[str]]:
+    found = look_up(profile)
+    sites = gather(profile, Stacks(profile, found), "function", "inuse").sites
+    return {site.frame.function: site for site in sites}, found.notes
+
+
+@pytest.mark.parametrize("build_id", ["sha1", "none"])
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(
+    "name", [b"server", b"caf\xe9 x", b"two\nlines", b"old (deleted)"], ids=["", "bytes", "n", "d"]
+)
+def test_a_binary_that_is_gone_has_names_while_its_process_runs(
+    tmp_path: Path, build_id: str, replaced: bool, name: bytes
+) -> None:
+    """And none afterwards: what took its place is another build."""
+    copy = tmp_path / os.fsdecode(name)
+    flags = ["-g", "-O2", "-fno-optimize-sibling-calls", "-pthread", f"-Wl,--build-id={build_id}"]
+    subprocess.run(["gcc", *flags, SOURCE, "-o", copy], check=True)
+    with running(copy, tmp_path, "start", "serve") as server:
+        copy.unlink()
+        time.sleep(0.3)
+        if replaced:
+            shutil.copy("/bin/sleep", copy)
+        assert take(tmp_path, "take", server.pid).returncode == 0
+        profile = profile_of(tmp_path)
+        sites, notes = names_and_notes(profile)
+        assert sites["leaks"].frame.file == str(SOURCE), notes
+        files = {each.mapping.file for each in profile.locations.values() if each.mapping}
+        assert str(copy) in files
+    sites, notes = names_and_notes(profile)
+    assert "leaks" not in sites
+    reason = "instead of|has changed since the program began" if replaced else "is not there"
+    assert any(re.search(reason, note) for note in notes), notes
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces take root to make")
+def test_names_of_a_process_in_other_namespaces(program: Path, tmp_path: Path) -> None:
+    """Its binary and the names of its JIT are in a file system that is not mounted here, and it has
+    another number there."""
+    script = (
+        'mount -t tmpfs none /tmp && cp "$0" /tmp/hidden && '
+        'echo "1000 10 jitted" >/tmp/perf-1.map && exec /tmp/hidden start serve'
+    )
+    with program.open("rb") as kept, subprocess.Popen(
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script,
+         f"/proc/self/fd/{kept.fileno()}"],
+        env=variables(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[kept.fileno()],
+        text=True,
+    ) as outer:  # fmt: skip
+        try:
+            assert outer.stdout is not None
+            assert outer.stderr is not None
+            if outer.stdout.readline() != "ready\n":
+                pytest.skip(f"no namespaces may be made here: {outer.stderr.read()}")
+            (pid,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+            time.sleep(0.5)  # it leaks meanwhile
+            assert take(tmp_path, "take", pid).returncode == 0
+            profile = profile_of(tmp_path)
+            sites, notes = names_and_notes(profile)
+            assert sites["leaks"].frame.file == str(SOURCE), notes
+            path, _ = Origin(profile).perf_map()
+            assert path is not None
+            assert path.read_text() == "1000 10 jitted\n"
+        finally:
+            outer.kill()
+
+
+# --- sampling that began late ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_memory_from_before_the_sampling_is_told(
+    program: Path, tmp_path: Path, by_itself: bool
+) -> None:
+    """Whether the process writes the profile, or it is read from outside."""
+    held = sum(size for size, _ in EXACT.values())
+    words = ("everything", "sleep", "start", "pin", *(() if by_itself else ("wait",)))
+    if by_itself:
+        assert run(program, tmp_path, *words[:-1], "write", PROFILE="off").returncode == 0
+    else:
+        with running(program, tmp_path, *words) as process:
+            assert take(tmp_path, "take", process.pid).returncode == 0
+    profile = profile_of(tmp_path)
+    assert 1.0 <= profile.began_after < 30.0
+    assert profile.in_use is not None
+    assert profile.in_use > held
+    sampled = sum(row.live_space for row in profile.rows)
+    if by_itself:
+        assert held <= profile.in_use <= 1.3 * held + 2e6
+        return
+    assert held <= text.uncovered(profile) <= 1.3 * held + sampled / 2
+    (told,) = text.coverage(profile)
+    assert "in use were allocated before" in told
+    shown = text.shown(
+        profile,
+        gather(profile, Stacks(profile, look_up(profile)), "function", "inuse"),
+        "function", "inuse", 5, [],
+    )  # fmt: skip
+    assert told in " ".join(shown.split())
+
+
+def test_pauses_of_the_sampling_are_told(program: Path, tmp_path: Path) -> None:
+    with running(program, tmp_path, "serve", PROFILE="16K") as server:
+        for value in ("off", "16K"):
+            subprocess.run(
+                [paths.tool("tsmalloc"), "set", str(server.pid), f"PROFILE={value}"],
+                check=True,
+                capture_output=True,
+            )
+            time.sleep(1.5)
+        assert take(tmp_path, "take", server.pid).returncode == 0
+    profile = profile_of(tmp_path)
+    assert profile.began_after < 0.5
+    assert 1.2 < profile.paused < 10
+    (told,) = text.coverage(profile)
+    assert ", but for 1." in told
+    assert text.uncovered(profile) > 5e6  # of about 15 MB
+
+
+def test_sampling_from_the_start_covers_all(program: Path, tmp_path: Path) -> None:
+    assert run(program, tmp_path, "everything", PROFILE="64K").returncode == 0
+    profile = profile_of(tmp_path)
+    assert profile.began_after < 1.0
+    assert text.coverage(profile) == []
+
+
+# --- a program, to its end ------------------------------------------------------------------------
+
+
+def to_the_end(folder: Path, *command: str | Path, before: Sequence[str | Path]) -> list[str]:
+    words = ("profile", "take", "--interval", "1", "--output", f"{folder}/", "--")
+    line = ("env", "--default-signal", *before, paths.tool("tsmalloc"), *words, *command)
+    return list(map(str, line))
+
+
+def taken_to_the_end(
+    folder: Path, *command: str | Path, before: Sequence[str | Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        to_the_end(folder, *command, before=before),
+        env=paths.environment_of_native_programs(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+ENDS = {"_exit": 3} | {
+    f"raise-{int(number)}": 128 + number
+    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGKILL)
+}
+
+
+@pytest.mark.parametrize("ending", ENDS)
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_profile_is_left_however_the_program_ends(
+    program: Path, tmp_path: Path, ending: str, inner: bool
+) -> None:
+    """The program itself, or a child of it."""
+    line = ["sh", "-c", '"$0" "$@"; exit $?'] if inner else []
+    ran = taken_to_the_end(tmp_path, *line, program, "everything", "vfork", ending)
+    assert ran.returncode == ENDS[ending], ran.stderr
+    named = [read(path) for path in tmp_path.glob("*.pb")]
+    (profile,) = [each for each in named if each.comment("command") == "profiled_progra"]
+    assert profile.comment("kind") == "exit"
+    sites = sites_of(profile)
+    assert {name: round(sites[name].flat.total) for name in EXACT} == {
+        name: size for name, (size, _) in EXACT.items()
+    }
+
+
+def test_threads_that_outlive_the_first_one_are_in_the_profile(
+    program: Path, tmp_path: Path
+) -> None:
+    ran = taken_to_the_end(tmp_path, program, "everything", "end-first-thread")
+    assert ran.returncode == 5, ran.stderr
+    assert sites_of(profile_of(tmp_path))["keeps_small"].objects.total >= 2 * MANY
+
+
+@contextlib.contextmanager
+def taking_to_the_end(
+    folder: Path, *command: str | Path, before: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """In a process group of its own, as a shell starts it."""
+    with subprocess.Popen(
+        to_the_end(folder, *command, before=before),
+        env=paths.environment_of_native_programs(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as taking:
+        assert taking.stdout is not None
+        assert taking.stdout.readline() == "ready\n"
+        yield taking
+        taking.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("by_terminal", [True, False])
+def test_signals_end_the_program_and_leave_its_profile(
+    program: Path, tmp_path: Path, number: signal.Signals, by_terminal: bool
+) -> None:
+    if not by_terminal and number in (signal.SIGINT, signal.SIGQUIT):
+        pytest.skip("at the command alone, these mean nothing")
+    with taking_to_the_end(tmp_path, program, "everything", "wait") as taking:
+        (os.killpg if by_terminal else os.kill)(taking.pid, number)
+        assert taking.wait(timeout=30) == 128 + number
+    assert round(sites_of(profile_of(tmp_path))["keeps_small"].flat.total) == MANY * 100
+
+
+@pytest.mark.parametrize("before", [(), ("timeout", "1")])
+def test_the_program_gets_each_signal_once(
+    program: Path, tmp_path: Path, before: Sequence[str]
+) -> None:
+    """timeout sends SIGTERM to the command, and to its process group."""
+    with taking_to_the_end(tmp_path, program, "count-terms", before=before) as taking:
+        if not before:
+            taking.terminate()
+        assert taking.stdout is not None
+        assert taking.stdout.read() == "1\n"
+        assert taking.wait(timeout=30) == (124 if before else 0)
+
+
+def test_what_goes_on_in_the_background_is_named(program: Path, tmp_path: Path) -> None:
+    ran = taken_to_the_end(tmp_path, program, "everything", "daemon")
+    told = re.search(r"tsmalloc profile (\d+) reads its profile", ran.stderr)
+    assert (ran.returncode, told is not None) == (0, True), ran.stderr
+    try:
+        took = take(tmp_path, "take", "--output", tmp_path / "daemon", told[1])  # type: ignore[index]
+        assert took.returncode == 0, took.stderr
+    finally:
+        os.kill(int(told[1]), signal.SIGKILL)  # type: ignore[index]
+    assert round(sites_of(read(tmp_path / "daemon"))["keeps_small"].flat.total) == MANY * 100
+
+
+def test_without_the_right_to_trace_the_program_runs_all_the_same(
+    program: Path, tmp_path: Path, build: Callable[..., Path]
+) -> None:
+    """It says what is lost, and what to do; a profile of a program that exits is there."""
+    refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_ptrace")
+    ran = taken_to_the_end(tmp_path, program, "everything", before=[refuse])
+    assert ran.returncode == 0
+    assert re.fullmatch(r"tsmalloc: the program cannot be traced [^\n]*\n", ran.stderr), ran.stderr
+    assert round(sites_of(profile_of(tmp_path))["keeps_small"].flat.total) == MANY * 100
+    ran = taken_to_the_end(tmp_path / "none", program, "_exit", before=[refuse])
+    assert ran.returncode == 3
+    assert not list((tmp_path / "none").glob("*.pb"))
 
 
 def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: Path) -> None:

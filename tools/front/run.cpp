@@ -20,6 +20,8 @@ namespace {
 
 constexpr int exit_cannot_execute = 126;  // as shells say it
 constexpr int exit_not_found = 127;
+// Of the lab (lab/tsmlab/paths.py), for `top` and `profile`: the path of the engine's library.
+constexpr char library_variable[] = "TSMALLOC_LIBRARY_OF_LAB";
 
 Path join(const char* folder, const char* separator, const char* name) {
   Path joined;
@@ -92,9 +94,19 @@ Path find_program(const char* name) {
   fail(exit_not_found, "the program %s was not found on PATH: install it, or give its path", name);
 }
 
+// Whether notes of a program, so many bytes from there on, have the one that the engine leaves
+// (engine/inspection.h).
+bool has_engine(int descriptor, const ElfW(Phdr) & notes) {
+  char bytes[4096];
+  const std::size_t most = notes.p_filesz < sizeof bytes ? notes.p_filesz : sizeof bytes;
+  const ssize_t count = pread(descriptor, bytes, most, static_cast<off_t>(notes.p_offset));
+  constexpr char name[] = "tsmalloc";
+  return count > 0 && memmem(bytes, static_cast<std::size_t>(count), name, sizeof name) != nullptr;
+}
+
 // Whether a program of this machine's kind asks for no dynamic loader, which alone reads
-// LD_PRELOAD. Of files of other kinds nothing is said.
-bool is_static(const Path& program) {
+// LD_PRELOAD, and has no engine itself. Of files of other kinds nothing is said.
+bool is_static_without_engine(const Path& program) {
   const int descriptor = open(program.text, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
   ElfW(Ehdr) header;
@@ -106,27 +118,30 @@ bool is_static(const Path& program) {
     ElfW(Phdr) segment;
     const auto place = static_cast<off_t>(header.e_phoff + i * sizeof segment);
     is_program = pread(descriptor, &segment, sizeof segment, place) == sizeof segment &&
-                 segment.p_type != PT_INTERP;
+                 segment.p_type != PT_INTERP &&
+                 !(segment.p_type == PT_NOTE && has_engine(descriptor, segment));
   }
   close(descriptor);
   return is_program;
 }
 
-void warn_if_in_vain(const Path& program) {
+// What a program takes at its start; null if nothing.
+const char* rights_taken_by(const Path& program) {
   struct stat status;
-  if (stat(program.text, &status) != 0) return;
+  if (stat(program.text, &status) != 0) return nullptr;
   // Without group execution S_ISGID has another, historic meaning.
   constexpr mode_t gains_group = S_ISGID | S_IXGRP;
-  const char* reason = nullptr;
-  if (is_static(program)) {
-    reason = "is statically linked";
-  } else if ((status.st_mode & S_ISUID) != 0 && status.st_uid != getuid()) {
-    reason = "takes another user's rights at its start";
-  } else if ((status.st_mode & gains_group) == gains_group && status.st_gid != getgid()) {
-    reason = "takes another group's rights at its start";
-  } else {
-    return;
-  }
+  if ((status.st_mode & S_ISUID) != 0 && status.st_uid != getuid())
+    return "takes another user's rights at its start";
+  if ((status.st_mode & gains_group) == gains_group && status.st_gid != getgid())
+    return "takes another group's rights at its start";
+  return nullptr;
+}
+
+void warn_if_in_vain(const Path& program) {
+  const char* reason = rights_taken_by(program);
+  if (is_static_without_engine(program)) reason = "is statically linked";
+  if (reason == nullptr) return;
   dprintf(STDERR_FILENO, "tsmalloc: warning: %s %s, so that nothing is preloaded into it\n",
           program.text, reason);
 }
@@ -154,7 +169,12 @@ Path find_library(const char* name, char** arguments) {
   const bool is_secure =
       std::strcmp(name, "secure") == 0 || std::strcmp(name, "tsmalloc-secure") == 0;
   Path library;
-  if (is_engine || is_secure) {
+  // The lab knows a name that can be preloaded, where a wheel or a checkout has its libraries.
+  const char* const given = is_engine ? getenv(library_variable) : nullptr;
+  if (given != nullptr) {
+    library = join(given, "", "");
+    unsetenv(library_variable);
+  } else if (is_engine || is_secure) {
     library = join(folder.text, "/", is_engine ? TSMALLOC_ENGINE_FILE : TSMALLOC_SECURE_FILE);
     if (!exists(library)) {
       fail(exit_missing, "%s is missing: install the package libtsmalloc0 into this prefix",
@@ -178,6 +198,8 @@ Path find_library(const char* name, char** arguments) {
   }
   return library;
 }
+
+bool takes_rights(const char* command) { return rights_taken_by(find_program(command)) != nullptr; }
 
 void run_under(const char* name, char** command, char** arguments) {
   const Path library = find_library(name, arguments);

@@ -27,6 +27,10 @@ Path find_library(const char* name, char** arguments);
 // Becomes the command, under the allocator of this name.
 [[noreturn]] void run_under(const char* name, char** command, char** arguments = nullptr);
 
+// Whether the command's program takes another user's or group's rights at its start. Ends this process if
+// there is no such program.
+bool takes_rights(const char* command);
+
 // The verb `run`.
 [[noreturn]] void run(char** arguments);
 

@@ -17,12 +17,27 @@
 namespace ts {
 namespace {
 
-// Names are the process's choice, and go to a terminal.
+// How many bytes the character has that UTF-8 begins there; 0 if it is none, or a control character.
+std::size_t printable_bytes(const char* text) {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return byte(0) >= ' ' && byte(0) != 0x7f ? 1 : 0;
+  const std::size_t count = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4) return 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    if (byte(i) >> 6 != 2) return 0;
+  }
+  if (byte(0) == 0xc2 && byte(1) < 0xa0) return 0;
+  return count;
+}
+
+// Names are the process's choice, of any bytes, and go to a terminal or into JSON.
 template <std::size_t Size>
 void copy_printable(char (&to)[Size], const char* from) {
   format(to, Size, "%s", from);
-  for (char* at = to; *at != '\0'; ++at) {
-    if (static_cast<unsigned char>(*at) < ' ' || *at == '\x7f') *at = '?';
+  for (char* at = to; *at != '\0';) {
+    const std::size_t count = printable_bytes(at);
+    if (count == 0) *at = '?';
+    at += count != 0 ? count : 1;
   }
 }
 

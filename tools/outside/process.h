@@ -40,6 +40,8 @@ class Process {
   int open(Residency residency);
 
   pid_t pid() const { return pid_; }
+  // The thread by which the kernel shows its memory and files: the first one may have ended.
+  pid_t task() const { return task_; }
   const char* command() const { return command_; }
   std::size_t threads() const { return threads_; }
   const Mapping* begin() const { return mappings_.begin(); }

@@ -18,6 +18,7 @@
 #include "os/options.h"
 #include "os/whole_file.h"
 #include "outside/profile_image.h"
+#include "outside/program.h"
 #include "outside/remote_options.h"
 #include "outside/verbs.h"
 
@@ -41,8 +42,9 @@ before are not in the profile.
                     has no names: profile show adds them, and pprof.
   --force           Overwrite FILE.
 
-PROGRAM runs under tsmalloc, and writes its profile when it ends; `--output DIR/` is for those of all
-its processes, and the folder that they run in by default. With the lab, the report follows, and
+PROGRAM runs under tsmalloc, and each of its processes leaves a profile when it ends, also by a signal
+or a crash; `--output DIR/` is for those of all its processes, this folder by default. Signals are the
+program's. It is traced, as by a debugger. With the lab, the report follows, and
 `profile run --help` tells its options.
 
 To look at another process takes the rights of a debugger. Exit status: 1 wrong usage, or the file
@@ -103,18 +105,9 @@ void check_output(const Settings& settings) {
     fail(exit_usage, "%s exists: --force overwrites it; or name another file", path);
 }
 
-// 0, or an error.
-int write_to(const char* path, const ProfileImage& profile, const Process& process,
-             engine::ProfileKind kind) {
-  os::WholeFile file{path};
-  if (file.error() != 0) return file.error();
-  const int error = profile.write(process, kind, TSMALLOC_VERSION_TEXT, file.descriptor());
-  return error != 0 ? error : file.keep();
-}
-
-void write_file(const ProfileImage& profile, const Process& process, engine::ProfileKind kind,
-                const char* path) {
-  expect_no_error(write_to(path, profile, process, kind), path);
+void write_file(const ProfileImage& profile, Process& process, const EngineImage& image,
+                engine::ProfileKind kind, const char* path) {
+  expect_no_error(profile.write_to(path, process, image, kind), path);
   expect_written(std::printf("Process %d (%s): %llu samples, %llu of blocks in use: %s\n",
                              process.pid(), process.command(),
                              static_cast<unsigned long long>(profile.samples()),
@@ -170,7 +163,7 @@ int profile_process(const CommandLine& line, Settings settings) {
     options.write();
   }
   const auto kind = settings.is_peak ? engine::ProfileKind::peak : engine::ProfileKind::now;
-  write_file(profile, now, kind, settings.output);
+  write_file(profile, now, image_now, kind, settings.output);
   return 0;
 }
 
@@ -206,12 +199,13 @@ void set_output(const CommandLine& line, const Settings& settings) {
   set_output_option(output, "/tsmalloc.%p.pb");
 }
 
-[[noreturn]] void profile_command(const CommandLine& line, const Settings& settings) {
+int profile_command(const CommandLine& line, const Settings& settings) {
   set_profile(line, interval_of(settings));  // or it is no interval
   ::setenv("TSMALLOC_PROFILE", interval_of(settings), 1);
   if (settings.output != nullptr) set_output(line, settings);
+  if (::getenv("TSMALLOC_PROFILE_OUTPUT") == nullptr) set_output_option("tsmalloc.%p.pb", "");
   if (settings.is_peak) ::setenv("TSMALLOC_PROFILE_AT", "peak", 1);
-  run_under("tsmalloc", line.command());
+  return run_profiled(line.command(), ::getenv("TSMALLOC_PROFILE_OUTPUT"), settings.is_peak);
 }
 
 // What reads profiles is the lab's alone.
@@ -256,7 +250,7 @@ int profile(char** whole) {
       line.fail_at_option(option);
     }
   }
-  if (line.command() != nullptr) profile_command(line, settings);
+  if (line.command() != nullptr) return profile_command(line, settings);
   return profile_process(line, settings);
 }
 

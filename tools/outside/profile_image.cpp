@@ -15,6 +15,7 @@
 #include "front/fail.h"
 #include "os/os.h"
 #include "os/whole_file.h"
+#include "outside/account.h"
 
 namespace ts {
 namespace {
@@ -63,13 +64,12 @@ bool ProfileImage::read_tables(const Process& process, const engine::Samples& no
   source_.stack_words = now.stacks.count;
   source_.interval = now.interval;
   source_.dropped = now.dropped;
-  source_.duration_ms = source_.age_ms =
-      now.began_ms != 0 ? os::coarse_milliseconds() - now.began_ms : 0;
+  set_times(source_, now, os::coarse_milliseconds());
   return true;
 }
 
 // Some milliseconds apart, a sample hardly comes in between each time.
-bool ProfileImage::read(const Process& process, const EngineImage& image) {
+bool ProfileImage::read(const Process& process, const EngineImage& image, bool is_at_rest) {
   constexpr unsigned most_tries = 1000;
   constexpr unsigned pause_us = 500;
   const Copy<engine::Samples> before;
@@ -78,7 +78,7 @@ bool ProfileImage::read(const Process& process, const EngineImage& image) {
     if (!before.read(process, image.samples())) return false;
     // relaxed, each: the kernel copies at one time or another
     const std::uint32_t changes = before->changes.load(std::memory_order_relaxed);
-    if (changes % 2 != 0) continue;
+    if (changes % 2 != 0 && !is_at_rest) continue;
     const bool is_read = read_tables(process, before[0]);
     if (!after.read(process, image.samples())) return false;
     if (after->changes.load(std::memory_order_relaxed) != changes) continue;
@@ -154,25 +154,36 @@ const os::Module* ProfileImage::module_of(std::uint64_t address) const {
   return found != end ? found : nullptr;
 }
 
-int ProfileImage::write(const Process& process, engine::ProfileKind kind, const char* version,
+int ProfileImage::write_to(const char* path, Process& process, const EngineImage& image,
+                           engine::ProfileKind kind) const {
+  os::WholeFile file{path};
+  if (file.error() != 0) return file.error();
+  engine::ProfileSource source = source_;
+  source.kind = kind;
+  static Account account;
+  if (kind != engine::ProfileKind::peak && take_account(process, image, By::tables, account))
+    source.in_use_bytes = account.live;
+  const int error = write(process, source, file.descriptor());
+  return error != 0 ? error : file.keep();
+}
+
+int ProfileImage::write(const Process& process, const engine::ProfileSource& of_samples,
                         int descriptor) const {
   char link[64];
   char program[PATH_MAX] = "";
-  format(link, sizeof link, "/proc/%d/exe", process.pid());
-  const ssize_t length = ::readlink(link, program, sizeof program - 1);
-  program[length > 0 ? length : 0] = '\0';
-  engine::ProfileSource source = source_;
+  format(link, sizeof link, "/proc/%d/exe", process.task());
+  os::read_program(program, sizeof program, link);
+  engine::ProfileSource source = of_samples;
   source.module = [](const void* image, unsigned number) noexcept -> const os::Module* {
     const auto& self = *static_cast<const ProfileImage*>(image);
     return number < self.module_count_ ? &self.modules_[number] : nullptr;
   };
   source.argument = this;
-  source.version = version;
+  source.version = TSMALLOC_VERSION_TEXT;
   source.program = program;
   source.command = process.command();
   source.process = static_cast<std::uint64_t>(process.pid());
   source.unix_ns = os::unix_nanoseconds();
-  source.kind = kind;
   return write_profile(source, descriptor);
 }
 

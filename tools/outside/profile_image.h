@@ -21,8 +21,9 @@ class ProfileImage {
   };
   static State state(const Process& process, const EngineImage& image);
 
-  // Copies the tables of a moment. False if memory is unreadable, or damaged.
-  bool read(const Process& process, const EngineImage& image);
+  // Copies the tables of a moment; of a process that does not run, even amid a change. False if
+  // memory is unreadable, or damaged.
+  bool read(const Process& process, const EngineImage& image, bool is_at_rest = false);
 
   // How many samples there were, and how many are in use.
   std::uint64_t samples() const;
@@ -39,14 +40,15 @@ class ProfileImage {
   // The file of a frame; null if it is in none.
   const os::Module* module_of(std::uint64_t address) const;
 
-  // 0, or an error of write(2).
-  int write(const Process& process, engine::ProfileKind kind, const char* version,
-            int descriptor) const;
+  // 0, or an error. With how many bytes are in use, but in a profile of the peak.
+  int write_to(const char* path, Process& process, const EngineImage& image,
+               engine::ProfileKind kind) const;
 
  private:
   bool read_tables(const Process& process, const engine::Samples& now);
   void add_pinned(const Process& process, const EngineImage& image);
   bool read_modules(const Process& process, const EngineImage& image);
+  int write(const Process& process, const engine::ProfileSource& source, int descriptor) const;
 
   engine::ProfileSource source_;
   engine::SampleRow* rows_ = nullptr;

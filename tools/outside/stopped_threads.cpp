@@ -28,6 +28,31 @@ constexpr useconds_t poll_us = 20;
 
 }  // namespace
 
+void list_living_threads(pid_t process, List<pid_t>& threads) {
+  char path[320];
+  format(path, sizeof path, "/proc/%d/task", process);
+  DIR* const folder = opendir(path);
+  if (folder == nullptr) return;
+  while (const dirent* const entry = readdir(folder)) {
+    const auto id = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (id <= 0) continue;
+    format(path, sizeof path, "/proc/%d/task/%d/status", process, id);
+    PieceReader lines{path};
+    bool is_gone = true;
+    std::uint64_t pending = 0;
+    while (const char* const line = lines.next('\n')) {
+      if (std::strncmp(line, "State:\t", 7) == 0) is_gone = std::strchr("ZX", line[7]) != nullptr;
+      if (std::strncmp(line, "SigPnd:\t", 8) == 0) pending = std::strtoull(line + 8, nullptr, 16);
+    }
+    if (!is_gone && (pending >> (SIGKILL - 1) & 1) != 0) {
+      threads.clear();
+      break;
+    }
+    if (!is_gone) threads.add(id);
+  }
+  closedir(folder);
+}
+
 // Its state is that of a zombie, or it is not there.
 bool StoppedThreads::is_gone(pid_t thread) const {
   char path[64];

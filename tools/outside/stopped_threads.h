@@ -16,6 +16,9 @@ namespace ts {
 // Of the status of a thread that has stopped, its event of ptrace(2); 0 if it is about to get a signal.
 constexpr unsigned event_of(int status) { return static_cast<unsigned>(status) >> 16; }
 
+// The threads of a process that live on: none if it ends as a whole, by exit_group or a signal.
+void list_living_threads(pid_t process, List<pid_t>& threads);
+
 class StoppedThreads {
  public:
   struct Thread {

@@ -25,6 +25,8 @@ def command_of(name: str) -> click.Command:
     """A verb of the native command, which gets all that stands behind it."""
 
     def become(arguments: Sequence[str]) -> NoReturn:
-        os.execv(paths.tool("tsmalloc"), ["tsmalloc", name, *arguments])
+        starts_program = "--" in arguments
+        environment = paths.environment_of_native_programs() if starts_program else os.environ
+        os.execve(paths.tool("tsmalloc"), ["tsmalloc", name, *arguments], environment)
 
     return Native(name, callback=become, add_help_option=False)

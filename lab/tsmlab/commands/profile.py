@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tsmlab import allocators, export, paths
+from tsmlab import export, paths
 from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
@@ -193,6 +193,10 @@ def about(profile: Profile) -> dict[str, Any]:
         "time_nanos": profile.time_nanos,
         "duration_nanos": profile.duration_nanos,
         "period_bytes": profile.period,
+        "began_after_seconds": profile.began_after,
+        "paused_seconds": profile.paused,
+        "in_use_bytes": profile.in_use,
+        "uncovered_bytes": round(text.uncovered(profile)),
         "dropped": profile.dropped,
     }
 
@@ -271,7 +275,8 @@ def diff(before: Path, after: Path, by: By, of: Type, whole: bool, top: int, as_
 def _two(before: Path, after: Path, of: Type, whole: bool) -> tuple[Look, Look, list[str]]:
     first, notes = opened(before, of, whole)
     second, more = opened(after, of, whole)
-    return first, second, list(dict.fromkeys([*notes, *more]))
+    builds = changes.other_builds(first.profile, second.profile)
+    return first, second, list(dict.fromkeys([*notes, *more, *builds]))
 
 
 def _print_changes(
@@ -452,12 +457,11 @@ def run(
 ) -> int:
     """Run PROGRAM under the engine with its profiler on, and show the profile.
 
-    `profile -- PROGRAM` is the same. Each process writes a profile; that of the one that allocated
-    most is shown, on stderr, since stdout is the program's. The exit status is the program's;
-    1 if it left no profile.
+    `profile -- PROGRAM` is the same. Each process leaves a profile, also if a signal or a crash
+    ends it; that of the one that allocated most is shown, on stderr, since stdout is the program's.
+    The exit status is the program's; 1 if it left no profile.
     """
     line = parameters.command_line(program, "profile")
-    engine = allocators.find(allocators.ENGINE, allocators.discover(versions=False))
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
         raise diagnosis.refusal()
@@ -470,16 +474,13 @@ def run(
         place = Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
     is_kept = keeps_all
     try:
-        captured = capture.capture(
-            line, capture.environment(engine, interval, is_peak, place), place
-        )
+        captured = capture.capture(line, interval, is_peak, place)
         for problem in captured.problems:
             tell(f"warning: {problem}")
         if not captured.profiles:
             raise UserError(
                 f"the program left no profile (its exit status was {captured.status}).",
-                "One that allocates little has no sample: --interval 1 takes each malloc. One that "
-                "a signal or _exit ends leaves none: `tsmalloc profile PID` reads it before.",
+                "One that allocates little has no sample: --interval 1 takes each malloc.",
                 captured.status or EXIT_USAGE,
             )
         look, notes = resolved(captured.profiles[0], of, whole)

@@ -2,7 +2,8 @@
 
 Why: the file that a profile names may have been replaced, stripped, or be gone; symbols of another
 build are worse than none.
-Refuses to: use a file whose build id is not the profile's, and to ask the network for one.
+Refuses to: use a file whose build id is not the profile's, or, if neither has one, a file that is
+newer than the process; and to ask the network for one.
 """
 
 import bisect
@@ -17,7 +18,8 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
-from tsmlab.profile.model import Mapping
+from tsmlab.profile.model import Mapping, printable
+from tsmlab.profile.origin import Origin
 
 DEBUG_FOLDER = Path("/usr/lib/debug")
 PAGE = 4096
@@ -171,6 +173,7 @@ class Found:
     loaded: Binary | None
     lines: Binary | None
     note: str = ""
+    doubt: str = ""  # of the names that there are
 
     def address(self, mapping: Mapping, address: int) -> int | None:
         if self.loaded is not None:
@@ -183,25 +186,34 @@ class Found:
         return next((name for each in files if (name := each.symbols.name(address))), None)
 
 
-def find(mapping: Mapping, debug_folder: Path = DEBUG_FOLDER) -> Found:
+def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) -> Found:
     """The files of a mapping."""
     path = mapping.path
-    loaded = read(path) if path.is_absolute() else None
-    note = ""
+    named = printable(mapping.file)
+    mapped = origin.mapped_file(mapping)
+    loaded = read(mapped or path) if path.is_absolute() else None
+    note = doubt = ""
     if loaded is None:
-        note = f"{path} cannot be read" if path.exists() else f"{path} is not there"
-    elif mapping.build_id and loaded.build_id != mapping.build_id:
-        note = (
-            f"{path} is another build than the one profiled "
-            f"({(loaded.build_id or 'no build id')[:12]} instead of {mapping.build_id[:12]})"
-        )
+        note = f"{named} cannot be read" if (mapped or path).exists() else f"{named} is not there"
+    elif loaded.build_id != mapping.build_id:
+        kinds = ((each or "no build id")[:12] for each in (loaded.build_id, mapping.build_id))
+        note = f"{named} is another build than the one profiled ({' instead of '.join(kinds)})"
         loaded = None
+    elif not mapping.build_id and mapped is None:
+        remedy = (
+            "link with -Wl,--build-id, or run `tsmalloc profile symbolize` while the program runs"
+        )
+        if origin.named_since(path):
+            note = f"{named} has changed since the program began, and has no build id: {remedy}"
+            loaded = None
+        else:
+            doubt = f"{named} has no build id, so that it may be another build: {remedy}"
     if loaded is not None and loaded.debug:
-        return Found(loaded, loaded)
+        return Found(loaded, loaded, doubt=doubt)
     lines = next(_debug_files(mapping, path, loaded, debug_folder), None)
     if lines is not None:
         note = ""
-    return Found(loaded, lines or loaded, note)
+    return Found(loaded, lines or loaded, note, doubt)
 
 
 def _debug_files(

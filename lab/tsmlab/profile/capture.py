@@ -1,22 +1,22 @@
 """A program under the engine with its profiler on, and the profiles that its processes leave.
 
 Why: one command from "memory grows" to the line.
-Refuses to: profile a running process. That is done from outside, by the native command.
+Refuses to: run the program itself. The native command does, and takes the profile also of a process
+that a signal ends.
 """
 
 import contextlib
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from tsmlab.allocators import Allocator
-from tsmlab.errors import UserError, not_started
+from tsmlab import paths
+from tsmlab.errors import UserError
 from tsmlab.profile.model import Profile, read
 
-PATTERN = "tsmalloc.%p.pb"
 FILES = "tsmalloc.*.pb"
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 LEFT_TO_THE_PROGRAM = (signal.SIGINT, signal.SIGQUIT)
@@ -31,21 +31,11 @@ class Captured:
     problems: list[str]
 
 
-def environment(
-    allocator: Allocator, interval: int | None, is_peak: bool, folder: Path
-) -> dict[str, str]:
-    """The program's environment."""
-    found = allocator.environment()
-    found["TSMALLOC_PROFILE"] = "on" if interval is None else str(interval)
-    if is_peak:
-        found["TSMALLOC_PROFILE_AT"] = "peak"
-    found["TSMALLOC_PROFILE_OUTPUT"] = str(folder / PATTERN)
-    return found
-
-
-def capture(command: Sequence[str], variables: Mapping[str, str], folder: Path) -> Captured:
+def capture(command: Sequence[str], interval: int | None, is_peak: bool, folder: Path) -> Captured:
     """Runs the program to its end, with this command's input, output and signals."""
-    status = _run(command, variables)
+    options = [] if interval is None else ["--interval", str(interval)]
+    options += ["--peak"] if is_peak else []
+    status = _run(["profile", "take", *options, "--output", f"{folder}/", "--", *command])
     profiles, problems = [], []
     for path in sorted(folder.glob(FILES)):
         try:
@@ -56,12 +46,11 @@ def capture(command: Sequence[str], variables: Mapping[str, str], folder: Path) 
     return Captured(status, profiles, problems)
 
 
-def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
+def _run(arguments: Sequence[str]) -> int:
     with _signals_for() as child:
-        try:
-            child.process = subprocess.Popen(command, env=variables)
-        except OSError as error:
-            raise not_started(command[0], error) from error
+        child.process = subprocess.Popen(
+            [paths.tool("tsmalloc"), *arguments], env=paths.environment_of_native_programs()
+        )
         status = child.process.wait()
     return status if status >= 0 else 128 - status
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tsmlab.profile.estimates import Change, Estimate, family_wise
-from tsmlab.profile.model import Frame, Profile, Row, Type
+from tsmlab.profile.model import Frame, Profile, Row, Type, printable
 from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
 
+# Times of one process differ by what its clock was set meanwhile.
+SAME_START_NANOS = 2_000_000_000
 RowKey = tuple[tuple[int, ...], int, int, bool]
 
 
@@ -123,10 +125,31 @@ def is_same_process(earlier: Profile, later: Profile) -> bool:
         return False
     if earlier.comment("command") != later.comment("command"):
         return False
+    began = earlier.process_began_nanos, later.process_began_nanos
+    if None not in began and abs(began[1] - began[0]) > SAME_START_NANOS:  # type: ignore[operator]
+        return False  # of one number, as each first process of a container has
     counts = _by_key(later)
     return all(
         key in counts and row.allocs <= counts[key].allocs for key, row in _by_key(earlier).items()
     )
+
+
+def other_builds(earlier: Profile, later: Profile) -> list[str]:
+    """Notes of files that are, or may be, other builds in the later profile."""
+    before, after = _build_ids(earlier), _build_ids(later)
+    notes = []
+    for file in sorted(before.keys() & after.keys()):
+        name = printable(file.rpartition("/")[2])
+        if before[file] != after[file]:
+            notes.append(f"{name} is another build in the later profile: its lines may have moved")
+        elif not before[file] and not is_same_process(earlier, later):
+            notes.append(f"{name} has no build id: it may be another build in the later profile")
+    return notes
+
+
+def _build_ids(profile: Profile) -> dict[str, str]:
+    mappings = (each.mapping for each in profile.locations.values())
+    return {m.file: m.build_id for m in mappings if m is not None and m.file.startswith("/")}
 
 
 def _by_key(profile: Profile) -> dict[RowKey, Row]:

@@ -142,6 +142,10 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
             f"{counted(total.samples, 'sample')} of them",
         ),
     ]
+    if missing := text.uncovered(profile):
+        tiles.append(
+            Tile("not in it", quantity(missing, "bytes"), "in use, from before sampling began")
+        )
     if biggest is not None and total.total:
         tiles.append(
             Tile(
@@ -164,7 +168,7 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
             "heading": name,
             "tiles": tiles,
             "table": _table(sites),
-            "notes": text.sampling_notes(profile, notes),
+            "notes": [*text.coverage(profile), *text.sampling_notes(profile, notes)],
         },
     )
 

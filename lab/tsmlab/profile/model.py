@@ -48,6 +48,12 @@ _NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
 _ABSENT = {**dict.fromkeys(_NUMBERS, -1), "pinning": 0}
 
 
+def printable(name: str) -> str:
+    """A file's name, which may be of any bytes, for a terminal."""
+    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
 def bare_name(function: str) -> tuple[str, bool]:
     """A demangled name of C++ without template arguments, arguments, and the type that it returns,
     which names of templates begin with; and whether it had arguments."""
@@ -123,12 +129,12 @@ class Mapping:
 
     @property
     def path(self) -> Path:
-        """The file's place; the kernel marks what was deleted or replaced meanwhile."""
-        return Path(self.file.removesuffix(" (deleted)"))
+        """The file's place, of any bytes."""
+        return Path(self.file)
 
     @property
     def module(self) -> str:
-        return self.path.name
+        return printable(self.path.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,34 @@ class Profile:
         text = self.comment("pid") or ""
         return int(text) if text.isdigit() else None
 
+    def _milliseconds(self, key: str) -> int | None:
+        text = self.comment(key) or ""
+        return int(text) if text.isdigit() else None
+
+    @property
+    def began_after(self) -> float:
+        """For how many seconds the process had run when sampling began, as far as is known."""
+        return (self._milliseconds("began_after_ms") or 0) / 1000.0
+
+    @property
+    def paused(self) -> float:
+        """For how many seconds sampling has been off since then."""
+        return (self._milliseconds("paused_ms") or 0) / 1000.0
+
+    @property
+    def process_began_nanos(self) -> int | None:
+        """When the process began, since 1970; None if an earlier version wrote the file."""
+        before = self._milliseconds("began_after_ms")
+        if before is None:
+            return None
+        return self.time_nanos - self.duration_nanos - before * 1_000_000
+
+    @property
+    def in_use(self) -> int | None:
+        """Bytes of all blocks of the process, sampled or not; None if they are not known."""
+        text = self.comment("in_use") or ""
+        return int(text) if text.isdigit() else None
+
     @property
     def allocated(self) -> float:
         """Bytes of all allocations, estimated."""
@@ -278,6 +312,11 @@ class _Reader:
         text: str = self._strings[index]
         return text
 
+    def _bytes(self, index: int) -> bytes:
+        self._text(index)
+        found: bytes = self._message.string_table[index] if index else b""
+        return found
+
     def _locations(self) -> dict[int, Location]:
         message = self._message
         mappings = {
@@ -285,7 +324,7 @@ class _Reader:
                 start=m.memory_start,
                 limit=m.memory_limit,
                 offset=m.file_offset,
-                file=self._text(m.filename),
+                file=self._bytes(m.filename).decode(errors="surrogateescape"),
                 build_id=self._text(m.build_id).lower(),
             )
             for m in message.mapping

@@ -22,6 +22,7 @@ from typing import Any
 
 from tsmlab.profile import binaries
 from tsmlab.profile.model import DROP_FRAMES, Frame, Location, Mapping, Profile
+from tsmlab.profile.origin import Origin
 
 PROGRAMS = ("llvm-symbolizer", "addr2line")
 _OPTIONS = {"llvm-symbolizer": ("--output-style=GNU",), "addr2line": ()}
@@ -53,16 +54,29 @@ def look_up(profile: Profile, debug_folder: Path = binaries.DEBUG_FOLDER) -> Sym
             symbols.frames[number] = location.frames
         else:
             by_mapping[location.mapping].append((number, location))
-    perf_map = PerfMap.of(profile.pid)
+    with Origin(profile) as origin:
+        _look_up_all(by_mapping, origin, symbols, debug_folder)
+    _demangle(symbols)
+    return symbols
+
+
+def _look_up_all(
+    by_mapping: dict[Mapping | None, list[tuple[int, Location]]],
+    origin: Origin,
+    symbols: Symbols,
+    debug_folder: Path,
+) -> None:
+    path, note = origin.perf_map()
+    perf_map = PerfMap.of(path)
     program = _program()
     for mapping, locations in by_mapping.items():
         if mapping is None or not mapping.file.startswith("/") or _is_anonymous(mapping.file):
+            symbols.notes += [note] if note and note not in symbols.notes else []
             for number, location in locations:
                 symbols.frames[number] = (_unmapped(mapping, location.address, perf_map),)
         else:
-            _look_up_in(mapping, locations, symbols, program, debug_folder)
-    _demangle(symbols)
-    return symbols
+            found = binaries.find(mapping, origin, debug_folder)
+            _look_up_in(found, mapping, locations, symbols, program)
 
 
 def _demangle(symbols: Symbols) -> None:
@@ -94,16 +108,17 @@ def _unmapped(mapping: Mapping | None, address: int, perf_map: PerfMap | None) -
 
 
 def _look_up_in(
+    found: binaries.Found,
     mapping: Mapping,
     locations: Sequence[tuple[int, Location]],
     symbols: Symbols,
     program: str | None,
-    debug_folder: Path,
 ) -> None:
-    found = binaries.find(mapping, debug_folder)
     module = mapping.module
     if found.note:
         symbols.notes.append(f"no symbols of {module}: {found.note}")
+    if found.doubt and (found.lines or found.loaded):
+        symbols.notes.append(f"unverified names: {found.doubt}")
     at = {number: found.address(mapping, each.address) for number, each in locations}
     wanted = sorted({address for address in at.values() if address is not None})
     calls: dict[int, list[Call]] = {}
@@ -209,9 +224,9 @@ class PerfMap:
         self._entries = sorted(entries)
 
     @classmethod
-    def of(cls, pid: int | None) -> PerfMap | None:
+    def of(cls, path: Path | None) -> PerfMap | None:
         try:
-            return cls(Path(f"/tmp/perf-{pid}.map").read_text(errors="backslashreplace"))
+            return cls(path.read_text(errors="backslashreplace")) if path else None
         except OSError:
             return None
 

@@ -19,6 +19,8 @@ from tsmlab.profile.sites import By, Place, Site, Sites
 from tsmlab.tables import COMPACT, ROOMY, Cell, Column, Sheet, narrowed, stdout_width, table_width
 from tsmlab.wording import counted, quantity, share
 
+# So late, sampling begins with the process.
+LATE_SECONDS = 1.0
 # Sides that differ by more than this are told apart.
 EVEN_SIDES = 1.25
 PATH_FRAMES = 6
@@ -88,6 +90,36 @@ def _title(profile: Profile) -> str:
     return ", ".join(title(profile))
 
 
+def uncovered(profile: Profile) -> float:
+    """Bytes in use that no sample stands for, since they are from before sampling began, or from a
+    pause; 0 where chance may have made the difference."""
+    if profile.in_use is None or not _is_partial(profile):
+        return 0.0
+    blocks = Estimate()
+    for row in profile.rows:
+        blocks.add(row.live, row.block, row.probability)
+    return max(0.0, profile.in_use - blocks.total) if profile.in_use > blocks.interval()[1] else 0.0
+
+
+def _is_partial(profile: Profile) -> bool:
+    return max(profile.began_after, profile.paused) >= LATE_SECONDS
+
+
+def coverage(profile: Profile) -> list[str]:
+    """Since when it samples, and how much of the memory is from before, if it is not all of it."""
+    if not _is_partial(profile):
+        return []
+    began = datetime.fromtimestamp((profile.time_nanos - profile.duration_nanos) / 1e9, UTC)
+    since = f"samples since {began:%H:%M:%S} UTC, {duration(profile.began_after)} after the start"
+    if profile.paused >= LATE_SECONDS:
+        since += f", but for {duration(profile.paused)}"
+    missing = uncovered(profile)
+    if not missing or profile.in_use is None:
+        return [f"{since}: what was allocated before is not in it"]
+    sizes = (quantity(size, "bytes") for size in (missing, profile.in_use))
+    return [f"{since}: about {' of '.join(sizes)} in use were allocated before, and are not in it"]
+
+
 def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
     """How it was sampled, what was lost, and what could not be named."""
     lines = []
@@ -106,7 +138,7 @@ def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
 def shown(profile: Profile, sites: Sites, by: By, of: Type, top: int, notes: Sequence[str]) -> str:
     """The report of `show`."""
     kind = WORDS[of]
-    lines = [_title(profile)]
+    lines = [_title(profile), *coverage(profile)]
     if not sites.total.samples:
         lines += [f"Nothing that is {kind} was sampled.", "", *sampling_notes(profile, notes)]
         return _printed(lines)
@@ -179,7 +211,9 @@ def difference(
     """The report of `diff`."""
     lines = [
         f"before  {_title(before)}: {_sum(changes.total.before)}",
+        *(f"        {line}" for line in coverage(before)),
         f"after   {_title(after)}: {_sum(changes.total.after)}",
+        *(f"        {line}" for line in coverage(after)),
         f"change  {_change(changes.total)}{_verdict(changes.total)}",
     ]
     rows = changes.sites[:top]
@@ -217,7 +251,7 @@ def _verdict(site: Changed) -> str:
 
 def live_sites(profile: Profile, sites: Sites, top: int, notes: Sequence[str]) -> str:
     """The report of `leaks` of one look."""
-    lines = [_title(profile)]
+    lines = [_title(profile), *coverage(profile)]
     if not sites.total.samples:
         return _printed([*lines, "Nothing that is live was sampled."], after=notes)
     lines.append(

@@ -1,0 +1,63 @@
+"""Each verb in a prefix of `cmake --install`, and in the package as a wheel has it.
+
+The wheel itself, in environments of its own, is test_wheel.py's; Debian's packages are
+test_debian.py's: those walk through the same uses.
+"""
+
+from __future__ import annotations
+
+import shlex
+import site
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from package_commands import ROOT, run
+from verbs import USES, check_use
+
+# What the lab needs is this environment's.
+DEPENDENCIES = site.getsitepackages()[0]
+
+
+@pytest.fixture(scope="module")
+def as_a_wheel(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its folder of commands, in a path with a space, which nothing can be preloaded from."""
+    folder = tmp_path_factory.mktemp("wheel") / "an environment"
+    (folder / "bin").mkdir(parents=True)
+    run(ROOT / "packaging/wheel/stage", prefix, folder)
+    command = folder / "bin/tsmalloc"
+    python = shlex.quote(sys.executable)
+    command.write_text(
+        f'#!/bin/sh\nPYTHONPATH={folder!s} exec {python} -m tsmlab "$@"\n'.replace(
+            str(folder), shlex.quote(str(folder))
+        )
+    )
+    command.chmod(0o755)
+    return folder / "bin"
+
+
+def has_other_python() -> bool:
+    """Whether Debian's python3 cannot use what this environment has."""
+    asked = ["/usr/bin/python3", "-c", "import sys; print(sys.version_info[:2])"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    return told.strip() != str(sys.version_info[:2])
+
+
+@pytest.mark.parametrize("way", ["prefix", "wheel"])
+@pytest.mark.parametrize(
+    "verb", [v if u.is_quick else pytest.param(v, marks=pytest.mark.long) for v, u in USES.items()]
+)
+def test_each_verb_works(
+    way: str, verb: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    variables = {"HOME": str(tmp_path)}
+    if way == "wheel":
+        commands = request.getfixturevalue("as_a_wheel")
+    elif has_other_python():
+        pytest.skip("/usr/bin/python3 is of another version than this environment's")
+    else:
+        commands = request.getfixturevalue("prefix") / "bin"
+        variables["PYTHONPATH"] = DEPENDENCIES
+    variables["PATH"] = f"{commands}:/usr/local/bin:/usr/bin:/bin"
+    check_use(verb, lambda script: run("sh", "-euc", script, cwd=tmp_path, **variables))
