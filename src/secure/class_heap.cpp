@@ -192,8 +192,7 @@ bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
   std::byte* const block = place.block;
   // Neither the old mark nor contents behind the new end are left.
   const std::size_t kept = bytes < seen.bytes ? bytes : seen.bytes;
-  const std::size_t most = size_class().block_bytes;
-  if (seen.bytes != most) block[seen.bytes] = std::byte{0};
+  if (has_mark(size_class(), seen.bytes)) block[seen.bytes + 1] = std::byte{0};
   std::memset(block + kept, 0, seen.bytes - kept);
   write_tail(block, size_class(), bytes, place.slab->canary);
   return true;

@@ -8,7 +8,7 @@ Fault find_block_fault(const LargeBlock& block) noexcept {
   if (block.begin - block.reserved_begin < page_bytes() || block.begin < block.reserved_begin ||
       reserved_end < block.begin + pages_of(block) + page_bytes())
     return {"a page before and behind a large block is reserved", &block};
-  if (!is_canary(block.canary)) return {"a canary begins with a mark and a zero", &block};
+  if (!is_canary(block.canary)) return {"a canary begins with a zero and a mark", &block};
   return {};
 }
 

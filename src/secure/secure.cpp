@@ -100,8 +100,10 @@ ClassHeap::Allocation allocate_from_any(unsigned size_class, std::size_t bytes) 
 // A write to free memory is reported, and the program gets zeros.
 [[gnu::cold]] void clean(std::byte* block, std::size_t bytes, std::size_t most_bytes) noexcept {
   report(Finding::write_after_free, FoundBy::a_later_call, block, most_bytes);
-  std::memset(block, 0, bytes);
-  if (bytes != most_bytes) std::memset(block + bytes + 1, 0, most_bytes - bytes - 1);
+  // All but the mark.
+  const std::size_t before = bytes + 1 < most_bytes ? bytes + 1 : most_bytes;
+  std::memset(block, 0, before);
+  if (before != most_bytes) std::memset(block + before + 1, 0, most_bytes - before - 1);
 }
 
 // Null if there is a `refusal`.

@@ -28,7 +28,7 @@ Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept {
   if (used != slab.used_slots) return {"used_slots counts the slots in use", &slab};
   if (waiting != slab.waiting_slots) return {"waiting_slots counts the waiting slots", &slab};
   if (slab.state != SlabState::given_back && !is_canary(slab.canary))
-    return {"a canary begins with a mark and a zero", &slab};
+    return {"a canary begins with a zero and a mark", &slab};
   return {};
 }
 

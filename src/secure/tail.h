@@ -1,13 +1,17 @@
 // What stands behind the bytes that a program asked for, where the next write would go. A block in
 // a slab has a tail up to the end of its slot:
 //
-//   block | asked: mark | zeros | block_bytes: mark, zero, 6 bytes of secret and length | next
+//   block | asked: zero, mark | zeros | block_bytes: zero, mark, 6 bytes of secret and length | next
 //
-// The word at the end is drawn for each slab, and has the length of the tail in it. So the heap
-// knows what was asked for, and a damaged word tells so. A tail of that word alone has one mark.
-// The mark is no zero, so a string that is one byte too long is found. The zero behind it ends a
-// string that has no end of its own, before any of the secret. A large block has the word at once
-// behind what was asked for, without the length, and zeros up to the end of its page.
+// The first byte is always zero: it ends a string that has no end of its own, and a write of
+// anything else there is found. The mark behind it is not zero, so two zeros too many are found as
+// well; a single one changes nothing. The end word is drawn for each slab and holds the length of
+// the tail. So the heap knows what was asked for, and a damaged word tells so. A tail of the end
+// word alone has one zero and one mark. In a tail of one byte more, that byte is the zero, and the
+// first byte of the end word is the mark.
+//
+// A large block has the word at once behind what was asked for, without the length, and zeros up to
+// the end of its page.
 //
 // Words and marks are read and written under the lock of the heap alone.
 #pragma once
@@ -23,8 +27,8 @@ namespace ts::secure {
 
 inline constexpr std::byte mark{0xa5};
 
-// The first two bytes of every canary; the others are random.
-inline constexpr std::uint64_t canary_begin = static_cast<std::uint64_t>(mark);
+// The first two bytes of every canary, a zero and the mark; the others are random.
+inline constexpr std::uint64_t canary_begin = static_cast<std::uint64_t>(mark) << 8;
 inline constexpr std::uint64_t canary_mask = ~std::uint64_t{0xffff};
 constexpr std::uint64_t make_canary(std::uint64_t random) noexcept {
   return (random & canary_mask) | canary_begin;
@@ -43,13 +47,18 @@ inline constexpr std::uint64_t length_inverse = [] {
 }();
 static_assert(length_factor * length_inverse == 1);
 
+// How the first two bytes of an end word differ from those of its canary.
+constexpr std::uint64_t first_byte_of_end(std::uint64_t length) noexcept {
+  return length == 1 ? static_cast<std::uint64_t>(mark) : 0;
+}
 constexpr std::uint64_t end_word(std::uint64_t canary, std::size_t length) noexcept {
-  return canary ^ ((length * length_factor) << 16);
+  return canary ^ ((length * length_factor) << 16) ^ first_byte_of_end(length);
 }
 // More than any slot has, if it is no word of this canary.
 constexpr std::size_t length_of_end_word(std::uint64_t word, std::uint64_t canary) noexcept {
   const std::uint64_t both = word ^ canary;
-  return (both & ~canary_mask) != 0 ? SIZE_MAX : ((both >> 16) * length_inverse) << 16 >> 16;
+  const std::uint64_t length = ((both >> 16) * length_inverse) << 16 >> 16;
+  return (both & ~canary_mask) == first_byte_of_end(length) ? length : SIZE_MAX;
 }
 
 inline std::uint64_t word_at(const std::byte* place) noexcept {
@@ -68,14 +77,20 @@ inline bool ends_with_zeros(const std::byte* end, std::size_t bytes) noexcept {
 
 // ---- of blocks in slabs, whose memory is zero before ----
 
-// Where the word begins that has the mark.
-constexpr std::size_t word_of_mark(std::size_t asked) noexcept { return asked & ~std::size_t{7}; }
+// Where the word begins that has the mark: the end word, if there is no room for it before that.
+constexpr std::size_t word_of_mark(std::size_t asked) noexcept {
+  return (asked + 1) & ~std::size_t{7};
+}
+// Whether there is room for it.
+constexpr bool has_mark(const SizeClass& c, std::size_t asked) noexcept {
+  return asked + 1 < c.block_bytes;
+}
 
 inline void write_tail(std::byte* block, const SizeClass& c, std::size_t asked,
                        std::uint64_t canary) noexcept {
   const std::size_t length = c.block_bytes - asked;
   const std::uint64_t word = end_word(canary, length);
-  if (length != 0) block[asked] = mark;
+  if (has_mark(c, asked)) block[asked + 1] = mark;
   std::memcpy(block + c.block_bytes, &word, sizeof word);
 }
 
@@ -87,9 +102,11 @@ inline std::size_t asked_by_tail(const std::byte* block, const SizeClass& c,
   const std::byte* const end = block + c.block_bytes;
   const std::size_t length = length_of_end_word(word_at(end), canary);
   if (length > c.block_bytes) return no_size;
-  if (length == 0) return c.block_bytes;
-  return *(end - length) == mark && ends_with_zeros(end, length - 1) ? c.block_bytes - length
-                                                                     : no_size;
+  const std::size_t asked = c.block_bytes - length;
+  if (!has_mark(c, asked)) return length == 0 || *(end - 1) == std::byte{0} ? asked : no_size;
+  const std::byte* const tail = end - length;
+  return tail[0] == std::byte{0} && tail[1] == mark && ends_with_zeros(end, length - 2) ? asked
+                                                                                        : no_size;
 }
 
 // ---- of large blocks ----

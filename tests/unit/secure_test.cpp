@@ -159,7 +159,7 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
   EXPECT_EQ(fault_of([](Slab& s) { s.waiting[7] = 1; }), "a slab has no slot behind its last");
   EXPECT_EQ(fault_of([](Slab& s) { ++s.used_slots; }), "used_slots counts the slots in use");
   EXPECT_EQ(fault_of([](Slab& s) { --s.waiting_slots; }), "waiting_slots counts the waiting slots");
-  EXPECT_EQ(fault_of([](Slab& s) { s.canary ^= 0x100; }), "a canary begins with a mark and a zero");
+  EXPECT_EQ(fault_of([](Slab& s) { s.canary ^= 0x100; }), "a canary begins with a zero and a mark");
   for (const SlabState wrong : {SlabState::full, SlabState::empty}) {
     EXPECT_EQ(fault_of([&](Slab& s) { s.state = wrong; }), "a slab's state is that of its slots");
   }
@@ -207,12 +207,33 @@ TEST(SecureTail, EachChangedBitIsFound) {
   }
 }
 
-// One byte too many is read, and it is the same in all processes.
+// At once, so that nothing but what was asked for is read.
 TEST(SecureTail, EndsAStringThatHasNoEnd) {
-  for (const std::size_t asked : {20U, 118U, 119U, 120U}) {
-    const TailedBlock block{size_class_of(class_for(120)), asked, make_canary(~std::uint64_t{0})};
-    const char* const text = reinterpret_cast<const char*>(block.memory.data());
-    EXPECT_LE(::strnlen(text + asked, 128 - asked), 2U);
+  for (unsigned number = 1; number < class_count; ++number) {
+    const SizeClass& c = size_class_of(number);
+    for (std::size_t asked = c.block_bytes - 20 < c.block_bytes ? c.block_bytes - 20 : 0;
+         asked <= c.block_bytes; ++asked) {
+      const TailedBlock block{c, asked, make_canary(~std::uint64_t{0})};
+      EXPECT_EQ(block.memory.at(asked), std::byte{0}) << asked;
+    }
+  }
+  for (std::size_t bytes = 1; bytes < 20; ++bytes) {
+    std::vector<std::byte> tail(bytes, std::byte{0});
+    write_large_tail(tail.data(), bytes, make_canary(~std::uint64_t{0}));
+    EXPECT_EQ(tail.at(0), std::byte{0});
+  }
+}
+
+// One zero changes nothing, and each that follows it does.
+TEST(SecureTail, FindsTwoZeros) {
+  for (const std::size_t asked : {1U, 100U, 103U, 118U, 119U, 120U, 5000U}) {
+    const SizeClass& c = size_class_of(class_for(asked));
+    const std::uint64_t canary = make_canary(~std::uint64_t{0});
+    TailedBlock block{c, asked, canary};
+    block.memory.at(asked) = std::byte{0};
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary), asked);
+    block.memory.at(asked + 1) = std::byte{0};
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary), no_size) << asked;
   }
 }
 
