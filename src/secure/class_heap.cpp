@@ -14,6 +14,17 @@ namespace {
 // Empty slabs of a class that keep their memory.
 constexpr std::size_t max_empty_bytes = std::size_t{64} << 10;
 
+// Slots that are cleared under the lock: as long as that is shorter than to take it a second time.
+constexpr std::size_t max_locked_bytes = 512;
+static_assert([] {
+  for (const auto& classes : all_size_classes) {
+    for (const SizeClass& c : classes) {
+      if (c.slot_bytes > max_locked_bytes && c.slots > max_leaving_slots) return false;
+    }
+  }
+  return true;
+}());
+
 }  // namespace
 
 // ---- lists ----
@@ -99,16 +110,22 @@ ClassHeap::Place ClassHeap::place_of(const void* p) noexcept {
 // What was asked for; no_size if the tail of the block is damaged.
 std::size_t ClassHeap::asked_at(const Place& place) noexcept {
   if (!has_memory()) return 0;
-  return asked_by_tail(place.block, size_class(), place.slab->canary);
+  const SizeClass& c = size_class();
+  const std::size_t known = c.is_long() ? place.slab->asked[place.slot] : 0;
+  return asked_by_tail(place.block, c, place.slab->canary, known);
 }
 
 // Whether the word before a block is as it must be: the end of a tail, or zero.
 bool ClassHeap::is_intact_before(const Place& place) noexcept {
   if (!has_memory() || place.slot == 0) return true;
+  const Slab& slab = *place.slab;
+  const SizeClass& c = size_class();
+  const unsigned before = place.slot - 1;
+  if (is_leaving(slab, before)) return true;
   const std::uint64_t word = word_at(place.block - canary_bytes);
-  return test(place.slab->used, place.slot - 1)
-             ? length_of_end_word(word, place.slab->canary) <= size_class().block_bytes
-             : word == 0;
+  if (!test(slab.used, before)) return word == 0;
+  return c.is_long() ? word == last_word(c, slab.asked[before], slab.canary)
+                     : length_of_end_word(word, slab.canary) <= c.block_bytes;
 }
 
 ClassHeap::Seen ClassHeap::look_at(const Place& place) noexcept {
@@ -178,9 +195,10 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) no
   }
   std::byte* const block = slot_at(slab_number, slot);
   if (!has_memory()) return {block, Refusal::none, false};
-  const bool is_written =
-      (word_at(block + size_class().block_bytes) | word_at(block + word_of_mark(bytes))) != 0;
-  write_tail(block, size_class(), bytes, slab.canary);
+  const SizeClass& c = size_class();
+  const bool is_written = !are_zero(block, c, tail_words(c, bytes));
+  if (c.is_long()) slab.asked[slot] = static_cast<std::uint32_t>(bytes);
+  write_tail(block, c, bytes, slab.canary);
   return {block, Refusal::none, is_written};
 }
 
@@ -190,32 +208,57 @@ bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
   const Seen seen = look_at(place);
   if (seen.finding != Finding::sound || !has_memory()) return false;
   std::byte* const block = place.block;
-  // Neither the old mark nor contents behind the new end are left.
-  const std::size_t kept = bytes < seen.bytes ? bytes : seen.bytes;
-  if (has_mark(size_class(), seen.bytes)) block[seen.bytes + 1] = std::byte{0};
-  std::memset(block + kept, 0, seen.bytes - kept);
+  // Neither the old tail nor contents behind the new end are left.
+  erase_tail(block, size_class(), seen.bytes);
+  for (std::size_t at = bytes; at < seen.bytes;) {
+    const std::size_t to_page = min_page_bytes - address_of(block + at) % min_page_bytes;
+    const std::size_t here = to_page < seen.bytes - at ? to_page : seen.bytes - at;
+    here == min_page_bytes ? make_zero(block + at, here) : clear_bytes(block + at, here);
+    at += here;
+  }
+  if (size_class().is_long()) place.slab->asked[place.slot] = static_cast<std::uint32_t>(bytes);
   write_tail(block, size_class(), bytes, place.slab->canary);
   return true;
 }
 
-Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
-  const Guard guard{lock_};
-  const Place place = place_of(p);
-  const Finding finding = look_at(place).finding;
-  if (finding != Finding::sound && !(is_damage(finding) && ignores_damage)) [[unlikely]]
-    return finding;
-  Slab& slab = *place.slab;
-  clear(slab.used, place.slot);
-  set(slab.waiting, place.slot);
-  --slab.used_slots;
-  ++slab.waiting_slots;
-  if (has_memory()) std::memset(place.block, 0, size_class().slot_bytes);
-  const std::uint32_t ticket = store_->quarantine.exchange(ticket_of(place.number, place.slot),
-                                                           size_class().waiting, store_->random);
+// A slot that is in no list of any kind, whose memory is zero, begins to wait.
+void ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept {
+  const std::uint32_t ticket =
+      store_->quarantine.exchange(ticket_of(number, slot), size_class().waiting, store_->random);
   if (ticket != 0) settle(slab_of_ticket(ticket), slot_of_ticket(ticket));
   if constexpr (debug_level >= 2) {
     if (ticket != 0) check_slow_path();
   }
+}
+
+// Short slots are cleared under the lock. Of a longer one, the thread makes it a slot that is leaving,
+// which others neither hand out nor look at; clears it without the lock; and takes the lock again.
+Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
+  Place place;
+  std::size_t slot_bytes = 0;
+  {
+    const Guard guard{lock_};
+    place = place_of(p);
+    const Finding finding = look_at(place).finding;
+    if (finding != Finding::sound && !(is_damage(finding) && ignores_damage)) [[unlikely]]
+      return finding;
+    Slab& slab = *place.slab;
+    clear(slab.used, place.slot);
+    set(slab.waiting, place.slot);
+    --slab.used_slots;
+    ++slab.waiting_slots;
+    slot_bytes = has_memory() ? size_class().slot_bytes : 0;
+    if (slot_bytes <= max_locked_bytes) {
+      clear_bytes(place.block, slot_bytes);
+      put_away(place.number, place.slot);
+      return Finding::sound;
+    }
+    slab.leaving |= std::uint64_t{1} << place.slot;
+  }
+  make_zero(place.block, slot_bytes);
+  const Guard guard{lock_};
+  place.slab->leaving &= ~(std::uint64_t{1} << place.slot);
+  put_away(place.number, place.slot);
   return Finding::sound;
 }
 

@@ -98,12 +98,17 @@ ClassHeap::Allocation allocate_from_any(unsigned size_class, std::size_t bytes) 
 }
 
 // A write to free memory is reported, and the program gets zeros.
-[[gnu::cold]] void clean(std::byte* block, std::size_t bytes, std::size_t most_bytes) noexcept {
-  report(Finding::write_after_free, FoundBy::a_later_call, block, most_bytes);
-  // All but the mark.
-  const std::size_t before = bytes + 1 < most_bytes ? bytes + 1 : most_bytes;
-  std::memset(block, 0, before);
-  if (before != most_bytes) std::memset(block + before + 1, 0, most_bytes - before - 1);
+[[gnu::cold]] void clean(std::byte* block, const SizeClass& c, std::size_t bytes) noexcept {
+  report(Finding::write_after_free, FoundBy::a_later_call, block, c.block_bytes);
+  // All but the tail's own bytes.
+  std::size_t begin = bytes;
+  std::size_t end = bytes + canary_bytes;
+  if (!c.is_long()) {
+    begin = has_mark(c, bytes) ? bytes + 1 : c.block_bytes;
+    end = has_mark(c, bytes) ? bytes + 2 : c.block_bytes;
+  }
+  std::memset(block, 0, begin);
+  std::memset(block + end, 0, tail_words(c, bytes).last - end);
 }
 
 // Null if there is a `refusal`.
@@ -113,14 +118,9 @@ std::byte* allocate_small(unsigned size_class, std::size_t bytes,
   refusal = found.refusal;
   if (found.block == nullptr) [[unlikely]]
     return nullptr;
-  const std::size_t most_bytes = size_class_of(size_class).block_bytes;
-  const std::size_t before = word_of_mark(bytes);
-  const std::size_t behind = before + canary_bytes;
-  const bool is_clean =
-      !found.is_written && is_zero(found.block, before) &&
-      (behind >= most_bytes || is_zero(found.block + behind, most_bytes - behind));
-  if (!is_clean) [[unlikely]]
-    clean(found.block, bytes, most_bytes);
+  const SizeClass& c = size_class_of(size_class);
+  if (found.is_written || !is_zero_around(found.block, tail_words(c, bytes))) [[unlikely]]
+    clean(found.block, c, bytes);
   return found.block;
 }
 

@@ -26,15 +26,18 @@ enum class SlabState : std::uint8_t {
 //   counts   used_slots and waiting_slots are the numbers of those bits
 //   state    given_back, full and empty as above; partial, otherwise
 //   canary   it begins as all do (tail.h)
+//   leaving  a slot that is leaving is waiting, and in no quarantine
 //   memory   until a program writes there: each block in use has its tail (tail.h), and each other
-//            slot is zero
+//            slot that is not leaving is zero
 struct Slab {
   static constexpr unsigned words = max_slab_slots / 64;
 
   std::uint64_t used[words];
   std::uint64_t waiting[words];
-  std::uint64_t canary;  // drawn whenever the slab gets memory
-  std::uint32_t next;    // in the list of its state: numbers, plus one; 0: none
+  std::uint64_t leaving;  // those that a thread clears outside of the lock; of the first 64 slots
+  std::uint32_t asked[max_long_slots];  // of each long slot in use: what was asked for
+  std::uint64_t canary;                 // drawn whenever the slab gets memory
+  std::uint32_t next;                   // in the list of its state: numbers, plus one; 0: none
   std::uint32_t before;
   std::uint16_t used_slots;
   std::uint16_t waiting_slots;
@@ -54,6 +57,11 @@ inline void set(std::uint64_t* bits, unsigned slot) noexcept {
 }
 inline void clear(std::uint64_t* bits, unsigned slot) noexcept {
   bits[slot / 64] &= ~(std::uint64_t{1} << slot % 64);
+}
+
+inline constexpr unsigned max_leaving_slots = 64;
+inline bool is_leaving(const Slab& slab, unsigned slot) noexcept {
+  return slot < max_leaving_slots && (slab.leaving >> slot & 1) != 0;
 }
 
 // Slabs by number plus one, linked in both directions.

@@ -157,6 +157,7 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
   EXPECT_EQ(fault_of([&](Slab& s) { s.used[0] |= std::uint64_t{1} << c.slots; }),
             "a slab has no slot behind its last");
   EXPECT_EQ(fault_of([](Slab& s) { s.waiting[7] = 1; }), "a slab has no slot behind its last");
+  EXPECT_EQ(fault_of([](Slab& s) { s.leaving = 1; }), "a slot that is leaving is waiting");
   EXPECT_EQ(fault_of([](Slab& s) { ++s.used_slots; }), "used_slots counts the slots in use");
   EXPECT_EQ(fault_of([](Slab& s) { --s.waiting_slots; }), "waiting_slots counts the waiting slots");
   EXPECT_EQ(fault_of([](Slab& s) { s.canary ^= 0x100; }), "a canary begins with a zero and a mark");
@@ -182,8 +183,8 @@ TEST(SecureTail, TellsWhatWasAskedFor) {
     for (std::size_t asked = 0; asked <= c.block_bytes; asked += 1 + asked / 50) {
       const std::uint64_t canary = make_canary(random->next_64());
       const TailedBlock block{c, asked, canary};
-      ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary), asked);
-      ASSERT_TRUE(is_zero(block.memory.data(), word_of_mark(asked)));
+      ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), asked);
+      ASSERT_TRUE(is_zero_around(block.memory.data(), tail_words(c, asked)));
     }
   }
 }
@@ -199,11 +200,12 @@ TEST(SecureTail, EachChangedBitIsFound) {
       for (unsigned bit = 0; bit < 8; ++bit) {
         const std::byte kept = block.memory[at];
         block.memory[at] ^= std::byte{1} << bit;
-        ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary), no_size) << asked << ' ' << at;
+        ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), no_size)
+            << asked << ' ' << at;
         block.memory[at] = kept;
       }
     }
-    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary), asked);
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), asked);
   }
 }
 
@@ -226,14 +228,14 @@ TEST(SecureTail, EndsAStringThatHasNoEnd) {
 
 // One zero changes nothing, and each that follows it does.
 TEST(SecureTail, FindsTwoZeros) {
-  for (const std::size_t asked : {1U, 100U, 103U, 118U, 119U, 120U, 5000U}) {
+  for (const std::size_t asked : {1U, 100U, 103U, 118U, 119U, 120U, 5000U, 20'000U, 65'536U}) {
     const SizeClass& c = size_class_of(class_for(asked));
     const std::uint64_t canary = make_canary(~std::uint64_t{0});
     TailedBlock block{c, asked, canary};
     block.memory.at(asked) = std::byte{0};
-    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary), asked);
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), asked);
     block.memory.at(asked + 1) = std::byte{0};
-    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary), no_size) << asked;
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), no_size) << asked;
   }
 }
 
@@ -323,6 +325,40 @@ TEST(SecureHeap, NeedsFewMappingsForManyBlocks) {
   EXPECT_LT(mapping_count() - before, 1000U);  // 3,125 slabs, and as many guards
   EXPECT_TRUE(heap.is_valid());
   for (void* const block : blocks) heap.release(block);
+  EXPECT_TRUE(heap.is_valid());
+}
+
+// Pages of long slots that nobody touches get no memory: neither from a malloc or a resize, nor from
+// a free or a look at all.
+TEST(SecureHeap, LeavesUntouchedPagesAlone) {
+  Secure heap;
+  constexpr std::size_t bytes = 65'536;
+  constexpr std::size_t count = 500;
+  std::vector<char*> blocks(count);
+  const auto resident = [&] {
+    std::ifstream file{"/proc/self/statm"};
+    std::size_t all = 0;
+    std::size_t pages = 0;
+    file >> all >> pages;
+    return pages * os::page_bytes();
+  };
+  const std::size_t before = resident();
+  for (int round = 0; round < 3; ++round) {
+    for (char*& block : blocks) {
+      block = static_cast<char*>(heap.allocate(bytes + 1000, 16));
+      ASSERT_TRUE(heap.resize(block, bytes));
+      block[0] = 1;
+    }
+    EXPECT_TRUE(heap.is_valid());
+    heap.trim(0);
+    for (std::size_t i = 0; i < count; i += 2) heap.release(blocks[i]);
+    for (std::size_t i = 0; i < count; i += 2) {
+      blocks[i] = static_cast<char*>(heap.allocate(bytes, 16));
+      blocks[i][0] = 1;
+    }
+    EXPECT_LT(resident() - before, count * 4 * os::page_bytes());
+    for (char* const block : blocks) heap.release(block);
+  }
   EXPECT_TRUE(heap.is_valid());
 }
 
