@@ -185,6 +185,7 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) no
   const bool changes_list = slab.state == SlabState::empty || is_last;
   if (changes_list) {
     if (slab.state == SlabState::empty) --empty_slabs_;
+    slab.is_discarded = false;
     leave(slab_number);
     enter(slab_number, is_last ? SlabState::full : SlabState::partial);
   }
@@ -275,7 +276,11 @@ void ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   enter(number, is_empty ? SlabState::empty : SlabState::partial);
   if (!is_empty) return;
   ++empty_slabs_;
-  if (std::size_t{empty_slabs_ - 1} * size_class().slab_bytes >= max_empty_bytes) give_back_some(1);
+  if (std::size_t{empty_slabs_ - 1} * size_class().slab_bytes < max_empty_bytes) return;
+  // The one that has been empty longest, or this one if that cannot go.
+  const std::uint32_t first = empty_.first - 1;
+  if (give_back(first)) return give_back_beside(first);
+  if (first != number && give_back(number)) give_back_beside(number);
 }
 
 }  // namespace ts::secure

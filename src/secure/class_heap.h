@@ -112,12 +112,18 @@ class alignas(cache_line_bytes) ClassHeap {
   Refusal add_slab(std::uint32_t& number) noexcept TS_REQUIRES(lock_);
   bool extend_table(std::uint32_t slabs) noexcept TS_REQUIRES(lock_);
   bool map_slab(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  bool map_pages(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  bool unmap_pages(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  bool has_pages(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
+  bool has_guard_before(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
+  bool is_joined(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
+  int joined_neighbours(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   unsigned random_slot(const Slab& slab) noexcept TS_REQUIRES(lock_);
   void put_away(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   void settle(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   bool give_back(std::uint32_t number) noexcept TS_REQUIRES(lock_);
-  // The first empty slabs that can be given back; true if there was one.
-  bool give_back_some(std::uint32_t at_most) noexcept TS_REQUIRES(lock_);
+  void give_back_beside(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  bool must_stay(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
 
   Fault find_list_fault(const SlabList& list, SlabState state, std::uint32_t length) noexcept
       TS_REQUIRES(lock_);

@@ -42,6 +42,8 @@ struct Slab {
   std::uint16_t used_slots;
   std::uint16_t waiting_slots;
   SlabState state;
+  bool is_bridged;    // the guard page before it is mapped as well (mappings.h)
+  bool is_discarded;  // empty, and its pages were given back while it stays accessible
 };
 
 // Checks all of them but `memory`.

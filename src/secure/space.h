@@ -23,7 +23,7 @@
 namespace ts::secure {
 
 struct State;
-inline constexpr std::size_t state_bytes = 7 * min_page_bytes;  // of which a State has less
+inline constexpr std::size_t state_bytes = 8 * min_page_bytes;  // of which a State has less
 
 inline constexpr unsigned max_arenas = 4;
 // Regions are numbered by arena and class.

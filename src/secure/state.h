@@ -5,6 +5,7 @@
 
 #include "secure/class_heap.h"
 #include "secure/large_blocks.h"
+#include "secure/mappings.h"
 #include "secure/size_classes.h"
 #include "secure/space.h"
 
@@ -13,6 +14,7 @@ namespace ts::secure {
 struct State {
   ClassHeap heaps[max_arenas][class_count];
   LargeBlocks large;
+  Mappings mappings;
 };
 static_assert(sizeof(State) <= state_bytes);
 

@@ -28,6 +28,10 @@ bool is_zero(const std::byte* begin, std::size_t bytes) noexcept {
 }
 
 void make_zero(std::byte* begin, std::size_t bytes) noexcept {
+  if (bytes < min_page_bytes) {
+    std::memset(begin, 0, bytes);
+    return;
+  }
   std::byte* const end = begin + bytes;
   while (begin != end) {
     const std::size_t to_page = min_page_bytes - address_of(begin) % min_page_bytes;

@@ -22,6 +22,7 @@
 #include "secure/slab.h"
 #include "secure/slab_layout.h"
 #include "secure/space.h"
+#include "secure/state.h"
 
 namespace ts::secure {
 namespace {
@@ -309,6 +310,17 @@ TEST(SecureLargeTable, AgreesWithAMap) {
   EXPECT_EQ(count, model.size());
 }
 
+// Runs in a child of its own, since it takes addresses of the whole process.
+template <class Body>
+void in_child(Body body) {
+  EXPECT_EXIT(
+      {
+        body();
+        std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 std::size_t mapping_count() {
   std::ifstream maps{"/proc/self/maps"};
   std::size_t count = 0;
@@ -362,6 +374,82 @@ TEST(SecureHeap, LeavesUntouchedPagesAlone) {
   EXPECT_TRUE(heap.is_valid());
 }
 
+// Mappings are short after a few: blocks of all sizes and alignments, resized, moved, freed and
+// allocated again, keep their contents, need hardly more, and are zero when they are handed out.
+TEST(SecureHeap, GoesOnWithoutFurtherMappings) {
+  in_child([] {
+    Secure heap;
+    heap.release(heap.allocate(100, 16));
+    constexpr std::int64_t few = 200;
+    roots.state->mappings.fewer = max_mappings - few;
+    const std::size_t before = mapping_count();
+    const auto random = std::make_unique<Random>();
+    struct Block {
+      char* begin;
+      std::size_t bytes;
+    };
+    constexpr std::size_t count = 600;
+    std::vector<Block> blocks(count);
+    const auto is_intact = [](const Block& b) {
+      return b.begin[0] == static_cast<char>(b.bytes) &&
+             b.begin[b.bytes - 1] == static_cast<char>(b.bytes);
+    };
+    const auto mark_ends = [](Block& b) {
+      b.begin[0] = static_cast<char>(b.bytes);
+      b.begin[b.bytes - 1] = static_cast<char>(b.bytes);
+    };
+    for (unsigned step = 0; step < 8 * count; ++step) {
+      Block& block = blocks[random->below(count)];
+      if (block.begin != nullptr && step % 4 == 0) {
+        ASSERT_TRUE(is_intact(block));
+        const std::size_t bytes = block.bytes * (50 + random->below(100)) / 100 + 1;
+        const char first = block.begin[0];
+        if (heap.resize(block.begin, bytes)) {
+          ASSERT_EQ(block.begin[0], first);
+        } else if (void* const moved = heap.move(block.begin, bytes); moved != nullptr) {
+          block.begin = static_cast<char*>(moved);
+        } else {
+          continue;
+        }
+        block.bytes = bytes;
+      } else if (block.begin != nullptr && step % 4 == 1) {
+        ASSERT_TRUE(is_intact(block));
+        heap.release(block.begin);
+        block = {};
+        continue;
+      } else if (block.begin == nullptr) {
+        const unsigned width = 15 + random->below(7);
+        block.bytes = (std::size_t{1} << width) + random->below(1 << 15);
+        if (step % 5 == 0) block.bytes = align_up(block.bytes, page_bytes());
+        const std::size_t alignment = std::size_t{16} << random->below(16);
+        block.begin = static_cast<char*>(heap.allocate(block.bytes, alignment));
+        ASSERT_NE(block.begin, nullptr);
+        ASSERT_EQ(address_of(block.begin) % alignment, 0U);
+        for (std::size_t at = 0; at < block.bytes; at += 1000) ASSERT_EQ(block.begin[at], 0);
+        ASSERT_EQ(block.begin[block.bytes - 1], 0);
+      } else {
+        continue;
+      }
+      ASSERT_EQ(Secure::usable_size(block.begin), block.bytes);
+      mark_ends(block);
+      if (step % 500 == 0) {
+        ASSERT_TRUE(heap.is_valid());
+        EXPECT_LT(mapping_count(), before + 3 * few);
+      }
+    }
+    // A part of a group ends with a tail, too.
+    void* pages = nullptr;
+    for (int i = 0; i < 20; ++i) pages = heap.allocate(64 * page_bytes(), 16);
+    static_cast<char*>(pages)[64 * page_bytes()] = 1;
+    EXPECT_FALSE(heap.is_valid());
+    static_cast<char*>(pages)[64 * page_bytes()] = 0;
+    for (const Block& block : blocks) heap.release(block.begin);
+    heap.trim(0);
+    EXPECT_TRUE(heap.is_valid());
+    EXPECT_LT(roots.state->mappings.of_slabs, few);
+  });
+}
+
 // A range serves again when it has waited: few mappings are made, and each block is zero.
 TEST(SecureHeap, UsesRangesOfLargeBlocksAgain) {
   Secure heap;
@@ -396,17 +484,6 @@ TEST(SecureHeap, ResizesInPlaceToWhatIsAskedFor) {
   }
   EXPECT_FALSE(heap.resize(block, 121));
   heap.release(block);
-}
-
-// Runs in a child of its own, since it takes addresses of the whole process.
-template <class Body>
-void in_child(Body body) {
-  EXPECT_EXIT(
-      {
-        body();
-        std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
-      },
-      ::testing::ExitedWithCode(0), "");
 }
 
 // Takes all addresses from one on, and leaves gaps of less than 64 KiB.
