@@ -7,12 +7,17 @@
 #include "base/check.h"
 #include "secure/checks.h"
 #include "secure/slab_layout.h"
+#include "secure/state.h"
 
 namespace ts::secure {
 namespace {
 
-// Empty slabs of a class that keep their memory.
+// Empty slabs that keep their memory: in a class heap in any case, and as long as those of all class
+// heaps together have no more than that. A program whose threads pass blocks on by the thousand
+// would otherwise wait for the system more than for the heap.
 constexpr std::size_t max_empty_bytes = std::size_t{64} << 10;
+constexpr std::size_t max_kept_bytes = std::size_t{1} << 20;
+constexpr std::int64_t max_kept_in_all = std::int64_t{8} << 20;
 
 // Slots that are cleared under the lock: as long as that is shorter than to take it a second time.
 constexpr std::size_t max_locked_bytes = 512;
@@ -63,6 +68,13 @@ void ClassHeap::leave(std::uint32_t number) noexcept {
         "a slab leaves a list that it is not in", &slab);
   (slab.before == 0 ? list->first : slabs_[slab.before - 1].next) = slab.next;
   (slab.next == 0 ? list->last : slabs_[slab.next - 1].before) = slab.before;
+}
+
+void ClassHeap::count_empty(int change) noexcept {
+  empty_slabs_ += static_cast<std::uint32_t>(change);
+  if (has_memory())
+    roots.state->empty_bytes.fetch_add(change * std::int64_t{size_class().slab_bytes},
+                                       std::memory_order_relaxed);
 }
 
 // ---- regions and places ----
@@ -184,7 +196,7 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) no
   const bool is_last = slab.used_slots + slab.waiting_slots + 1U == size_class().slots;
   const bool changes_list = slab.state == SlabState::empty || is_last;
   if (changes_list) {
-    if (slab.state == SlabState::empty) --empty_slabs_;
+    if (slab.state == SlabState::empty) count_empty(-1);
     slab.is_discarded = false;
     leave(slab_number);
     enter(slab_number, is_last ? SlabState::full : SlabState::partial);
@@ -275,8 +287,10 @@ void ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   leave(number);
   enter(number, is_empty ? SlabState::empty : SlabState::partial);
   if (!is_empty) return;
-  ++empty_slabs_;
-  if (std::size_t{empty_slabs_ - 1} * size_class().slab_bytes < max_empty_bytes) return;
+  count_empty(1);
+  const std::size_t others = std::size_t{empty_slabs_ - 1} * size_class().slab_bytes;
+  const std::int64_t in_all = roots.state->empty_bytes.load(std::memory_order_relaxed);
+  if (others < (in_all <= max_kept_in_all ? max_kept_bytes : max_empty_bytes)) return;
   // The one that has been empty longest, or this one if that cannot go.
   const std::uint32_t first = empty_.first - 1;
   if (give_back(first)) return give_back_beside(first);

@@ -134,6 +134,7 @@ class alignas(cache_line_bytes) ClassHeap {
   SlabList* list_of(SlabState state) noexcept TS_REQUIRES(lock_);
   void enter(std::uint32_t number, SlabState state) noexcept TS_REQUIRES(lock_);
   void leave(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  void count_empty(int change) noexcept TS_REQUIRES(lock_);
 
   Mutex lock_;
   // Const once the heap is open:

@@ -103,7 +103,7 @@ bool ClassHeap::map_slab(std::uint32_t number) noexcept {
   slabs_[number].is_discarded = false;
   slabs_[number].canary = make_canary(store_->random.next_64());
   ++mapped_slabs_;
-  ++empty_slabs_;
+  count_empty(1);
   ++maps_;
   enter(number, SlabState::empty);
   return true;
@@ -140,7 +140,7 @@ bool ClassHeap::give_back(std::uint32_t number) noexcept {
   }
   leave(number);
   enter(number, SlabState::given_back);
-  --empty_slabs_;
+  count_empty(-1);
   --mapped_slabs_;
   return true;
 }

@@ -1,6 +1,7 @@
 // The heap but for its tables: one mapping, zero-filled at first, which is valid.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "secure/class_heap.h"
@@ -15,6 +16,8 @@ struct State {
   ClassHeap heaps[max_arenas][class_count];
   LargeBlocks large;
   Mappings mappings;
+  // Of empty slabs with memory, in all class heaps. Relaxed: decides only when one is given back.
+  std::atomic<std::int64_t> empty_bytes;
 };
 static_assert(sizeof(State) <= state_bytes);
 
