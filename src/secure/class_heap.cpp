@@ -1,6 +1,5 @@
 #include "secure/class_heap.h"
 
-#include <bit>
 #include <cstring>
 
 #include "base/bits.h"
@@ -169,15 +168,12 @@ unsigned ClassHeap::random_slot(const Slab& slab) noexcept {
   check(free - 1 < size_class().slots, "a slab with room has a free slot", &slab);
   std::uint32_t rank = store_->random.below(free);
   for (unsigned word = 0;; ++word) {
-    std::uint64_t bits = ~(slab.used[word] | slab.waiting[word]);
-    const auto here = static_cast<std::uint32_t>(std::popcount(bits));
-    if (rank >= here) {
-      rank -= here;
-      continue;
-    }
     // Bits behind the last slot come after all others, and so does their rank.
-    for (; rank != 0; --rank) bits &= bits - 1;
-    return word * 64 + static_cast<unsigned>(std::countr_zero(bits));
+    const std::uint64_t bits = ~(slab.used[word] | slab.waiting[word]);
+    const std::uint64_t counts = counts_up_to(bits);
+    const auto here = static_cast<std::uint32_t>(counts >> 56);
+    if (rank < here) return word * 64 + place_of_bit(bits, counts, rank);
+    rank -= here;
   }
 }
 

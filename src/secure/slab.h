@@ -2,6 +2,7 @@
 // hold blocks only; this descriptor lies in the region's table.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -64,6 +65,27 @@ inline void clear(std::uint64_t* bits, unsigned slot) noexcept {
 inline constexpr unsigned max_leaving_slots = 64;
 inline bool is_leaving(const Slab& slab, unsigned slot) noexcept {
   return slot < max_leaving_slots && (slab.leaving >> slot & 1) != 0;
+}
+
+// In each byte: how many bits are set in the bytes of a word up to it. (Warren, Hacker's Delight,
+// 5-1; compilers call a function for this where not all processors have an instruction.)
+inline constexpr std::uint64_t ones = 0x0101'0101'0101'0101;
+constexpr std::uint64_t counts_up_to(std::uint64_t bits) noexcept {
+  bits -= bits >> 1 & 0x5555'5555'5555'5555;
+  bits = (bits & 0x3333'3333'3333'3333) + (bits >> 2 & 0x3333'3333'3333'3333);
+  return ((bits + (bits >> 4)) & 0x0f0f'0f0f'0f0f'0f0f) * ones;
+}
+// The place of the set bit before which there are `rank` others; `counts` as above, of the word.
+constexpr unsigned place_of_bit(std::uint64_t bits, std::uint64_t counts,
+                                std::uint32_t rank) noexcept {
+  // The high bit of each byte: whether all bits up to it come before.
+  constexpr std::uint64_t high_bits = ones << 7;
+  const std::uint64_t before = ((rank * ones | high_bits) - counts) & high_bits;
+  const auto shift = static_cast<unsigned>((before >> 7) * ones >> 56) * 8;
+  rank -= static_cast<std::uint32_t>(counts << 8 >> shift & 0xff);
+  bits >>= shift;
+  for (; rank != 0; --rank) bits &= bits - 1;
+  return shift + static_cast<unsigned>(std::countr_zero(bits));
 }
 
 // Slabs by number plus one, linked in both directions.

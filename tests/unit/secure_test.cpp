@@ -169,6 +169,26 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
             "a slab that is given back has free slots only");
 }
 
+TEST(SecureSlab, FindsTheBitOfEachRank) {
+  const auto random = std::make_unique<Random>();
+  std::vector<std::uint64_t> words{~std::uint64_t{0}, 1, std::uint64_t{1} << 63,
+                                   0x8000'0000'0000'0001};
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t bits = random->next_64();
+    words.insert(words.end(), {bits, bits & random->next_64(), bits | random->next_64()});
+  }
+  for (const std::uint64_t bits : words) {
+    const std::uint64_t counts = counts_up_to(bits);
+    std::uint32_t rank = 0;
+    for (unsigned place = 0; place < 64; ++place) {
+      if ((bits >> place & 1) == 0) continue;
+      ASSERT_EQ(place_of_bit(bits, counts, rank), place) << bits;
+      ++rank;
+    }
+    ASSERT_EQ(counts >> 56, rank);
+  }
+}
+
 // A block as it is in its slot.
 struct TailedBlock {
   TailedBlock(const SizeClass& c, std::size_t asked, std::uint64_t canary) : memory(c.slot_bytes) {
