@@ -18,16 +18,12 @@ constexpr std::size_t max_empty_bytes = std::size_t{64} << 10;
 constexpr std::size_t max_kept_bytes = std::size_t{1} << 20;
 constexpr std::int64_t max_kept_in_all = std::int64_t{8} << 20;
 
-// Slots that are cleared under the lock: as long as that is shorter than to take it a second time.
-constexpr std::size_t max_locked_bytes = 512;
-static_assert([] {
-  for (const auto& classes : all_size_classes) {
-    for (const SizeClass& c : classes) {
-      if (c.slot_bytes > max_locked_bytes && c.slots > max_leaving_slots) return false;
-    }
-  }
-  return true;
-}());
+// Whether slots are cleared under the lock: those for which that is shorter than to take it a second
+// time. (Where OS pages are long, slabs have more slots than a word has bits.)
+bool is_cleared_under_lock(const SizeClass& c) noexcept {
+  constexpr std::size_t most = 512;
+  return c.slot_bytes <= most || c.slots > max_leaving_slots;
+}
 
 }  // namespace
 
@@ -222,7 +218,7 @@ bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
   for (std::size_t at = bytes; at < seen.bytes;) {
     const std::size_t to_page = min_page_bytes - address_of(block + at) % min_page_bytes;
     const std::size_t here = to_page < seen.bytes - at ? to_page : seen.bytes - at;
-    here == min_page_bytes ? make_zero(block + at, here) : clear_bytes(block + at, here);
+    if (here != min_page_bytes || !is_zero(block + at, here)) clear_bytes(block + at, here);
     at += here;
   }
   if (size_class().is_long()) place.slab->asked[place.slot] = static_cast<std::uint32_t>(bytes);
@@ -257,7 +253,7 @@ Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
     --slab.used_slots;
     ++slab.waiting_slots;
     slot_bytes = has_memory() ? size_class().slot_bytes : 0;
-    if (slot_bytes <= max_locked_bytes) {
+    if (is_cleared_under_lock(size_class())) {
       clear_bytes(place.block, slot_bytes);
       put_away(place.number, place.slot);
       return Finding::sound;
