@@ -5,8 +5,8 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "secure/checks.h"
+#include "secure/mappings.h"
 #include "secure/slab_layout.h"
-#include "secure/state.h"
 
 namespace ts::secure {
 namespace {
@@ -68,8 +68,8 @@ void ClassHeap::leave(std::uint32_t number) noexcept {
 void ClassHeap::count_empty(int change) noexcept {
   empty_slabs_ += static_cast<std::uint32_t>(change);
   if (has_memory())
-    roots.state->empty_bytes.fetch_add(change * std::int64_t{size_class().slab_bytes},
-                                       std::memory_order_relaxed);
+    roots.counts->empty_bytes.fetch_add(change * std::int64_t{size_class().slab_bytes},
+                                        std::memory_order_relaxed);
 }
 
 // ---- regions and places ----
@@ -281,7 +281,7 @@ void ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   if (!is_empty) return;
   count_empty(1);
   const std::size_t others = std::size_t{empty_slabs_ - 1} * size_class().slab_bytes;
-  const std::int64_t in_all = roots.state->empty_bytes.load(std::memory_order_relaxed);
+  const std::int64_t in_all = roots.counts->empty_bytes.load(std::memory_order_relaxed);
   if (others < (in_all <= max_kept_in_all ? max_kept_bytes : max_empty_bytes)) return;
   // The one that has been empty longest, or this one if that cannot go.
   const std::uint32_t first = empty_.first - 1;

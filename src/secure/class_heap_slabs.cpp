@@ -4,8 +4,8 @@
 #include "os/os.h"
 #include "secure/checks.h"
 #include "secure/class_heap.h"
+#include "secure/mappings.h"
 #include "secure/slab_layout.h"
-#include "secure/state.h"
 #include "secure/zero.h"
 
 namespace ts::secure {
@@ -50,7 +50,7 @@ int ClassHeap::joined_neighbours(std::uint32_t number) const noexcept {
 
 // Whether a mapping more would be needed without a slab, and mappings are short.
 bool ClassHeap::must_stay(std::uint32_t number) const noexcept {
-  return joined_neighbours(number) == 2 && roots.state->mappings.are_short();
+  return joined_neighbours(number) == 2 && roots.counts->mappings.are_short();
 }
 
 // Pages of a slab, and where mappings are short also its guard page, which makes the slab one
@@ -64,7 +64,7 @@ bool ClassHeap::map_pages(std::uint32_t number) noexcept {
     const std::size_t guard = bridge ? page_bytes() : 0;
     return take_pages(begin - guard, guard + bytes);
   };
-  Mappings& mappings = roots.state->mappings;
+  Mappings& mappings = roots.counts->mappings;
   const bool can_bridge = has_guard_before(number) && has_pages(number - 1);
   const bool bridges = can_bridge && mappings.are_short();
   // Not by our count, but the system may have no more all the same.
@@ -82,7 +82,7 @@ bool ClassHeap::unmap_pages(std::uint32_t number) noexcept {
   Slab& slab = slabs_[number];
   const std::uintptr_t begin = address_of(slot_at(number, 0));
   const std::size_t bytes = size_class().slab_bytes;
-  Mappings& mappings = roots.state->mappings;
+  Mappings& mappings = roots.counts->mappings;
   const int joined = joined_neighbours(number);
   const std::size_t guard = slab.is_bridged ? page_bytes() : 0;
   if (must_stay(number) || !give_pages(begin - guard, guard + bytes)) {

@@ -3,7 +3,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 #include "secure/checks.h"
-#include "secure/state.h"
+#include "secure/mappings.h"
 
 namespace ts::secure {
 namespace {
@@ -63,7 +63,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
 }
 
 std::byte* LargeBlocks::allocate(std::size_t bytes, std::size_t alignment) noexcept {
-  const bool is_short = roots.state->mappings.are_short_for_blocks();
+  const bool is_short = roots.counts->mappings.are_short_for_blocks();
   std::byte* const alone = is_short ? nullptr : allocate_alone(bytes, alignment);
   // The system may have no more mappings before we expect it.
   return alone != nullptr ? alone : allocate_in_group(bytes, alignment);
@@ -91,12 +91,12 @@ std::byte* LargeBlocks::allocate_alone(std::size_t bytes, std::size_t alignment)
 void LargeBlocks::insert(const LargeBlock& block) noexcept {
   table_.insert(block);
   if (!block.is_in_group)
-    roots.state->mappings.guarded_blocks.fetch_add(1, std::memory_order_relaxed);
+    roots.counts->mappings.guarded_blocks.fetch_add(1, std::memory_order_relaxed);
 }
 
 void LargeBlocks::erase(LargeBlock& block) noexcept {
   if (!block.is_in_group)
-    roots.state->mappings.guarded_blocks.fetch_sub(1, std::memory_order_relaxed);
+    roots.counts->mappings.guarded_blocks.fetch_sub(1, std::memory_order_relaxed);
   table_.erase(block);
 }
 

@@ -9,7 +9,7 @@
 #include "os/os.h"
 #include "secure/checks.h"
 #include "secure/large_blocks.h"
-#include "secure/state.h"
+#include "secure/mappings.h"
 
 namespace ts::secure {
 namespace {

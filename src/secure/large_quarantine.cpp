@@ -4,7 +4,7 @@
 #include "os/os.h"
 #include "secure/checks.h"
 #include "secure/large_blocks.h"
-#include "secure/state.h"
+#include "secure/mappings.h"
 
 namespace ts::secure {
 namespace {
@@ -112,7 +112,7 @@ bool LargeBlocks::give_back_stuck() noexcept {
       const bool is_taken =
           block.state == LargeState::stuck &&
           os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes);
-      if (is_taken) roots.state->mappings.guarded_blocks.fetch_sub(1, std::memory_order_relaxed);
+      if (is_taken) roots.counts->mappings.guarded_blocks.fetch_sub(1, std::memory_order_relaxed);
       return is_taken;
     });
     gave = gave || goes_on;

@@ -5,7 +5,7 @@
 #include "os/os.h"
 #include "secure/checks.h"
 #include "secure/large_blocks.h"
-#include "secure/state.h"
+#include "secure/mappings.h"
 
 namespace ts::secure {
 
@@ -52,7 +52,7 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   // Not a block that is large for its alignment only.
   if (bytes <= max_small_bytes || !os::can_move_pages()) return nullptr;
   // Pages that have moved are never one mapping with others.
-  if (roots.state->mappings.are_short()) return nullptr;
+  if (roots.counts->mappings.are_short()) return nullptr;
   {
     const Guard guard{lock_};
     Finding finding = Finding::sound;

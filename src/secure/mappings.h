@@ -37,4 +37,12 @@ struct Mappings {
   }
 };
 
+// What the parts of the heap count together. It lies at the end of the state's pages (space.h), and
+// is zero at first, which is valid.
+struct Counts {
+  Mappings mappings;
+  // Of empty slabs with memory, in all class heaps: decides only when one is given back.
+  std::atomic<std::int64_t> empty_bytes;
+};
+
 }  // namespace ts::secure

@@ -1,7 +1,6 @@
 // The heap but for its tables: one mapping, zero-filled at first, which is valid.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "secure/class_heap.h"
@@ -15,11 +14,8 @@ namespace ts::secure {
 struct State {
   ClassHeap heaps[max_arenas][class_count];
   LargeBlocks large;
-  Mappings mappings;
-  // Of empty slabs with memory, in all class heaps. Relaxed: decides only when one is given back.
-  std::atomic<std::int64_t> empty_bytes;
 };
-static_assert(sizeof(State) <= state_bytes);
+static_assert(sizeof(State) + sizeof(Counts) <= state_bytes);
 
 inline ClassHeap& heap_of(unsigned region) noexcept {
   return roots.state->heaps[region / regions_per_arena][region % regions_per_arena];

@@ -16,13 +16,13 @@
 #include "os/os.h"
 #include "secure/large_block.h"
 #include "secure/large_table.h"
+#include "secure/mappings.h"
 #include "secure/quarantine.h"
 #include "secure/random.h"
 #include "secure/size_classes.h"
 #include "secure/slab.h"
 #include "secure/slab_layout.h"
 #include "secure/space.h"
-#include "secure/state.h"
 
 namespace ts::secure {
 namespace {
@@ -403,7 +403,7 @@ TEST(SecureHeap, GoesOnWithoutFurtherMappings) {
     Secure heap;
     heap.release(heap.allocate(100, 16));
     constexpr std::int64_t few = 200;
-    roots.state->mappings.fewer = max_mappings - few;
+    roots.counts->mappings.fewer = max_mappings - few;
     const std::size_t before = mapping_count();
     const auto random = std::make_unique<Random>();
     struct Block {
@@ -468,7 +468,7 @@ TEST(SecureHeap, GoesOnWithoutFurtherMappings) {
     for (const Block& block : blocks) heap.release(block.begin);
     heap.trim(0);
     EXPECT_TRUE(heap.is_valid());
-    EXPECT_LT(roots.state->mappings.of_slabs, few);
+    EXPECT_LT(roots.counts->mappings.of_slabs, few);
   });
 }
 
