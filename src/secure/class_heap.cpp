@@ -1,18 +1,29 @@
 #include "secure/class_heap.h"
 
-#include <bit>
 #include <cstring>
 
 #include "base/bits.h"
 #include "base/check.h"
 #include "secure/checks.h"
+#include "secure/mappings.h"
 #include "secure/slab_layout.h"
 
 namespace ts::secure {
 namespace {
 
-// Empty slabs of a class that keep their memory.
+// Empty slabs that keep their memory: in a class heap in any case, and as long as those of all class
+// heaps together have no more than that. A program whose threads pass blocks on by the thousand
+// would otherwise wait for the system more than for the heap.
 constexpr std::size_t max_empty_bytes = std::size_t{64} << 10;
+constexpr std::size_t max_kept_bytes = std::size_t{1} << 20;
+constexpr std::int64_t max_kept_in_all = std::int64_t{8} << 20;
+
+// Whether slots are cleared under the lock: those for which that is shorter than to take it a second
+// time. (Where OS pages are long, slabs have more slots than a word has bits.)
+bool is_cleared_under_lock(const SizeClass& c) noexcept {
+  constexpr std::size_t most = 512;
+  return c.slot_bytes <= most || c.slots > max_leaving_slots;
+}
 
 }  // namespace
 
@@ -52,6 +63,13 @@ void ClassHeap::leave(std::uint32_t number) noexcept {
         "a slab leaves a list that it is not in", &slab);
   (slab.before == 0 ? list->first : slabs_[slab.before - 1].next) = slab.next;
   (slab.next == 0 ? list->last : slabs_[slab.next - 1].before) = slab.before;
+}
+
+void ClassHeap::count_empty(int change) noexcept {
+  empty_slabs_ += static_cast<std::uint32_t>(change);
+  if (has_memory())
+    roots.counts->empty_bytes.fetch_add(change * std::int64_t{size_class().slab_bytes},
+                                        std::memory_order_relaxed);
 }
 
 // ---- regions and places ----
@@ -99,16 +117,22 @@ ClassHeap::Place ClassHeap::place_of(const void* p) noexcept {
 // What was asked for; no_size if the tail of the block is damaged.
 std::size_t ClassHeap::asked_at(const Place& place) noexcept {
   if (!has_memory()) return 0;
-  return asked_by_tail(place.block, size_class(), place.slab->canary);
+  const SizeClass& c = size_class();
+  const std::size_t known = c.is_long() ? place.slab->asked[place.slot] : 0;
+  return asked_by_tail(place.block, c, place.slab->canary, known);
 }
 
 // Whether the word before a block is as it must be: the end of a tail, or zero.
 bool ClassHeap::is_intact_before(const Place& place) noexcept {
   if (!has_memory() || place.slot == 0) return true;
+  const Slab& slab = *place.slab;
+  const SizeClass& c = size_class();
+  const unsigned before = place.slot - 1;
+  if (is_leaving(slab, before)) return true;
   const std::uint64_t word = word_at(place.block - canary_bytes);
-  return test(place.slab->used, place.slot - 1)
-             ? length_of_end_word(word, place.slab->canary) <= size_class().block_bytes
-             : word == 0;
+  if (!test(slab.used, before)) return word == 0;
+  return c.is_long() ? word == last_word(c, slab.asked[before], slab.canary)
+                     : length_of_end_word(word, slab.canary) <= c.block_bytes;
 }
 
 ClassHeap::Seen ClassHeap::look_at(const Place& place) noexcept {
@@ -140,15 +164,12 @@ unsigned ClassHeap::random_slot(const Slab& slab) noexcept {
   check(free - 1 < size_class().slots, "a slab with room has a free slot", &slab);
   std::uint32_t rank = store_->random.below(free);
   for (unsigned word = 0;; ++word) {
-    std::uint64_t bits = ~(slab.used[word] | slab.waiting[word]);
-    const auto here = static_cast<std::uint32_t>(std::popcount(bits));
-    if (rank >= here) {
-      rank -= here;
-      continue;
-    }
     // Bits behind the last slot come after all others, and so does their rank.
-    for (; rank != 0; --rank) bits &= bits - 1;
-    return word * 64 + static_cast<unsigned>(std::countr_zero(bits));
+    const std::uint64_t bits = ~(slab.used[word] | slab.waiting[word]);
+    const std::uint64_t counts = counts_up_to(bits);
+    const auto here = static_cast<std::uint32_t>(counts >> 56);
+    if (rank < here) return word * 64 + place_of_bit(bits, counts, rank);
+    rank -= here;
   }
 }
 
@@ -167,7 +188,8 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) no
   const bool is_last = slab.used_slots + slab.waiting_slots + 1U == size_class().slots;
   const bool changes_list = slab.state == SlabState::empty || is_last;
   if (changes_list) {
-    if (slab.state == SlabState::empty) --empty_slabs_;
+    if (slab.state == SlabState::empty) count_empty(-1);
+    slab.is_discarded = false;
     leave(slab_number);
     enter(slab_number, is_last ? SlabState::full : SlabState::partial);
   }
@@ -178,9 +200,10 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) no
   }
   std::byte* const block = slot_at(slab_number, slot);
   if (!has_memory()) return {block, Refusal::none, false};
-  const bool is_written =
-      (word_at(block + size_class().block_bytes) | word_at(block + word_of_mark(bytes))) != 0;
-  write_tail(block, size_class(), bytes, slab.canary);
+  const SizeClass& c = size_class();
+  const bool is_written = !are_zero(block, c, tail_words(c, bytes));
+  if (c.is_long()) slab.asked[slot] = static_cast<std::uint32_t>(bytes);
+  write_tail(block, c, bytes, slab.canary);
   return {block, Refusal::none, is_written};
 }
 
@@ -190,33 +213,57 @@ bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
   const Seen seen = look_at(place);
   if (seen.finding != Finding::sound || !has_memory()) return false;
   std::byte* const block = place.block;
-  // Neither the old mark nor contents behind the new end are left.
-  const std::size_t kept = bytes < seen.bytes ? bytes : seen.bytes;
-  const std::size_t most = size_class().block_bytes;
-  if (seen.bytes != most) block[seen.bytes] = std::byte{0};
-  std::memset(block + kept, 0, seen.bytes - kept);
+  // Neither the old tail nor contents behind the new end are left.
+  erase_tail(block, size_class(), seen.bytes);
+  for (std::size_t at = bytes; at < seen.bytes;) {
+    const std::size_t to_page = min_page_bytes - address_of(block + at) % min_page_bytes;
+    const std::size_t here = to_page < seen.bytes - at ? to_page : seen.bytes - at;
+    if (here != min_page_bytes || !is_zero(block + at, here)) clear_bytes(block + at, here);
+    at += here;
+  }
+  if (size_class().is_long()) place.slab->asked[place.slot] = static_cast<std::uint32_t>(bytes);
   write_tail(block, size_class(), bytes, place.slab->canary);
   return true;
 }
 
-Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
-  const Guard guard{lock_};
-  const Place place = place_of(p);
-  const Finding finding = look_at(place).finding;
-  if (finding != Finding::sound && !(is_damage(finding) && ignores_damage)) [[unlikely]]
-    return finding;
-  Slab& slab = *place.slab;
-  clear(slab.used, place.slot);
-  set(slab.waiting, place.slot);
-  --slab.used_slots;
-  ++slab.waiting_slots;
-  if (has_memory()) std::memset(place.block, 0, size_class().slot_bytes);
-  const std::uint32_t ticket = store_->quarantine.exchange(ticket_of(place.number, place.slot),
-                                                           size_class().waiting, store_->random);
+// A slot that is in no list of any kind, whose memory is zero, begins to wait.
+void ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept {
+  const std::uint32_t ticket =
+      store_->quarantine.exchange(ticket_of(number, slot), size_class().waiting, store_->random);
   if (ticket != 0) settle(slab_of_ticket(ticket), slot_of_ticket(ticket));
   if constexpr (debug_level >= 2) {
     if (ticket != 0) check_slow_path();
   }
+}
+
+// Short slots are cleared under the lock. Of a longer one, the thread makes it a slot that is leaving,
+// which others neither hand out nor look at; clears it without the lock; and takes the lock again.
+Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
+  Place place;
+  std::size_t slot_bytes = 0;
+  {
+    const Guard guard{lock_};
+    place = place_of(p);
+    const Finding finding = look_at(place).finding;
+    if (finding != Finding::sound && !(is_damage(finding) && ignores_damage)) [[unlikely]]
+      return finding;
+    Slab& slab = *place.slab;
+    clear(slab.used, place.slot);
+    set(slab.waiting, place.slot);
+    --slab.used_slots;
+    ++slab.waiting_slots;
+    slot_bytes = has_memory() ? size_class().slot_bytes : 0;
+    if (is_cleared_under_lock(size_class())) {
+      clear_bytes(place.block, slot_bytes);
+      put_away(place.number, place.slot);
+      return Finding::sound;
+    }
+    slab.leaving |= std::uint64_t{1} << place.slot;
+  }
+  make_zero(place.block, slot_bytes);
+  const Guard guard{lock_};
+  place.slab->leaving &= ~(std::uint64_t{1} << place.slot);
+  put_away(place.number, place.slot);
   return Finding::sound;
 }
 
@@ -232,8 +279,14 @@ void ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   leave(number);
   enter(number, is_empty ? SlabState::empty : SlabState::partial);
   if (!is_empty) return;
-  ++empty_slabs_;
-  if (std::size_t{empty_slabs_ - 1} * size_class().slab_bytes >= max_empty_bytes) give_back_some(1);
+  count_empty(1);
+  const std::size_t others = std::size_t{empty_slabs_ - 1} * size_class().slab_bytes;
+  const std::int64_t in_all = roots.counts->empty_bytes.load(std::memory_order_relaxed);
+  if (others < (in_all <= max_kept_in_all ? max_kept_bytes : max_empty_bytes)) return;
+  // The one that has been empty longest, or this one if that cannot go.
+  const std::uint32_t first = empty_.first - 1;
+  if (give_back(first)) return give_back_beside(first);
+  if (first != number && give_back(number)) give_back_beside(number);
 }
 
 }  // namespace ts::secure

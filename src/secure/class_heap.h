@@ -3,7 +3,7 @@
 // that is in use, and one for each that waits in the quarantine.
 //
 //   allocate -> slab_with_room -> random_slot -> tail (and the caller looks for writes)
-//   release  -> look_at (in use? tails?) -> zero -> quarantine -> settle -> given back, if empty
+//   release  -> look_at (in use? tails?) -> leaving -> zero -> quarantine -> settle -> given back, if empty
 //
 // One lock each, so threads wait for each other only in the same class of the same arena. A free
 // takes the lock of the heap that has the address, from every thread. Zero-filled memory is a valid
@@ -28,7 +28,7 @@ namespace ts::secure {
 //   counts   mapped_slabs_ slabs have memory: all but those in state given_back; empty_slabs_ are
 //            empty
 //   lists    each slab in state partial, empty or given_back is in the list of its state, once
-//   waiting  each waiting slot is in the quarantine once, and nothing else is
+//   waiting  each waiting slot that is not leaving is in the quarantine once, and nothing else is
 // A heap that is not open has no slabs.
 class alignas(cache_line_bytes) ClassHeap {
  public:
@@ -112,11 +112,18 @@ class alignas(cache_line_bytes) ClassHeap {
   Refusal add_slab(std::uint32_t& number) noexcept TS_REQUIRES(lock_);
   bool extend_table(std::uint32_t slabs) noexcept TS_REQUIRES(lock_);
   bool map_slab(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  bool map_pages(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  bool unmap_pages(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  bool has_pages(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
+  bool has_guard_before(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
+  bool is_joined(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
+  int joined_neighbours(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   unsigned random_slot(const Slab& slab) noexcept TS_REQUIRES(lock_);
+  void put_away(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   void settle(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   bool give_back(std::uint32_t number) noexcept TS_REQUIRES(lock_);
-  // The first empty slabs that can be given back; true if there was one.
-  bool give_back_some(std::uint32_t at_most) noexcept TS_REQUIRES(lock_);
+  void give_back_beside(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  bool must_stay(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
 
   Fault find_list_fault(const SlabList& list, SlabState state, std::uint32_t length) noexcept
       TS_REQUIRES(lock_);
@@ -127,6 +134,7 @@ class alignas(cache_line_bytes) ClassHeap {
   SlabList* list_of(SlabState state) noexcept TS_REQUIRES(lock_);
   void enter(std::uint32_t number, SlabState state) noexcept TS_REQUIRES(lock_);
   void leave(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  void count_empty(int change) noexcept TS_REQUIRES(lock_);
 
   Mutex lock_;
   // Const once the heap is open:

@@ -10,6 +10,7 @@ ClassHeap::Damage ClassHeap::find_damage(std::uint32_t number) noexcept {
   Slab& slab = slabs_[number];
   for (unsigned slot = 0; slot < c.slots; ++slot) {
     std::byte* const block = slot_at(number, slot);
+    if (is_leaving(slab, slot)) continue;
     if (test(slab.used, slot)) {
       if (asked_at({&slab, number, slot, block}) == no_size) return {Finding::overflow, block};
     } else if (!is_zero(block, c.slot_bytes)) {

@@ -29,7 +29,7 @@ Fault ClassHeap::find_waiting_fault() noexcept {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < slab_count_; ++i) {
     for (unsigned slot = 0; slabs_[i].waiting_slots != 0 && slot < size_class().slots; ++slot) {
-      if (!test(slabs_[i].waiting, slot)) continue;
+      if (!test(slabs_[i].waiting, slot) || is_leaving(slabs_[i], slot)) continue;
       ++count;
       sum += mix(ticket_of(i, slot));
     }
@@ -37,7 +37,8 @@ Fault ClassHeap::find_waiting_fault() noexcept {
   Fault fault = store_->quarantine.find_fault(size_class().waiting);
   store_->quarantine.for_each([&](std::uint32_t ticket) TS_NO_ANALYSIS {
     const std::uint32_t slab = slab_of_ticket(ticket);
-    if (slab >= slab_count_ || !test(slabs_[slab].waiting, slot_of_ticket(ticket)))
+    const unsigned slot = slot_of_ticket(ticket);
+    if (slab >= slab_count_ || !test(slabs_[slab].waiting, slot) || is_leaving(slabs_[slab], slot))
       fault = {"a quarantine has waiting slots", store_};
     --count;
     sum -= mix(ticket);

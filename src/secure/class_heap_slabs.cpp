@@ -1,8 +1,11 @@
 // Slabs that come and go: memory for them and for their table.
 #include "base/bits.h"
 #include "base/check.h"
+#include "os/os.h"
 #include "secure/checks.h"
 #include "secure/class_heap.h"
+#include "secure/mappings.h"
+#include "secure/slab_layout.h"
 #include "secure/zero.h"
 
 namespace ts::secure {
@@ -27,15 +30,80 @@ bool ClassHeap::extend_table(std::uint32_t slabs) noexcept {
   return true;
 }
 
+bool ClassHeap::has_pages(std::uint32_t number) const noexcept {
+  return number < slab_count_ && slabs_[number].state != SlabState::given_back;
+}
+// Whether there is a guard page between a slab and the one before it.
+bool ClassHeap::has_guard_before(std::uint32_t number) const noexcept {
+  const SizeClass& c = size_class();
+  return number != 0 && offset_of(c, number) != offset_of(c, number - 1) + c.slab_bytes;
+}
+// Whether a slab with pages is one mapping with the slab before it, if that has pages.
+bool ClassHeap::is_joined(std::uint32_t number) const noexcept {
+  return slabs_[number].is_bridged || (number != 0 && !has_guard_before(number));
+}
+// With how many of its neighbours a slab with pages is one mapping.
+int ClassHeap::joined_neighbours(std::uint32_t number) const noexcept {
+  return (is_joined(number) && has_pages(number - 1) ? 1 : 0) +
+         (has_pages(number + 1) && is_joined(number + 1) ? 1 : 0);
+}
+
+// Whether a mapping more would be needed without a slab, and mappings are short.
+bool ClassHeap::must_stay(std::uint32_t number) const noexcept {
+  return joined_neighbours(number) == 2 && roots.counts->mappings.are_short();
+}
+
+// Pages of a slab, and where mappings are short also its guard page, which makes the slab one
+// mapping with the slab before it.
+bool ClassHeap::map_pages(std::uint32_t number) noexcept {
+  Slab& slab = slabs_[number];
+  const std::uintptr_t begin = address_of(slot_at(number, 0));
+  const std::size_t bytes = size_class().slab_bytes;
+  const auto map = [&](bool bridge) TS_NO_ANALYSIS {
+    slab.is_bridged = bridge;
+    const std::size_t guard = bridge ? page_bytes() : 0;
+    return take_pages(begin - guard, guard + bytes);
+  };
+  Mappings& mappings = roots.counts->mappings;
+  const bool can_bridge = has_guard_before(number) && has_pages(number - 1);
+  const bool bridges = can_bridge && mappings.are_short();
+  // Not by our count, but the system may have no more all the same.
+  if (!map(bridges) && (bridges || !can_bridge || !map(true))) {
+    slab.is_bridged = false;
+    return false;
+  }
+  mappings.of_slabs.fetch_add(1 - joined_neighbours(number), std::memory_order_relaxed);
+  return true;
+}
+
+// False if the slab stays accessible, since a mapping more would be needed without it. Its pages
+// go back in any case.
+bool ClassHeap::unmap_pages(std::uint32_t number) noexcept {
+  Slab& slab = slabs_[number];
+  const std::uintptr_t begin = address_of(slot_at(number, 0));
+  const std::size_t bytes = size_class().slab_bytes;
+  Mappings& mappings = roots.counts->mappings;
+  const int joined = joined_neighbours(number);
+  const std::size_t guard = slab.is_bridged ? page_bytes() : 0;
+  if (must_stay(number) || !give_pages(begin - guard, guard + bytes)) {
+    os::discard(reinterpret_cast<void*>(begin), bytes);
+    slab.is_discarded = true;
+    return false;
+  }
+  slab.is_bridged = false;
+  mappings.of_slabs.fetch_add(joined - 1, std::memory_order_relaxed);
+  return true;
+}
+
 // Memory for a slab that has none, and is in no list.
 bool ClassHeap::map_slab(std::uint32_t number) noexcept {
   check(slabs_[number].used_slots == 0 && slabs_[number].waiting_slots == 0,
         "a slab that gets memory has free slots only", &slabs_[number]);
-  if (has_memory() && !take_pages(address_of(slot_at(number, 0)), size_class().slab_bytes))
-    return false;
+  if (has_memory() && !map_pages(number)) return false;
+  slabs_[number].is_discarded = false;
   slabs_[number].canary = make_canary(store_->random.next_64());
   ++mapped_slabs_;
-  ++empty_slabs_;
+  count_empty(1);
   ++maps_;
   enter(number, SlabState::empty);
   return true;
@@ -64,31 +132,37 @@ bool ClassHeap::give_back(std::uint32_t number) noexcept {
   check(slabs_[number].state == SlabState::empty && slabs_[number].used_slots == 0 &&
             slabs_[number].waiting_slots == 0,
         "a slab that is given back is empty", &slabs_[number]);
-  std::byte* const begin = slot_at(number, 0);
   const SizeClass& c = size_class();
   const std::size_t slot_bytes = std::size_t{c.slots} * c.slot_bytes;
-  if (has_memory() && (!is_zero(begin, slot_bytes) || !give_pages(address_of(begin), c.slab_bytes)))
-    return false;
+  if (has_memory()) {
+    if (slabs_[number].is_discarded && must_stay(number)) return false;
+    if (!is_zero(slot_at(number, 0), slot_bytes) || !unmap_pages(number)) return false;
+  }
   leave(number);
   enter(number, SlabState::given_back);
-  --empty_slabs_;
+  count_empty(-1);
   --mapped_slabs_;
   return true;
 }
 
-bool ClassHeap::give_back_some(std::uint32_t at_most) noexcept {
-  std::uint32_t gave = 0;
-  for (std::uint32_t next = empty_.first; next != 0 && gave != at_most;) {
-    const std::uint32_t number = next - 1;
-    next = slabs_[number].next;
-    gave += give_back(number) ? 1 : 0;
-  }
-  return gave != 0;
+// An empty slab that has stayed between others may go once one of these has gone.
+void ClassHeap::give_back_beside(std::uint32_t number) noexcept {
+  constexpr std::uint32_t most = 8;  // in either direction, so that no free takes long
+  const auto goes = [&](std::uint32_t beside) TS_NO_ANALYSIS {
+    return has_pages(beside) && slabs_[beside].state == SlabState::empty &&
+           slabs_[beside].is_discarded && give_back(beside);
+  };
+  for (std::uint32_t i = 1; i <= most && goes(number + i); ++i) continue;
+  for (std::uint32_t i = 1; i <= most && i <= number && goes(number - i); ++i) continue;
 }
 
+// In the order of their addresses: each that goes makes the next one the first of its mapping.
 bool ClassHeap::give_back_empty_slabs() noexcept {
   const Guard guard{lock_};
-  const bool gave = give_back_some(slab_count_);
+  bool gave = false;
+  for (std::uint32_t i = 0; empty_slabs_ != 0 && i < slab_count_; ++i) {
+    if (slabs_[i].state == SlabState::empty) gave = give_back(i) || gave;
+  }
   if constexpr (debug_level >= 2) check_slow_path();
   return gave;
 }

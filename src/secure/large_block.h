@@ -1,6 +1,10 @@
 // A large block: a mapping of its own between inaccessible ranges, all of it reserved addresses.
 //
 //   reserved_begin | inaccessible | begin: block | tail, to the end of the page | inaccessible |
+//
+// Where mappings are short, a part of a group instead, which is one mapping (large_groups.cpp):
+//
+//   reserved_begin, begin: block | tail, of a word at least | not touched | the next one of the group
 #pragma once
 
 #include <cstddef>
@@ -20,11 +24,12 @@ enum class LargeState : std::uint8_t {
   waiting,  // in the quarantine: addresses without memory
   idle,     // the same, out of the quarantine: for a new block
   stuck,    // out of both: the system refused to take it back
+  grouped,  // out of both, without memory: for a new block of its group
 };
 
 // Invariants:
 //   sizes     `begin` is at a page
-//   reserved  at least a page before the block, and one behind its last page
+//   reserved  at least a page before the block, and one behind its last page; of a group, the block
 //   memory    in use, and until a program writes there: the tail is as tail.h says
 //   canary    as a slab's
 struct LargeBlock {
@@ -34,6 +39,7 @@ struct LargeBlock {
   std::size_t reserved_bytes;
   std::uint64_t canary;
   LargeState state;
+  bool is_in_group;
 };
 
 // Checks all of them but `memory`.
@@ -43,7 +49,10 @@ Fault find_block_fault(const LargeBlock& block) noexcept;
 inline std::size_t pages_for(std::size_t bytes) noexcept {
   return align_up(bytes == 0 ? 1 : bytes, page_bytes());
 }
-inline std::size_t pages_of(const LargeBlock& block) noexcept { return pages_for(block.bytes); }
+// With a tail, where no inaccessible page follows.
+inline std::size_t pages_of(const LargeBlock& block) noexcept {
+  return pages_for(block.is_in_group ? block.bytes + canary_bytes : block.bytes);
+}
 inline std::byte* memory_of(const LargeBlock& block) noexcept {
   return reinterpret_cast<std::byte*>(block.begin);
 }

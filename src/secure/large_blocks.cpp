@@ -3,6 +3,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 #include "secure/checks.h"
+#include "secure/mappings.h"
 
 namespace ts::secure {
 namespace {
@@ -62,6 +63,13 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
 }
 
 std::byte* LargeBlocks::allocate(std::size_t bytes, std::size_t alignment) noexcept {
+  const bool is_short = roots.counts->mappings.are_short_for_blocks();
+  std::byte* const alone = is_short ? nullptr : allocate_alone(bytes, alignment);
+  // The system may have no more mappings before we expect it.
+  return alone != nullptr ? alone : allocate_in_group(bytes, alignment);
+}
+
+std::byte* LargeBlocks::allocate_alone(std::size_t bytes, std::size_t alignment) noexcept {
   LargeBlock block;
   if (!reserve(bytes, alignment, 0, block)) return nullptr;
   const bool has_memory = os::commit(memory_of(block), pages_of(block));
@@ -75,9 +83,21 @@ std::byte* LargeBlocks::allocate(std::size_t bytes, std::size_t alignment) noexc
     table_.break_promise();
     return nullptr;
   }
-  table_.insert(block);
+  insert(block);
   if constexpr (debug_level >= 2) check_slow_path(block.begin);
   return memory_of(block);
+}
+
+void LargeBlocks::insert(const LargeBlock& block) noexcept {
+  table_.insert(block);
+  if (!block.is_in_group)
+    roots.counts->mappings.guarded_blocks.fetch_add(1, std::memory_order_relaxed);
+}
+
+void LargeBlocks::erase(LargeBlock& block) noexcept {
+  if (!block.is_in_group)
+    roots.counts->mappings.guarded_blocks.fetch_sub(1, std::memory_order_relaxed);
+  table_.erase(block);
 }
 
 // The block in use that begins there, also with a damaged canary; null if there is none.

@@ -6,9 +6,14 @@
 //   release  -> leaving -> put_away: memory goes -> quarantine -> evict -> idle, or the system
 //
 // A range that is used again saves two calls of the system of four: its mapping and its unmapping.
+// Where mappings are short (mappings.h), new blocks come in groups:
+//
+//   allocate -> a part of a group: one that was freed, or the next one -> table
+//   release  -> leaving -> put_away: pages are given back -> quarantine -> evict -> grouped
+//
 // One lock for the table and the quarantine. Long calls of the system are made without it, for a
 // block in state leaving, which no other thread touches. Files: large_blocks.cpp,
-// large_quarantine.cpp, large_resize.cpp, large_inspect.cpp, large_invariants.cpp.
+// large_quarantine.cpp, large_groups.cpp, large_resize.cpp, large_inspect.cpp, large_invariants.cpp.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +32,7 @@ namespace ts::secure {
 //   blocks      those of large_block.h; no two blocks have a reserved address in common
 //   quarantine  waiting_ has each block in state waiting once, waiting_count_ of them with
 //               waiting_bytes_ reserved bytes
+//   groups      the free parts of each length are a list, which has each block in state grouped once
 //   idle        idle_ has each block in state idle once, with its reserved bytes; none of those is
 //               accessible
 // and at rest, but in the child of a fork that cut a call off: no block is leaving, and no promise
@@ -77,6 +83,27 @@ class LargeBlocks {
     std::size_t bytes;
   };
 
+  // Groups, by the length of their parts.
+  struct Group {
+    std::uintptr_t free;  // blocks, each with the next one in place of its size; 0: none
+    std::uintptr_t next;  // parts of the last group that never were a block: the first one
+    std::uintptr_t end;   // and behind the last one
+    std::size_t parts;    // that were made, of this length
+  };
+  static constexpr unsigned first_group_width = 17;
+  static constexpr unsigned group_lengths = 4 * (48 - first_group_width);
+  static unsigned group_of(std::size_t bytes) noexcept;
+  static std::size_t part_bytes(unsigned group) noexcept;
+  std::byte* allocate_alone(std::size_t bytes, std::size_t alignment) noexcept;
+  std::byte* allocate_in_group(std::size_t bytes, std::size_t alignment) noexcept;
+  bool take_part(unsigned group, LargeBlock& block, bool& is_fresh) noexcept TS_REQUIRES(lock_);
+  bool add_group(unsigned group) noexcept TS_REQUIRES(lock_);
+  bool resize_in_group(LargeBlock& block, std::size_t bytes) noexcept TS_REQUIRES(lock_);
+  Fault find_group_fault() noexcept TS_REQUIRES(lock_);
+  void drop_group(unsigned group) noexcept TS_REQUIRES(lock_);
+  void insert(const LargeBlock& block) noexcept TS_REQUIRES(lock_);
+  void erase(LargeBlock& block) noexcept TS_REQUIRES(lock_);
+
   bool reserve(std::size_t bytes, std::size_t alignment, std::size_t room,
                LargeBlock& block) noexcept;
   LargeBlock* find_used(const void* p, Finding& finding) noexcept TS_REQUIRES(lock_);
@@ -100,6 +127,7 @@ class LargeBlocks {
   std::size_t waiting_bytes_ TS_GUARDED_BY(lock_);
   IdleRange idle_[max_idle_blocks] TS_GUARDED_BY(lock_);
   unsigned idle_count_ TS_GUARDED_BY(lock_);
+  Group groups_[group_lengths] TS_GUARDED_BY(lock_);
   std::size_t maps_ TS_GUARDED_BY(lock_);
 };
 

@@ -58,7 +58,8 @@ Fault LargeBlocks::find_table_fault() noexcept {
     }
   }
   if (bytes != waiting_bytes_) return {"waiting_bytes sums the waiting large blocks", this};
-  return find_idle_fault();
+  if (const Fault found = find_idle_fault()) return found;
+  return find_group_fault();
 }
 
 Fault LargeBlocks::find_fault(bool is_at_rest) noexcept {

@@ -4,6 +4,7 @@
 #include "os/os.h"
 #include "secure/checks.h"
 #include "secure/large_blocks.h"
+#include "secure/mappings.h"
 
 namespace ts::secure {
 namespace {
@@ -20,15 +21,16 @@ constexpr std::size_t max_idle_bytes = std::size_t{4} << 20;
 // Takes the memory of a block that is leaving, and puts the block into the quarantine. Others leave
 // that for it, if it is full.
 void LargeBlocks::put_away(const LargeBlock& block) noexcept {
-  // As one mapping again, with what is around it.
-  const bool is_withdrawn = os::withdraw(memory_of(block), pages_of(block));
-  if (!is_withdrawn) os::discard(memory_of(block), pages_of(block));  // it is zero, at least
+  // As one mapping again, with what is around it. A part of a group stays accessible.
+  const bool is_withdrawn = !block.is_in_group && os::withdraw(memory_of(block), pages_of(block));
+  if (!is_withdrawn && !os::discard(memory_of(block), pages_of(block)))
+    make_zero(memory_of(block), pages_of(block));  // it is zero, at least
   const Guard guard{lock_};
   LargeBlock& now = *table_.find(block.begin);
   check(now.state == LargeState::leaving, "a block that is put away is leaving", &now);
   // Without a quarantine, then. (Under the lock: the thread that gets these addresses next enters
   // them into the table after this.)
-  if (!is_withdrawn) return give_back(block.begin);
+  if (!is_withdrawn && !block.is_in_group) return give_back(block.begin);
   now.state = LargeState::waiting;
   while (waiting_count_ == max_waiting_blocks ||
          (waiting_count_ != 0 && waiting_bytes_ + block.reserved_bytes > max_waiting_bytes))
@@ -43,12 +45,19 @@ void LargeBlocks::put_away(const LargeBlock& block) noexcept {
 void LargeBlocks::evict(unsigned index) noexcept {
   check(index < waiting_count_, "a block that leaves the quarantine is in it");
   const std::uintptr_t begin = waiting_[index];
-  const LargeBlock& block = *table_.find(begin);
+  LargeBlock& block = *table_.find(begin);
   const std::size_t bytes = block.reserved_bytes;
   check(block.state == LargeState::waiting, "a block that leaves the quarantine was waiting",
         &block);
   waiting_[index] = waiting_[--waiting_count_];
   waiting_bytes_ -= bytes;
+  if (block.is_in_group) {
+    Group& group = groups_[group_of(bytes)];
+    block.state = LargeState::grouped;
+    block.bytes = group.free;
+    group.free = begin;
+    return;
+  }
   if (bytes > max_idle_bytes) return give_back(begin);
   if (idle_count_ == max_idle_blocks) give_back_idle(random_.below(idle_count_));
   table_.find(begin)->state = LargeState::idle;
@@ -69,7 +78,7 @@ bool LargeBlocks::take_idle(std::size_t bytes, LargeBlock& block) noexcept {
   check(found.state == LargeState::idle, "a range that is used again was idle", &found);
   block.reserved_begin = found.reserved_begin;
   block.reserved_bytes = found.reserved_bytes;
-  table_.erase(found);
+  erase(found);
   idle_[best] = idle_[--idle_count_];
   return true;
 }
@@ -85,8 +94,7 @@ void LargeBlocks::give_back_idle(unsigned index) noexcept {
 void LargeBlocks::give_back(std::uintptr_t begin) noexcept {
   LargeBlock& block = *table_.find(begin);
   block.state = LargeState::stuck;
-  if (os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes))
-    table_.erase(block);
+  if (os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes)) erase(block);
 }
 
 void LargeBlocks::end_quarantine() noexcept {
@@ -98,17 +106,16 @@ void LargeBlocks::end_quarantine() noexcept {
 bool LargeBlocks::give_back_stuck() noexcept {
   const Guard guard{lock_};
   bool gave = false;
+  // One that is taken out of the table may move others to where the search has been: once more.
   for (bool goes_on = true; goes_on;) {
-    goes_on = false;
-    LargeBlock* stuck = nullptr;
-    table_.for_each([&](LargeBlock& block) {
-      if (block.state == LargeState::stuck) stuck = &block;
+    goes_on = table_.erase_some([&](LargeBlock& block) TS_NO_ANALYSIS {
+      const bool is_taken =
+          block.state == LargeState::stuck &&
+          os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes);
+      if (is_taken) roots.counts->mappings.guarded_blocks.fetch_sub(1, std::memory_order_relaxed);
+      return is_taken;
     });
-    if (stuck != nullptr &&
-        os::unmap(reinterpret_cast<void*>(stuck->reserved_begin), stuck->reserved_bytes)) {
-      table_.erase(*stuck);
-      gave = goes_on = true;
-    }
+    gave = gave || goes_on;
   }
   return gave;
 }

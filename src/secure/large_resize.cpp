@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "secure/checks.h"
 #include "secure/large_blocks.h"
+#include "secure/mappings.h"
 
 namespace ts::secure {
 
@@ -13,6 +14,7 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   Finding finding = Finding::sound;
   LargeBlock* const block = find_used(p, finding);
   if (finding != Finding::sound) return false;
+  if (block->is_in_group) return resize_in_group(*block, bytes);
   const std::size_t now = pages_of(*block);
   const std::size_t wanted = pages_for(bytes);
   if (wanted > now) {
@@ -49,11 +51,13 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   LargeBlock old;
   // Not a block that is large for its alignment only.
   if (bytes <= max_small_bytes || !os::can_move_pages()) return nullptr;
+  // Pages that have moved are never one mapping with others.
+  if (roots.counts->mappings.are_short()) return nullptr;
   {
     const Guard guard{lock_};
     Finding finding = Finding::sound;
     LargeBlock* const block = find_used(p, finding);
-    if (block == nullptr || bytes <= block->bytes) return nullptr;
+    if (block == nullptr || bytes <= block->bytes || block->is_in_group) return nullptr;
     block->state = LargeState::leaving;
     old = *block;
   }
@@ -88,8 +92,8 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
       table_.find(old.begin)->state = LargeState::used;
       return nullptr;
     }
-    table_.insert(moved);
-    if (!is_left) table_.erase(*table_.find(old.begin));
+    insert(moved);
+    if (!is_left) erase(*table_.find(old.begin));
     if constexpr (debug_level >= 2) check_slow_path(moved.begin);
   }
   is_left ? put_away(old) : unmap_around(old, old_pages);

@@ -35,6 +35,20 @@ class LargeTable {
       if (slots_[i].begin != 0) visit(slots_[i]);
     }
   }
+  // Erases the blocks that `is_done` says so of, in one pass, which may miss some; whether it did one.
+  template <class IsDone>
+  bool erase_some(IsDone is_done) noexcept {
+    bool erased = false;
+    for (std::size_t i = 0; i < capacity_;) {
+      if (slots_[i].begin != 0 && is_done(slots_[i])) {
+        erase(slots_[i]);  // another one may be in its place
+        erased = true;
+      } else {
+        ++i;
+      }
+    }
+    return erased;
+  }
   std::size_t promised() const noexcept { return promised_; }
   Fault find_fault() noexcept;
 

@@ -59,9 +59,25 @@ Seen look_at(const void* p) noexcept {
   return {finding, bytes, bytes};
 }
 
+// The lines that a free of a short block looks at or clears, which other processors may have: they
+// come before the lock is taken, so that no other thread waits for them.
+void fetch_lines(const void* p, const SizeClass& c) noexcept {
+  constexpr std::size_t most = 512;
+  const auto* const begin = static_cast<const std::byte*>(p);
+  __builtin_prefetch(begin - canary_bytes, 0);
+  if (c.slot_bytes > most) {
+    __builtin_prefetch(begin + c.slot_bytes - canary_bytes, 0);
+    return;
+  }
+  for (std::size_t at = 0; at < c.slot_bytes; at += cache_line_bytes)
+    __builtin_prefetch(begin + at, 1);
+  __builtin_prefetch(begin + c.slot_bytes - canary_bytes, 1);
+}
+
 Finding take_back(const void* p, bool ignores_damage) noexcept {
   if (!is_open()) return Finding::foreign;
   const Home home = home_of(p);
+  if (home.heap != nullptr) fetch_lines(p, size_class_of(home.size_class));
   return home.heap != nullptr ? home.heap->release(p, ignores_damage)
                               : roots.state->large.release(p, ignores_damage);
 }
@@ -98,10 +114,17 @@ ClassHeap::Allocation allocate_from_any(unsigned size_class, std::size_t bytes) 
 }
 
 // A write to free memory is reported, and the program gets zeros.
-[[gnu::cold]] void clean(std::byte* block, std::size_t bytes, std::size_t most_bytes) noexcept {
-  report(Finding::write_after_free, FoundBy::a_later_call, block, most_bytes);
-  std::memset(block, 0, bytes);
-  if (bytes != most_bytes) std::memset(block + bytes + 1, 0, most_bytes - bytes - 1);
+[[gnu::cold]] void clean(std::byte* block, const SizeClass& c, std::size_t bytes) noexcept {
+  report(Finding::write_after_free, FoundBy::a_later_call, block, c.block_bytes);
+  // All but the tail's own bytes.
+  std::size_t begin = bytes;
+  std::size_t end = bytes + canary_bytes;
+  if (!c.is_long()) {
+    begin = has_mark(c, bytes) ? bytes + 1 : c.block_bytes;
+    end = has_mark(c, bytes) ? bytes + 2 : c.block_bytes;
+  }
+  std::memset(block, 0, begin);
+  std::memset(block + end, 0, tail_words(c, bytes).last - end);
 }
 
 // Null if there is a `refusal`.
@@ -111,14 +134,9 @@ std::byte* allocate_small(unsigned size_class, std::size_t bytes,
   refusal = found.refusal;
   if (found.block == nullptr) [[unlikely]]
     return nullptr;
-  const std::size_t most_bytes = size_class_of(size_class).block_bytes;
-  const std::size_t before = word_of_mark(bytes);
-  const std::size_t behind = before + canary_bytes;
-  const bool is_clean =
-      !found.is_written && is_zero(found.block, before) &&
-      (behind >= most_bytes || is_zero(found.block + behind, most_bytes - behind));
-  if (!is_clean) [[unlikely]]
-    clean(found.block, bytes, most_bytes);
+  const SizeClass& c = size_class_of(size_class);
+  if (found.is_written || !is_zero_around(found.block, tail_words(c, bytes))) [[unlikely]]
+    clean(found.block, c, bytes);
   return found.block;
 }
 

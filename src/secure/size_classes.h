@@ -32,6 +32,11 @@ inline constexpr std::size_t max_small_bytes = max_slot_bytes - canary_bytes;
 inline constexpr unsigned max_slab_slots = 512;
 inline constexpr unsigned max_waiting = 256;
 
+// From here on, the table knows what was asked for, and the tail begins right behind that (tail.h):
+// an end word at the end of the slot would make a page resident that the program never touches.
+inline constexpr std::size_t min_long_slot_bytes = std::size_t{16} << 10;
+inline constexpr unsigned max_long_slots = max_slot_bytes / min_long_slot_bytes;
+
 // Invariants, checked in compilation and in tests/unit/secure_test.cpp: slots * slot_bytes <=
 // slab_bytes; slots are at most max_slab_slots, at least 1, and multiples of min_alignment long.
 struct SizeClass {
@@ -41,6 +46,8 @@ struct SizeClass {
   std::uint32_t slab_bytes;   // whole OS pages
   std::uint32_t pitch_bytes;  // slab and guard
   std::uint32_t waiting;      // slots in either part of the quarantine
+
+  constexpr bool is_long() const noexcept { return slot_bytes >= min_long_slot_bytes; }
 };
 
 constexpr std::size_t slot_bytes_of(unsigned size_class) noexcept {
@@ -113,6 +120,14 @@ constexpr unsigned class_for(std::size_t bytes, std::size_t alignment) noexcept 
   return size_class;
 }
 
+static_assert([] {
+  for (const auto& classes : all_size_classes) {
+    for (const SizeClass& c : classes) {
+      if (c.is_long() && c.slots > max_long_slots) return false;
+    }
+  }
+  return true;
+}());
 static_assert(class_count == 49 && slot_bytes_of(class_count - 1) == max_slot_bytes);
 // Sizes grow, and a request gets the first that is not too small.
 static_assert([] {

@@ -22,13 +22,15 @@ Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept {
     const unsigned first = word * 64;
     const unsigned slots = c.slots < first ? 0 : c.slots - first;
     if (slots < 64 && any >> slots != 0) return {"a slab has no slot behind its last", &slab};
+    if (word == 0 && (slab.leaving & ~slab.waiting[0]) != 0)
+      return {"a slot that is leaving is waiting", &slab};
     used += static_cast<unsigned>(std::popcount(slab.used[word]));
     waiting += static_cast<unsigned>(std::popcount(slab.waiting[word]));
   }
   if (used != slab.used_slots) return {"used_slots counts the slots in use", &slab};
   if (waiting != slab.waiting_slots) return {"waiting_slots counts the waiting slots", &slab};
   if (slab.state != SlabState::given_back && !is_canary(slab.canary))
-    return {"a canary begins with a mark and a zero", &slab};
+    return {"a canary begins with a zero and a mark", &slab};
   return {};
 }
 

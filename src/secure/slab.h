@@ -2,6 +2,7 @@
 // hold blocks only; this descriptor lies in the region's table.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,19 +27,24 @@ enum class SlabState : std::uint8_t {
 //   counts   used_slots and waiting_slots are the numbers of those bits
 //   state    given_back, full and empty as above; partial, otherwise
 //   canary   it begins as all do (tail.h)
+//   leaving  a slot that is leaving is waiting, and in no quarantine
 //   memory   until a program writes there: each block in use has its tail (tail.h), and each other
-//            slot is zero
+//            slot that is not leaving is zero
 struct Slab {
   static constexpr unsigned words = max_slab_slots / 64;
 
   std::uint64_t used[words];
   std::uint64_t waiting[words];
-  std::uint64_t canary;  // drawn whenever the slab gets memory
-  std::uint32_t next;    // in the list of its state: numbers, plus one; 0: none
+  std::uint64_t leaving;  // those that a thread clears outside of the lock; of the first 64 slots
+  std::uint32_t asked[max_long_slots];  // of each long slot in use: what was asked for
+  std::uint64_t canary;                 // drawn whenever the slab gets memory
+  std::uint32_t next;                   // in the list of its state: numbers, plus one; 0: none
   std::uint32_t before;
   std::uint16_t used_slots;
   std::uint16_t waiting_slots;
   SlabState state;
+  bool is_bridged;    // the guard page before it is mapped as well (mappings.h)
+  bool is_discarded;  // empty, and its pages were given back while it stays accessible
 };
 
 // Checks all of them but `memory`.
@@ -54,6 +60,32 @@ inline void set(std::uint64_t* bits, unsigned slot) noexcept {
 }
 inline void clear(std::uint64_t* bits, unsigned slot) noexcept {
   bits[slot / 64] &= ~(std::uint64_t{1} << slot % 64);
+}
+
+inline constexpr unsigned max_leaving_slots = 64;
+inline bool is_leaving(const Slab& slab, unsigned slot) noexcept {
+  return slot < max_leaving_slots && (slab.leaving >> slot & 1) != 0;
+}
+
+// In each byte: how many bits are set in the bytes of a word up to it. (Warren, Hacker's Delight,
+// 5-1; compilers call a function for this where not all processors have an instruction.)
+inline constexpr std::uint64_t ones = 0x0101'0101'0101'0101;
+constexpr std::uint64_t counts_up_to(std::uint64_t bits) noexcept {
+  bits -= bits >> 1 & 0x5555'5555'5555'5555;
+  bits = (bits & 0x3333'3333'3333'3333) + (bits >> 2 & 0x3333'3333'3333'3333);
+  return ((bits + (bits >> 4)) & 0x0f0f'0f0f'0f0f'0f0f) * ones;
+}
+// The place of the set bit before which there are `rank` others; `counts` as above, of the word.
+constexpr unsigned place_of_bit(std::uint64_t bits, std::uint64_t counts,
+                                std::uint32_t rank) noexcept {
+  // The high bit of each byte: whether all bits up to it come before.
+  constexpr std::uint64_t high_bits = ones << 7;
+  const std::uint64_t before = ((rank * ones | high_bits) - counts) & high_bits;
+  const auto shift = static_cast<unsigned>((before >> 7) * ones >> 56) * 8;
+  rank -= static_cast<std::uint32_t>(counts << 8 >> shift & 0xff);
+  bits >>= shift;
+  for (; rank != 0; --rank) bits &= bits - 1;
+  return shift + static_cast<unsigned>(std::countr_zero(bits));
 }
 
 // Slabs by number plus one, linked in both directions.

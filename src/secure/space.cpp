@@ -6,6 +6,7 @@
 #include "os/bad_access.h"
 #include "os/entropy.h"
 #include "os/os.h"
+#include "secure/mappings.h"
 #include "secure/random.h"
 
 namespace ts::secure {
@@ -37,6 +38,7 @@ void lay_out(std::uintptr_t metadata, std::uintptr_t regions, unsigned arenas,
              unsigned shift) noexcept {
   const std::uintptr_t state = metadata + page_bytes();
   roots.state = reinterpret_cast<State*>(state);
+  roots.counts = reinterpret_cast<Counts*>(state + state_bytes - sizeof(Counts));
   roots.tables = state + mapped_state_bytes() + page_bytes();
   roots.regions = regions;
   roots.region_shift = shift;

@@ -23,7 +23,8 @@
 namespace ts::secure {
 
 struct State;
-inline constexpr std::size_t state_bytes = 7 * min_page_bytes;  // of which a State has less
+struct Counts;
+inline constexpr std::size_t state_bytes = 8 * min_page_bytes;  // of which a State has less
 
 inline constexpr unsigned max_arenas = 4;
 // Regions are numbered by arena and class.
@@ -45,6 +46,7 @@ struct alignas(max_os_page_bytes) Roots {
   std::uintptr_t regions = 0;  // where the first one begins
   std::uintptr_t tables = 0;   // likewise, of the tables
   State* state = nullptr;      // zero-filled, which is valid
+  Counts* counts = nullptr;    // in the same pages
 };
 static_assert(sizeof(Roots) == max_os_page_bytes);
 extern constinit Roots roots;

@@ -5,6 +5,7 @@
 
 #include "secure/class_heap.h"
 #include "secure/large_blocks.h"
+#include "secure/mappings.h"
 #include "secure/size_classes.h"
 #include "secure/space.h"
 
@@ -14,7 +15,7 @@ struct State {
   ClassHeap heaps[max_arenas][class_count];
   LargeBlocks large;
 };
-static_assert(sizeof(State) <= state_bytes);
+static_assert(sizeof(State) + sizeof(Counts) <= state_bytes);
 
 inline ClassHeap& heap_of(unsigned region) noexcept {
   return roots.state->heaps[region / regions_per_arena][region % regions_per_arena];

@@ -1,13 +1,18 @@
 // What stands behind the bytes that a program asked for, where the next write would go. A block in
 // a slab has a tail up to the end of its slot:
 //
-//   block | asked: mark | zeros | block_bytes: mark, zero, 6 bytes of secret and length | next
+//   block | asked: zero, mark | zeros | block_bytes: zero, mark, 6 bytes of secret and length | next
 //
-// The word at the end is drawn for each slab, and has the length of the tail in it. So the heap
-// knows what was asked for, and a damaged word tells so. A tail of that word alone has one mark.
-// The mark is no zero, so a string that is one byte too long is found. The zero behind it ends a
-// string that has no end of its own, before any of the secret. A large block has the word at once
-// behind what was asked for, without the length, and zeros up to the end of its page.
+// The first byte is always zero: it ends a string that has no end of its own, and a write of
+// anything else there is found. The mark behind it is not zero, so two zeros too many are found as
+// well; a single one changes nothing. The end word is drawn for each slab and holds the length of
+// the tail. So the heap knows what was asked for, and a damaged word tells so. A tail of the end
+// word alone has one zero and one mark. In a tail of one byte more, that byte is the zero, and the
+// first byte of the end word is the mark.
+//
+// Long slots, of 16 KiB and more, and large blocks have the word right behind what was asked for,
+// without the length, which is kept elsewhere; and zeros up to the end of the slot or page. So of
+// memory that the program never touches, the tail touches at most one page.
 //
 // Words and marks are read and written under the lock of the heap alone.
 #pragma once
@@ -23,8 +28,8 @@ namespace ts::secure {
 
 inline constexpr std::byte mark{0xa5};
 
-// The first two bytes of every canary; the others are random.
-inline constexpr std::uint64_t canary_begin = static_cast<std::uint64_t>(mark);
+// The first two bytes of every canary, a zero and the mark; the others are random.
+inline constexpr std::uint64_t canary_begin = static_cast<std::uint64_t>(mark) << 8;
 inline constexpr std::uint64_t canary_mask = ~std::uint64_t{0xffff};
 constexpr std::uint64_t make_canary(std::uint64_t random) noexcept {
   return (random & canary_mask) | canary_begin;
@@ -43,13 +48,18 @@ inline constexpr std::uint64_t length_inverse = [] {
 }();
 static_assert(length_factor * length_inverse == 1);
 
+// How the first two bytes of an end word differ from those of its canary.
+constexpr std::uint64_t first_byte_of_end(std::uint64_t length) noexcept {
+  return length == 1 ? static_cast<std::uint64_t>(mark) : 0;
+}
 constexpr std::uint64_t end_word(std::uint64_t canary, std::size_t length) noexcept {
-  return canary ^ ((length * length_factor) << 16);
+  return canary ^ ((length * length_factor) << 16) ^ first_byte_of_end(length);
 }
 // More than any slot has, if it is no word of this canary.
 constexpr std::size_t length_of_end_word(std::uint64_t word, std::uint64_t canary) noexcept {
   const std::uint64_t both = word ^ canary;
-  return (both & ~canary_mask) != 0 ? SIZE_MAX : ((both >> 16) * length_inverse) << 16 >> 16;
+  const std::uint64_t length = ((both >> 16) * length_inverse) << 16 >> 16;
+  return (both & ~canary_mask) == first_byte_of_end(length) ? length : SIZE_MAX;
 }
 
 inline std::uint64_t word_at(const std::byte* place) noexcept {
@@ -66,42 +76,96 @@ inline bool ends_with_zeros(const std::byte* end, std::size_t bytes) noexcept {
   return word_at(end - bytes) == 0 && is_zero(end - words, words);
 }
 
-// ---- of blocks in slabs, whose memory is zero before ----
-
-// Where the word begins that has the mark.
-constexpr std::size_t word_of_mark(std::size_t asked) noexcept { return asked & ~std::size_t{7}; }
-
-inline void write_tail(std::byte* block, const SizeClass& c, std::size_t asked,
-                       std::uint64_t canary) noexcept {
-  const std::size_t length = c.block_bytes - asked;
-  const std::uint64_t word = end_word(canary, length);
-  if (length != 0) block[asked] = mark;
-  std::memcpy(block + c.block_bytes, &word, sizeof word);
-}
-
-inline constexpr std::size_t no_size = SIZE_MAX;
-
-// What was asked for; no_size if the tail is damaged.
-inline std::size_t asked_by_tail(const std::byte* block, const SizeClass& c,
-                                 std::uint64_t canary) noexcept {
-  const std::byte* const end = block + c.block_bytes;
-  const std::size_t length = length_of_end_word(word_at(end), canary);
-  if (length > c.block_bytes) return no_size;
-  if (length == 0) return c.block_bytes;
-  return *(end - length) == mark && ends_with_zeros(end, length - 1) ? c.block_bytes - length
-                                                                     : no_size;
-}
-
 // ---- of large blocks ----
 
 inline void write_large_tail(std::byte* tail, std::size_t bytes, std::uint64_t canary) noexcept {
   std::memcpy(tail, &canary, bytes < sizeof canary ? bytes : sizeof canary);
 }
-// Its last 8 bytes are those of a page.
+// Its last 8 bytes are those of a page or of a slot.
 inline bool is_large_tail_intact(const std::byte* tail, std::size_t bytes,
                                  std::uint64_t canary) noexcept {
   if (bytes < sizeof canary) return std::memcmp(tail, &canary, bytes) == 0;
   return word_at(tail) == canary && ends_with_zeros(tail + bytes, bytes - sizeof canary);
+}
+
+// ---- of blocks in slabs, whose memory is zero before ----
+
+// The words of a slot in which a tail is not zero, so that nobody looks for other writes there:
+// `begin` to `end`, and from `last` to the end of the slot.
+struct TailWords {
+  std::size_t begin;
+  std::size_t end;
+  std::size_t last;
+};
+
+constexpr TailWords tail_words(const SizeClass& c, std::size_t asked) noexcept {
+  constexpr std::size_t in_word = 7;
+  const std::size_t begin = asked & ~in_word;
+  if (c.is_long()) return {begin, (asked + canary_bytes + in_word) & ~in_word, c.slot_bytes};
+  // The mark's word, which is the end word if there is no room for a mark before it.
+  const std::size_t with_mark = (asked + 1) & ~in_word;
+  return {with_mark, with_mark + canary_bytes, c.block_bytes};
+}
+// Whether a tail has a mark of its own, before the end word.
+constexpr bool has_mark(const SizeClass& c, std::size_t asked) noexcept {
+  return asked + 1 < c.block_bytes;
+}
+
+// Whether all of a slot is zero but for those words.
+inline bool is_zero_around(const std::byte* block, const TailWords& words) noexcept {
+  return is_zero(block, words.begin) &&
+         (words.end >= words.last || is_zero(block + words.end, words.last - words.end));
+}
+// Whether those words are zero, before the tail is written.
+inline bool are_zero(const std::byte* block, const SizeClass& c, const TailWords& words) noexcept {
+  std::uint64_t any = word_at(block + words.begin);
+  if (words.end - words.begin > canary_bytes) any |= word_at(block + words.begin + canary_bytes);
+  if (words.last != c.slot_bytes) any |= word_at(block + words.last);
+  return any == 0;
+}
+
+inline void write_tail(std::byte* block, const SizeClass& c, std::size_t asked,
+                       std::uint64_t canary) noexcept {
+  if (c.is_long()) {
+    std::memcpy(block + asked, &canary, sizeof canary);
+    return;
+  }
+  const std::uint64_t word = end_word(canary, c.block_bytes - asked);
+  if (has_mark(c, asked)) block[asked + 1] = mark;
+  std::memcpy(block + c.block_bytes, &word, sizeof word);
+}
+// Takes back what write_tail() wrote before the end word.
+inline void erase_tail(std::byte* block, const SizeClass& c, std::size_t asked) noexcept {
+  if (c.is_long()) {
+    std::memset(block + asked, 0, canary_bytes);
+  } else if (has_mark(c, asked)) {
+    block[asked + 1] = std::byte{0};
+  }
+}
+// The last word of a slot with that tail, if it is a long one.
+inline std::uint64_t last_word(const SizeClass& c, std::size_t asked,
+                               std::uint64_t canary) noexcept {
+  const std::size_t zeros = c.block_bytes - asked;
+  return zeros < sizeof canary ? canary >> (8 * zeros) : 0;
+}
+
+inline constexpr std::size_t no_size = SIZE_MAX;
+
+// What was asked for; no_size if the tail is damaged. Of a long slot, the caller knows it.
+inline std::size_t asked_by_tail(const std::byte* block, const SizeClass& c, std::uint64_t canary,
+                                 std::size_t known) noexcept {
+  if (c.is_long()) {
+    const std::size_t bytes = c.slot_bytes - known;
+    return is_large_tail_intact(block + known, bytes, canary) ? known : no_size;
+  }
+  const std::byte* const end = block + c.block_bytes;
+  const std::size_t length = length_of_end_word(word_at(end), canary);
+  if (length > c.block_bytes) return no_size;
+  const std::size_t asked = c.block_bytes - length;
+  if (!has_mark(c, asked)) return length == 0 || *(end - 1) == std::byte{0} ? asked : no_size;
+  const std::byte* const tail = end - length;
+  return tail[0] == std::byte{0} && tail[1] == mark && ends_with_zeros(end, length - 2) ? asked
+                                                                                        : no_size;
 }
 
 }  // namespace ts::secure

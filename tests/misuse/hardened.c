@@ -77,15 +77,18 @@ static void overflow_of_odd_small(void) { overflow_of_odd(101); }
 static void overflow_of_odd_medium(void) { overflow_of_odd(5001); }
 static void overflow_of_odd_large(void) { overflow_of_odd(large + 1); }
 
-// The end of a string that has a letter too many.
-static void overflow_by_a_zero(size_t bytes) {
+// The end of a string that has a letter too many; with two zeros, of one of wide characters.
+static void overflow_by_zeros(size_t bytes, size_t zeros) {
   char* const a = get(bytes);
-  *(char*)opaque(a + bytes) = 0;
+  memset(opaque(a + bytes), 0, zeros);
   put(a);
 }
-static void overflow_by_a_zero_small(void) { overflow_by_a_zero(small); }
-static void overflow_by_a_zero_odd(void) { overflow_by_a_zero(101); }
-static void overflow_by_a_zero_large(void) { overflow_by_a_zero(large); }
+static void overflow_by_a_zero_small(void) { overflow_by_zeros(small, 1); }
+static void overflow_by_a_zero_odd(void) { overflow_by_zeros(101, 1); }
+static void overflow_by_a_zero_large(void) { overflow_by_zeros(large, 1); }
+static void overflow_by_two_zeros_small(void) { overflow_by_zeros(small, 2); }
+static void overflow_by_two_zeros_odd(void) { overflow_by_zeros(101, 2); }
+static void overflow_by_two_zeros_large(void) { overflow_by_zeros(large, 2); }
 
 static void overflow_after_realloc(void) {
   char* const a = opaque(realloc(get(110), 105));
@@ -93,14 +96,20 @@ static void overflow_after_realloc(void) {
   put(a);
 }
 
-// Whether a string without an end goes on into what lies behind it. (A mark that is no letter of
-// anyone's may stand between.)
-static void string_without_end(void) {
-  char* const a = get(small);
+// Whether a string without an end goes on into what lies behind it.
+static void string_without_end_of(size_t bytes) {
+  char* const a = get(bytes);
   const size_t usable = malloc_usable_size(a);
   memset(opaque(a), 'x', usable);
-  say(strlen(opaque(a)) <= usable + 1 ? sees_zeros : sees_old_contents);
+  say(strlen(opaque(a)) == usable ? sees_zeros : sees_old_contents);
 }
+static void string_without_end(void) { string_without_end_of(small); }
+static void string_without_end_odd(void) { string_without_end_of(101); }
+// In a slot with one byte of room.
+static void string_without_end_short_by_one(void) { string_without_end_of(small - 1); }
+static void string_without_end_medium(void) { string_without_end_of(5001); }
+static void string_without_end_near_slab(void) { string_without_end_of(65536); }
+static void string_without_end_large(void) { string_without_end_of(large); }
 
 static void underflow(void) {
   char* block[40];
@@ -344,8 +353,16 @@ const Class classes[] = {
     {"overflow of a zero", overflow_by_a_zero_small, small},
     {"overflow of a zero, odd size", overflow_by_a_zero_odd, small},
     {"overflow of a zero, 300 kB", overflow_by_a_zero_large, large},
+    {"overflow of two zeros", overflow_by_two_zeros_small, small},
+    {"overflow of two zeros, odd size", overflow_by_two_zeros_odd, small},
+    {"overflow of two zeros, 300 kB", overflow_by_two_zeros_large, large},
     {"overflow of 1 byte after realloc to less", overflow_after_realloc, small},
     {"string without an end", string_without_end, small},
+    {"string without an end, odd size", string_without_end_odd, small},
+    {"string without an end, 1 byte short of a slot", string_without_end_short_by_one, small},
+    {"string without an end, odd size of 5 kB", string_without_end_medium, 5001},
+    {"string without an end, 64 KiB", string_without_end_near_slab, 65536},
+    {"string without an end, 300 kB", string_without_end_large, large},
     {"underflow", underflow, small},
     {"underflow to a block in use", underflow_to_a_block_in_use, small},
     {"underflow to a free block", underflow_to_a_free_block, small},

@@ -19,6 +19,7 @@ LATER = "stopped later"
 GUARDED = "crashes"  # at the access itself
 ZEROS = "zeros are read"
 WAITS = "waits"
+NOTHING = "nothing"
 REPORTED = "reported at once, goes on"
 REPORTED_LATER = "reported later, goes on"
 
@@ -32,7 +33,16 @@ HARDENED = {
     "overflow of 1 byte, whole pages": {GUARDED},
     "overflow of a page, aligned to 1 MiB": {GUARDED},
     "overflow of 1 MiB": {GUARDED},
+    # The byte behind a block is zero, which ends strings, and another zero there changes nothing.
+    "overflow of a zero": {NOTHING},
+    "overflow of a zero, odd size": {NOTHING},
+    "overflow of a zero, 300 kB": {NOTHING},
     "string without an end": {ZEROS},
+    "string without an end, odd size": {ZEROS},
+    "string without an end, 1 byte short of a slot": {ZEROS},
+    "string without an end, odd size of 5 kB": {ZEROS},
+    "string without an end, 64 KiB": {ZEROS},
+    "string without an end, 300 kB": {ZEROS},
     # Behind the last slot of a slab there is a guard, and before the first one.
     "overflow by a string": {AT_ONCE, GUARDED},
     "underflow": {AT_ONCE, GUARDED},
@@ -186,7 +196,7 @@ def main(arguments: list[str]) -> int:
     """Runs all checks; 1 if one failed."""
     misuse, hardened, at_exit, library = arguments
     check_classes(library, misuse, MISUSE, 32)
-    check_classes(library, hardened, HARDENED, 64)
+    check_classes(library, hardened, HARDENED, 72)
     check_messages(library, misuse, hardened)
     check_choices(library, hardened)
     check_exit(library, at_exit)

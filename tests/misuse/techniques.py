@@ -81,6 +81,9 @@ PROMISES: dict[str, dict[str, set[str]]] = {
         "large bin attack": {LATER},
         "house of lore": {LATER},
         "overlapping chunks, a free block": {LATER},
+        # There is no size of a neighbour that the zero could change.
+        "house of einherjar, a null byte": {FAILS},
+        "unsafe unlink, a null byte": {FAILS},
         "house of force": {LATER},
         "mmap overlapping chunks": {GUARDED},
         "calloc of a secret": {LATER},

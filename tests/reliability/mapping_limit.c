@@ -191,6 +191,77 @@ static void large_heaps_need_few(void) {
   EXPECT(more < 200 || strcmp(tested_library(), "libtsmalloc.so") != 0, "%zu mappings", more);
 }
 
+// Each number as often as others, unlike those of random_size().
+static size_t number_below(uint64_t* state, size_t limit) {
+  *state = *state * 6364136223846793005U + 1442695040888963407U;
+  return (*state >> 24) % limit;
+}
+
+// As many blocks as fit into 60 GiB, each of which touches a page: their number must not be what
+// refuses them. The engine and the hardened library promise that.
+static void sixty_gigabytes_in_pieces(size_t min_bytes, size_t max_bytes) {
+  enum { most = 1 << 20 };
+  const size_t wanted = (size_t)60 << 30;
+  const bool is_promised = strcmp(tested_library(), "libtsmalloc.so") == 0 ||
+                           strcmp(tested_library(), "libtsmalloc-secure.so") == 0;
+  static char* begin[most];
+  const size_t before = mapping_count();
+  uint64_t random = 5;
+  size_t total = 0;
+  size_t count = 0;
+  size_t refused = 0;
+  for (; total < wanted && count < most; ++count) {
+    const size_t bytes = min_bytes + number_below(&random, max_bytes - min_bytes + 1);
+    begin[count] = malloc(bytes);
+    if (begin[count] == NULL) break;
+    begin[count][bytes / 2] = 1;
+    total += bytes;
+  }
+  report_figure("%zu GiB in %zu blocks: %zu mappings", total >> 30, count,
+                mapping_count() - before);
+  if (!is_promised && total < wanted) {
+    for (size_t i = 0; i < count; ++i) free(begin[i]);
+    skip_check("it does not promise this");
+  }
+  EXPECT(total >= wanted, "malloc is null after %zu MiB", total >> 20);
+  // In any order, and with others in their place.
+  for (size_t i = 0; i < count / 2; ++i) {
+    const size_t at = number_below(&random, count);
+    free(begin[at]);
+    const size_t bytes = min_bytes + number_below(&random, max_bytes - min_bytes + 1);
+    begin[at] = malloc(bytes);
+    refused += begin[at] == NULL;
+    if (begin[at] != NULL) begin[at][bytes / 2] = 1;
+  }
+  for (size_t i = 0; i < count; i += 97) {
+    char* const larger = realloc(begin[i], 3 << 20);
+    if (larger != NULL) begin[i] = larger;
+    refused += larger == NULL;
+  }
+  EXPECT(refused == 0, "%zu requests are refused when others were freed", refused);
+  // What the program maps itself still finds room.
+  void* const own = mmap(NULL, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT(own != MAP_FAILED, "mmap: %s", strerror(errno));
+  munmap(own, page);
+  for (size_t i = 0; i < count; ++i) free(begin[i]);
+  malloc_trim(0);
+  report_figure("freed: %zu mappings", mapping_count() - before);
+}
+static void sixty_gigabytes(void) {
+  mapping_limit();
+  // Checks of a debug level take time with the square of the number of blocks.
+  if (HEAP_DEBUG_LEVEL > 1) skip_check("the library checks all blocks again and again");
+  sixty_gigabytes_in_pieces(65536, 2 << 20);
+}
+static void sixty_gigabytes_of_one_size(void) {
+  mapping_limit();
+  if (HEAP_DEBUG_LEVEL > 1) skip_check("the library checks all blocks again and again");
+  if (!check_is_long()) skip_check("it takes a minute");
+  sixty_gigabytes_in_pieces(100000, 100000);
+  sixty_gigabytes_in_pieces(131072, 131072);
+  sixty_gigabytes_in_pieces(1 << 20, 1 << 20);
+}
+
 __attribute__((constructor)) static void read_page_size(void) {
   page = (size_t)sysconf(_SC_PAGESIZE);
 }
@@ -200,5 +271,7 @@ static const Check checks[] = {
     {"a refusal for want of mappings is explained once", is_explained_once},
     {"other refusals are not taken for it", other_refusals_are_silent},
     {"gigabytes in pieces need few mappings", large_heaps_need_few},
+    {"60 GiB in blocks of 64 KiB to 2 MiB", sixty_gigabytes},
+    {"60 GiB in blocks of one size", sixty_gigabytes_of_one_size},
 };
 CHECK_MAIN(checks)

@@ -16,6 +16,7 @@
 #include "os/os.h"
 #include "secure/large_block.h"
 #include "secure/large_table.h"
+#include "secure/mappings.h"
 #include "secure/quarantine.h"
 #include "secure/random.h"
 #include "secure/size_classes.h"
@@ -157,14 +158,35 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
   EXPECT_EQ(fault_of([&](Slab& s) { s.used[0] |= std::uint64_t{1} << c.slots; }),
             "a slab has no slot behind its last");
   EXPECT_EQ(fault_of([](Slab& s) { s.waiting[7] = 1; }), "a slab has no slot behind its last");
+  EXPECT_EQ(fault_of([](Slab& s) { s.leaving = 1; }), "a slot that is leaving is waiting");
   EXPECT_EQ(fault_of([](Slab& s) { ++s.used_slots; }), "used_slots counts the slots in use");
   EXPECT_EQ(fault_of([](Slab& s) { --s.waiting_slots; }), "waiting_slots counts the waiting slots");
-  EXPECT_EQ(fault_of([](Slab& s) { s.canary ^= 0x100; }), "a canary begins with a mark and a zero");
+  EXPECT_EQ(fault_of([](Slab& s) { s.canary ^= 0x100; }), "a canary begins with a zero and a mark");
   for (const SlabState wrong : {SlabState::full, SlabState::empty}) {
     EXPECT_EQ(fault_of([&](Slab& s) { s.state = wrong; }), "a slab's state is that of its slots");
   }
   EXPECT_EQ(fault_of([](Slab& s) { s.state = SlabState::given_back; }),
             "a slab that is given back has free slots only");
+}
+
+TEST(SecureSlab, FindsTheBitOfEachRank) {
+  const auto random = std::make_unique<Random>();
+  std::vector<std::uint64_t> words{~std::uint64_t{0}, 1, std::uint64_t{1} << 63,
+                                   0x8000'0000'0000'0001};
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t bits = random->next_64();
+    words.insert(words.end(), {bits, bits & random->next_64(), bits | random->next_64()});
+  }
+  for (const std::uint64_t bits : words) {
+    const std::uint64_t counts = counts_up_to(bits);
+    std::uint32_t rank = 0;
+    for (unsigned place = 0; place < 64; ++place) {
+      if ((bits >> place & 1) == 0) continue;
+      ASSERT_EQ(place_of_bit(bits, counts, rank), place) << bits;
+      ++rank;
+    }
+    ASSERT_EQ(counts >> 56, rank);
+  }
 }
 
 // A block as it is in its slot.
@@ -182,8 +204,8 @@ TEST(SecureTail, TellsWhatWasAskedFor) {
     for (std::size_t asked = 0; asked <= c.block_bytes; asked += 1 + asked / 50) {
       const std::uint64_t canary = make_canary(random->next_64());
       const TailedBlock block{c, asked, canary};
-      ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary), asked);
-      ASSERT_TRUE(is_zero(block.memory.data(), word_of_mark(asked)));
+      ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), asked);
+      ASSERT_TRUE(is_zero_around(block.memory.data(), tail_words(c, asked)));
     }
   }
 }
@@ -199,20 +221,42 @@ TEST(SecureTail, EachChangedBitIsFound) {
       for (unsigned bit = 0; bit < 8; ++bit) {
         const std::byte kept = block.memory[at];
         block.memory[at] ^= std::byte{1} << bit;
-        ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary), no_size) << asked << ' ' << at;
+        ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), no_size)
+            << asked << ' ' << at;
         block.memory[at] = kept;
       }
     }
-    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary), asked);
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), asked);
   }
 }
 
-// One byte too many is read, and it is the same in all processes.
+// At once, so that nothing but what was asked for is read.
 TEST(SecureTail, EndsAStringThatHasNoEnd) {
-  for (const std::size_t asked : {20U, 118U, 119U, 120U}) {
-    const TailedBlock block{size_class_of(class_for(120)), asked, make_canary(~std::uint64_t{0})};
-    const char* const text = reinterpret_cast<const char*>(block.memory.data());
-    EXPECT_LE(::strnlen(text + asked, 128 - asked), 2U);
+  for (unsigned number = 1; number < class_count; ++number) {
+    const SizeClass& c = size_class_of(number);
+    for (std::size_t asked = c.block_bytes - 20 < c.block_bytes ? c.block_bytes - 20 : 0;
+         asked <= c.block_bytes; ++asked) {
+      const TailedBlock block{c, asked, make_canary(~std::uint64_t{0})};
+      EXPECT_EQ(block.memory.at(asked), std::byte{0}) << asked;
+    }
+  }
+  for (std::size_t bytes = 1; bytes < 20; ++bytes) {
+    std::vector<std::byte> tail(bytes, std::byte{0});
+    write_large_tail(tail.data(), bytes, make_canary(~std::uint64_t{0}));
+    EXPECT_EQ(tail.at(0), std::byte{0});
+  }
+}
+
+// One zero changes nothing, and each that follows it does.
+TEST(SecureTail, FindsTwoZeros) {
+  for (const std::size_t asked : {1U, 100U, 103U, 118U, 119U, 120U, 5000U, 20'000U, 65'536U}) {
+    const SizeClass& c = size_class_of(class_for(asked));
+    const std::uint64_t canary = make_canary(~std::uint64_t{0});
+    TailedBlock block{c, asked, canary};
+    block.memory.at(asked) = std::byte{0};
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), asked);
+    block.memory.at(asked + 1) = std::byte{0};
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary, asked), no_size) << asked;
   }
 }
 
@@ -286,6 +330,17 @@ TEST(SecureLargeTable, AgreesWithAMap) {
   EXPECT_EQ(count, model.size());
 }
 
+// Runs in a child of its own, since it takes addresses of the whole process.
+template <class Body>
+void in_child(Body body) {
+  EXPECT_EXIT(
+      {
+        body();
+        std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 std::size_t mapping_count() {
   std::ifstream maps{"/proc/self/maps"};
   std::size_t count = 0;
@@ -303,6 +358,118 @@ TEST(SecureHeap, NeedsFewMappingsForManyBlocks) {
   EXPECT_TRUE(heap.is_valid());
   for (void* const block : blocks) heap.release(block);
   EXPECT_TRUE(heap.is_valid());
+}
+
+// Pages of long slots that nobody touches get no memory: neither from a malloc or a resize, nor from
+// a free or a look at all.
+TEST(SecureHeap, LeavesUntouchedPagesAlone) {
+  Secure heap;
+  heap.release(heap.allocate(100, 16));
+  if (roots.is_reserved) GTEST_SKIP() << "the shadow memory of a sanitizer is resident as well";
+  constexpr std::size_t bytes = 65'536;
+  constexpr std::size_t count = 500;
+  std::vector<char*> blocks(count);
+  const auto resident = [&] {
+    std::ifstream file{"/proc/self/statm"};
+    std::size_t all = 0;
+    std::size_t pages = 0;
+    file >> all >> pages;
+    return pages * os::page_bytes();
+  };
+  const std::size_t before = resident();
+  for (int round = 0; round < 3; ++round) {
+    for (char*& block : blocks) {
+      block = static_cast<char*>(heap.allocate(bytes + 1000, 16));
+      ASSERT_TRUE(heap.resize(block, bytes));
+      block[0] = 1;
+    }
+    EXPECT_TRUE(heap.is_valid());
+    heap.trim(0);
+    for (std::size_t i = 0; i < count; i += 2) heap.release(blocks[i]);
+    for (std::size_t i = 0; i < count; i += 2) {
+      blocks[i] = static_cast<char*>(heap.allocate(bytes, 16));
+      blocks[i][0] = 1;
+    }
+    EXPECT_LT(resident() - before, count * 4 * os::page_bytes());
+    for (char* const block : blocks) heap.release(block);
+  }
+  EXPECT_TRUE(heap.is_valid());
+}
+
+// Mappings are short after a few: blocks of all sizes and alignments, resized, moved, freed and
+// allocated again, keep their contents, need hardly more, and are zero when they are handed out.
+TEST(SecureHeap, GoesOnWithoutFurtherMappings) {
+  in_child([] {
+    Secure heap;
+    heap.release(heap.allocate(100, 16));
+    constexpr std::int64_t few = 200;
+    roots.counts->mappings.fewer = max_mappings - few;
+    const std::size_t before = mapping_count();
+    const auto random = std::make_unique<Random>();
+    struct Block {
+      char* begin;
+      std::size_t bytes;
+    };
+    constexpr std::size_t count = 600;
+    std::vector<Block> blocks(count);
+    const auto is_intact = [](const Block& b) {
+      return b.begin[0] == static_cast<char>(b.bytes) &&
+             b.begin[b.bytes - 1] == static_cast<char>(b.bytes);
+    };
+    const auto mark_ends = [](Block& b) {
+      b.begin[0] = static_cast<char>(b.bytes);
+      b.begin[b.bytes - 1] = static_cast<char>(b.bytes);
+    };
+    for (unsigned step = 0; step < 8 * count; ++step) {
+      Block& block = blocks[random->below(count)];
+      if (block.begin != nullptr && step % 4 == 0) {
+        ASSERT_TRUE(is_intact(block));
+        const std::size_t bytes = block.bytes * (50 + random->below(100)) / 100 + 1;
+        const char first = block.begin[0];
+        if (heap.resize(block.begin, bytes)) {
+          ASSERT_EQ(block.begin[0], first);
+        } else if (void* const moved = heap.move(block.begin, bytes); moved != nullptr) {
+          block.begin = static_cast<char*>(moved);
+        } else {
+          continue;
+        }
+        block.bytes = bytes;
+      } else if (block.begin != nullptr && step % 4 == 1) {
+        ASSERT_TRUE(is_intact(block));
+        heap.release(block.begin);
+        block = {};
+        continue;
+      } else if (block.begin == nullptr) {
+        const unsigned width = 15 + random->below(7);
+        block.bytes = (std::size_t{1} << width) + random->below(1 << 15);
+        if (step % 5 == 0) block.bytes = align_up(block.bytes, page_bytes());
+        const std::size_t alignment = std::size_t{16} << random->below(16);
+        block.begin = static_cast<char*>(heap.allocate(block.bytes, alignment));
+        ASSERT_NE(block.begin, nullptr);
+        ASSERT_EQ(address_of(block.begin) % alignment, 0U);
+        for (std::size_t at = 0; at < block.bytes; at += 1000) ASSERT_EQ(block.begin[at], 0);
+        ASSERT_EQ(block.begin[block.bytes - 1], 0);
+      } else {
+        continue;
+      }
+      ASSERT_EQ(Secure::usable_size(block.begin), block.bytes);
+      mark_ends(block);
+      if (step % 500 == 0) {
+        ASSERT_TRUE(heap.is_valid());
+        EXPECT_LT(mapping_count(), before + 3 * few);
+      }
+    }
+    // A part of a group ends with a tail, too.
+    void* pages = nullptr;
+    for (int i = 0; i < 20; ++i) pages = heap.allocate(64 * page_bytes(), 16);
+    static_cast<char*>(pages)[64 * page_bytes()] = 1;
+    EXPECT_FALSE(heap.is_valid());
+    static_cast<char*>(pages)[64 * page_bytes()] = 0;
+    for (const Block& block : blocks) heap.release(block.begin);
+    heap.trim(0);
+    EXPECT_TRUE(heap.is_valid());
+    EXPECT_LT(roots.counts->mappings.of_slabs, few);
+  });
 }
 
 // A range serves again when it has waited: few mappings are made, and each block is zero.
@@ -339,17 +506,6 @@ TEST(SecureHeap, ResizesInPlaceToWhatIsAskedFor) {
   }
   EXPECT_FALSE(heap.resize(block, 121));
   heap.release(block);
-}
-
-// Runs in a child of its own, since it takes addresses of the whole process.
-template <class Body>
-void in_child(Body body) {
-  EXPECT_EXIT(
-      {
-        body();
-        std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
-      },
-      ::testing::ExitedWithCode(0), "");
 }
 
 // Takes all addresses from one on, and leaves gaps of less than 64 KiB.

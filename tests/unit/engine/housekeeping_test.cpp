@@ -181,7 +181,7 @@ TS_ENGINE_TEST(Housekeeping, AStepDoesNotWaitForAnother) {
     }
     return false;
   });
-  housekeep_until_none_is_due(0);
+  housekeep_until_none_is_due(10 * mib);
   EXPECT_EQ(in_a_purge, 200);
 }
 

@@ -1,0 +1,158 @@
+// Large blocks where mappings are short: parts of groups, each of which is one mapping between two
+// inaccessible pages, however many blocks it has. A group has parts of one length, four to an
+// octave. A part that was used before is without memory, but accessible, so a use after free is not
+// found; what was written there is gone when it is a block again. The tail behind each block is as
+// that of others.
+#include <bit>
+
+#include "base/bits.h"
+#include "os/os.h"
+#include "secure/checks.h"
+#include "secure/large_blocks.h"
+#include "secure/mappings.h"
+
+namespace ts::secure {
+namespace {
+
+// A group has as many parts as all before it, so that few groups hold any number of blocks.
+constexpr std::size_t min_parts = 16;
+
+}  // namespace
+
+// The first group whose parts are no shorter.
+unsigned LargeBlocks::group_of(std::size_t bytes) noexcept {
+  if (bytes <= std::size_t{1} << first_group_width) return 0;
+  const auto width = static_cast<unsigned>(std::bit_width(bytes - 1)) - 1;
+  const auto step = static_cast<unsigned>((bytes - 1) >> (width - 2)) - 4;
+  return (width - first_group_width) * 4 + step + 1;
+}
+
+std::size_t LargeBlocks::part_bytes(unsigned group) noexcept {
+  const std::size_t bytes = std::size_t{4 + group % 4} << (first_group_width - 2 + group / 4);
+  return align_up(bytes, page_bytes());
+}
+
+// Addresses for more parts of a length; false if the system refuses.
+bool LargeBlocks::add_group(unsigned group) noexcept {
+  Group& g = groups_[group];
+  const std::size_t each = part_bytes(group);
+  for (std::size_t parts = g.parts < min_parts ? min_parts : g.parts; parts != 0; parts /= 2) {
+    if (parts > address_limit / each) continue;
+    const std::size_t bytes = parts * each + 2 * page_bytes();
+    void* const begin = reserve_elsewhere(bytes);
+    if (begin == nullptr) continue;
+    // A huge page would give many blocks memory for the touch of one.
+    os::refuse_huge_pages(begin, bytes);
+    ++maps_;
+    g.next = address_of(begin) + page_bytes();
+    g.end = g.next + parts * each;
+    g.parts += parts;
+    return true;
+  }
+  return false;
+}
+
+// Gives a group back that has no block yet.
+void LargeBlocks::drop_group(unsigned group) noexcept {
+  Group& g = groups_[group];
+  const std::size_t bytes = g.end - g.next;
+  // What the system does not take back serves later.
+  if (!os::unmap(reinterpret_cast<void*>(g.next - page_bytes()), bytes + 2 * page_bytes())) return;
+  g.parts -= bytes / part_bytes(group);
+  g.next = g.end = 0;
+}
+
+bool LargeBlocks::take_part(unsigned group, LargeBlock& block, bool& is_fresh) noexcept {
+  Group& g = groups_[group];
+  is_fresh = g.free == 0;
+  if (!is_fresh) {
+    LargeBlock& found = *table_.find(g.free);
+    check(found.state == LargeState::grouped, "a free part of a group has no block", &found);
+    g.free = found.bytes;
+    block.reserved_begin = found.reserved_begin;
+    block.reserved_bytes = found.reserved_bytes;
+    erase(found);
+    return true;
+  }
+  const bool is_new = g.next == g.end;
+  if (is_new && !add_group(group)) return false;
+  // In their order, so that what is accessible stays one mapping.
+  const std::size_t bytes = part_bytes(group);
+  if (!os::commit(reinterpret_cast<void*>(g.next), bytes)) {
+    if (is_new) drop_group(group);
+    return false;
+  }
+  block.reserved_begin = g.next;
+  block.reserved_bytes = bytes;
+  g.next += bytes;
+  return true;
+}
+
+std::byte* LargeBlocks::allocate_in_group(std::size_t bytes, std::size_t alignment) noexcept {
+  const std::size_t aligned = alignment > page_bytes() ? alignment : 0;
+  const unsigned group = group_of(pages_for(bytes + canary_bytes) + aligned);
+  if (group >= group_lengths) return nullptr;
+  LargeBlock block{};
+  bool is_fresh = false;
+  {
+    const Guard guard{lock_};
+    if (!table_.promise_place()) return nullptr;
+    if (!take_part(group, block, is_fresh)) {
+      table_.break_promise();
+      return nullptr;
+    }
+    block.canary = make_canary(random_.next_64());
+  }
+  block.is_in_group = true;
+  block.begin = aligned != 0 ? align_up(block.reserved_begin, aligned) : block.reserved_begin;
+  block.bytes = bytes;
+  // What was written after the last free.
+  if (!is_fresh && !os::discard(memory_of(block), pages_of(block)))
+    make_zero(memory_of(block), pages_of(block));
+  write_tail(block);
+  const Guard guard{lock_};
+  insert(block);
+  if constexpr (debug_level >= 2) check_slow_path(block.begin);
+  return memory_of(block);
+}
+
+// Within its part; pages behind the old or the new end go back.
+bool LargeBlocks::resize_in_group(LargeBlock& block, std::size_t bytes) noexcept {
+  LargeBlock resized = block;
+  resized.bytes = bytes;
+  const std::size_t now = pages_of(block);
+  const std::size_t wanted = pages_of(resized);
+  if (bytes <= max_small_bytes ||
+      wanted > block.reserved_begin + block.reserved_bytes - block.begin)
+    return false;
+  const std::size_t first = now < wanted ? now : wanted;
+  const std::size_t last = now < wanted ? wanted : now;
+  if (first != last && !os::discard(memory_of(block) + first, last - first))
+    make_zero(memory_of(block) + first, last - first);
+  const std::size_t kept = bytes < block.bytes ? bytes : block.bytes;
+  if (kept < first) clear_bytes(memory_of(block) + kept, first - kept);
+  block.bytes = bytes;
+  write_tail(block);
+  if constexpr (debug_level >= 2) check_slow_path(block.begin);
+  return true;
+}
+
+Fault LargeBlocks::find_group_fault() noexcept {
+  std::size_t free = 0;
+  std::size_t listed = 0;
+  table_.for_each(
+      [&](const LargeBlock& block) { free += block.state == LargeState::grouped ? 1 : 0; });
+  for (unsigned group = 0; group < group_lengths; ++group) {
+    for (std::uintptr_t at = groups_[group].free; at != 0 && listed <= free; ++listed) {
+      const LargeBlock* const block = table_.find(at);
+      if (block == nullptr || block->state != LargeState::grouped ||
+          block->reserved_bytes != part_bytes(group))
+        return {"a listed part of a group is free, and of that length", block};
+      at = block->bytes;
+    }
+  }
+  if (listed != free) return {"each free part of a group is listed once", this};
+  return {};
+}
+
+}  // namespace ts::secure
