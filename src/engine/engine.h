@@ -146,7 +146,9 @@ class Engine {
   // Finds what the clock and reports of misuse need. Blocks may have been handed out before.
   void begin_process(const char* version) noexcept {
     os::find_clock();
+    os::find_memory_rule();
     os::find_stack_functions();
+    begin_housekeeping();
     follow_limit_options();
     begin_profile(version, []() noexcept -> std::uint64_t {
       const HeapMeasures measures = measure();

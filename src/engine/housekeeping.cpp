@@ -29,9 +29,7 @@ constexpr std::uint32_t rest_without_first_ms = 1000;
 
 // How many threads are housekeepers, from before their start to the end of keep_house().
 constinit Atomic<std::uint32_t> housekeepers{0};
-// Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
-// exchanges by a library.)
-constinit Atomic<std::uint32_t> starts{0};
+inline Atomic<std::uint32_t>& starts = housekeeper_starts;
 
 // The last round, and what of it is left to do.
 struct Round {
@@ -183,12 +181,24 @@ void* keep_house(void*) noexcept {
   return nullptr;
 }
 
+// The process; 0 before it is known. The child of a vfork is another one, in the memory of this one.
+// relaxed: set before other threads begin
+constinit Atomic<std::uint64_t> own_process{0};
+// Not 0 in the child of a fork, where the C library's word on threads may be the parent's. relaxed: set
+// before the child goes on
+constinit Atomic<std::uint32_t> is_child{0};
+
+// Whether there is a second thread: one that has a heap, or that the C library knows of.
+bool has_threads() noexcept {
+  // relaxed: of two threads one began later, and no data depends on it
+  return threads_begun.load(std::memory_order_relaxed) > 1 ||
+         (is_child.load(std::memory_order_relaxed) == 0 && os::has_several_threads());
+}
+
 // Whether the process is to have a housekeeper. A counted library counts the program's calls alone.
 bool is_wanted() noexcept {
   if (is_off()) return false;
-  // relaxed: of two threads one began later, and no data depends on it
-  return current_options.background == Background::on ||
-         (!counting && threads_begun.load(std::memory_order_relaxed) > 1);
+  return current_options.background == Background::on || (!counting && has_threads());
 }
 
 // Unless there is one.
@@ -253,6 +263,15 @@ void start_housekeeper_if_due() noexcept {
   if (is_wanted()) start_housekeeper();
 }
 
+void begin_housekeeping() noexcept {
+  own_process.store(os::process_id(), std::memory_order_relaxed);
+}
+
+void start_missing_housekeeper() noexcept {
+  if (is_wanted() && own_process.load(std::memory_order_relaxed) == os::process_id())
+    start_housekeeper();
+}
+
 void put_off_start() noexcept {
   if (is_wanted() && starts.load(std::memory_order_relaxed) == 0) put_off_to_malloc();
 }
@@ -300,6 +319,8 @@ int housekeep() noexcept {
 void forget_housekeeper() noexcept TS_NO_ANALYSIS {
   last_round = {};
   is_at_work.store(0, std::memory_order_relaxed);
+  is_child.store(1, std::memory_order_relaxed);
+  begin_housekeeping();
   page_heap.forget_other_threads();
   starts.store(0, std::memory_order_relaxed);
   start_put_off.store(0, std::memory_order_relaxed);

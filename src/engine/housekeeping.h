@@ -10,8 +10,9 @@
 //   release -> purge_surplus -> wake_housekeeper
 //   ts_housekeep -> housekeep -> tend, and a slice where there is no housekeeper
 //
-// TSMALLOC_BACKGROUND=auto starts it with the process's second heap, in malloc: another thread
-// proves that the process may have more. Never in free, which the C library calls with locks of its
+// TSMALLOC_BACKGROUND=auto starts it with the process's second heap, in malloc; or, where the C library
+// tells that there is a second thread which never allocates, with the next malloc that takes fresh
+// memory or has deferred work. Never in free, which the C library calls with locks of its
 // own: where a thread gets its heap in free, the next malloc that refills a bin starts it. The
 // thread allocates nothing, and it has no heap. The child of a fork has none, until a second thread
 // of its own gets a heap. The option may change at any time: `off` ends the thread, and `on` starts
@@ -35,6 +36,20 @@ void note_thread_ends() noexcept;
 
 // To be called in malloc, without a lock or a hold, by a thread that got a heap.
 void start_housekeeper_if_due() noexcept;
+
+// To be called when the process begins.
+void begin_housekeeping() noexcept;
+
+// Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
+// exchanges by a library.)
+inline constinit Atomic<std::uint32_t> housekeeper_starts{0};
+
+// To be called in malloc, without a lock or a hold, where fresh memory is needed or work was deferred:
+// starts one that is due since a second thread began that may never allocate.
+[[gnu::noinline]] void start_missing_housekeeper() noexcept;
+inline void start_housekeeper_if_missing() noexcept {
+  if (housekeeper_starts.load(std::memory_order_relaxed) == 0) start_missing_housekeeper();
+}
 
 // To be called in free by a thread that got a heap.
 void put_off_start() noexcept;

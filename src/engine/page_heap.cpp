@@ -157,6 +157,10 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
   Span* span = take(enough, pages, from, pages >= min_joined && alignment_pages == 1);
   if (span == nullptr) return nullptr;
   span = cut(span, pages, alignment_pages);
+  if (!takes_charge(span, pages)) {
+    insert_coalesced(span, pages, span->zeroed);
+    return nullptr;
+  }
   span->state = size_class != 0 ? SpanState::slab : SpanState::large;
   span->size_class = static_cast<std::uint8_t>(size_class);
   const std::uint32_t blocks =
@@ -182,6 +186,7 @@ void PageHeap::release_clean(Span* span, std::size_t dirty) noexcept {
   if constexpr (debug_level >= 1) check_unused(*span);
   const std::size_t pages = span->pages;
   if (dirty != 0) set_in_use(span, dirty, SpanState::large);
+  gives_up_charge(memory_of(span + dirty), (pages - dirty) * page_bytes);
   insert_coalesced(span + dirty, pages - dirty, true);
   if (dirty == 0) return;
   insert_coalesced(span, dirty, false);
@@ -216,6 +221,11 @@ bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
   } else if ((!at_end && behind + behind->pages != end()) ||
              (can_move && has_clean(pages + pages / 2)) || grow(more, From::anywhere) == nullptr) {
     return false;  // only the last span can grow beyond the free pages behind it
+  }
+  if (!takes_charge(behind, more)) {
+    // Part of it may be clean. As dirty memory it is committed again before it serves, too.
+    insert_coalesced(behind, more, false);
+    return false;
   }
   set_in_use(span, pages, SpanState::large);
   span->zeroed = false;

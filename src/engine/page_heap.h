@@ -217,6 +217,11 @@ class PageHeap {
     purge_surplus(min_purge_pages, pages_of_a_call);
   }
 
+  // Where the system counts all memory that could be written to, clean memory of a MiB and more is
+  // decommitted, and committed again when it serves.
+  static bool gives_up_charge(std::byte* begin, std::size_t bytes) noexcept;
+  static bool takes_charge(Span* span, std::size_t pages) noexcept;
+
   void check_unused(const Span& span) noexcept TS_REQUIRES(lock_);
 
   Mutex lock_;

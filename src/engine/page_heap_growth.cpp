@@ -42,6 +42,15 @@ bool PageHeap::commit(std::size_t pages) noexcept {
   return true;
 }
 
+bool PageHeap::gives_up_charge(std::byte* begin, std::size_t bytes) noexcept {
+  constexpr std::size_t least = std::size_t{1} << 20;
+  return bytes >= least && os::counts_all_memory() && os::decommit(begin, bytes);
+}
+
+bool PageHeap::takes_charge(Span* span, std::size_t pages) noexcept {
+  return !os::counts_all_memory() || os::commit(memory_of(span), pages * page_bytes);
+}
+
 // Up, and never down: memory beyond it reads as zero.
 void PageHeap::move_end(std::size_t top) noexcept {
   check(top >= top_ && top <= committed_, "the end moves up, within committed memory");

@@ -67,10 +67,14 @@ bool PageHeap::purge_within(Span* span) noexcept {
   lock_.unlock();
   const std::size_t bytes = (end - before) * page_bytes;
   const bool discarded = os::discard(memory_of(within), bytes);
-  const bool is_there = !discarded || merge_mappings(memory_of(within), bytes);
+  const bool is_there = !discarded || gives_up_charge(memory_of(within), bytes) ||
+                        merge_mappings(memory_of(within), bytes);
   lock_.lock();
   end_purge(span, pages);
+  // Parts, before any of them looks at its neighbours.
+  if (before != 0) set_in_use(span, before, SpanState::in_use);
   set_in_use(within, end - before, SpanState::in_use);
+  if (end != pages) set_in_use(span + end, pages - end, SpanState::in_use);
   if (!is_there) {  // in use for good
     set_in_use(within, end - before, SpanState::large);
     within->usable_pages.store(within->pages, std::memory_order_relaxed);
@@ -78,14 +82,8 @@ bool PageHeap::purge_within(Span* span) noexcept {
   } else {
     insert_coalesced(within, end - before, discarded);
   }
-  if (before != 0) {
-    set_in_use(span, before, SpanState::in_use);
-    insert_coalesced(span, before, false);
-  }
-  if (end != pages) {
-    set_in_use(span + end, pages - end, SpanState::in_use);
-    insert_coalesced(span + end, pages - end, false);
-  }
+  if (before != 0) insert_coalesced(span, before, false);
+  if (end != pages) insert_coalesced(span + end, pages - end, false);
   if constexpr (counting) {
     if (discarded) count_event(Event::purge_calls);
   }

@@ -43,8 +43,10 @@ namespace {
     const HeapHold hold{heap};
     check_slow_path(heap);
   }
-  if (has_deferred_work(heap)) [[unlikely]]
+  if (has_deferred_work(heap)) [[unlikely]] {
     do_deferred_work();
+    start_housekeeper_if_missing();
+  }
   return block != nullptr ? unmarked(block) : out_of_memory();
 }
 

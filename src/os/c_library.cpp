@@ -176,6 +176,8 @@ bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noex
 
 bool has_one_thread() noexcept { return one_thread_flag != nullptr && *one_thread_flag != 0; }
 
+bool has_several_threads() noexcept { return one_thread_flag != nullptr && *one_thread_flag == 0; }
+
 void* find_name(void* library, const char* name) noexcept {
   if (!is_there(&::dlsym)) return nullptr;
   void* const found = ::dlsym(library, name);

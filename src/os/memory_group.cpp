@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <sys/sysinfo.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
+#include "os/options.h"
+#include "os/os.h"
 #include "os/system_call.h"
 
 namespace ts::os {
@@ -223,6 +226,21 @@ bool ask_system(struct sysinfo& system) noexcept { return call(SYS_sysinfo, &sys
 std::size_t machine_memory() noexcept {
   struct sysinfo system {};
   return ask_system(system) ? std::size_t{system.totalram} * system.mem_unit : 0;
+}
+
+namespace {
+
+// relaxed: set before the program runs
+constinit std::atomic<bool> counts_all{false};
+
+}  // namespace
+
+bool counts_all_memory() noexcept { return counts_all.load(std::memory_order_relaxed); }
+
+void find_memory_rule() noexcept {
+  constexpr std::size_t strict = 2;
+  const bool is_strict = number_of_file("/proc/sys/vm", "/overcommit_memory") == strict;
+  counts_all.store(is_strict || assumes_strict_overcommit.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
 bool exceeds_machine(std::size_t bytes) noexcept {

@@ -61,7 +61,9 @@ constinit char output[1024] = "tsmalloc.%p.pb";
 
 // Variables that the counted libraries, the tools and the lab read and describe.
 constexpr char others[] =
-    "COUNTERS|COUNT_DIR|LEDGER|RECORD|ALLOCATOR|BUILD_DIR|LAYOUT_PADDING|PROFILE_OUTPUT";
+    "STRICT_OVERCOMMIT|COUNTERS|COUNT_DIR|LEDGER|RECORD|ALLOCATOR|BUILD_DIR|LAYOUT_PADDING|PROFILE_OUTPUT";
+
+constexpr std::uint64_t number_of_strict_overcommit = 0;  // among them
 
 // A word of the environment, without characters that control a terminal.
 void append_foreign(ErrorLine& line, Word word) noexcept {
@@ -194,7 +196,9 @@ void read_option(const char* variable, Given& given) noexcept {
   if (name.is(word_until(output_name, '\0'))) return read_output(text, given[std::size(table)]);
   const Option* const option = find_option(name);
   if (option == nullptr) {
-    if (!find_word(others, name, value)) warn_of_unknown(name);
+    if (!find_word(others, name, value)) return warn_of_unknown(name);
+    if (value == number_of_strict_overcommit)
+      assumes_strict_overcommit.store(*text == '1', std::memory_order_relaxed);
     return;
   }
   bool& is_given = given[option - table];

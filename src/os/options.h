@@ -94,6 +94,10 @@ struct Options {
 
 inline constinit Options current_options;
 
+// TSMALLOC_STRICT_OVERCOMMIT=1, for tests: as if the system had that rule (os.h, counts_all_memory).
+// relaxed: set before the program runs
+inline constinit std::atomic<bool> assumes_strict_overcommit{false};
+
 // Called once, before any constructor, with the environment of the process.
 [[gnu::cold]] void read_options(const char* const* environment) noexcept;
 

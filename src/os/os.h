@@ -43,6 +43,12 @@ bool commit(void* begin, std::size_t bytes) noexcept;
 // Address space without memory again. Where a program had it, discard() comes first.
 bool decommit(void* begin, std::size_t bytes) noexcept;
 
+// Whether the system counts all writable memory against a limit, touched or not, and refuses more
+// (vm.overcommit_memory=2): memory that was discarded still counts then, and decommitted memory does
+// not. As it was when the process began, since a filter may forbid a later look.
+bool counts_all_memory() noexcept;
+void find_memory_rule() noexcept;
+
 // Another mapping in place of committed memory that was discarded and reads as zero, as it does then;
 // or none, if the system refuses. False if the memory is inaccessible from then on.
 bool renew(void* begin, std::size_t bytes) noexcept;
@@ -142,6 +148,9 @@ bool call_at_exit(void (*end)(void*)) noexcept;
 
 // Whether the process has never had another thread; false if the C library has no such flag.
 bool has_one_thread() noexcept;
+
+// Whether it has others now, or had; false if the C library does not tell.
+bool has_several_threads() noexcept;
 
 // dlsym, or null where the program has none (glibc before 2.34, linked without libdl).
 void* find_name(void* library, const char* name) noexcept;

@@ -608,6 +608,7 @@ void forget_samples_in_progress() noexcept {}
 void note_thread_begins() noexcept {}
 void note_thread_ends() noexcept {}
 void start_housekeeper_if_due() noexcept {}
+void start_missing_housekeeper() noexcept {}
 void put_off_start() noexcept {}
 bool start_housekeeper_now() noexcept { return false; }
 void forget_housekeeper() noexcept {}

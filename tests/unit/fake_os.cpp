@@ -51,6 +51,7 @@ struct State {
   std::uint64_t clock = 1;
   fake_os::TouchedPages touched_pages;
   bool has_one_thread = false;
+  bool counts_all_memory = false;
   bool has_other_allocators = true;
   unsigned explained_refusals = 0;
   bool has_half_of_mappings = true;
@@ -216,6 +217,7 @@ void reset(std::size_t break_offset) {
   s.clock = 1;
   s.touched_pages = nullptr;
   s.has_one_thread = false;
+  s.counts_all_memory = false;
   s.has_other_allocators = true;
   s.explained_refusals = 0;
   s.has_half_of_mappings = true;
@@ -354,6 +356,11 @@ void answer_touched_pages(TouchedPages answer) {
 void has_other_allocators(bool has) {
   const std::lock_guard guard{state().mutex};
   state().has_other_allocators = has;
+}
+
+void set_counts_all_memory(bool counts) {
+  const std::lock_guard guard{state().mutex};
+  state().counts_all_memory = counts;
 }
 
 void set_has_one_thread(bool has) {
@@ -641,6 +648,8 @@ std::uint32_t thread_id() noexcept { return 1; }
 bool has_thread(std::uint32_t) noexcept { return false; }
 bool has_thread_beside(std::uint32_t) noexcept { return false; }
 void find_clock() noexcept {}
+bool counts_all_memory() noexcept { return state().counts_all_memory; }
+void find_memory_rule() noexcept {}
 std::uint64_t unix_nanoseconds() noexcept { return 0; }
 bool tells_all_thread_ends() noexcept { return true; }
 constinit std::atomic<void (*)()> when_ends_are_untold{nullptr};
@@ -651,6 +660,7 @@ bool start_thread(void* (*run)(void*)) noexcept {
          ::pthread_create(&thread, nullptr, run, nullptr) == 0 && ::pthread_detach(thread) == 0;
 }
 
+bool has_several_threads() noexcept { return false; }
 bool has_one_thread() noexcept {
   const std::lock_guard guard{state().mutex};
   return state().has_one_thread;

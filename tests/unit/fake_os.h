@@ -100,6 +100,9 @@ using TouchedPages =
     std::function<std::size_t(const std::byte* begin, std::size_t bytes, std::size_t looked_at)>;
 void answer_touched_pages(TouchedPages answer);
 
+// The answer of counts_all_memory(); false after a reset.
+void set_counts_all_memory(bool counts);
+
 // The answer of has_one_thread(); false after a reset.
 void set_has_one_thread(bool has);
 

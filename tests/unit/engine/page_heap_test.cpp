@@ -452,6 +452,28 @@ TS_ENGINE_TEST(PageHeap, WhatWasPurgedInPartServesWhole) {
   EXPECT_FALSE(page_heap.find_fault());
 }
 
+// vm.overcommit_memory=2: what is not committed is inaccessible here, as it is there.
+TS_ENGINE_TEST(PageHeap, PurgedMemoryGivesUpItsCharge) {
+  fake_os::set_counts_all_memory(true);
+  Span* const span = allocate_pages(4 * mib);
+  allocate_pages(1);
+  release_span(span);
+  fake_os::take_events();
+  page_heap.trim(0);
+  std::size_t given_up = 0;
+  for (const fake_os::Event& event : fake_os::take_events())
+    given_up += event.call == fake_os::Call::decommit ? event.bytes : 0;
+  EXPECT_EQ(given_up, 4 * mib * page_bytes);
+  fake_os::refuse_if(
+      [](const fake_os::Request& request) { return request.call == fake_os::Call::commit; });
+  EXPECT_EQ(allocate_pages(4 * mib, From::clean), nullptr) << "the system refuses to count it";
+  EXPECT_FALSE(page_heap.find_fault());
+  fake_os::refuse_nothing();
+  Span* const again = allocate_pages(4 * mib, From::clean);
+  ASSERT_EQ(again, span);
+  for (const std::size_t mark : marks) EXPECT_EQ(memory_of(again)[mark], std::byte{0});
+}
+
 TS_ENGINE_TEST(PageHeap, AJoinedSpanMayBeginInCleanMemory) {
   Span* const first = allocate_pages(2 * mib);
   Span* const second = allocate_pages(4 * mib);
