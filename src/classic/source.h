@@ -1,5 +1,6 @@
 // The memory of a heap: the data segment (sbrk), mappings, or a buffer of the caller's. A source
-// hands out chunks and takes them back; it refuses to know their contents.
+// hands out chunks and takes them back. Memory that goes back to the system is only noted
+// (leaving_memory.h).
 //
 //   Chunk (24 bytes)    blocks, contiguous                     fence (8 bytes)
 //   +-----------------+--------------------------------------+-----+
@@ -83,8 +84,8 @@ class Source {
   // Takes back a whole chunk; the same condition.
   bool release(Chunk* chunk) noexcept;
 
-  // Takes back everything. Chunks in the middle of the data segment are kept for the next source
-  // that grows there.
+  // Takes back everything, and sends it. Chunks in the middle of the data segment are kept for the next
+  // source that grows there. Without a lock; no thread may be inside.
   void release_all() noexcept;
 
   // Sets SourceConfig::growth_bytes.
@@ -117,7 +118,7 @@ class Source {
 
  private:
   std::byte* take_from_break(std::size_t bytes) noexcept;
-  bool give_to_break(const std::byte* end, std::size_t bytes) noexcept;
+  bool give_to_break(std::byte* end, std::size_t bytes) noexcept;
   std::byte* break_end() noexcept;
   Growth new_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept;
   Growth grow_break(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;

@@ -1,5 +1,6 @@
 #include "classic/thread_slots.h"
 
+#include "classic/leaving_memory.h"
 #include "os/fork_lock.h"
 #include "os/os.h"
 
@@ -56,6 +57,7 @@ void unlink_table(Table* table) noexcept {
 void at_thread_exit(void* argument) noexcept {
   auto* const table = static_cast<Table*>(argument);
   this_table = &no_table;
+  const GivesBack gives_back;
   {
     const Guard guard{tables_lock.mutex};
     for (std::size_t i = 0; i < max_slots && slots[i].serial != 0; ++i) {
