@@ -64,6 +64,7 @@ class ClaimedPages {
 template <class WithHeap>
 bool trim_heap(std::size_t keep_bytes, WithHeap with_heap) noexcept {
   const GivesBack gives_back;
+  retry_left_behind();
   ClaimedPages claimed;
   bool gave = false;
   with_heap([&](auto& heap) {

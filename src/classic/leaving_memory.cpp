@@ -123,6 +123,11 @@ Chunk* reuse_left_behind(std::size_t bytes, bool from_break) noexcept {
   return nullptr;
 }
 
+void retry_left_behind() noexcept {
+  const Guard guard{break_lock};
+  while (Chunk* const chunk = reuse_left_behind(0, false)) leave(chunk->begin(), chunk->bytes());
+}
+
 bool any_leaves() noexcept {
   // relaxed: a thread sees what it noted itself, and others send what they noted
   return leaving_mappings.load(std::memory_order_relaxed) != nullptr ||

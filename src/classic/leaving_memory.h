@@ -52,6 +52,9 @@ class SeenByOthers {
   bool before_;
 };
 
+// Notes mappings that the system refused to take back, once more.
+void retry_left_behind() noexcept;
+
 // Sends all memory that is noted; true if there was any. Without a lock.
 bool send_leaving() noexcept;
 

@@ -164,6 +164,7 @@ bool Source::release(Chunk* chunk) noexcept {
 
 void Source::release_all() noexcept {
   const GivesBack gives_back;
+  retry_left_behind();
   while (Chunk* const chunk = first_) {
     if (release(chunk)) continue;
     {
