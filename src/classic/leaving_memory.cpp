@@ -33,9 +33,22 @@ Chunk* as_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept {
   return chunk;
 }
 
-bool send_mappings() noexcept {
+// The noted mappings, oldest first.
+Chunk* take_mappings() noexcept {
   // acquire: pairs with the release in leave(); sees the sizes and links
   Chunk* chunk = leaving_mappings.exchange(nullptr, std::memory_order_acquire);
+  Chunk* oldest = nullptr;
+  while (chunk != nullptr) {
+    Chunk* const older = chunk->next;
+    chunk->next = oldest;
+    oldest = chunk;
+    chunk = older;
+  }
+  return oldest;
+}
+
+bool send_mappings() noexcept {
+  Chunk* chunk = take_mappings();
   const bool any = chunk != nullptr;
   while (chunk != nullptr) {
     Chunk* const next = chunk->next;

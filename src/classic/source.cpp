@@ -133,6 +133,13 @@ void Source::unlink(Chunk* chunk) noexcept {
   --chunks_;
 }
 
+// Undoes it, if nothing else has changed.
+void Source::relink(Chunk* chunk) noexcept {
+  (chunk->previous != nullptr ? chunk->previous->next : first_) = chunk;
+  if (chunk->next != nullptr) chunk->next->previous = chunk;
+  ++chunks_;
+}
+
 bool Source::shrink(Chunk* chunk, std::size_t bytes) noexcept {
   const Guard guard{lock_};
   if (!chunk->from_break()) {
@@ -154,7 +161,7 @@ bool Source::release(Chunk* chunk) noexcept {
   if (!chunk->from_break()) {
     leave(chunk->begin(), bytes);
   } else if (!give_to_break(chunk->end(), bytes)) {
-    new_chunk(chunk->begin(), bytes, true);
+    relink(chunk);
     return false;
   }
   segment_bytes_ -= bytes;
@@ -166,7 +173,10 @@ void Source::release_all() noexcept {
   const GivesBack gives_back;
   retry_left_behind();
   while (Chunk* const chunk = first_) {
-    if (release(chunk)) continue;
+    if (release(chunk)) {
+      send_leaving();  // so that the next one is at the end of the break
+      continue;
+    }
     {
       const Guard guard{lock_};
       unlink(chunk);

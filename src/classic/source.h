@@ -124,6 +124,7 @@ class Source {
   Growth grow_break(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;
   Growth grow_mapping(std::size_t block_bytes) noexcept;
   void unlink(Chunk* chunk) noexcept;
+  void relink(Chunk* chunk) noexcept;
 
   SourceConfig config_;  // const after construction, but for growth_bytes: lock
   Mutex lock_;

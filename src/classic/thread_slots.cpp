@@ -54,9 +54,8 @@ void unlink_table(Table* table) noexcept {
   if (table->next != nullptr) table->next->previous = table->previous;
 }
 
-void at_thread_exit(void* argument) noexcept {
-  auto* const table = static_cast<Table*>(argument);
-  this_table = &no_table;
+// Gives the states in a table back to their heaps, and the table to the system.
+void remove_table(Table* table) noexcept {
   const GivesBack gives_back;
   {
     const Guard guard{tables_lock.mutex};
@@ -70,6 +69,11 @@ void at_thread_exit(void* argument) noexcept {
   os::unmap_unused(table, table_bytes);
 }
 
+void at_thread_exit(void* argument) noexcept {
+  this_table = &no_table;
+  remove_table(static_cast<Table*>(argument));
+}
+
 Table* make_table() noexcept {
   auto* const table = static_cast<Table*>(os::map(table_bytes));
   if (table == nullptr) return nullptr;
@@ -77,15 +81,11 @@ Table* make_table() noexcept {
     const Guard guard{tables_lock.mutex};
     link_table(table);
   }
-  // Registering may itself allocate, which must find the table in place.
+  // Registering may itself allocate, which must find the table in place, and leaves states there.
   this_table = table;
   if (os::call_at_thread_exit(at_thread_exit, table)) return table;
-  {
-    const Guard guard{tables_lock.mutex};
-    unlink_table(table);
-  }
   this_table = nullptr;
-  os::unmap_unused(table, table_bytes);
+  remove_table(table);
   return nullptr;
 }
 
