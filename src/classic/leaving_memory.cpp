@@ -131,6 +131,7 @@ Chunk* reuse_left_behind(std::size_t bytes, bool from_break) noexcept {
     Chunk* const chunk = *link;
     if (chunk->bytes() < bytes || chunk->from_break() != from_break) continue;
     *link = chunk->next;
+    keep_order_for_child();  // the chunk's own links come later
     return chunk;
   }
   return nullptr;
