@@ -10,6 +10,7 @@
 #include "base/event_counts.h"
 #include "classic/free_blocks.h"
 #include "classic/leaving_memory.h"
+#include "classic/source.h"
 #include "os/os.h"
 
 namespace ts::classic {

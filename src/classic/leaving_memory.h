@@ -13,7 +13,8 @@
 
 #include <cstddef>
 
-#include "classic/source.h"
+#include "classic/chunk.h"
+#include "os/mutex.h"
 
 namespace ts::classic {
 

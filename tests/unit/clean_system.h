@@ -3,6 +3,7 @@
 #pragma once
 
 #include "classic/leaving_memory.h"
+#include "classic/source.h"
 #include "unit/fake_os.h"
 
 namespace ts::testing {
