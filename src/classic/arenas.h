@@ -37,6 +37,7 @@ class Arenas : public TaggedPayloads {
   }
 
   void release(void* payload) noexcept {
+    const GivesBack gives_back;
     Arena& home = home_of(payload);
     const Guard guard{home.lock};
     home.heap.release(payload);
@@ -71,8 +72,11 @@ class Arenas : public TaggedPayloads {
   bool trim(std::size_t keep_bytes) noexcept {
     bool gave = false;
     for_each([&](Arena& arena) {
-      const Guard guard{arena.lock};
-      gave = arena.heap.trim(keep_bytes) || gave;
+      const auto with_heap = [&arena](auto change) {
+        const Guard guard{arena.lock};
+        change(arena.heap);
+      };
+      gave = trim_heap(keep_bytes, with_heap) || gave;
       return true;
     });
     return gave;
@@ -196,9 +200,12 @@ class Arenas : public TaggedPayloads {
 
   // Allocates in an arena that this thread has locked, and unlocks it.
   void* allocate_in(Arena* arena, const Request& request) noexcept TS_NO_ANALYSIS {
-    void* const payload = arena->heap.allocate(request);
-    arena->lock.unlock();
-    return payload;
+    for (;;) {
+      void* const payload = arena->heap.allocate(request);
+      arena->lock.unlock();
+      if (payload != nullptr || !send_leaving()) return payload;
+      arena->lock.lock();
+    }
   }
 
   // The system gives no more memory; another arena may have a free block.

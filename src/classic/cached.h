@@ -69,6 +69,7 @@ class Cached : public TaggedPayloads {
         return;
       }
     }
+    const GivesBack gives_back;
     const Guard guard{lock_};
     central_.release(payload);
   }
@@ -104,8 +105,10 @@ class Cached : public TaggedPayloads {
   // Empties the caller's cache first.
   bool trim(std::size_t keep_bytes) noexcept {
     empty_this_cache();
-    const Guard guard{lock_};
-    return central_.trim(keep_bytes);
+    return trim_heap(keep_bytes, [this](auto change) {
+      const Guard guard{lock_};
+      change(central_);
+    });
   }
 
   bool is_valid() noexcept {
@@ -200,6 +203,7 @@ class Cached : public TaggedPayloads {
       if (is_cached_size(block->block_bytes())) {
         cache.push(block, block->block_bytes());
       } else {
+        const GivesBack gives_back;
         const Guard guard{lock_};
         central_.release(block->payload());
       }
@@ -211,11 +215,11 @@ class Cached : public TaggedPayloads {
   // free one.
   void* allocate_central(const Request& request) noexcept {
     for (bool emptied = false;; emptied = true) {
-      {
+      void* const payload = allocate_or_make_room([&] {
         const Guard guard{lock_};
-        if (void* payload = central_.allocate(request)) return payload;
-      }
-      if (emptied) return nullptr;
+        return central_.allocate(request);
+      });
+      if (payload != nullptr || emptied) return payload;
       empty_this_cache();
     }
   }
@@ -223,17 +227,20 @@ class Cached : public TaggedPayloads {
   void empty_this_cache() noexcept {
     auto* const mine = static_cast<Cache*>(slots_.get());
     if (mine == nullptr) return;
+    const GivesBack gives_back;
     const Guard guard{lock_};
     for (unsigned bin = 0; bin < cache_bins; ++bin) give_back(*mine, bin, 0);
   }
 
   // Moves all but the newest `keep` blocks of one size back to the central heap.
   [[gnu::noinline]] void give_back_slow(Cache& cache, unsigned bin, unsigned keep) noexcept {
+    const GivesBack gives_back;
     const Guard guard{lock_};
     give_back(cache, bin, keep);
   }
 
   [[gnu::noinline]] void halve_slow(Cache& cache) noexcept {
+    const GivesBack gives_back;
     const Guard guard{lock_};
     for (unsigned bin = 0; bin < cache_bins; ++bin)
       give_back(cache, bin, cache.stacks[bin].blocks / 2);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "base/event_counts.h"
+#include "classic/claimed_pages.h"
 #include "classic/fit.h"
 #include "classic/request.h"
 #include "classic/sharing.h"
@@ -142,6 +143,26 @@ class FreeBlocks {
     index_.insert(block);
   }
 
+  // Claims every free block that has whole pages between its links and its footer, for a thread that
+  // discards those without a lock (claimed_pages.h). They stay in the index.
+  ClaimedPages claim_pages() noexcept {
+    ClaimedPages claimed;
+    claim_pages_below(index_.root(), claimed);
+    return claimed;
+  }
+
+  // Frees them again. What was freed beside them meanwhile did not merge with them.
+  void free_pages(ClaimedPages claimed) noexcept {
+    while (Block* const block = claimed.pop()) {
+      if (before(block) == nullptr && !is_free_and_mine(block->next())) {
+        block->set_tag(block->tag().without(Tag::used_flag));
+      } else {
+        index_.erase(block);
+        add(block);
+      }
+    }
+  }
+
   // Frees every claimed block of the index: the threads that claimed them are gone.
   void free_claimed() noexcept {
     while (Block* claimed = claimed_below(index_.root())) {
@@ -180,6 +201,15 @@ class FreeBlocks {
     } else {
       return false;
     }
+  }
+
+  static void claim_pages_below(Block* t, ClaimedPages& claimed) noexcept {
+    if (t == nullptr) return;
+    claim_pages_below(Tree::left(t), claimed);
+    claim_pages_below(Tree::right(t), claimed);
+    if (!unclaimed(t) || !ClaimedPages::has_pages(t)) return;
+    t->set_tag(t->tag().with(Tag::used_flag));
+    claimed.push(t);
   }
 
   static Block* claimed_below(Block* t) noexcept {

@@ -1,15 +1,15 @@
 // The chunks of one heap over boundary tags: the heap grows by a chunk or at the end of its newest
-// one, and gives free ends, free chunks and the pages inside free blocks back. It refuses to know
-// the fit and the merging: it asks `free`, the heap's FreeBlocks.
+// one, and gives free ends and free chunks back. Which blocks are free, its FreeBlocks know (`free`).
 //
 //   grow -> Source::grow -> add_memory -> free.add
 //   give_back_end -> give_back_chunk -> Source::release         a mapping that is one free block
 //                 -> Source::shrink -> free.shorten_last        the end of the newest chunk
-//   trim -> give_back_end, give_back_free_chunks, discard_below
+//   trim -> give_back_end, give_back_free_chunks
 #pragma once
 
 #include "base/event_counts.h"
 #include "classic/free_blocks.h"
+#include "classic/leaving_memory.h"
 #include "classic/source.h"
 #include "os/os.h"
 
@@ -40,10 +40,12 @@ class HeapChunks {
     return true;
   }
 
-  // If growth is refused, perhaps because of unused memory of this heap, gives that back and tries
-  // again.
+  // If growth is refused, perhaps because of unused memory of this heap, gives that back. The caller
+  // tries again when it is gone (allocate_or_make_room).
   bool grow_or_make_room(Free& free, std::size_t bytes) noexcept {
-    return grow(free, bytes) || (give_back_free_chunks(free) && grow(free, bytes));
+    if (grow(free, bytes)) return true;
+    give_back_free_chunks(free);
+    return false;
   }
 
   // Makes grow() fail.
@@ -66,15 +68,13 @@ class HeapChunks {
     return true;
   }
 
-  // Gives back memory at the end of the segment, free chunks, and the whole pages inside all free
-  // blocks.
+  // Gives back memory at the end of the segment, and free chunks.
   bool trim(Free& free, std::size_t keep_bytes) noexcept {
     bool gave = false;
     if (last_ != nullptr) {
       if (Block* top = Free::before(last_->fence())) gave = give_back_end(free, top, keep_bytes);
     }
-    gave = give_back_free_chunks(free) || gave;
-    return discard_below(free.root()) || gave;
+    return give_back_free_chunks(free) || gave;
   }
 
   static bool is_whole_mapping(Block* block, std::uint32_t owner) noexcept {
@@ -143,21 +143,6 @@ class HeapChunks {
     last_ = last;
     free.insert(chunk->first_block());
     return false;
-  }
-
-  // Discards the whole pages of the free blocks below `t`, links and footers excepted.
-  static bool discard_below(Block* t) noexcept {
-    if (t == nullptr) return false;
-    bool gave = discard_below(Tree::left(t));
-    gave = discard_below(Tree::right(t)) || gave;
-    const std::size_t page_bytes = os::page_bytes();
-    const std::uintptr_t begin = align_up(t->address() + min_block_bytes, page_bytes);
-    const std::uintptr_t end = align_down(t->address() + t->block_bytes() - tag_bytes, page_bytes);
-    if (end <= begin) return gave;
-    os::discard(reinterpret_cast<void*>(begin), end - begin);
-    if constexpr (counting) count_event(Event::purge_calls);
-    if constexpr (counting) count_event(Event::purged_bytes, end - begin);
-    return true;
   }
 
   Source& source_;

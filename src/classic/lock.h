@@ -16,11 +16,14 @@ class Lock : public TaggedPayloads {
   // Not inline: one copy for all functions of malloc's family.
   [[gnu::noinline]] void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     const Request request = Request::of(bytes, alignment);
-    const Guard guard{lock_};
-    return heap_.allocate(request);
+    return allocate_or_make_room([&] {
+      const Guard guard{lock_};
+      return heap_.allocate(request);
+    });
   }
 
   void release(void* payload) noexcept {
+    const GivesBack gives_back;
     const Guard guard{lock_};
     heap_.release(payload);
   }
@@ -44,8 +47,10 @@ class Lock : public TaggedPayloads {
   }
 
   bool trim(std::size_t keep_bytes) noexcept {
-    const Guard guard{lock_};
-    return heap_.trim(keep_bytes);
+    return trim_heap(keep_bytes, [this](auto change) {
+      const Guard guard{lock_};
+      change(heap_);
+    });
   }
 
   bool is_valid() noexcept {

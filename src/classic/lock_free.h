@@ -13,7 +13,7 @@
 //            -> LockFreeSegment::grow              lock_free_segment.h: regions or a break; again
 //   release  -> WithStash, release_waiting
 //            -> VersionedFreeBlocks::release -> publish -> FitTrees::add
-//            -> LockFreeSegment::unmap_if_region   above the trim threshold
+//            -> LockFreeSegment::unmap_if_region   above the trim threshold; seen by others
 //
 // Invariants: the tag of a block in use holds its size, as in the other strategies; only the tree
 // describes free blocks. Every byte of the segment is in one block: in use, in the current tree, or

@@ -1,10 +1,11 @@
 // The mappings that a lock-free heap consists of: added and removed by any thread at any time,
-// without a lock. The list itself only grows; an entry whose mapping is gone is used again. It
-// refuses to know which parts of a mapping are free: its remover owns all of it.
+// without a lock. The list itself only grows; an entry whose mapping is gone is used again. Whoever
+// removes a mapping owns all of it.
 #pragma once
 
 #include "base/bits.h"
 #include "base/event_counts.h"
+#include "classic/leaving_memory.h"
 #include "classic/node_pool.h"
 #include "os/os.h"
 
@@ -26,7 +27,7 @@ class MappedRegions {
     if (begin == nullptr) return {nullptr, 0};
     const NodeNumber entry = claim_entry(pool, stash, bytes);
     if (entry == 0) {
-      os::unmap(begin, bytes);
+      os::unmap_unused(begin, bytes);
       return {nullptr, 0};
     }
     // release: pairs with the acquire in for_each; an entry counts from the moment that it has an
@@ -60,8 +61,10 @@ class MappedRegions {
   }
 
   // Unmaps a region that the caller owns whole. False, with nothing changed, if the range is not a
-  // region, or if the system refuses, as at its limit of mappings.
+  // region, if the system refuses, as at its limit of mappings, or within such a call.
   bool unmap(NodePool& pool, const Region& region) noexcept {
+    if (SeenByOthers::is_now()) return false;
+    const SeenByOthers seen;
     for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;) {
       Node& node = pool.at(entry);
       entry = node.left.load(std::memory_order_relaxed);

@@ -33,15 +33,19 @@ class PerThread : public TaggedPayloads {
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     const Request request = Request::of(bytes, alignment);
-    if (ThreadHeap* mine = this_thread()) {
-      const BusyMark mark{mine->busy};
-      return mine->heap.allocate(request);
-    }
-    const Guard guard{common_lock_};
-    return common_.allocate(request);
+    ThreadHeap* const mine = this_thread();
+    return allocate_or_make_room([&] {
+      if (mine != nullptr) {
+        const BusyMark mark{mine->busy};
+        return mine->heap.allocate(request);
+      }
+      const Guard guard{common_lock_};
+      return common_.allocate(request);
+    });
   }
 
   void release(void* payload) noexcept {
+    const GivesBack gives_back;
     if (ThreadHeap* mine = this_thread()) {
       const BusyMark mark{mine->busy};
       if constexpr (counting) {
@@ -80,14 +84,20 @@ class PerThread : public TaggedPayloads {
 
   // Trims the caller's heap and the abandoned ones.
   bool trim(std::size_t keep_bytes) noexcept {
-    bool gave = false;
-    if (ThreadHeap* mine = this_thread()) {
-      const BusyMark mark{mine->busy};
-      gave = mine->heap.trim(keep_bytes);
+    ThreadHeap* const mine = this_thread();
+    bool gave = mine != nullptr && trim(*mine, keep_bytes);
+    // Abandoned heaps are this thread's meanwhile.
+    ThreadHeap* adopted = nullptr;
+    while (ThreadHeap* const h = adopt()) {
+      gave = trim(*h, keep_bytes) || gave;
+      h->next_abandoned = adopted;
+      adopted = h;
     }
     const Guard guard{lock_};
-    for (ThreadHeap* h = abandoned_; h != nullptr; h = h->next_abandoned)
-      gave = h->heap.trim(keep_bytes) || gave;
+    while (ThreadHeap* const h = adopted) {
+      adopted = h->next_abandoned;
+      push_abandoned(h);
+    }
     return gave;
   }
 
@@ -172,13 +182,27 @@ class PerThread : public TaggedPayloads {
     return heap;
   }
 
-  ThreadHeap* adopt_or_make() noexcept {
+  static bool trim(ThreadHeap& h, std::size_t keep_bytes) noexcept {
+    return trim_heap(keep_bytes, [&h](auto change) {
+      const BusyMark mark{h.busy};
+      change(h.heap);
+    });
+  }
+
+  // An abandoned heap, now the caller's; null if there is none.
+  ThreadHeap* adopt() noexcept {
     const Guard guard{lock_};
-    if (ThreadHeap* abandoned = abandoned_) {
-      abandoned_ = abandoned->next_abandoned;
+    ThreadHeap* const abandoned = abandoned_;
+    if (abandoned != nullptr) abandoned_ = abandoned->next_abandoned;
+    return abandoned;
+  }
+
+  ThreadHeap* adopt_or_make() noexcept {
+    if (ThreadHeap* const abandoned = adopt()) {
       if constexpr (counting) count_event(Event::adopted_heaps);
       return abandoned;
     }
+    const Guard guard{lock_};
     if (made_ == max_owner) return nullptr;
     void* const memory = os::map(ThreadHeap::mapped_bytes());
     if (memory == nullptr) return nullptr;

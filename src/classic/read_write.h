@@ -25,19 +25,11 @@ class ReadWrite : public TaggedPayloads {
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     const Request request = Request::of(bytes, alignment);
     if (request.search_bytes == 0) return nullptr;
-    for (;;) {
-      Block* const claimed = search_and_claim(request);
-      const Guard guard{lock_};
-      if (claimed != nullptr) {
-        --claims_;
-        return heap_.take(claimed, request);
-      }
-      if (void* payload = heap_.allocate_from_free(request)) return payload;
-      if (!others_hold_claims()) return heap_.allocate(request);
-    }
+    return allocate_or_make_room([&] { return allocate(request); });
   }
 
   void release(void* payload) noexcept {
+    const GivesBack gives_back;
     const Guard guard{lock_};
     heap_.release(payload);
   }
@@ -61,8 +53,10 @@ class ReadWrite : public TaggedPayloads {
   }
 
   bool trim(std::size_t keep_bytes) noexcept {
-    const Guard guard{lock_};
-    return heap_.trim(keep_bytes);
+    return trim_heap(keep_bytes, [this](auto change) {
+      const Guard guard{lock_};
+      change(heap_);
+    });
   }
 
   bool is_valid() noexcept {
@@ -93,6 +87,19 @@ class ReadWrite : public TaggedPayloads {
   }
 
  private:
+  void* allocate(const Request& request) noexcept {
+    for (;;) {
+      Block* const claimed = search_and_claim(request);
+      const Guard guard{lock_};
+      if (claimed != nullptr) {
+        --claims_;
+        return heap_.take(claimed, request);
+      }
+      if (void* payload = heap_.allocate_from_free(request)) return payload;
+      if (!others_hold_claims()) return heap_.allocate(request);
+    }
+  }
+
   // Relaxed suffices: claims of one block meet in one word, and the lock orders everything else.
   static bool claim(Block* block) noexcept {
     Tag tag = block->tag();

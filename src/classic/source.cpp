@@ -1,16 +1,11 @@
 #include "classic/source.h"
 
 #include "base/event_counts.h"
+#include "classic/leaving_memory.h"
 #include "os/os.h"
 
 namespace ts::classic {
 namespace {
-
-// Serialises the process's calls of sbrk, and guards the pieces of the data segment that destroyed
-// heaps left behind. Taken only while a source's own lock is held, and last of all. So a fork,
-// which holds every source's lock, finds it free, and so does the child.
-constinit Mutex break_lock;
-constinit Chunk* left_behind = nullptr;
 
 // Whether the tag of `block` is right about the block before it.
 bool previous_free_is_true(Block* block, const Block* previous) noexcept {
@@ -22,18 +17,6 @@ bool previous_free_is_true(Block* block, const Block* previous) noexcept {
 void count_trim(std::size_t bytes) noexcept {
   if constexpr (counting) count_event(Event::trim_calls);
   if constexpr (counting) count_event(Event::trimmed_bytes, bytes);
-}
-
-// A piece that a destroyed heap left in the middle of the data segment, at least `bytes` long; null
-// if there is none.
-Chunk* reuse_left_behind(std::size_t bytes) noexcept {
-  for (Chunk** link = &left_behind; *link != nullptr; link = &(*link)->next) {
-    Chunk* chunk = *link;
-    if (chunk->bytes() < bytes) continue;
-    *link = chunk->next;
-    return chunk;
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -71,13 +54,15 @@ std::byte* Source::take_from_break(std::size_t bytes) noexcept {
   return begin != nullptr && address_of(begin) + bytes < address_limit ? begin : nullptr;
 }
 
-bool Source::give_to_break(const std::byte* end, std::size_t bytes) noexcept {
+// Moves the buffer's break down at once; memory of the process's break is noted.
+bool Source::give_to_break(std::byte* end, std::size_t bytes) noexcept {
   if (config_.kind == SourceKind::buffer) {
     if (end != break_end()) return false;
     buffer_used_ -= bytes;
     return true;
   }
-  return os::shrink_break(end, bytes);
+  const Guard guard{break_lock};
+  return leave_break(end - bytes, end);
 }
 
 Source::Growth Source::grow_break(std::size_t more_bytes, std::size_t block_bytes,
@@ -99,20 +84,29 @@ Source::Growth Source::grow_break(std::size_t more_bytes, std::size_t block_byte
   const std::size_t exact = block_bytes + Chunk::overhead_bytes;
   const std::size_t needed = exact > least_bytes ? exact : least_bytes;
   if (config_.kind == SourceKind::sbrk) {
-    if (Chunk* chunk = reuse_left_behind(needed))
+    if (Chunk* chunk = reuse_left_behind(needed, true))
       return new_chunk(chunk->begin(), chunk->bytes(), true);
   }
   // Other code may have left the break at any address: up to 15 bytes are lost to alignment.
-  const std::size_t slack = -address_of(end) & (granule_bytes - 1);
+  const std::size_t alignment =
+      config_.kind == SourceKind::sbrk ? break_alignment() : granule_bytes;
+  const std::size_t slack = -address_of(end) & (alignment - 1);
   const std::size_t bytes =
       align_up(needed > config_.growth_bytes ? needed : config_.growth_bytes, granule_bytes) +
       slack;
   std::byte* const begin = take_from_break(bytes);
-  return begin == nullptr ? Growth{} : new_chunk(begin, bytes, true);
+  if (begin == nullptr) return {};
+  const std::size_t unused = begin == end ? slack : 0;
+  return new_chunk(begin + unused, bytes - unused, true);
 }
 
 Source::Growth Source::grow_mapping(std::size_t block_bytes) noexcept {
   const std::size_t needed = block_bytes + Chunk::overhead_bytes;
+  {
+    const Guard guard{break_lock};
+    if (Chunk* chunk = reuse_left_behind(needed, false))
+      return new_chunk(chunk->begin(), chunk->bytes(), false);
+  }
   const std::size_t bytes =
       align_up(needed > config_.growth_bytes ? needed : config_.growth_bytes, os::page_bytes());
   auto* begin = static_cast<std::byte*>(os::map(bytes));
@@ -139,12 +133,18 @@ void Source::unlink(Chunk* chunk) noexcept {
   --chunks_;
 }
 
+// Undoes it, if nothing else has changed.
+void Source::relink(Chunk* chunk) noexcept {
+  (chunk->previous != nullptr ? chunk->previous->next : first_) = chunk;
+  if (chunk->next != nullptr) chunk->next->previous = chunk;
+  ++chunks_;
+}
+
 bool Source::shrink(Chunk* chunk, std::size_t bytes) noexcept {
   const Guard guard{lock_};
-  if (chunk->from_break()) {
-    const Guard break_guard{break_lock};
-    if (!give_to_break(chunk->end(), bytes)) return false;
-  } else if (!os::unmap(chunk->end() - bytes, bytes)) {
+  if (!chunk->from_break()) {
+    leave(chunk->end() - bytes, bytes);
+  } else if (!give_to_break(chunk->end(), bytes)) {
     return false;
   }
   chunk->bytes_and_origin -= bytes;
@@ -156,20 +156,13 @@ bool Source::shrink(Chunk* chunk, std::size_t bytes) noexcept {
 bool Source::release(Chunk* chunk) noexcept {
   const Guard guard{lock_};
   const std::size_t bytes = chunk->bytes();
-  if (chunk->from_break()) {
-    const Guard break_guard{break_lock};
-    if (break_end() != chunk->end()) return false;
-    unlink(chunk);
-    if (!give_to_break(chunk->end(), bytes)) {
-      new_chunk(chunk->begin(), bytes, true);
-      return false;
-    }
-  } else {
-    unlink(chunk);
-    if (!os::unmap(chunk->begin(), bytes)) {
-      new_chunk(chunk->begin(), bytes, false);
-      return false;
-    }
+  // First, for another thread may send it as soon as it is noted.
+  unlink(chunk);
+  if (!chunk->from_break()) {
+    leave(chunk->begin(), bytes);
+  } else if (!give_to_break(chunk->end(), bytes)) {
+    relink(chunk);
+    return false;
   }
   segment_bytes_ -= bytes;
   count_trim(bytes);
@@ -177,24 +170,26 @@ bool Source::release(Chunk* chunk) noexcept {
 }
 
 void Source::release_all() noexcept {
-  for (Chunk* chunk = first_; chunk != nullptr;) {
-    Chunk* const next = chunk->next;
-    if (!release(chunk) && config_.kind == SourceKind::sbrk && chunk->from_break()) {
-      const Guard guard{lock_};
-      const Guard break_guard{break_lock};
-      unlink(chunk);
-      chunk->next = left_behind;
-      left_behind = chunk;
-      std::byte* const first_page =
-          chunk->begin() + (-(address_of(chunk) + sizeof(Chunk)) & (os::page_bytes() - 1)) +
-          sizeof(Chunk);
-      const std::uintptr_t end_page = align_down(address_of(chunk->end()), os::page_bytes());
-      if (end_page > address_of(first_page))
-        os::discard(first_page, end_page - address_of(first_page));
+  const GivesBack gives_back;
+  retry_left_behind();
+  while (Chunk* const chunk = first_) {
+    if (release(chunk)) {
+      send_leaving();  // so that the next one is at the end of the break
+      continue;
     }
-    chunk = next;
+    {
+      const Guard guard{lock_};
+      unlink(chunk);
+    }
+    if (config_.kind == SourceKind::buffer) continue;
+    const std::size_t bytes = chunk->bytes();
+    const std::uintptr_t first_page = align_up(address_of(chunk), os::page_bytes());
+    const std::uintptr_t end_page = align_down(address_of(chunk->end()), os::page_bytes());
+    if (end_page > first_page)
+      os::discard(reinterpret_cast<void*>(first_page), end_page - first_page);
+    const Guard guard{break_lock};
+    leave_behind(reinterpret_cast<std::byte*>(chunk), bytes, true);
   }
-  first_ = nullptr;
 }
 
 void Source::set_growth(std::size_t bytes) noexcept {
@@ -243,6 +238,9 @@ void Source::fork_prepare() noexcept { lock_.lock(); }
 
 void Source::fork_parent() noexcept { lock_.unlock(); }
 
-void Source::fork_child() noexcept { lock_.reset_after_fork(); }
+void Source::fork_child() noexcept {
+  lock_.reset_after_fork();
+  fork_child_leaving();
+}
 
 }  // namespace ts::classic

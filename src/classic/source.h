@@ -1,11 +1,6 @@
 // The memory of a heap: the data segment (sbrk), mappings, or a buffer of the caller's. A source
-// hands out chunks and takes them back; it refuses to know their contents.
-//
-//   Chunk (24 bytes)    blocks, contiguous                     fence (8 bytes)
-//   +-----------------+--------------------------------------+-----+
-//   | prev next bytes | tag payload | tag payload | ...      | tag |
-//   +-----------------+--------------------------------------+-----+
-//   ^ aligned to 16                                                ^ end(), a multiple of 16
+// hands out chunks and takes them back. Memory that goes back to the system is only noted
+// (leaving_memory.h).
 //
 // A chunk grows in place if the memory behind it is next: always in a buffer, in the data segment
 // unless other code moved the break. Otherwise growth is a new chunk. When sbrk refuses, the source
@@ -17,35 +12,12 @@
 #pragma once
 
 #include "base/heap_like.h"
-#include "classic/block.h"
+#include "classic/chunk.h"
 #include "os/mutex.h"
 
 namespace ts::classic {
 
 enum class SourceKind : std::uint8_t { sbrk, mmap, buffer };
-
-// A contiguous piece of a heap. The list pointers and `bytes` belong to the source, under its lock.
-struct Chunk {
-  Chunk* previous;
-  Chunk* next;
-  std::size_t bytes_and_origin;  // size of the whole chunk; bit 0: from the break (or the buffer's
-                                 // break), else mapped
-
-  static constexpr std::size_t overhead_bytes = 24 + tag_bytes;  // this header and the fence
-  static constexpr std::size_t min_bytes = overhead_bytes + min_block_bytes;
-
-  std::size_t bytes() const noexcept { return bytes_and_origin & ~std::size_t{1}; }
-  bool from_break() const noexcept { return (bytes_and_origin & 1U) != 0; }
-  std::byte* begin() noexcept { return reinterpret_cast<std::byte*>(this); }
-  std::byte* end() noexcept { return begin() + bytes(); }
-  Block* first_block() noexcept { return Block::at(begin() + sizeof(Chunk)); }
-  Block* fence() noexcept { return Block::at(end() - tag_bytes); }
-  // The chunk that begins with this block.
-  static Chunk* of_first_block(Block* block) noexcept {
-    return reinterpret_cast<Chunk*>(block->begin() - sizeof(Chunk));
-  }
-};
-static_assert(sizeof(Chunk) == 24);
 
 struct SourceConfig {
   SourceKind kind = SourceKind::mmap;
@@ -83,8 +55,8 @@ class Source {
   // Takes back a whole chunk; the same condition.
   bool release(Chunk* chunk) noexcept;
 
-  // Takes back everything. Chunks in the middle of the data segment are kept for the next source
-  // that grows there.
+  // Takes back everything, and sends it. Chunks in the middle of the data segment are kept for the next
+  // source that grows there. Without a lock; no thread may be inside.
   void release_all() noexcept;
 
   // Sets SourceConfig::growth_bytes.
@@ -117,12 +89,13 @@ class Source {
 
  private:
   std::byte* take_from_break(std::size_t bytes) noexcept;
-  bool give_to_break(const std::byte* end, std::size_t bytes) noexcept;
+  bool give_to_break(std::byte* end, std::size_t bytes) noexcept;
   std::byte* break_end() noexcept;
   Growth new_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept;
   Growth grow_break(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;
   Growth grow_mapping(std::size_t block_bytes) noexcept;
   void unlink(Chunk* chunk) noexcept;
+  void relink(Chunk* chunk) noexcept;
 
   SourceConfig config_;  // const after construction, but for growth_bytes: lock
   Mutex lock_;

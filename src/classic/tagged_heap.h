@@ -4,7 +4,7 @@
 //
 //   allocate -> allocate_from_free -> FreeBlocks::find, take    free_blocks.h: split
 //            -> grow_and_allocate_slow
-//               -> HeapChunks::grow_or_make_room                heap_chunks.h: growth; again
+//               -> HeapChunks::grow_or_make_room                heap_chunks.h: growth
 //   release  -> FreeBlocks::add                                 free_blocks.h: merge
 //            -> HeapChunks::give_back_end                       above the trim threshold
 //   resize   -> FreeBlocks::merge_into_used, cut_tail
@@ -75,9 +75,12 @@ class TaggedHeap {
     return true;
   }
 
-  // Gives back memory at the end of the segment, free chunks, and the whole pages inside all free
-  // blocks.
+  // Gives back memory at the end of the segment, and free chunks.
   bool trim(std::size_t keep_bytes) noexcept { return chunks_.trim(free_, keep_bytes); }
+
+  // The free blocks with whole pages inside, to be discarded (claimed_pages.h).
+  ClaimedPages claim_pages() noexcept { return free_.claim_pages(); }
+  void free_pages(ClaimedPages claimed) noexcept { free_.free_pages(claimed); }
 
   // Grows by a block of `bytes`, free. Used by strategies that give a heap a fixed share;
   // allocate() grows by itself.

@@ -1,5 +1,6 @@
 #include "classic/thread_slots.h"
 
+#include "classic/leaving_memory.h"
 #include "os/fork_lock.h"
 #include "os/os.h"
 
@@ -53,9 +54,9 @@ void unlink_table(Table* table) noexcept {
   if (table->next != nullptr) table->next->previous = table->previous;
 }
 
-void at_thread_exit(void* argument) noexcept {
-  auto* const table = static_cast<Table*>(argument);
-  this_table = &no_table;
+// Gives the states in a table back to their heaps, and the table to the system.
+void remove_table(Table* table) noexcept {
+  const GivesBack gives_back;
   {
     const Guard guard{tables_lock.mutex};
     for (std::size_t i = 0; i < max_slots && slots[i].serial != 0; ++i) {
@@ -68,6 +69,11 @@ void at_thread_exit(void* argument) noexcept {
   os::unmap_unused(table, table_bytes);
 }
 
+void at_thread_exit(void* argument) noexcept {
+  this_table = &no_table;
+  remove_table(static_cast<Table*>(argument));
+}
+
 Table* make_table() noexcept {
   auto* const table = static_cast<Table*>(os::map(table_bytes));
   if (table == nullptr) return nullptr;
@@ -75,15 +81,11 @@ Table* make_table() noexcept {
     const Guard guard{tables_lock.mutex};
     link_table(table);
   }
-  // Registering may itself allocate, which must find the table in place.
+  // Registering may itself allocate, which must find the table in place, and leaves states there.
   this_table = table;
   if (os::call_at_thread_exit(at_thread_exit, table)) return table;
-  {
-    const Guard guard{tables_lock.mutex};
-    unlink_table(table);
-  }
   this_table = nullptr;
-  os::unmap_unused(table, table_bytes);
+  remove_table(table);
   return nullptr;
 }
 

@@ -10,6 +10,7 @@
 // and free_bytes(). Between a swap and the count that follows it, the counts are behind.
 #pragma once
 
+#include "classic/leaving_memory.h"
 #include "classic/version_check.h"
 #include "classic/versions.h"
 #include "classic/waiting_blocks.h"
@@ -91,6 +92,8 @@ class VersionedFreeBlocks {
   // Takes free blocks of several pages out, largest first, discards their pages, and puts them
   // back: no lock, and no thread waits. True if there was one.
   bool discard_pages(NodePool::Stash& stash) noexcept {
+    if (SeenByOthers::is_now()) return false;
+    const SeenByOthers seen;
     Block* taken = nullptr;
     for (;;) {
       Extent found{};

@@ -413,8 +413,9 @@ class Heaps {
     if (newest_[owner] != &chunk || place.piece().bytes < kept_by_trim + least_block) return;
     const std::size_t surplus = (place.piece().bytes - kept_by_trim - least_block) / page * page;
     if (surplus == 0) return;
-    if (chunk.from_break ? !world_.shrink_break(chunk.end, surplus)
-                         : !world_.unmap(chunk.end - surplus, surplus))
+    if (chunk.from_break
+            ? chunk.end != world_.break_end() || !world_.shrink_break(chunk.end, surplus)
+            : !world_.unmap(chunk.end - surplus, surplus))
       return;
     chunk.end -= surplus;
     place.piece().bytes -= surplus;

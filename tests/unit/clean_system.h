@@ -2,6 +2,7 @@
 // the state of a new process.
 #pragma once
 
+#include "classic/leaving_memory.h"
 #include "classic/source.h"
 #include "unit/fake_os.h"
 
@@ -11,6 +12,7 @@ inline void clean_system(std::size_t break_offset = 0) {
   // With everything refused, a source still grows into what destroyed heaps left behind: until
   // nothing of that is left.
   fake_os::refuse_if([](const fake_os::Request&) { return true; });
+  classic::send_leaving();
   classic::Source drain{
       {.kind = classic::SourceKind::sbrk, .growth_bytes = 0, .buffer = nullptr, .buffer_bytes = 0}};
   while (drain.grow(classic::min_block_bytes, classic::min_block_bytes, nullptr).chunk != nullptr) {

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
+#include "classic/leaving_memory.h"
 #include "unit/clean_system.h"
 #include "unit/heaps.h"
 
@@ -194,6 +197,7 @@ TEST_F(SourceTest, ShrinksOnlyAtTheEndOfTheBreak) {
   const std::size_t bytes = growth.chunk->bytes();
   EXPECT_TRUE(source.shrink(growth.chunk, 8192));
   EXPECT_EQ(growth.chunk->bytes(), bytes - 8192);
+  EXPECT_TRUE(send_leaving());
   EXPECT_EQ(growth.chunk->end(), fake_os::current_break());
   EXPECT_EQ(measures_of(source).segment_bytes, bytes - 8192);
   ASSERT_TRUE(fake_os::move_break(16));
@@ -204,6 +208,7 @@ TEST_F(SourceTest, ShrinksOnlyAtTheEndOfTheBreak) {
   EXPECT_EQ(measures_of(source).chunks, 1U);
   ASSERT_TRUE(fake_os::move_break(-16));
   EXPECT_TRUE(source.release(growth.chunk));
+  EXPECT_TRUE(send_leaving());
   EXPECT_EQ(fake_os::break_bytes(), 0U);
   EXPECT_EQ(measures_of(source).segment_bytes, 0U);
   EXPECT_EQ(measures_of(source).chunks, 0U);
@@ -224,6 +229,7 @@ TEST_F(SourceTest, ShrinksAndReleasesMappings) {
   EXPECT_EQ(b.chunk->bytes(), 65536U - 8192);
   EXPECT_TRUE(source.release(b.chunk));  // from the middle of the list
   EXPECT_EQ(measures_of(source).chunks, 2U);
+  EXPECT_TRUE(send_leaving());
   EXPECT_EQ(fake_os::mapped_bytes() - before, a.chunk->bytes() + c.chunk->bytes());
   source.release_all();
   EXPECT_EQ(fake_os::mapped_bytes(), before);
@@ -232,16 +238,79 @@ TEST_F(SourceTest, ShrinksAndReleasesMappings) {
 TEST_F(SourceTest, KeepsWhatTheSystemDoesNotTakeBack) {
   Source source{config(SourceKind::mmap)};
   const Growth growth = source.grow(100'000, 100'000, nullptr);
-  const std::size_t bytes = growth.chunk->bytes();
+  std::byte* const begin = growth.begin;
+  std::byte* const end = growth.end;
+  const auto bytes = static_cast<std::size_t>(end - begin);
   fake_os::refuse_if(
       [](const fake_os::Request& request) { return request.call == fake_os::Call::unmap; });
-  EXPECT_FALSE(source.shrink(growth.chunk, 4096));
-  EXPECT_FALSE(source.release(growth.chunk));
-  fake_os::refuse_nothing();
-  EXPECT_EQ(growth.chunk->bytes(), bytes);
-  EXPECT_EQ(measures_of(source).segment_bytes, bytes);
-  EXPECT_EQ(measures_of(source).chunks, 1U);
+  EXPECT_TRUE(source.shrink(growth.chunk, 8192));
   EXPECT_TRUE(source.release(growth.chunk));
+  EXPECT_TRUE(send_leaving());
+  fake_os::refuse_nothing();
+  EXPECT_EQ(fake_os::discarded_bytes(), bytes);  // it costs no memory meanwhile
+  EXPECT_EQ(measures_of(source).segment_bytes, 0U);
+  EXPECT_EQ(measures_of(source).chunks, 0U);
+  // The next growth has it.
+  fake_os::take_events();
+  EXPECT_EQ(source.grow(50'000, 50'000, nullptr).begin, begin);
+  EXPECT_EQ(source.grow(4096, 4096, nullptr).begin, end - 8192);
+  EXPECT_EQ(measures_of(source).segment_bytes, bytes);
+  EXPECT_TRUE(fake_os::take_events().empty());
+  source.release_all();
+}
+
+// ---- What another library sees (leaving_memory.h) ----
+
+// Everything that goes is announced first, the page at the end of the break as a whole.
+TEST_F(SourceTest, AnnouncesThePagesOfTheBreak) {
+  Source source{config(SourceKind::sbrk)};
+  const Growth growth = source.grow(50'000, 50'000, nullptr);
+  fake_os::take_events();
+  EXPECT_TRUE(source.shrink(growth.chunk, 8192));
+  EXPECT_TRUE(source.release(growth.chunk));  // both together
+  EXPECT_TRUE(fake_os::take_events().empty());
+  EXPECT_TRUE(send_leaving());
+  const std::vector<fake_os::Event> events = fake_os::take_events();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].call, fake_os::Call::discard);
+  EXPECT_EQ(events[0].begin, growth.begin);
+  EXPECT_EQ(events[0].bytes, align_up(bytes_of(growth), os::page_bytes()));
+  EXPECT_EQ(events[1].call, fake_os::Call::shrink_break);
+  EXPECT_EQ(fake_os::break_bytes(), 0U);
+  EXPECT_FALSE(send_leaving());
+}
+
+// Another library, called as memory goes, uses the heap: its memory does not share the last page, and
+// what it gives back goes afterwards. What lies below the moved break is for the next growth.
+TEST_F(SourceTest, SurvivesUseWhileItSends) {
+  Source source{config(SourceKind::sbrk)};
+  Source other{config(SourceKind::sbrk)};
+  Source mapping{config(SourceKind::mmap)};
+  const Growth growth = source.grow(50'000, 50'000, nullptr);
+  const Growth mapped = mapping.grow(50'000, 50'000, nullptr);
+  const std::size_t mapped_before = fake_os::mapped_bytes();
+  Growth meanwhile{};
+  fake_os::refuse_if([&](const fake_os::Request& request) {
+    if (request.call != fake_os::Call::discard || meanwhile.chunk != nullptr) return false;
+    meanwhile = other.grow(100, 100, nullptr);
+    std::memset(meanwhile.begin + sizeof(Chunk), 1, bytes_of(meanwhile) - sizeof(Chunk));
+    EXPECT_TRUE(mapping.release(mapped.chunk));
+    EXPECT_FALSE(send_leaving());
+    EXPECT_FALSE(other.release(meanwhile.chunk));  // the end is being sent
+    return false;
+  });
+  EXPECT_TRUE(source.release(growth.chunk));
+  EXPECT_TRUE(send_leaving());
+  fake_os::refuse_nothing();
+  ASSERT_NE(meanwhile.chunk, nullptr);
+  EXPECT_EQ(address_of(meanwhile.begin) % os::page_bytes(), 0U);
+  EXPECT_EQ(meanwhile.end[-1], std::byte{1});
+  EXPECT_LT(fake_os::mapped_bytes(), mapped_before);
+  fake_os::take_events();
+  EXPECT_EQ(source.grow(50'000, 50'000, nullptr).begin, growth.begin);
+  EXPECT_TRUE(fake_os::take_events().empty());
+  other.release_all();
+  source.release_all();
 }
 
 // ---- Buffers ----
