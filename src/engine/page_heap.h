@@ -204,7 +204,7 @@ class PageHeap {
       TS_REQUIRES(lock_);
   bool purge_within(Span* span) noexcept TS_REQUIRES(lock_);
   void end_purge(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
-  void purge_all_but(std::size_t pages) noexcept TS_REQUIRES(lock_);
+  void purge_all_but(std::size_t pages) noexcept;
   std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
       TS_REQUIRES(lock_);
   static constexpr std::size_t uncollected_to_wake = (std::size_t{4} << 20) / page_bytes;

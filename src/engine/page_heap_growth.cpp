@@ -2,6 +2,7 @@
 // ahead of the need, and room within the hard limit.
 #include <algorithm>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/huge_pages.h"
@@ -44,11 +45,19 @@ bool PageHeap::commit(std::size_t pages) noexcept {
 
 bool PageHeap::gives_up_charge(std::byte* begin, std::size_t bytes) noexcept {
   constexpr std::size_t least = std::size_t{1} << 20;
-  return bytes >= least && os::counts_all_memory() && os::decommit(begin, bytes);
+  if (bytes < least || !os::counts_all_memory()) return false;
+  // Whole OS pages.
+  const std::uintptr_t first = align_up(address_of(begin), os::page_bytes());
+  const std::uintptr_t end = align_down(address_of(begin) + bytes, os::page_bytes());
+  return os::decommit(reinterpret_cast<void*>(first), end - first);
 }
 
 bool PageHeap::takes_charge(Span* span, std::size_t pages) noexcept {
-  return !os::counts_all_memory() || os::commit(memory_of(span), pages * page_bytes);
+  if (!os::counts_all_memory()) return true;
+  const std::uintptr_t begin = address_of(memory_of(span));
+  const std::uintptr_t first = align_down(begin, os::page_bytes());
+  const std::uintptr_t end = align_up(begin + pages * page_bytes, os::page_bytes());
+  return os::commit(reinterpret_cast<void*>(first), end - first);
 }
 
 // Up, and never down: memory beyond it reads as zero.

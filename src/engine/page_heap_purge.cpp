@@ -315,9 +315,8 @@ bool PageHeap::merge_for(std::size_t pages) noexcept {
   {
     const Guard guard{lock_};
     if (dirty_.pages() + clean_.pages() < pages || dirty_.pages() == 0) return false;
-    purge_all_but(0);
   }
-  send_purges();
+  purge_all_but(0);
   return true;
 }
 
@@ -326,16 +325,19 @@ bool PageHeap::trim(std::size_t keep_bytes) noexcept {
   {
     const Guard guard{lock_};
     before = dirty_.pages();
-    purge_all_but(keep_bytes / page_bytes);
   }
-  send_purges();
+  purge_all_but(keep_bytes / page_bytes);
   const Guard guard{lock_};
   return dirty_.pages() != before;
 }
 
+// Again, as long as some goes: ends of spans that stay dirty become one with others.
 void PageHeap::purge_all_but(std::size_t pages) noexcept {
-  purge(pages, 1, no_limit);
-  policy_.note_dirty(dirty_.pages());
+  do {
+    const Guard guard{lock_};
+    purge(pages, 1, no_limit);
+    policy_.note_dirty(dirty_.pages());
+  } while (send_purges() != 0);
 }
 
 }  // namespace ts::engine

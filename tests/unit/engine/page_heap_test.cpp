@@ -368,6 +368,17 @@ TEST(PageHeap, AgreesWithTheOracleUnderRefusals) {
   }
 }
 
+TEST(PageHeap, AgreesWithTheOracleUnderStrictOvercommit) {
+  for (unsigned seed = 30; seed < 30 + seeds && !HasFailure(); ++seed) {
+    in_child([seed] {
+      fake_os::set_counts_all_memory(true);
+      Oracle oracle{seed};
+      for (int i = 0; i < rounds(3000) && !::testing::Test::HasFailure(); ++i) oracle.step();
+      oracle.finish();
+    });
+  }
+}
+
 TEST(PageHeap, AgreesWithTheOracleInAReservedRange) {
   in_child([] {
     fake_os::set_lonely_addresses(0);
@@ -463,14 +474,15 @@ TS_ENGINE_TEST(PageHeap, PurgedMemoryGivesUpItsCharge) {
   std::size_t given_up = 0;
   for (const fake_os::Event& event : fake_os::take_events())
     given_up += event.call == fake_os::Call::decommit ? event.bytes : 0;
-  EXPECT_EQ(given_up, 4 * mib * page_bytes);
+  EXPECT_GE(given_up, 3 * mib * page_bytes) << "but for the ends, where OS pages are long";
   fake_os::refuse_if(
       [](const fake_os::Request& request) { return request.call == fake_os::Call::commit; });
-  EXPECT_EQ(allocate_pages(4 * mib, From::clean), nullptr) << "the system refuses to count it";
+  EXPECT_EQ(allocate_pages(3 * mib, From::clean), nullptr) << "the system refuses to count it";
   EXPECT_FALSE(page_heap.find_fault());
   fake_os::refuse_nothing();
-  Span* const again = allocate_pages(4 * mib, From::clean);
-  ASSERT_EQ(again, span);
+  Span* const again = allocate_pages(3 * mib, From::clean);
+  ASSERT_NE(again, nullptr);
+  EXPECT_LE(first_page_of(again) - first_page_of(span), mib);
   for (const std::size_t mark : marks) EXPECT_EQ(memory_of(again)[mark], std::byte{0});
 }
 
