@@ -111,7 +111,6 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
                                                 bool* zeroed) noexcept {
   if (start_put_off.load(std::memory_order_relaxed) != 0) [[unlikely]]
     start_housekeeper_now();
-  start_housekeeper_if_missing();
   const std::size_t room = colour_room(bytes, alignment);
   const std::size_t pages = at_least_one(pages_for(bytes + room));
   std::size_t multiple = at_least_one(alignment / page_bytes);

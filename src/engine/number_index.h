@@ -49,7 +49,8 @@ bool reserve_number(NumberIndex& index, HashOf hash_of) noexcept {
     if (const std::uint32_t entry = index.slots[slot]; entry != 0)
       put_number(larger, hash_of(entry - 1), entry - 1);
   }
-  if (index.slots != nullptr) os::unmap_unused(index.slots, index.slot_count * sizeof(std::uint32_t));
+  if (index.slots != nullptr)
+    os::unmap_unused(index.slots, index.slot_count * sizeof(std::uint32_t));
   index = larger;
   return true;
 }

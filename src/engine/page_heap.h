@@ -237,13 +237,13 @@ class PageHeap {
   std::size_t purging_pages_ = 0;
   Plain<Span*> first_chosen_ = nullptr;  // a queue
   Plain<Span*> last_chosen_ = nullptr;
-  Plain<Span*> leaving_ = nullptr;    // linked in both directions
-  Atomic<bool> has_purges_{false};    // whether there is a chosen one; stored under the lock
+  Plain<Span*> leaving_ = nullptr;  // linked in both directions
+  Atomic<bool> has_purges_{false};  // whether there is a chosen one; stored under the lock
   std::uint32_t waiting_for_purges_ = 0;
   // Stored under the lock, read by the system's wait.
   Atomic<std::uint32_t> purges_{0};  // that are over
   std::size_t limit_pages_ = no_limit;
-  Atomic<bool> is_limited_{false};  // stored under the lock
+  Atomic<bool> is_limited_{false};           // stored under the lock
   std::size_t soft_limit_bytes_ = no_limit;  // for reports, as the next
   std::size_t hard_limit_bytes_ = no_limit;
   // Stored under the lock (but by stir_housekeeper), read by the system's wait.

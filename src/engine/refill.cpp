@@ -4,7 +4,6 @@
 
 #include "base/event_counts.h"
 #include "engine/cache_bins.h"
-#include "engine/housekeeping.h"
 #include "engine/low_slabs.h"
 #include "engine/ready_stack.h"
 #include "engine/remote_frees.h"
@@ -252,7 +251,6 @@ Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
 }
 
 Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
-  start_housekeeper_if_missing();
   Span* const span = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
   if (span == nullptr) return nullptr;
   const HeapHold hold{heap};

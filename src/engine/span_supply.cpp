@@ -4,6 +4,7 @@
 
 #include "engine/abandoned.h"
 #include "engine/current_heap.h"
+#include "engine/housekeeping.h"
 #include "engine/limits.h"
 #include "engine/page_heap.h"
 #include "engine/reclaim.h"
@@ -41,6 +42,7 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   constexpr std::size_t heaps_at_a_time = 4;
   if (collect_abandoned(heaps_at_a_time)) span = allocate(From::dirty);
   if (span != nullptr) return span;
+  start_housekeeper_if_missing();
   prepare_growth(pages);
   std::uint32_t ended_purges = page_heap.ended_purges();
   span = allocate(From::anywhere);

@@ -119,8 +119,8 @@ struct alignas(64) Span {
   // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0, or
   // sample_mark (samples.h), by the program's call
   Atomic<std::uint32_t> used{0};
-  Plain<std::uint32_t> pages = 0;         // locked; const while in use, but for a large block
-  Plain<std::uint32_t> free_blocks = 0;   // holder: length of free_list
+  Plain<std::uint32_t> pages = 0;        // locked; const while in use, but for a large block
+  Plain<std::uint32_t> free_blocks = 0;  // holder: length of free_list
   // large: the program, by realloc; others read. slab: holder: where its carved blocks end, in bytes.
   // locked, of a span that a purge chose: how many of its pages are dirty
   Atomic<std::uint32_t> usable_pages{0};

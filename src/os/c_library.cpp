@@ -216,7 +216,7 @@ bool start_thread(void* (*run)(void*)) noexcept {
   // A static program may lack it: then the stack takes as many addresses as any other.
   if (is_there(&::pthread_attr_setstacksize))
     ::pthread_attr_setstacksize(&attributes, align_up(stack, page_bytes()));
-  // By the library, whose own signals stay open: setuid() waits for one of them in every thread.
+    // By the library, whose own signals stay open: setuid() waits for one of them in every thread.
 #ifdef __GLIBC__
   constexpr std::uint64_t of_library = std::uint64_t{3} << 31;  // 32 and 33
 #else

@@ -38,7 +38,7 @@ bool is_named(const char* name, std::string_view wanted) noexcept {
 // the two hash tables, which alone says how many symbols there are.
 struct Symbols {
   std::uintptr_t bias = 0;  // is added to all addresses
-  const ElfW(Sym)* first = nullptr;
+  const ElfW(Sym) * first = nullptr;
   const char* names = nullptr;
   const std::uint32_t* hash = nullptr;
   const std::uint32_t* gnu_hash = nullptr;

@@ -127,8 +127,7 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
 bool renew(void* begin, std::size_t bytes) noexcept {
   // By way of a mapping that counts as no memory: of one that does, Linux before 6.12 may leave a hole
   // where it refuses.
-  return !decommit(begin, bytes) ||
-         call(SYS_mprotect, begin, bytes, PROT_READ | PROT_WRITE) == 0;
+  return !decommit(begin, bytes) || call(SYS_mprotect, begin, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
@@ -177,7 +176,7 @@ int write(int descriptor, const char* text, std::size_t bytes) noexcept {
 
 // Not by abort(), which may be another library's, while the caller has locks.
 void abort_process() noexcept {
-  struct KernelAction {  // of rt_sigaction(2)
+  struct KernelAction {       // of rt_sigaction(2)
     void* handler = nullptr;  // SIG_DFL
     unsigned long words[3] = {};
   };

@@ -240,7 +240,8 @@ bool counts_all_memory() noexcept { return counts_all.load(std::memory_order_rel
 void find_memory_rule() noexcept {
   constexpr std::size_t strict = 2;
   const bool is_strict = number_of_file("/proc/sys/vm", "/overcommit_memory") == strict;
-  counts_all.store(is_strict || assumes_strict_overcommit.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  counts_all.store(is_strict || assumes_strict_overcommit.load(std::memory_order_relaxed),
+                   std::memory_order_relaxed);
 }
 
 bool exceeds_machine(std::size_t bytes) noexcept {

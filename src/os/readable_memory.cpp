@@ -13,8 +13,8 @@ namespace {
 // and takes no descriptor. Any other answer, such as a filter's, is a no.
 bool can_be_read(std::uintptr_t at) noexcept {
   constexpr long no_such_change = -1;
-  const long answer = call(SYS_rt_sigprocmask, no_such_change, at & ~std::uintptr_t{7},
-                                nullptr, sizeof(std::uint64_t));
+  const long answer = call(SYS_rt_sigprocmask, no_such_change, at & ~std::uintptr_t{7}, nullptr,
+                           sizeof(std::uint64_t));
   return answer == -EINVAL;
 }
 

@@ -20,7 +20,9 @@
 #pragma weak beside_begin
 #pragma weak beside_watch
 
-enum { page = 4096, most_pages = 1 << 16, stamp_at = 3000 };
+enum { page = 4096, most_pages = 1 << 16, stamps = 5 };
+// A block of a hook's own may come to lie over one of them.
+static const int stamps_at[stamps] = {200, 1000, 1800, 3000, 3800};
 
 // A page that a cache holds as pinned.
 typedef struct Pinned {
@@ -46,11 +48,14 @@ static bool is_resident(uintptr_t address) {
 
 // Read as a debugger does, for the page may be inaccessible or gone.
 static bool has_content(const Pinned* of) {
-  uint64_t stamp = 0;
   if (!is_resident(of->address)) return false;
-  if (!of->has_stamp) return true;
-  return pread(memory, &stamp, sizeof stamp, (off_t)(of->address + stamp_at)) == sizeof stamp &&
-         stamp == stamp_of(of->address);
+  for (int i = 0; of->has_stamp && i < stamps; ++i) {
+    uint64_t stamp = 0;
+    const off_t at = (off_t)(of->address + (uintptr_t)stamps_at[i]);
+    if (pread(memory, &stamp, sizeof stamp, at) == sizeof stamp && stamp == stamp_of(of->address))
+      return true;
+  }
+  return !of->has_stamp;
 }
 
 static void hear(const char* name, uintptr_t begin, uintptr_t end) {
@@ -83,7 +88,8 @@ static void note(char* block, size_t bytes, bool has_stamp) {
        at + page <= (uintptr_t)block + bytes; at += page) {
     if (noted == most_pages) return;
     const uint64_t stamp = stamp_of(at);
-    if (has_stamp) memcpy((char*)at + stamp_at, &stamp, sizeof stamp);  // NOLINT
+    for (int i = 0; has_stamp && i < stamps; ++i)
+      memcpy((char*)at + stamps_at[i], &stamp, sizeof stamp);  // NOLINT
     pinned[noted++] = (Pinned){.address = at, .has_stamp = has_stamp};
   }
 }

@@ -69,6 +69,7 @@ static void purged_memory_gives_up_its_charge(void) {
 }
 
 static const Check checks[] = {
-    {"purged memory gives up its charge under strict overcommit", purged_memory_gives_up_its_charge},
+    {"purged memory gives up its charge under strict overcommit",
+     purged_memory_gives_up_its_charge},
 };
 CHECK_MAIN(checks)
