@@ -4,9 +4,9 @@
 
 #include "base/check.h"
 #include "engine/cache_bins.h"
-#include "engine/deferred_work.h"
 #include "engine/ready_stack.h"
 #include "engine/remote_frees.h"
+#include "engine/sent_purges.h"
 #include "engine/slabs.h"
 #include "engine/tending.h"
 

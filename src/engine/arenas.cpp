@@ -6,7 +6,6 @@
 #include "engine/arena_blocks.h"
 #include "engine/cache_bins.h"
 #include "engine/colours.h"
-#include "engine/deferred_work.h"
 #include "engine/heap_hold.h"
 #include "engine/huge_page_probe.h"
 #include "engine/invariants.h"
@@ -15,6 +14,7 @@
 #include "engine/page_heap.h"
 #include "engine/ready_stack.h"
 #include "engine/remote_frees.h"
+#include "engine/sent_purges.h"
 #include "engine/slabs.h"
 #include "engine/span_cache.h"
 

@@ -5,11 +5,11 @@
 #include "engine/arena_use.h"
 #include "engine/cache_bins.h"
 #include "engine/current_heap.h"
-#include "engine/deferred_work.h"
 #include "engine/housekeeping.h"
 #include "engine/invariants.h"
 #include "engine/new_heap.h"
 #include "engine/remote_frees.h"
+#include "engine/sent_purges.h"
 #include "os/os.h"
 
 namespace ts::engine {

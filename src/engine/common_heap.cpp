@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "engine/cache_bins.h"
-#include "engine/deferred_work.h"
 #include "engine/new_heap.h"
 #include "engine/refill.h"
+#include "engine/sent_purges.h"
 #include "engine/slabs.h"
 #include "engine/span_supply.h"
 

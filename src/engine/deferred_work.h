@@ -1,10 +1,8 @@
-// What a thread must not do under a lock, or with a heap in the middle of a change, and does at the end
-// of a slow path instead: memory goes back by functions of the system that another library may have
-// replaced (os.h), and what stands there may allocate, free, and wait for other threads that do.
+// What the owner of a heap does at the end of a slow path, and not in the middle of a change: tending
+// (tending.h), and sending what purges chose (sent_purges.h).
 #pragma once
 
-#include "engine/page_heap.h"
-#include "engine/types.h"
+#include "engine/sent_purges.h"
 
 namespace ts::engine {
 
@@ -13,14 +11,7 @@ inline bool has_deferred_work(const ThreadHeap& heap) noexcept {
   return heap.is_to_tend || page_heap.has_purges();
 }
 
-// Does all that is due, in the calling thread. Without a lock; nothing is done while the thread holds
-// its own heap, or within a call of this function that it has not left.
+// Does all that is due, in the calling thread, which owns a heap and has no lock.
 [[gnu::noinline]] void do_deferred_work() noexcept;
-
-// The same where only spans may have to go back.
-inline void send_purges_if_any() noexcept {
-  if (page_heap.has_purges()) [[unlikely]]
-    do_deferred_work();
-}
 
 }  // namespace ts::engine

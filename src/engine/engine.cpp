@@ -6,10 +6,10 @@
 #include "engine/abandoned.h"
 #include "engine/cache_bins.h"
 #include "engine/common_heap.h"
-#include "engine/deferred_work.h"
 #include "engine/idle_arenas.h"
 #include "engine/reclaim.h"
 #include "engine/sample_heap.h"
+#include "engine/sent_purges.h"
 #include "engine/slab_purge.h"
 
 namespace ts::engine {

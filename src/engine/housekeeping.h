@@ -20,14 +20,10 @@
 // ends with its last thread.
 #pragma once
 
+#include "engine/housekeeping_rounds.h"
 #include "engine/put_off.h"
-#include "os/mutex.h"
 
 namespace ts::engine {
-
-// What a slice of work changes, it changes under this lock; memory goes back without it. So a fork, which
-// takes it, loses no memory that is on its way to the page heap.
-inline constinit Mutex housekeeping_lock;
 
 // To be called when a thread gets a heap, and when it ends. With the last of them ends the
 // housekeeper.
@@ -40,12 +36,7 @@ void start_housekeeper_if_due() noexcept;
 // To be called when the process begins.
 void begin_housekeeping() noexcept;
 
-// Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
-// exchanges by a library.)
-inline constinit Atomic<std::uint32_t> housekeeper_starts{0};
-
-// To be called in malloc, without a lock or a hold, where fresh memory is needed or work was deferred:
-// starts one that is due since a second thread began that may never allocate.
+// The same where work was deferred: one may be due since a second thread began that never allocates.
 [[gnu::noinline]] void start_missing_housekeeper() noexcept;
 inline void start_housekeeper_if_missing() noexcept {
   if (housekeeper_starts.load(std::memory_order_relaxed) == 0) start_missing_housekeeper();

@@ -24,6 +24,12 @@
 
 namespace ts::engine {
 
+// Whether a span is a slab of small blocks: those of larger ones are longer (size_classes.h), but
+// for a heap's first.
+inline bool is_dense(const Span& span) noexcept {
+  return span.state == SpanState::slab && span.pages == 1;
+}
+
 class PageHeap {
  public:
   constexpr PageHeap() = default;

@@ -4,10 +4,10 @@
 
 #include "base/busy_mark.h"
 #include "base/event_counts.h"
-#include "engine/deferred_work.h"
 #include "engine/page_heap.h"
 #include "engine/ready_stack.h"
 #include "engine/reclaim.h"
+#include "engine/sent_purges.h"
 #include "engine/slabs.h"
 
 namespace ts::engine {

@@ -4,9 +4,9 @@
 
 #include "engine/abandoned.h"
 #include "engine/current_heap.h"
-#include "engine/housekeeping.h"
 #include "engine/limits.h"
 #include "engine/page_heap.h"
+#include "engine/put_off.h"
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
 #include "engine/tending.h"
@@ -42,7 +42,7 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   constexpr std::size_t heaps_at_a_time = 4;
   if (collect_abandoned(heaps_at_a_time)) span = allocate(From::dirty);
   if (span != nullptr) return span;
-  start_housekeeper_if_missing();
+  put_off_missing_start();
   prepare_growth(pages);
   std::uint32_t ended_purges = page_heap.ended_purges();
   span = allocate(From::anywhere);
