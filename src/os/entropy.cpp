@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -30,11 +31,14 @@ std::size_t ask_kernel(std::byte* begin, std::size_t bytes) noexcept {
   return got;
 }
 
+// relaxed: each thread finds the same
+constinit std::atomic<const void*> given_at_start{nullptr};
+
 // Derived from the 16 random bytes that the system gives each process at its start. Time and
 // process make those of children and of later calls differ.
 void make_do(std::byte* begin, std::size_t bytes) noexcept {
   std::uint64_t seed[2] = {};
-  if (const auto* const given = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)))
+  if (const void* const given = given_at_start.load(std::memory_order_relaxed))
     std::memcpy(seed, given, sizeof seed);
   timespec now{};
   call(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
@@ -48,6 +52,11 @@ void make_do(std::byte* begin, std::size_t bytes) noexcept {
 }
 
 }  // namespace
+
+void find_entropy() noexcept {
+  given_at_start.store(reinterpret_cast<const void*>(::getauxval(AT_RANDOM)),
+                       std::memory_order_relaxed);
+}
 
 void fill_with_entropy(void* begin, std::size_t bytes) noexcept {
   auto* const at = static_cast<std::byte*>(begin);

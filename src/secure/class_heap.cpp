@@ -227,13 +227,13 @@ bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
 }
 
 // A slot that is in no list of any kind, whose memory is zero, begins to wait.
-void ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept {
+std::uint32_t ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept {
   const std::uint32_t ticket =
       store_->quarantine.exchange(ticket_of(number, slot), size_class().waiting, store_->random);
-  if (ticket != 0) settle(slab_of_ticket(ticket), slot_of_ticket(ticket));
-  if constexpr (debug_level >= 2) {
-    if (ticket != 0) check_slow_path();
-  }
+  if (ticket == 0) return 0;
+  const std::uint32_t leaving = settle(slab_of_ticket(ticket), slot_of_ticket(ticket));
+  if constexpr (debug_level >= 2) check_slow_path();
+  return leaving;
 }
 
 // Short slots are cleared under the lock. Of a longer one, the thread makes it a slot that is leaving,
@@ -241,6 +241,8 @@ void ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept {
 Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
   Place place;
   std::size_t slot_bytes = 0;
+  std::uint32_t leaving = 0;
+  bool is_cleared = false;
   {
     const Guard guard{lock_};
     place = place_of(p);
@@ -253,40 +255,46 @@ Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
     --slab.used_slots;
     ++slab.waiting_slots;
     slot_bytes = has_memory() ? size_class().slot_bytes : 0;
-    if (is_cleared_under_lock(size_class())) {
+    is_cleared = is_cleared_under_lock(size_class());
+    if (is_cleared) {
       clear_bytes(place.block, slot_bytes);
-      put_away(place.number, place.slot);
-      return Finding::sound;
+      leaving = put_away(place.number, place.slot);
+    } else {
+      slab.leaving |= std::uint64_t{1} << place.slot;
     }
-    slab.leaving |= std::uint64_t{1} << place.slot;
   }
-  make_zero(place.block, slot_bytes);
-  const Guard guard{lock_};
-  place.slab->leaving &= ~(std::uint64_t{1} << place.slot);
-  put_away(place.number, place.slot);
+  if (!is_cleared) {
+    make_zero(place.block, slot_bytes);
+    const Guard guard{lock_};
+    place.slab->leaving &= ~(std::uint64_t{1} << place.slot);
+    leaving = put_away(place.number, place.slot);
+  }
+  if (leaving != 0) [[unlikely]] {
+    if (give_back(leaving - 1)) give_back_beside(leaving - 1);
+  }
   return Finding::sound;
 }
 
 // A slot leaves the quarantine, and is free.
-void ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
+std::uint32_t ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   Slab& slab = slabs_[number];
   check(number < slab_count_ && test(slab.waiting, slot),
         "a slot that leaves the quarantine was waiting", &slab);
   clear(slab.waiting, slot);
   --slab.waiting_slots;
   const bool is_empty = slab.used_slots == 0 && slab.waiting_slots == 0;
-  if (!is_empty && slab.state == SlabState::partial) return;
+  if (!is_empty && slab.state == SlabState::partial) return 0;
   leave(number);
   enter(number, is_empty ? SlabState::empty : SlabState::partial);
-  if (!is_empty) return;
+  if (!is_empty) return 0;
   count_empty(1);
   const std::size_t others = std::size_t{empty_slabs_ - 1} * size_class().slab_bytes;
   const std::int64_t in_all = roots.counts->empty_bytes.load(std::memory_order_relaxed);
-  if (others < (in_all <= max_kept_in_all ? max_kept_bytes : max_empty_bytes)) return;
+  if (others < (in_all <= max_kept_in_all ? max_kept_bytes : max_empty_bytes)) return 0;
   // The one that has been empty longest, or this one if that cannot go.
   const std::uint32_t first = empty_.first - 1;
-  if (give_back(first)) return give_back_beside(first);
-  if (first != number && give_back(number)) give_back_beside(number);
+  if (take_out(first)) return first + 1;
+  return first != number && take_out(number) ? number + 1 : 0;
 }
 
 }  // namespace ts::secure

@@ -3,11 +3,12 @@
 // that is in use, and one for each that waits in the quarantine.
 //
 //   allocate -> slab_with_room -> random_slot -> tail (and the caller looks for writes)
-//   release  -> look_at (in use? tails?) -> leaving -> zero -> quarantine -> settle -> given back, if empty
+//   release  -> look_at (in use? tails?) -> leaving -> zero -> quarantine -> settle
+//               -> an empty slab: leaving -> give_back, without the lock -> given back
 //
 // One lock each, so threads wait for each other only in the same class of the same arena. A free
-// takes the lock of the heap that has the address, from every thread. Zero-filled memory is a valid
-// heap.
+// takes the lock of the heap that has the address, from every thread. Pages go back without it: other
+// libraries may see that (os.h). Zero-filled memory is a valid heap.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,8 @@ namespace ts::secure {
 //   counts   mapped_slabs_ slabs have memory: all but those in state given_back; empty_slabs_ are
 //            empty
 //   lists    each slab in state partial, empty or given_back is in the list of its state, once
+//   leaving  a slab in that state belongs to the thread that gives it back; one of a thread that a fork
+//            cut off stays so
 //   waiting  each waiting slot that is not leaving is in the quarantine once, and nothing else is
 // A heap that is not open has no slabs.
 class alignas(cache_line_bytes) ClassHeap {
@@ -113,17 +116,20 @@ class alignas(cache_line_bytes) ClassHeap {
   bool extend_table(std::uint32_t slabs) noexcept TS_REQUIRES(lock_);
   bool map_slab(std::uint32_t number) noexcept TS_REQUIRES(lock_);
   bool map_pages(std::uint32_t number) noexcept TS_REQUIRES(lock_);
-  bool unmap_pages(std::uint32_t number) noexcept TS_REQUIRES(lock_);
   bool has_pages(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   bool has_guard_before(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   bool is_joined(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   int joined_neighbours(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   unsigned random_slot(const Slab& slab) noexcept TS_REQUIRES(lock_);
-  void put_away(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
-  void settle(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
-  bool give_back(std::uint32_t number) noexcept TS_REQUIRES(lock_);
-  void give_back_beside(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  // Either returns a slab that is leaving, which the caller gives back when it has let go of the lock:
+  // its number plus one; 0: none.
+  std::uint32_t put_away(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
+  std::uint32_t settle(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   bool must_stay(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
+  bool take_out(std::uint32_t number) noexcept TS_REQUIRES(lock_);
+  // Both without the lock.
+  bool give_back(std::uint32_t number) noexcept;
+  void give_back_beside(std::uint32_t number) noexcept;
 
   Fault find_list_fault(const SlabList& list, SlabState state, std::uint32_t length) noexcept
       TS_REQUIRES(lock_);

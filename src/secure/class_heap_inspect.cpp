@@ -4,7 +4,7 @@
 
 namespace ts::secure {
 
-// The first damage in a slab that has memory.
+// The first damage in a slab that is accessible.
 ClassHeap::Damage ClassHeap::find_damage(std::uint32_t number) noexcept {
   const SizeClass& c = size_class();
   Slab& slab = slabs_[number];
@@ -23,7 +23,7 @@ ClassHeap::Damage ClassHeap::find_damage(std::uint32_t number) noexcept {
 ClassHeap::Damage ClassHeap::find_damage() noexcept {
   const Guard guard{lock_};
   for (std::uint32_t i = 0; has_memory() && i < slab_count_; ++i) {
-    if (slabs_[i].state == SlabState::given_back) continue;
+    if (!is_accessible(slabs_[i])) continue;
     const Damage damage = find_damage(i);
     if (damage.finding != Finding::sound) return damage;
   }
@@ -35,7 +35,7 @@ Left ClassHeap::find_left() noexcept {
   if (!lock_.try_lock()) return left;
   for (std::uint32_t i = 0; i < slab_count_; ++i) {
     const Slab& slab = slabs_[i];
-    if (slab.state == SlabState::given_back) continue;
+    if (!is_accessible(slab)) continue;
     left.blocks += slab.used_slots;
     for (unsigned slot = 0; slot < size_class().slots; ++slot) {
       const std::size_t asked =
@@ -56,7 +56,7 @@ bool ClassHeap::walk(unsigned arena, BlockVisitor visit, void* argument) noexcep
   const Guard guard{lock_};
   for (std::uint32_t i = 0; i < slab_count_; ++i) {
     const Slab& slab = slabs_[i];
-    if (slab.state == SlabState::given_back) continue;
+    if (!is_accessible(slab)) continue;
     for (unsigned slot = 0; slot < size_class().slots; ++slot) {
       const BlockState state = test(slab.used, slot)      ? BlockState::used
                                : test(slab.waiting, slot) ? BlockState::cached
@@ -75,7 +75,7 @@ ClassHeap::Totals ClassHeap::totals() noexcept {
   const SizeClass& c = size_class();
   for (std::uint32_t i = 0; i < slab_count_; ++i) {
     const Slab& slab = slabs_[i];
-    if (slab.state == SlabState::given_back) continue;
+    if (!is_accessible(slab)) continue;
     totals.mapped_bytes += c.slab_bytes;
     totals.used_bytes += std::size_t{slab.used_slots} * c.slot_bytes;
     totals.waiting_bytes += std::size_t{slab.waiting_slots} * c.slot_bytes;

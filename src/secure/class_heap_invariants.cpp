@@ -59,7 +59,7 @@ Fault ClassHeap::find_fault_locked() noexcept {
   if (address_of(slabs_ + slab_count_) - address_of(store_) > table_mapped_ ||
       table_mapped_ > table_bytes())
     return {"a table's memory holds its slabs", this};
-  std::uint32_t in_state[4] = {};
+  std::uint32_t in_state[slab_states] = {};
   for (std::uint32_t i = 0; i < slab_count_; ++i) {
     if (const Fault fault = find_slab_fault(slabs_[i], c)) return fault;
     ++in_state[static_cast<unsigned>(slabs_[i].state)];

@@ -76,25 +76,6 @@ bool ClassHeap::map_pages(std::uint32_t number) noexcept {
   return true;
 }
 
-// False if the slab stays accessible, since a mapping more would be needed without it. Its pages
-// go back in any case.
-bool ClassHeap::unmap_pages(std::uint32_t number) noexcept {
-  Slab& slab = slabs_[number];
-  const std::uintptr_t begin = address_of(slot_at(number, 0));
-  const std::size_t bytes = size_class().slab_bytes;
-  Mappings& mappings = roots.counts->mappings;
-  const int joined = joined_neighbours(number);
-  const std::size_t guard = slab.is_bridged ? page_bytes() : 0;
-  if (must_stay(number) || !give_pages(begin - guard, guard + bytes)) {
-    os::discard(reinterpret_cast<void*>(begin), bytes);
-    slab.is_discarded = true;
-    return false;
-  }
-  slab.is_bridged = false;
-  mappings.of_slabs.fetch_add(joined - 1, std::memory_order_relaxed);
-  return true;
-}
-
 // Memory for a slab that has none, and is in no list.
 bool ClassHeap::map_slab(std::uint32_t number) noexcept {
   check(slabs_[number].used_slots == 0 && slabs_[number].waiting_slots == 0,
@@ -126,44 +107,79 @@ ClassHeap::Refusal ClassHeap::add_slab(std::uint32_t& number) noexcept {
   return Refusal::none;
 }
 
-// An empty slab loses its memory; but one that was written to after a free keeps it until that is
-// found: by the malloc that takes the slot, by malloc_trim, or at exit.
-bool ClassHeap::give_back(std::uint32_t number) noexcept {
-  check(slabs_[number].state == SlabState::empty && slabs_[number].used_slots == 0 &&
-            slabs_[number].waiting_slots == 0,
-        "a slab that is given back is empty", &slabs_[number]);
-  const SizeClass& c = size_class();
-  const std::size_t slot_bytes = std::size_t{c.slots} * c.slot_bytes;
-  if (has_memory()) {
-    if (slabs_[number].is_discarded && must_stay(number)) return false;
-    if (!is_zero(slot_at(number, 0), slot_bytes) || !unmap_pages(number)) return false;
-  }
+// An empty slab begins to leave, which no other thread touches then. False if that would change
+// nothing.
+bool ClassHeap::take_out(std::uint32_t number) noexcept {
+  Slab& slab = slabs_[number];
+  check(slab.state == SlabState::empty && slab.used_slots == 0 && slab.waiting_slots == 0,
+        "a slab that is given back is empty", &slab);
+  const bool stays = has_memory() && must_stay(number);
+  if (stays && slab.is_discarded) return false;
   leave(number);
-  enter(number, SlabState::given_back);
+  enter(number, SlabState::leaving);
+  slab.is_discarded = stays;
   count_empty(-1);
-  --mapped_slabs_;
   return true;
+}
+
+// A slab that is leaving loses its memory; but one that was written to after a free keeps it until that
+// is found: by the malloc that takes the slot, by malloc_trim, or at exit. False if the slab is
+// accessible still, and empty again: it has such a write, or without it a mapping more would be needed.
+//
+// No lock, for others see the calls (os.h). What is read here without it does not change meanwhile.
+bool ClassHeap::give_back(std::uint32_t number) noexcept TS_NO_ANALYSIS {
+  Slab& slab = slabs_[number];
+  const SizeClass& c = size_class();
+  std::byte* const memory = slot_at(number, 0);
+  bool is_gone = !has_memory();
+  bool is_discarded = false;
+  if (!is_gone && is_zero(memory, std::size_t{c.slots} * c.slot_bytes)) {
+    const std::size_t guard = slab.is_bridged ? page_bytes() : 0;
+    is_gone = !slab.is_discarded && give_pages(address_of(memory) - guard, guard + c.slab_bytes);
+    is_discarded = !is_gone;
+    if (is_discarded) os::discard(memory, c.slab_bytes);
+  }
+  const Guard guard{lock_};
+  slab.is_discarded = is_discarded;
+  if (is_gone) {
+    if (has_memory())
+      roots.counts->mappings.of_slabs.fetch_add(joined_neighbours(number) - 1,
+                                                std::memory_order_relaxed);
+    slab.is_bridged = false;
+    --mapped_slabs_;
+    enter(number, SlabState::given_back);
+  } else {
+    count_empty(1);
+    enter(number, SlabState::empty);
+  }
+  if constexpr (debug_level >= 2) check_slow_path();
+  return is_gone;
 }
 
 // An empty slab that has stayed between others may go once one of these has gone.
 void ClassHeap::give_back_beside(std::uint32_t number) noexcept {
   constexpr std::uint32_t most = 8;  // in either direction, so that no free takes long
-  const auto goes = [&](std::uint32_t beside) TS_NO_ANALYSIS {
+  const auto may_go = [&](std::uint32_t beside) {
+    const Guard guard{lock_};
     return has_pages(beside) && slabs_[beside].state == SlabState::empty &&
-           slabs_[beside].is_discarded && give_back(beside);
+           slabs_[beside].is_discarded && take_out(beside);
   };
+  const auto goes = [&](std::uint32_t beside) { return may_go(beside) && give_back(beside); };
   for (std::uint32_t i = 1; i <= most && goes(number + i); ++i) continue;
   for (std::uint32_t i = 1; i <= most && i <= number && goes(number - i); ++i) continue;
 }
 
 // In the order of their addresses: each that goes makes the next one the first of its mapping.
 bool ClassHeap::give_back_empty_slabs() noexcept {
-  const Guard guard{lock_};
+  // From `number` on.
+  const auto take_out_next = [&](std::uint32_t& number) {
+    const Guard guard{lock_};
+    for (; empty_slabs_ != 0 && number < slab_count_; ++number)
+      if (slabs_[number].state == SlabState::empty && take_out(number)) return true;
+    return false;
+  };
   bool gave = false;
-  for (std::uint32_t i = 0; empty_slabs_ != 0 && i < slab_count_; ++i) {
-    if (slabs_[i].state == SlabState::empty) gave = give_back(i) || gave;
-  }
-  if constexpr (debug_level >= 2) check_slow_path();
+  for (std::uint32_t i = 0; take_out_next(i); ++i) gave = give_back(i) || gave;
   return gave;
 }
 

@@ -20,7 +20,7 @@ namespace ts::secure {
 
 enum class LargeState : std::uint8_t {
   used,
-  leaving,  // freed, or about to move: one thread takes its pages away, without the lock
+  leaving,  // freed, about to move or to shrink: one thread takes pages away, without the lock
   waiting,  // in the quarantine: addresses without memory
   idle,     // the same, out of the quarantine: for a new block
   stuck,    // out of both: the system refused to take it back
@@ -68,7 +68,7 @@ inline bool is_tail_intact(const LargeBlock& block) noexcept {
 
 // Gives back the addresses of a block that is not in the table, as far as the system takes them.
 inline void unreserve(const LargeBlock& block) noexcept {
-  os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes);
+  os::unmap_unused(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes);
 }
 
 }  // namespace ts::secure

@@ -15,10 +15,10 @@ constexpr std::size_t max_guard_pages = 64;
 void cut(LargeBlock& block, std::uintptr_t begin, std::uintptr_t end) noexcept {
   const std::uintptr_t reserved_end = block.reserved_begin + block.reserved_bytes;
   if (block.reserved_begin < begin &&
-      os::unmap(reinterpret_cast<void*>(block.reserved_begin), begin - block.reserved_begin))
+      os::unmap_unused(reinterpret_cast<void*>(block.reserved_begin), begin - block.reserved_begin))
     block.reserved_begin = begin;
   block.reserved_bytes = reserved_end - block.reserved_begin;
-  if (end < reserved_end && os::unmap(reinterpret_cast<void*>(end), reserved_end - end))
+  if (end < reserved_end && os::unmap_unused(reinterpret_cast<void*>(end), reserved_end - end))
     block.reserved_bytes = end - block.reserved_begin;
 }
 

@@ -11,8 +11,8 @@
 //   allocate -> a part of a group: one that was freed, or the next one -> table
 //   release  -> leaving -> put_away: pages are given back -> quarantine -> evict -> grouped
 //
-// One lock for the table and the quarantine. Long calls of the system are made without it, for a
-// block in state leaving, which no other thread touches. Files: large_blocks.cpp,
+// One lock for the table and the quarantine. Long calls of the system are made without it, and so are
+// those that others see (os.h), for a block in state leaving, which no other thread touches. Files: large_blocks.cpp,
 // large_quarantine.cpp, large_groups.cpp, large_resize.cpp, large_inspect.cpp, large_invariants.cpp.
 #pragma once
 
@@ -98,7 +98,6 @@ class LargeBlocks {
   std::byte* allocate_in_group(std::size_t bytes, std::size_t alignment) noexcept;
   bool take_part(unsigned group, LargeBlock& block, bool& is_fresh) noexcept TS_REQUIRES(lock_);
   bool add_group(unsigned group) noexcept TS_REQUIRES(lock_);
-  bool resize_in_group(LargeBlock& block, std::size_t bytes) noexcept TS_REQUIRES(lock_);
   Fault find_group_fault() noexcept TS_REQUIRES(lock_);
   void drop_group(unsigned group) noexcept TS_REQUIRES(lock_);
   void insert(const LargeBlock& block) noexcept TS_REQUIRES(lock_);

@@ -57,7 +57,8 @@ void LargeBlocks::drop_group(unsigned group) noexcept {
   Group& g = groups_[group];
   const std::size_t bytes = g.end - g.next;
   // What the system does not take back serves later.
-  if (!os::unmap(reinterpret_cast<void*>(g.next - page_bytes()), bytes + 2 * page_bytes())) return;
+  if (!os::unmap_unused(reinterpret_cast<void*>(g.next - page_bytes()), bytes + 2 * page_bytes()))
+    return;
   g.parts -= bytes / part_bytes(group);
   g.next = g.end = 0;
 }
@@ -114,27 +115,6 @@ std::byte* LargeBlocks::allocate_in_group(std::size_t bytes, std::size_t alignme
   insert(block);
   if constexpr (debug_level >= 2) check_slow_path(block.begin);
   return memory_of(block);
-}
-
-// Within its part; pages behind the old or the new end go back.
-bool LargeBlocks::resize_in_group(LargeBlock& block, std::size_t bytes) noexcept {
-  LargeBlock resized = block;
-  resized.bytes = bytes;
-  const std::size_t now = pages_of(block);
-  const std::size_t wanted = pages_of(resized);
-  if (bytes <= max_small_bytes ||
-      wanted > block.reserved_begin + block.reserved_bytes - block.begin)
-    return false;
-  const std::size_t first = now < wanted ? now : wanted;
-  const std::size_t last = now < wanted ? wanted : now;
-  if (first != last && !os::discard(memory_of(block) + first, last - first))
-    make_zero(memory_of(block) + first, last - first);
-  const std::size_t kept = bytes < block.bytes ? bytes : block.bytes;
-  if (kept < first) clear_bytes(memory_of(block) + kept, first - kept);
-  block.bytes = bytes;
-  write_tail(block);
-  if constexpr (debug_level >= 2) check_slow_path(block.begin);
-  return true;
 }
 
 Fault LargeBlocks::find_group_fault() noexcept {

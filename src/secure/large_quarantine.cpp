@@ -94,7 +94,8 @@ void LargeBlocks::give_back_idle(unsigned index) noexcept {
 void LargeBlocks::give_back(std::uintptr_t begin) noexcept {
   LargeBlock& block = *table_.find(begin);
   block.state = LargeState::stuck;
-  if (os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes)) erase(block);
+  if (os::unmap_unused(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes))
+    erase(block);
 }
 
 void LargeBlocks::end_quarantine() noexcept {
@@ -111,7 +112,7 @@ bool LargeBlocks::give_back_stuck() noexcept {
     goes_on = table_.erase_some([&](LargeBlock& block) TS_NO_ANALYSIS {
       const bool is_taken =
           block.state == LargeState::stuck &&
-          os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes);
+          os::unmap_unused(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes);
       if (is_taken) roots.counts->mappings.guarded_blocks.fetch_sub(1, std::memory_order_relaxed);
       return is_taken;
     });

@@ -8,44 +8,93 @@
 #include "secure/mappings.h"
 
 namespace ts::secure {
+namespace {
 
-bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
-  const Guard guard{lock_};
-  Finding finding = Finding::sound;
-  LargeBlock* const block = find_used(p, finding);
-  if (finding != Finding::sound) return false;
-  if (block->is_in_group) return resize_in_group(*block, bytes);
-  const std::size_t now = pages_of(*block);
-  const std::size_t wanted = pages_for(bytes);
-  if (wanted > now) {
-    // At least a page stays inaccessible.
-    const std::size_t behind =
-        block->reserved_begin + block->reserved_bytes - block->begin - now - page_bytes();
-    if (wanted - now > behind || !os::commit(memory_of(*block) + now, wanted - now)) return false;
-  }
-  if (wanted < now &&
-      (bytes <= max_small_bytes || !os::withdraw(memory_of(*block) + wanted, now - wanted)))
-    return false;
-  // Neither the old tail nor contents behind the new end are left.
-  const std::size_t kept = bytes < block->bytes ? bytes : block->bytes;
-  const std::size_t end = wanted < now ? wanted : now;
-  if (kept < end) std::memset(memory_of(*block) + kept, 0, end - kept);
-  block->bytes = bytes;
-  write_tail(*block);
-  if constexpr (debug_level >= 2) check_slow_path(block->begin);
-  return true;
+// Whether a block has addresses for its size: of its own group's part; or at least a page behind it
+// stays inaccessible.
+bool has_room(const LargeBlock& block) noexcept {
+  const std::size_t behind = block.is_in_group ? 0 : page_bytes();
+  return pages_of(block) + behind <= block.reserved_begin + block.reserved_bytes - block.begin;
 }
 
-namespace {
+// Neither the old tail nor contents behind the new end are left on the pages that stay.
+void change_end(const LargeBlock& old, const LargeBlock& resized) noexcept {
+  const std::size_t now = pages_of(old);
+  const std::size_t wanted = pages_of(resized);
+  const std::size_t kept = resized.bytes < old.bytes ? resized.bytes : old.bytes;
+  const std::size_t end = wanted < now ? wanted : now;
+  if (kept < end) clear_bytes(memory_of(old) + kept, end - kept);
+  write_tail(resized);
+}
+
+// To fewer pages. False if the others cannot be made inaccessible; they may have lost their contents.
+bool shorten(const LargeBlock& old, const LargeBlock& resized) noexcept {
+  const std::size_t kept = pages_of(resized);
+  const bool is_shorter = os::withdraw(memory_of(old) + kept, pages_of(old) - kept);
+  is_shorter ? change_end(old, resized) : write_tail(old);
+  return is_shorter;
+}
+
+// Within its part; pages behind the old or the new end go back.
+void resize_in_group(const LargeBlock& old, const LargeBlock& resized) noexcept {
+  const std::size_t now = pages_of(old);
+  const std::size_t wanted = pages_of(resized);
+  const std::size_t first = now < wanted ? now : wanted;
+  const std::size_t last = now < wanted ? wanted : now;
+  if (first != last && !os::discard(memory_of(old) + first, last - first))
+    make_zero(memory_of(old) + first, last - first);
+  change_end(old, resized);
+}
 
 // Gives back what is inaccessible around a block, whose own `bytes` must not be touched.
 void unmap_around(const LargeBlock& block, std::size_t bytes) noexcept {
   std::byte* const behind = memory_of(block) + bytes;
-  os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.begin - block.reserved_begin);
-  os::unmap(behind, block.reserved_begin + block.reserved_bytes - address_of(behind));
+  os::unmap_unused(reinterpret_cast<void*>(block.reserved_begin),
+                   block.begin - block.reserved_begin);
+  os::unmap_unused(behind, block.reserved_begin + block.reserved_bytes - address_of(behind));
 }
 
 }  // namespace
+
+bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
+  LargeBlock old;
+  LargeBlock resized;
+  {
+    const Guard guard{lock_};
+    Finding finding = Finding::sound;
+    LargeBlock* const block = find_used(p, finding);
+    if (finding != Finding::sound) return false;
+    old = resized = *block;
+    resized.bytes = bytes;
+    const std::size_t now = pages_of(old);
+    const std::size_t wanted = pages_of(resized);
+    if (wanted < now || old.is_in_group) {
+      if (bytes <= max_small_bytes || !has_room(resized)) return false;
+      block->state = LargeState::leaving;
+    } else {
+      if (wanted > now && (!has_room(resized) || !os::commit(memory_of(old) + now, wanted - now)))
+        return false;
+      change_end(old, resized);
+      block->bytes = bytes;
+      if constexpr (debug_level >= 2) check_slow_path(old.begin);
+      return true;
+    }
+  }
+  // Without the lock: pages go, which others see (os.h).
+  bool fits = true;
+  if (old.is_in_group) {
+    resize_in_group(old, resized);
+  } else {
+    fits = shorten(old, resized);
+  }
+  const Guard guard{lock_};
+  LargeBlock& block = *table_.find(old.begin);
+  check(block.state == LargeState::leaving, "a block that is resized is leaving", &block);
+  block.state = LargeState::used;
+  if (fits) block.bytes = bytes;
+  if constexpr (debug_level >= 2) check_slow_path(old.begin);
+  return fits;
+}
 
 std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   LargeBlock old;

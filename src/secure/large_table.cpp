@@ -21,7 +21,7 @@ LargeBlock* map_table(std::size_t capacity) noexcept {
   if (reserved == nullptr) return nullptr;
   if (os::commit(reserved + page_bytes(), bytes))
     return reinterpret_cast<LargeBlock*>(reserved + page_bytes());
-  os::unmap(reserved, bytes + 2 * page_bytes());
+  os::unmap_unused(reserved, bytes + 2 * page_bytes());
   return nullptr;
 }
 
@@ -45,8 +45,8 @@ bool LargeTable::grow() noexcept {
   if (larger.slots_ == nullptr) return false;
   for_each([&](const LargeBlock& block) { larger.free_slot(block.begin) = block; });
   if (capacity_ != 0)
-    os::unmap(reinterpret_cast<std::byte*>(slots_) - page_bytes(),
-              table_bytes(capacity_) + 2 * page_bytes());
+    os::unmap_unused(reinterpret_cast<std::byte*>(slots_) - page_bytes(),
+                     table_bytes(capacity_) + 2 * page_bytes());
   slots_ = larger.slots_;
   capacity_ = larger.capacity_;
   return true;

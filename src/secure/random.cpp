@@ -1,8 +1,6 @@
 #include "secure/random.h"
 
 #include <bit>
-#include <cstddef>
-#include <cstring>
 
 #include "os/entropy.h"
 
@@ -29,7 +27,7 @@ void make_block(const ChaChaKey& key, std::uint32_t counter, ChaChaBlock& block)
   const ChaChaBlock start = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574, key[0], key[1],
                              key[2],     key[3],     key[4],     key[5],     key[6], key[7],
                              counter,    0,          0,          0};
-  std::memcpy(block, start, sizeof block);
+  for (unsigned i = 0; i < 16; ++i) block[i] = start[i];
   for (int i = 0; i < double_rounds; ++i) {
     for (unsigned c = 0; c < 4; ++c)
       quarter_round(block[c], block[4 + c], block[8 + c], block[12 + c]);
@@ -46,10 +44,13 @@ void Random::refill() noexcept {
   forks_ = now;
   ChaChaBlock made[blocks];
   for (unsigned i = 0; i < blocks; ++i) make_block(key_, i, made[i]);
-  // The first bytes are the next key, and are never handed out.
-  const auto* const bytes = reinterpret_cast<const std::byte*>(made);
-  std::memcpy(key_, bytes, key_bytes);
-  std::memcpy(numbers_, bytes + key_bytes, sizeof numbers_);
+  // The first words are the next key, and are never handed out. (By loops: under a lock, the C library
+  // is not called.)
+  for (unsigned i = 0; i < key_words; ++i) key_[i] = made[0][i];
+  for (unsigned i = 0; i < numbers; ++i) {
+    const unsigned word = key_words + i / 2;
+    numbers_[i] = static_cast<std::uint16_t>(made[word / 16][word % 16] >> (i % 2 * 16));
+  }
   left_ = numbers;
 }
 

@@ -48,9 +48,8 @@ class Random {
 
  private:
   static constexpr unsigned blocks = 4;
-  static constexpr unsigned key_bytes = 32;
-  static constexpr unsigned numbers =
-      (blocks * sizeof(ChaChaBlock) - key_bytes) / sizeof(std::uint16_t);
+  static constexpr unsigned key_words = 8;
+  static constexpr unsigned numbers = (blocks * 16 - key_words) * 2;
 
   void refill() noexcept;
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/bits.h"
+#include "os/entropy.h"
 #include "os/mutex.h"
 #include "os/os.h"
 #include "secure/checks.h"
@@ -26,6 +27,7 @@ constinit std::atomic<bool> sizes_may_be_less{false};
 bool ensure_open() noexcept {
   if (is_open()) [[likely]]
     return true;
+  os::find_entropy();
   const Guard guard{opening};
   return is_open() || open_space();
 }

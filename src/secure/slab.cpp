@@ -37,7 +37,7 @@ Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept {
 Fault find_slab_fault(const Slab& slab, const SizeClass& c) noexcept {
   if (const Fault fault = find_slot_fault(slab, c)) return fault;
   const SlabState state = state_by_counts(slab, c);
-  if (slab.state == SlabState::given_back) {
+  if (!is_accessible(slab)) {
     if (state != SlabState::empty) return {"a slab that is given back has free slots only", &slab};
   } else if (slab.state != state) {
     return {"a slab's state is that of its slots", &slab};

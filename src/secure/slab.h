@@ -19,13 +19,15 @@ enum class SlabState : std::uint8_t {
   partial,     // has free slots, and others
   full,        // has no free slot
   empty,       // has free slots only
+  leaving,     // was empty; one thread takes its pages away, without the lock
 };
+inline constexpr unsigned slab_states = 5;
 
 // Invariants, whenever the class heap is unlocked:
 //   slot     in use, waiting, or free: `used` and `waiting` have no bit in common, and none behind
 //            the last slot
 //   counts   used_slots and waiting_slots are the numbers of those bits
-//   state    given_back, full and empty as above; partial, otherwise
+//   state    given_back, full, empty and leaving as above; partial, otherwise
 //   canary   it begins as all do (tail.h)
 //   leaving  a slot that is leaving is waiting, and in no quarantine
 //   memory   until a program writes there: each block in use has its tail (tail.h), and each other
@@ -43,9 +45,16 @@ struct Slab {
   std::uint16_t used_slots;
   std::uint16_t waiting_slots;
   SlabState state;
-  bool is_bridged;    // the guard page before it is mapped as well (mappings.h)
-  bool is_discarded;  // empty, and its pages were given back while it stays accessible
+  bool is_bridged;  // the guard page before it is mapped as well (mappings.h)
+  bool
+      is_discarded;  // empty, and its pages were given back while it stays accessible; or leaving, and
+                     // it is to stay so
 };
+
+// Whether the holder of the lock may touch its memory.
+inline bool is_accessible(const Slab& slab) noexcept {
+  return slab.state != SlabState::given_back && slab.state != SlabState::leaving;
+}
 
 // Checks all of them but `memory`.
 Fault find_slab_fault(const Slab& slab, const SizeClass& c) noexcept;

@@ -73,9 +73,9 @@ bool place_reserved() noexcept {
     if (regions != nullptr) {
       lay_out(address_of(tables), address_of(regions), arenas, shift);
       if (take_state()) return true;
-      os::unmap(regions, all_regions(arenas, shift));
+      os::unmap_unused(regions, all_regions(arenas, shift));
     }
-    os::unmap(tables, metadata);
+    os::unmap_unused(tables, metadata);
   }
   roots.is_reserved = false;
   return false;
@@ -117,7 +117,7 @@ bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept {
 void* reserve_elsewhere(std::size_t bytes) noexcept {
   void* const found = os::reserve(bytes);
   if (found == nullptr || is_elsewhere(address_of(found), bytes)) return found;
-  os::unmap(found, bytes);
+  os::unmap_unused(found, bytes);
   constexpr std::uintptr_t lowest = std::uintptr_t{1} << 40;  // above programs and their break
   const std::uintptr_t most = address_of(roots.state);
   if (bytes >= most - lowest) return nullptr;

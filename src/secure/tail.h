@@ -79,12 +79,20 @@ inline bool ends_with_zeros(const std::byte* end, std::size_t bytes) noexcept {
 // ---- of large blocks ----
 
 inline void write_large_tail(std::byte* tail, std::size_t bytes, std::uint64_t canary) noexcept {
-  std::memcpy(tail, &canary, bytes < sizeof canary ? bytes : sizeof canary);
+  if (bytes >= sizeof canary) {
+    std::memcpy(tail, &canary, sizeof canary);
+  } else {
+    for (std::size_t i = 0; i < bytes; ++i) tail[i] = static_cast<std::byte>(canary >> (8 * i));
+  }
 }
 // Its last 8 bytes are those of a page or of a slot.
 inline bool is_large_tail_intact(const std::byte* tail, std::size_t bytes,
                                  std::uint64_t canary) noexcept {
-  if (bytes < sizeof canary) return std::memcmp(tail, &canary, bytes) == 0;
+  if (bytes == 0) return true;
+  if (bytes < sizeof canary) {
+    const std::size_t others = 8 * (sizeof canary - bytes);
+    return (word_at(tail + bytes - sizeof canary) ^ canary << others) >> others == 0;
+  }
   return word_at(tail) == canary && ends_with_zeros(tail + bytes, bytes - sizeof canary);
 }
 

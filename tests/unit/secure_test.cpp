@@ -165,8 +165,10 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
   for (const SlabState wrong : {SlabState::full, SlabState::empty}) {
     EXPECT_EQ(fault_of([&](Slab& s) { s.state = wrong; }), "a slab's state is that of its slots");
   }
-  EXPECT_EQ(fault_of([](Slab& s) { s.state = SlabState::given_back; }),
-            "a slab that is given back has free slots only");
+  for (const SlabState wrong : {SlabState::given_back, SlabState::leaving}) {
+    EXPECT_EQ(fault_of([&](Slab& s) { s.state = wrong; }),
+              "a slab that is given back has free slots only");
+  }
 }
 
 TEST(SecureSlab, FindsTheBitOfEachRank) {
