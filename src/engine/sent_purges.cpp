@@ -10,7 +10,7 @@ constinit Atomic<std::uint32_t> calls_without_heap{0};
 
 // How many calls in a row may find another one under way. A longjmp out of a replaced function never
 // ends its call: later ones would find it for ever.
-constexpr std::uint32_t max_passed_over = 64;
+constexpr std::uint32_t max_nested_calls = 64;
 
 bool holds(const ThreadHeap* heap) noexcept {
   // relaxed: this thread's own hold
@@ -27,8 +27,8 @@ DeferredCall::DeferredCall(ThreadHeap* heap) noexcept
     calls_ = nullptr;
     return;
   }
-  calls_->store(before == max_passed_over ? 1 : before + 1, std::memory_order_relaxed);
-  if (before != 0 && before != max_passed_over) calls_ = nullptr;
+  calls_->store(before == max_nested_calls ? 1 : before + 1, std::memory_order_relaxed);
+  if (before != 0 && before != max_nested_calls) calls_ = nullptr;
 }
 
 DeferredCall::~DeferredCall() {

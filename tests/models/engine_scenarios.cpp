@@ -640,6 +640,7 @@ bool call_at_thread_exit(void (*on_exit)(void*), void*) noexcept {
   return true;
 }
 bool has_one_thread() noexcept { return false; }
+bool has_several_threads() noexcept { return false; }
 void explain_refusal() noexcept {}
 std::uint64_t nanoseconds() noexcept { return 0; }
 std::uint64_t coarse_milliseconds() noexcept { return 0; }
