@@ -62,7 +62,7 @@ WEAK = names(
     _ZSt15get_new_handlerv _ZSt17__throw_bad_allocv _ZSt9terminatev
     __gxx_personality_v0 __cxa_begin_catch __cxa_end_catch _Unwind_Resume
     _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__ __cxa_finalize
-    _IO_list_lock _IO_list_unlock _IO_list_resetlock
+    _IO_list_lock _IO_list_unlock _IO_list_resetlock __curbrk
     dlerror dlsym pthread_attr_setstacksize pthread_create pthread_getspecific pthread_key_delete
     pthread_setspecific __pthread_key_create __cxa_thread_atexit_impl
     """

@@ -208,7 +208,8 @@ class PageHeap {
 
   std::size_t take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept
       TS_REQUIRES(lock_);
-  bool purge_within(Span* span) noexcept TS_REQUIRES(lock_);
+  Span* purge_within(Span* span) noexcept TS_REQUIRES(lock_);
+  Span* next_chosen(std::size_t& refused) noexcept TS_REQUIRES(lock_);
   void end_purge(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
   void purge_all_but(std::size_t pages) noexcept;
   std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
@@ -243,6 +244,10 @@ class PageHeap {
   std::size_t purging_pages_ = 0;
   Plain<Span*> first_chosen_ = nullptr;  // a queue
   Plain<Span*> last_chosen_ = nullptr;
+  struct {
+    std::size_t keep_pages = 0;
+    std::size_t min_pages = 0;
+  } last_purge_;
   Plain<Span*> leaving_ = nullptr;  // linked in both directions
   Atomic<bool> has_purges_{false};  // whether there is a chosen one; stored under the lock
   std::uint32_t waiting_for_purges_ = 0;

@@ -1,5 +1,6 @@
 // Purges: dirty spans go back to the operating system, longest first.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/event_counts.h"
@@ -11,7 +12,7 @@
 namespace ts::engine {
 namespace {
 
-// So many refusals end a purge: more tell of memory that is all locked.
+// So many refusals end a purge.
 constexpr unsigned most_refusals = 32;
 
 }  // namespace
@@ -51,8 +52,8 @@ void PageHeap::end_purge(Span* span, std::size_t pages) noexcept {
 
 // Gives the OS pages within a span back that was chosen; the lock is free meanwhile. Where OS pages are
 // longer than the engine's, the ends of the span may share one with its neighbours, and stay dirty.
-// False if the system did not take them: they are dirty, as before.
-bool PageHeap::purge_within(Span* span) noexcept {
+// Null, or what the system did not take, which is in no list then.
+Span* PageHeap::purge_within(Span* span) noexcept {
   const std::size_t pages = span->pages;
   const std::size_t begin = first_page_of(span);
   const std::size_t before = align_up(begin, page_map.pages_per_os_page) - begin;
@@ -79,15 +80,15 @@ bool PageHeap::purge_within(Span* span) noexcept {
     set_in_use(within, end - before, SpanState::large);
     within->usable_pages.store(within->pages, std::memory_order_relaxed);
     within->used.store(0, std::memory_order_relaxed);
-  } else {
-    insert_coalesced(within, end - before, discarded);
+  } else if (discarded) {
+    insert_coalesced(within, end - before, true);
   }
   if (before != 0) insert_coalesced(span, before, false);
   if (end != pages) insert_coalesced(span + end, pages - end, false);
   if constexpr (counting) {
     if (discarded) count_event(Event::purge_calls);
   }
-  return discarded;
+  return discarded ? nullptr : within;
 }
 
 // Chooses dirty spans of at least `min_pages`, the longest first, until about `keep_pages` are left, or
@@ -123,34 +124,57 @@ bool PageHeap::purge_within(Span* span) noexcept {
     purging_pages_ += all;
     chosen += pages;
   }
-  if (chosen != 0) has_purges_.store(true, std::memory_order_relaxed);
+  if (chosen != 0) {
+    has_purges_.store(true, std::memory_order_relaxed);
+    last_purge_ = {keep_pages, min_pages};
+  }
   return chosen;
 }
 
-// Memory that the system does not take, such as locked memory, stays dirty.
+// The next span to send. If the system refused some, others are chosen in their place, as long as those
+// are in no list: else the next purge would choose the same ones again.
+Span* PageHeap::next_chosen(std::size_t& refused) noexcept {
+  if (first_chosen_ == nullptr && refused != 0) {
+    const std::size_t keep = last_purge_.keep_pages;
+    purge(keep - std::min(keep, refused), last_purge_.min_pages, std::exchange(refused, 0));
+  }
+  Span* const span = first_chosen_;
+  if (span == nullptr) return nullptr;
+  first_chosen_ = span->next;
+  if (first_chosen_ == nullptr) has_purges_.store(false, std::memory_order_relaxed);
+  return span;
+}
+
+// Memory that the system does not take, such as locked memory, stays dirty. It is in no list meanwhile.
 std::size_t PageHeap::send_purges() noexcept {
   std::size_t gone = 0;
   std::size_t refused = 0;
+  std::size_t to_replace = 0;
   unsigned refusals = 0;
+  Span* all_refused = nullptr;
   const Guard guard{lock_};
-  while (Span* const span = first_chosen_) {
-    first_chosen_ = span->next;
-    if (first_chosen_ == nullptr) has_purges_.store(false, std::memory_order_relaxed);
-    if (refusals == most_refusals) {  // the others, untried
-      purging_pages_ -= span->pages;
-      insert_coalesced(span, span->pages, false);
-      continue;
-    }
+  while (Span* const span = next_chosen(to_replace)) {
     const std::size_t pages = span->usable_pages.load(std::memory_order_relaxed);
-    if (purge_within(span)) {
+    Span* left = span;
+    if (refusals == most_refusals) {  // untried: more refusals tell of memory that is all locked
+      purging_pages_ -= span->pages;
+    } else if ((left = purge_within(span)) == nullptr) {
       count_given_back(pages * page_bytes);
       gone += pages;
-    } else {
-      ++refusals;
-      refused += pages;
+      continue;
+    } else if (++refusals != most_refusals) {
+      to_replace += pages;
     }
+    refused += pages;
+    left->next = all_refused;
+    all_refused = left;
   }
   if (refusals > 1 && refused > gone) stop_moving();  // most memory is locked
+  while (all_refused != nullptr) {
+    Span* const span = all_refused;
+    all_refused = span->next;
+    insert_coalesced(span, span->pages, false);
+  }
   if (refusals != 0) policy_.note_dirty(dirty_.pages());
   return gone;
 }

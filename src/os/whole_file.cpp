@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <string_view>
 
 #include "os/error_line.h"
 #include "os/os.h"
@@ -179,7 +180,7 @@ void read_program(char* path, std::size_t size, const char* link) noexcept {
   char* const end = path + std::strlen(path) - std::min(std::strlen(path), sizeof mark - 1);
   struct stat executed = {};
   struct stat named = {};
-  if (std::strcmp(end, mark) != 0) return;
+  if (std::string_view{end} != mark) return;
   if (call(SYS_newfstatat, AT_FDCWD, link, &executed, 0) == 0 &&
       call(SYS_newfstatat, AT_FDCWD, path, &named, 0) == 0 && executed.st_ino == named.st_ino &&
       executed.st_dev == named.st_dev)

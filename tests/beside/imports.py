@@ -50,7 +50,6 @@ DROP_IN = {
     "pthread_attr_setstacksize": "likewise",
     "pthread_create": "likewise",
     # Reports.
-    "abort": "a report ends the process",
     "dl_iterate_phdr": "call stacks and reports of invalid pointers, with no lock",
     "fprintf": "malloc_info, whose stream is the caller's, with no lock",
     "fwrite": "malloc_stats, with no lock",
@@ -85,6 +84,8 @@ COUNTED = {
     "rename": "the file of the counts gets its name",
     "sigemptyset": "in the copy of the process that writes the counts",
     "signal": "likewise",
+    "sigprocmask": "in the copy of the process that writes the counts",
+    "syscall": "as the process ends",
     "unlink": "an unfinished file of counts",
     "waitpid": "for the copy of the process",
     "write": "the file of the counts",

@@ -76,6 +76,7 @@ SANDBOXES: dict[str, tuple[str, ...]] = {
     "libc": ("getrandom", "openat", "read", "close"),
     "libtsmalloc.so": (*PAGE_MAP, *LIMITS),
     "libtsmalloc-secure.so": ("getrandom", "msync"),
+    **{f"libtsmalloc-arenas-{fit}.so": ("sched_getaffinity",) for fit in ("first", "best", "worst")},
 }
 MOMENTS = ("preinit", "main", "threads")
 
@@ -84,7 +85,8 @@ def short_name(library: Path | None) -> str:
     """The name by which people know it."""
     if library is None:
         return "libc"
-    return f"counted/{library.name}" if library.parent.name == "counted" else library.name
+    name = library.name.partition(".so")[0] + ".so"  # without its version
+    return f"counted/{name}" if library.parent.name == "counted" else name
 
 
 @dataclass(frozen=True)

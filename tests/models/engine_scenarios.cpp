@@ -186,7 +186,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   made.slab_blocks = static_cast<std::uint16_t>(blocks);
   made.low_mark = 1;
   add_slab(heap(owner), made);
-  made.carved = made.slab_blocks;
+  set_carved(made, made.slab_blocks);
   add_used(heap(owner), made, live);
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
@@ -558,6 +558,7 @@ void PageHeap::release(Span* span) noexcept {
   span->pages = 0;
   span->slab_blocks = 0;
   span->carved = 0;
+  span->usable_pages.store(0, std::memory_order_relaxed);
   span->low_mark = 0;
   span->purged = 0;
   span->purged_blocks = 0;
