@@ -9,6 +9,7 @@
 #include "engine/put_off.h"
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
+#include "engine/sent_purges.h"
 #include "engine/tending.h"
 #include "os/os.h"
 
@@ -36,7 +37,8 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
       flush_batches(own_heap());
       if (collect(own_heap())) span = allocate(From::dirty);
     }
-    if (span == nullptr) make_up_for(own_heap(), pages);
+    const DeferredCall call{&own_heap()};
+    if (span == nullptr && call.may_go_on()) make_up_for(own_heap(), pages);
   }
   if (span != nullptr) return span;
   constexpr std::size_t heaps_at_a_time = 4;

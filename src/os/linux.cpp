@@ -30,8 +30,15 @@ constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
 
+// Under ThreadSanitizer by the C library's names, which it knows.
 long map_pages(void* at, std::size_t bytes, int protection, int flags) noexcept {
+#if defined(TS_CALLS_THROUGH_LIBC)
+  const ErrnoKept kept;
+  void* const placed = ::mmap(at, bytes, protection, flags, -1, 0);
+  return placed == MAP_FAILED ? -errno : static_cast<long>(address_of(placed));
+#else
   return call(SYS_mmap, at, bytes, protection, flags, -1, 0);
+#endif
 }
 
 bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
@@ -69,7 +76,12 @@ void* map(std::size_t bytes) noexcept {
 }
 
 bool unmap_unused(void* begin, std::size_t bytes) noexcept {
+#if defined(TS_CALLS_THROUGH_LIBC)
+  const ErrnoKept kept;
+  return ::munmap(begin, bytes) == 0;
+#else
   return call(SYS_munmap, begin, bytes) == 0;
+#endif
 }
 
 void* reserve(std::size_t bytes) noexcept {
