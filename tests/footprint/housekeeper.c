@@ -161,6 +161,22 @@ static void one_with_two_threads(void) {
   EXPECT(housekeepers_soon(&task) == 1, "%u housekeepers", housekeepers(&task));
 }
 
+static void* wait_for_ever(void* unused) {
+  for (;;) pause();
+  return unused;
+}
+
+// Its calls never come here, but it may have memory given back.
+static void beside_a_thread_that_never_allocates(void) {
+  need_glibc("it tells whether there is a second thread");
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0, "no thread");
+  burst(100, 60 * mb);
+  idle(2500);
+  report_figure("%zu KB are left", resident_bytes() >> 10);
+  EXPECT(resident_bytes() <= 12 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
 static void* refuse_and_allocate(void* unused) {
   refuses_threads = true;
   return allocate(unused);
@@ -549,6 +565,7 @@ static const Check checks[] = {
     {"a process of one thread has none", none_with_one_thread},
     {"free starts none, and a later malloc does", none_of_a_thread_that_frees},
     {"a process with threads has one", one_with_two_threads},
+    {"beside a thread that never allocates", beside_a_thread_that_never_allocates},
     {"there is none where threads are refused", a_refused_thread_changes_nothing},
     {"there is one where threads have large stacks", one_where_threads_have_large_stacks},
     {"a child has none until its second thread", a_child_has_none_until_its_second_thread},

@@ -56,6 +56,28 @@ TS_ENGINE_TEST(Misuse, OfASmallBlock) {
   expect_sound();
 }
 
+// A place in a slab of which no block was handed out yet. free cannot know; the slab does.
+TS_ENGINE_TEST(Misuse, OfAPlaceThatWasNeverHandedOut) {
+  ThreadHeap& heap = make_heap();
+  const unsigned c = class_for(64);
+  void* const p = allocate(heap, 64);
+  std::byte* const fresh = bytes_at(p) + 4096;
+  ASSERT_GE(engine::place_of(fresh, engine::size_classes[c]).number, engine::slab_of(p)->carved);
+  release(heap, fresh);
+  expect_no_misuse();
+  flush_bin_of(heap, c);
+  expect_misuse(Misuse::no_beginning, FoundBy::a_later_call, fresh);
+  // At once, where the bin does not take it.
+  {
+    const engine::HeapHold hold{heap};
+    engine::set_capacity(heap, c, 0);
+  }
+  release(heap, fresh + 64);
+  expect_misuse(Misuse::no_beginning, FoundBy::free, fresh + 64);
+  expect_sound();
+  EXPECT_NE(allocate(heap, 64), fresh);
+}
+
 // In all places in a block where a small one may have been.
 std::size_t marks_in(const void* begin, std::size_t bytes) {
   std::size_t marks = 0;
