@@ -155,16 +155,15 @@ std::size_t PageHeap::send_purges() noexcept {
   const Guard guard{lock_};
   while (Span* const span = next_chosen(to_replace)) {
     const std::size_t pages = span->usable_pages.load(std::memory_order_relaxed);
-    Span* left = span;
-    if (refusals == most_refusals) {  // untried: more refusals tell of memory that is all locked
-      purging_pages_ -= span->pages;
-    } else if ((left = purge_within(span)) == nullptr) {
+    const bool is_tried = refusals != most_refusals;  // more tell of memory that is all locked
+    if (!is_tried) purging_pages_ -= span->pages;
+    Span* const left = is_tried ? purge_within(span) : span;
+    if (left == nullptr) {
       count_given_back(pages * page_bytes);
       gone += pages;
       continue;
-    } else if (++refusals != most_refusals) {
-      to_replace += pages;
     }
+    if (is_tried && ++refusals != most_refusals) to_replace += pages;
     refused += pages;
     left->next = all_refused;
     all_refused = left;

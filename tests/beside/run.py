@@ -62,7 +62,15 @@ OPTIONS: dict[str, dict[str, str]] = {
     "quiet": {"TSMALLOC_BACKGROUND": "off"},
 }
 PROGRAMS = ("beside", "announced", "strict")
-COMPILER_OPTIONS = ("-std=gnu17", "-D_GNU_SOURCE", "-O1", "-g", "-fno-builtin", "-Wall", "-pthread")
+COMPILER_OPTIONS = (
+    "-std=gnu17",
+    "-D_GNU_SOURCE",
+    "-O1",
+    "-g",
+    "-fno-builtin",
+    "-Wall",
+    "-pthread",
+)
 
 
 # Which libraries announce the pages that go. (libc's own malloc calls nothing that can be hooked.)
@@ -71,12 +79,23 @@ ANNOUNCING = re.compile(r"libtsmalloc(-.*)?\.so")
 # System calls beyond those that strict.c allows, by library; docs/guarantees.md (Kernels) has them.
 PAGE_MAP = ("openat", "pread64", "close", "fcntl", "msync")
 LIMITS = ("openat", "read", "close")
-BACKGROUND = ("rt_sigprocmask", "clone3", "clone", "rseq", "set_robust_list", "prctl", "getpid")
+BACKGROUND = (
+    "rt_sigprocmask",
+    "clone3",
+    "clone",
+    "rseq",
+    "set_robust_list",
+    "prctl",
+    "getpid",
+)
 SANDBOXES: dict[str, tuple[str, ...]] = {
     "libc": ("getrandom", "openat", "read", "close"),
     "libtsmalloc.so": (*PAGE_MAP, *LIMITS),
     "libtsmalloc-secure.so": ("getrandom", "msync"),
-    **{f"libtsmalloc-arenas-{fit}.so": ("sched_getaffinity",) for fit in ("first", "best", "worst")},
+    **{
+        f"libtsmalloc-arenas-{fit}.so": ("sched_getaffinity",)
+        for fit in ("first", "best", "worst")
+    },
 }
 MOMENTS = ("preinit", "main", "threads")
 
@@ -101,7 +120,9 @@ class Case:
     options: str
 
     def __str__(self) -> str:
-        what = f"hook {self.hook}, {self.mode}, {self.order}" if self.hook else self.mode
+        what = (
+            f"hook {self.hook}, {self.mode}, {self.order}" if self.hook else self.mode
+        )
         return f"{short_name(self.library)}, {self.options}: {self.program}: {what}"
 
 
@@ -136,7 +157,9 @@ def imports(library: Path) -> set[str]:
 def hooked(libraries: Iterable[Path]) -> list[str]:
     """The functions to hook."""
     names = set(ALWAYS_HOOKED).union(*map(imports, libraries))
-    return sorted(name for name in names if not any(re.fullmatch(p, name) for p in NOT_HOOKED))
+    return sorted(
+        name for name in names if not any(re.fullmatch(p, name) for p in NOT_HOOKED)
+    )
 
 
 def build_hooks(names: Sequence[str], compiler: str, folder: Path) -> Path:
@@ -153,7 +176,14 @@ def build_hooks(names: Sequence[str], compiler: str, folder: Path) -> Path:
 def build_program(name: str, compiler: str, folder: Path) -> Path:
     """Compiles a program, where CMake has not."""
     program = folder / name
-    command = [compiler, *COMPILER_OPTIONS, str(HERE / f"{name}.c"), "-o", str(program), "-ldl"]
+    command = [
+        compiler,
+        *COMPILER_OPTIONS,
+        str(HERE / f"{name}.c"),
+        "-o",
+        str(program),
+        "-ldl",
+    ]
     subprocess.run(command, check=True)
     return program
 
@@ -167,17 +197,33 @@ def stacks_of(group: int) -> str:
                 continue
         except ProcessLookupError:
             continue
-        command = ["gdb", "-p", folder.name, "-batch", "-ex", "thread apply all backtrace 30"]
-        text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        command = [
+            "gdb",
+            "-p",
+            folder.name,
+            "-batch",
+            "-ex",
+            "thread apply all backtrace 30",
+        ]
+        text = subprocess.run(
+            command, capture_output=True, text=True, check=False
+        ).stdout
         found += [line for line in text.splitlines() if re.match(r"Thread|#", line)]
     return "\n".join(found)
 
 
 def run(
-    command: Sequence[str | Path], variables: dict[str, str], seconds: float, stacks: bool
+    command: Sequence[str | Path],
+    variables: dict[str, str],
+    seconds: float,
+    stacks: bool,
 ) -> Ended:
     """Runs a program in a folder of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TSMALLOC_")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TSMALLOC_")
+    }
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryFile() as output,
@@ -221,9 +267,15 @@ class Bench:
         preloaded = [case.library] if case.library else []
         if case.program == "strict":
             calls = SANDBOXES.get(short_name(case.library), ())
-            command += [case.mode, *calls, *(BACKGROUND if case.options != "quiet" else ())]
+            command += [
+                case.mode,
+                *calls,
+                *(BACKGROUND if case.options != "quiet" else ()),
+            ]
         else:
-            preloaded.insert(0 if case.order == "hook:lib" else len(preloaded), self.hooks)
+            preloaded.insert(
+                0 if case.order == "hook:lib" else len(preloaded), self.hooks
+            )
         if case.program == "announced":
             variables["BESIDE_MODE"] = "helper"
         if case.program == "beside":
@@ -252,7 +304,9 @@ def cases(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Case]
         for program in arguments.program or PROGRAMS:
             if program == "beside":
                 modes = arguments.mode or MODES
-                for hook, mode, order, option in itertools.product(hooks, modes, orders, options):
+                for hook, mode, order, option in itertools.product(
+                    hooks, modes, orders, options
+                ):
                     yield Case(library, program, hook, mode, order, option)
             elif program == "announced" and ANNOUNCING.fullmatch(short_name(library)):
                 for order, option in itertools.product(orders, options):
@@ -271,19 +325,35 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--lib", action="append", required=True, help="a drop-in library, or none")
     add("--program", action="append", choices=PROGRAMS, help="default: all three")
-    add("--hook", action="append", help="all (the default), each, or the name of a function")
+    add(
+        "--hook",
+        action="append",
+        help="all (the default), each, or the name of a function",
+    )
     add("--mode", action="append", choices=MODES, help="default: all")
     add("--order", action="append", choices=ORDERS, help="default: both")
-    add("--options", action="append", choices=OPTIONS, help="of the engine; default: plain")
+    add(
+        "--options",
+        action="append",
+        choices=OPTIONS,
+        help="of the engine; default: plain",
+    )
     add("--timeout", type=float, default=20, metavar="SECONDS", help="default: 20")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time")
     add("--stacks", action="store_true", help="where the threads of a hang are, by gdb")
     add("--most-faults", type=int, default=10, help="stop after so many; default: 10")
     add("--brief", action="store_true", help="less of everything")
-    add("--programs", type=Path, metavar="FOLDER", help="where the programs are; default: compile")
+    add(
+        "--programs",
+        type=Path,
+        metavar="FOLDER",
+        help="where the programs are; default: compile",
+    )
     add("--cc", default="cc", help="the compiler of the hooks")
     arguments = parser.parse_args()
-    arguments.lib = [None if lib == "none" else Path(lib).absolute() for lib in arguments.lib]
+    arguments.lib = [
+        None if lib == "none" else Path(lib).absolute() for lib in arguments.lib
+    ]
     return arguments
 
 
@@ -303,7 +373,9 @@ def main() -> int:
             for name in arguments.program or PROGRAMS
         }
         hooks = build_hooks(names, arguments.cc, folder)
-        bench = Bench(hooks, programs, arguments.timeout, arguments.stacks, arguments.brief)
+        bench = Bench(
+            hooks, programs, arguments.timeout, arguments.stacks, arguments.brief
+        )
         faults = runs = 0
         with ThreadPoolExecutor(arguments.jobs) as pool:
             todo = list(cases(arguments, names))
