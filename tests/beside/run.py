@@ -93,8 +93,7 @@ SANDBOXES: dict[str, tuple[str, ...]] = {
     "libtsmalloc.so": (*PAGE_MAP, *LIMITS),
     "libtsmalloc-secure.so": ("getrandom", "msync"),
     **{
-        f"libtsmalloc-arenas-{fit}.so": ("sched_getaffinity",)
-        for fit in ("first", "best", "worst")
+        f"libtsmalloc-arenas-{fit}.so": ("sched_getaffinity",) for fit in ("first", "best", "worst")
     },
 }
 MOMENTS = ("preinit", "main", "threads")
@@ -120,9 +119,7 @@ class Case:
     options: str
 
     def __str__(self) -> str:
-        what = (
-            f"hook {self.hook}, {self.mode}, {self.order}" if self.hook else self.mode
-        )
+        what = f"hook {self.hook}, {self.mode}, {self.order}" if self.hook else self.mode
         return f"{short_name(self.library)}, {self.options}: {self.program}: {what}"
 
 
@@ -157,9 +154,7 @@ def imports(library: Path) -> set[str]:
 def hooked(libraries: Iterable[Path]) -> list[str]:
     """The functions to hook."""
     names = set(ALWAYS_HOOKED).union(*map(imports, libraries))
-    return sorted(
-        name for name in names if not any(re.fullmatch(p, name) for p in NOT_HOOKED)
-    )
+    return sorted(name for name in names if not any(re.fullmatch(p, name) for p in NOT_HOOKED))
 
 
 def build_hooks(names: Sequence[str], compiler: str, folder: Path) -> Path:
@@ -205,9 +200,7 @@ def stacks_of(group: int) -> str:
             "-ex",
             "thread apply all backtrace 30",
         ]
-        text = subprocess.run(
-            command, capture_output=True, text=True, check=False
-        ).stdout
+        text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         found += [line for line in text.splitlines() if re.match(r"Thread|#", line)]
     return "\n".join(found)
 
@@ -219,11 +212,7 @@ def run(
     stacks: bool,
 ) -> Ended:
     """Runs a program in a folder of its own."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("TSMALLOC_")
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TSMALLOC_")}
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryFile() as output,
@@ -273,9 +262,7 @@ class Bench:
                 *(BACKGROUND if case.options != "quiet" else ()),
             ]
         else:
-            preloaded.insert(
-                0 if case.order == "hook:lib" else len(preloaded), self.hooks
-            )
+            preloaded.insert(0 if case.order == "hook:lib" else len(preloaded), self.hooks)
         if case.program == "announced":
             variables["BESIDE_MODE"] = "helper"
         if case.program == "beside":
@@ -304,9 +291,7 @@ def cases(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Case]
         for program in arguments.program or PROGRAMS:
             if program == "beside":
                 modes = arguments.mode or MODES
-                for hook, mode, order, option in itertools.product(
-                    hooks, modes, orders, options
-                ):
+                for hook, mode, order, option in itertools.product(hooks, modes, orders, options):
                     yield Case(library, program, hook, mode, order, option)
             elif program == "announced" and ANNOUNCING.fullmatch(short_name(library)):
                 for order, option in itertools.product(orders, options):
@@ -351,9 +336,7 @@ def parse() -> argparse.Namespace:
     )
     add("--cc", default="cc", help="the compiler of the hooks")
     arguments = parser.parse_args()
-    arguments.lib = [
-        None if lib == "none" else Path(lib).absolute() for lib in arguments.lib
-    ]
+    arguments.lib = [None if lib == "none" else Path(lib).absolute() for lib in arguments.lib]
     return arguments
 
 
@@ -373,9 +356,7 @@ def main() -> int:
             for name in arguments.program or PROGRAMS
         }
         hooks = build_hooks(names, arguments.cc, folder)
-        bench = Bench(
-            hooks, programs, arguments.timeout, arguments.stacks, arguments.brief
-        )
+        bench = Bench(hooks, programs, arguments.timeout, arguments.stacks, arguments.brief)
         faults = runs = 0
         with ThreadPoolExecutor(arguments.jobs) as pool:
             todo = list(cases(arguments, names))
