@@ -1,6 +1,7 @@
 #include "os/bad_access.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -57,6 +58,10 @@ void at_bad_access(int number, siginfo_t* info, void* context) {
 bool withdraw(void* begin, std::size_t bytes) noexcept {
   discard(begin, bytes);  // for those that look
   return decommit(begin, bytes);
+}
+
+bool make_inaccessible(void* begin, std::size_t bytes) noexcept {
+  return call(SYS_mprotect, begin, bytes, PROT_NONE) == 0;
 }
 
 // Not by a name that is looked up: the dynamic linker has a lock for that, which a thread may hold

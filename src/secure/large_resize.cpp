@@ -27,12 +27,14 @@ void change_end(const LargeBlock& old, const LargeBlock& resized) noexcept {
   write_tail(resized);
 }
 
-// To fewer pages. False if the others cannot be made inaccessible; they may have lost their contents.
+// To fewer pages. False if the others cannot be made inaccessible; the block is as it was then.
 bool shorten(const LargeBlock& old, const LargeBlock& resized) noexcept {
   const std::size_t kept = pages_of(resized);
-  const bool is_shorter = os::withdraw(memory_of(old) + kept, pages_of(old) - kept);
-  is_shorter ? change_end(old, resized) : write_tail(old);
-  return is_shorter;
+  std::byte* const behind = memory_of(old) + kept;
+  if (!os::make_inaccessible(behind, pages_of(old) - kept)) return false;
+  os::withdraw(behind, pages_of(old) - kept);
+  change_end(old, resized);
+  return true;
 }
 
 // Within its part; pages behind the old or the new end go back.

@@ -493,9 +493,16 @@ bool renew(void* begin, std::size_t bytes) noexcept {
   return false;
 }
 
+// A refused one has taken the contents.
 bool withdraw(void* begin, std::size_t bytes) noexcept {
-  return is_granted_within(Call::withdraw, begin, bytes) &&
-         ::madvise(begin, bytes, MADV_DONTNEED) == 0 && ::mprotect(begin, bytes, PROT_NONE) == 0;
+  return ::madvise(begin, bytes, MADV_DONTNEED) == 0 &&
+         is_granted_within(Call::withdraw, begin, bytes) &&
+         ::mprotect(begin, bytes, PROT_NONE) == 0;
+}
+
+bool make_inaccessible(void* begin, std::size_t bytes) noexcept {
+  return is_granted_within(Call::make_inaccessible, begin, bytes) &&
+         ::mprotect(begin, bytes, PROT_NONE) == 0;
 }
 
 void* lonely_address(unsigned attempt, std::size_t) noexcept {

@@ -32,6 +32,7 @@ enum class Call {
   move_pages,  // `begin` is where to
   leave,       // what has no pages then
   withdraw,
+  make_inaccessible,
   prefer_huge_pages,  // never refused, nor is the next
   refuse_huge_pages,
   start_thread,

@@ -194,6 +194,7 @@ void grow_and_shrink() {
       resize(growing, bytes);
       take(bytes / 8);  // which may lie in the way of the next step
     }
+    resize(growing, pieces[growing].bytes / 2);
     resize(growing, 200);
   }
 }
