@@ -95,6 +95,7 @@ bool report_totals() {
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   using namespace ts;
+  fuzz::catch_system_calls();
   // Which makes the key by which heaps learn of the ends of threads.
   for (const testing::Cell& cell : testing::cells) {
     const std::unique_ptr<testing::AnyHeap> heap = cell.make(classic::by_mmap);

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "base/heap_like.h"
-#include "fuzz/clock.h"
 #include "fuzz/input.h"
 #include "fuzz/refusals.h"
 #include "fuzz/seats.h"

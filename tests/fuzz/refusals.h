@@ -1,15 +1,27 @@
-// The system refuses when an input says so: the program is linked with --wrap, so that its calls
-// for memory come here first. For one file of a program, since it defines them.
+// The system refuses when an input says so. For one file of a program. A heap's calls by instruction
+// are caught (caught_calls.h); those by name, which all are in sanitizers' builds, come here first
+// because the program is linked with --wrap. Time passes when an input says so, too, by the clock that
+// heaps read.
 //
 // It refuses to fail mremap, after which a heap never moves a block again (FullMemory does that),
 // and to be used by two threads at once: the thread in the heap has the turn (seats.h).
 #pragma once
 
 #include <pthread.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "os/system_call.h"
+#include "programs/support/caught_calls.h"
 
 namespace ts::fuzz {
 
@@ -18,7 +30,7 @@ struct Refusals {
   unsigned left = 0;     // then so many are refused
   unsigned made = 0;
 
-  bool refuse(int error) {
+  bool refuse() {
     if (left == 0) return false;
     if (granted != 0) {
       --granted;
@@ -26,41 +38,93 @@ struct Refusals {
     }
     --left;
     ++made;
-    errno = error;
     return true;
   }
 };
 
 inline Refusals refusals;
 
+// In milliseconds, since long ago.
+inline std::uint64_t clock_now = 1'000'000;
+
+// As the kernel answers.
+inline long serve(const CaughtCall* call) {
+  switch (call->number) {
+    case SYS_mmap:
+    case SYS_munmap:
+    case SYS_mprotect:
+      return refusals.refuse() ? -ENOMEM : ask_system(call);
+    case SYS_madvise:
+      return refusals.refuse() ? -EAGAIN : ask_system(call);
+    case SYS_brk: {
+      const CaughtCall end{SYS_brk, {}, 0};
+      return call->argument[0] != 0 && refusals.refuse() ? ask_system(&end) : ask_system(call);
+    }
+    case SYS_clock_gettime: {
+      if (call->argument[0] != CLOCK_MONOTONIC_COARSE) return ask_system(call);
+      auto* const now = reinterpret_cast<timespec*>(call->argument[1]);
+      now->tv_sec = static_cast<time_t>(clock_now / 1000);
+      now->tv_nsec = static_cast<long>(clock_now % 1000 * 1'000'000);
+      return 0;
+    }
+    default:
+      return ask_system(call);
+  }
+}
+
+// From now on; before the first call of a heap.
+inline void catch_system_calls() {
+#if !defined(TS_CALLS_THROUGH_LIBC)
+  static constexpr int numbers[] = {SYS_mmap,    SYS_munmap, SYS_mprotect,
+                                    SYS_madvise, SYS_brk,    SYS_clock_gettime};
+  const void* const own_code = reinterpret_cast<void*>(&serve);
+  if (const int error = catch_calls(own_code, numbers, sizeof numbers / sizeof *numbers, serve))
+    std::fprintf(stderr, "calls by instruction cannot be refused here: %s\n", std::strerror(error));
+#endif
+}
+
 }  // namespace ts::fuzz
 
 extern "C" {
 void* __real_mmap(void* begin, std::size_t bytes, int protection, int flags, int file, off_t at);
 int __real_munmap(void* begin, std::size_t bytes);
-int __real_mprotect(void* begin, std::size_t bytes, int protection);
 int __real_madvise(void* begin, std::size_t bytes, int advice);
-void* __real_sbrk(std::intptr_t bytes);
+unsigned long __real_getauxval(unsigned long kind);
 int __real_pthread_setspecific(pthread_key_t key, const void* value);
 
+inline bool is_refused(int error) {
+  if (!ts::fuzz::refusals.refuse()) return false;
+  errno = error;
+  return true;
+}
+
 void* __wrap_mmap(void* begin, std::size_t bytes, int protection, int flags, int file, off_t at) {
-  if (ts::fuzz::refusals.refuse(ENOMEM)) return MAP_FAILED;
+  if (is_refused(ENOMEM)) return MAP_FAILED;
   return __real_mmap(begin, bytes, protection, flags, file, at);
 }
 int __wrap_munmap(void* begin, std::size_t bytes) {
-  return ts::fuzz::refusals.refuse(ENOMEM) ? -1 : __real_munmap(begin, bytes);
-}
-int __wrap_mprotect(void* begin, std::size_t bytes, int protection) {
-  return ts::fuzz::refusals.refuse(ENOMEM) ? -1 : __real_mprotect(begin, bytes, protection);
+  return is_refused(ENOMEM) ? -1 : __real_munmap(begin, bytes);
 }
 int __wrap_madvise(void* begin, std::size_t bytes, int advice) {
-  return ts::fuzz::refusals.refuse(EAGAIN) ? -1 : __real_madvise(begin, bytes, advice);
+  return is_refused(EAGAIN) ? -1 : __real_madvise(begin, bytes, advice);
 }
-void* __wrap_sbrk(std::intptr_t bytes) {
-  return ts::fuzz::refusals.refuse(ENOMEM) ? MAP_FAILED : __real_sbrk(bytes);
+long __wrap_syscall(long number, ...) {
+  std::va_list arguments;
+  va_start(arguments, number);
+  CaughtCall call{number, {}, 0};
+  for (long& each : call.argument) each = va_arg(arguments, long);
+  va_end(arguments);
+  const long result = ts::fuzz::serve(&call);
+  if (result >= 0 || result < -4095) return result;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+// No clock of the kernel's in the process's own memory: each look is a call.
+unsigned long __wrap_getauxval(unsigned long kind) {
+  return kind == AT_SYSINFO_EHDR ? 0 : __real_getauxval(kind);
 }
 int __wrap_pthread_setspecific(pthread_key_t key, const void* value) {
   // Its error is its result.
-  return ts::fuzz::refusals.refuse(errno) ? ENOMEM : __real_pthread_setspecific(key, value);
+  return ts::fuzz::refusals.refuse() ? ENOMEM : __real_pthread_setspecific(key, value);
 }
 }

@@ -403,6 +403,13 @@ int run_drill(const Target& of, const World* worlds, std::size_t world_count,
     clean = report->record;
     try_world(worlds[i], effort, clean, sums);
     is_sound = is_sound && sums.told == 0;
+    if (!clean.catches)
+      std::printf("%s, %s: calls by instruction cannot be made to fail here\n", of.name,
+                  worlds[i].name);
+    if (clean.catches && effort.must_refuse && sums.refusals == 0) {
+      std::printf("FAILED: %s, %s: no failing call led to a refusal\n", of.name, worlds[i].name);
+      is_sound = false;
+    }
     std::printf(
         "%s, %s: %u calls of the system; %zu runs, %zu failures at %zu places, %zu refusals, %s; "
         "%zu KiB lost at most\n",

@@ -29,10 +29,12 @@ struct Target {
 };
 
 struct Effort {
+  bool must_refuse;             // else nothing is proved: it can have memory from the system alone
   std::size_t calls_per_world;  // that fail in their turn, about; SIZE_MAX: each
 };
 
-// 0, or 1 after the first failures, which were told.
+// 0, or 1 after the first failures, which were told; where the system cannot make calls by
+// instruction fail (an emulator), only those by name do.
 int run_drill(const Target& target, const World* worlds, std::size_t world_count,
               const Effort& effort);
 

@@ -193,6 +193,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int drilled =
-      run_drill(target, worlds, sizeof worlds / sizeof *worlds, {is_long ? SIZE_MAX : 6});
+      run_drill(target, worlds, sizeof worlds / sizeof *worlds, {true, is_long ? SIZE_MAX : 6});
   return drilled != 0 ? drilled : try_start(argv[0]);
 }

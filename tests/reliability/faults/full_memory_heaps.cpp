@@ -79,7 +79,8 @@ int try_heap(ts_strategy strategy, ts_fit fit, ts_source source, bool is_long) {
                       .bytes_in_use = bytes_in_use,
                       .is_sound = is_sound,
                       .try_more = nullptr};
-  return run_drill(target, worlds, sizeof worlds / sizeof *worlds, {is_long ? SIZE_MAX : 1});
+  return run_drill(target, worlds, sizeof worlds / sizeof *worlds,
+                   {source != TS_SOURCE_BUFFER, is_long ? SIZE_MAX : 1});
 }
 
 }  // namespace

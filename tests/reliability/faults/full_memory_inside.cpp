@@ -67,5 +67,5 @@ int main(int argc, char** argv) {
     std::fputs("usage: full_memory_engine [--long], full_memory_secure [--long]\n", stderr);
     return 2;
   }
-  return run_drill(target, worlds, sizeof worlds / sizeof *worlds, {is_long ? SIZE_MAX : 10});
+  return run_drill(target, worlds, sizeof worlds / sizeof *worlds, {true, is_long ? SIZE_MAX : 10});
 }

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -11,12 +12,15 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
+#include <cstdlib>
+#include <cstring>
 
 #include "base/bits.h"
+#include "os/system_call.h"
+#include "programs/support/caught_calls.h"
 
 extern "C" {
-// The C library's own, by the names that it keeps for itself.
-void* __sbrk(std::intptr_t) noexcept;
+// The C library's own, by the name that it keeps for itself.
 int __pthread_key_create(pthread_key_t*, void (*)(void*)) noexcept;
 }
 
@@ -30,39 +34,11 @@ std::atomic<bool> armed{false};
 std::uint64_t milliseconds_passed = 0;
 
 // The system itself.
-long ask(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
-#if defined __x86_64__
-  long result = 0;
-  asm volatile(
-      "mov %5, %%r10\n\t"
-      "mov %6, %%r8\n\t"
-      "mov %7, %%r9\n\t"
-      "syscall"
-      : "=a"(result)
-      : "a"(number), "D"(a), "S"(b), "d"(c), "m"(d), "m"(e), "m"(f)
-      : "rcx", "r8", "r9", "r10", "r11", "memory");
-  return result;
-#else
-#if defined __aarch64__
-  register long r0 asm("x0") = a, r1 asm("x1") = b, r2 asm("x2") = c, r3 asm("x3") = d;
-  register long r4 asm("x4") = e, r5 asm("x5") = f, r8 asm("x8") = number;
-  asm volatile("svc 0"
-               : "+r"(r0)
-               : "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r5), "r"(r8)
-               : "memory");
-#else
-  register long r0 asm("a0") = a, r1 asm("a1") = b, r2 asm("a2") = c, r3 asm("a3") = d;
-  register long r4 asm("a4") = e, r5 asm("a5") = f, r8 asm("a7") = number;
-  asm volatile("ecall"
-               : "+r"(r0)
-               : "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r5), "r"(r8)
-               : "memory");
-#endif
-  return r0;
-#endif
+template <class... Arguments>
+long ask(long number, Arguments... arguments) {
+  const CaughtCall call{number, {static_cast<long>(arguments)...}, 0};
+  return ask_system(&call);
 }
-
-long as_number(const void* p) { return reinterpret_cast<long>(p); }
 
 // As libc's wrappers give it on: -1, and the error in errno.
 long answer(long result) {
@@ -87,11 +63,11 @@ _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* argument) {
 }
 
 // Whether this call is to fail; written down in any case.
-bool fails(Call call, void* caller) {
+bool fails(Call call, std::uintptr_t caller) {
   if (!armed.load(std::memory_order_relaxed)) return false;
   const std::uint32_t number = record->calls++;
   const bool is_chosen = number >= plan.first && number - plan.first < plan.count;
-  Trace trace{.caller = address_of(caller), .place = static_cast<std::uint64_t>(call) + 1};
+  Trace trace{.caller = caller, .place = static_cast<std::uint64_t>(call) + 1};
   if (number < most_calls) {
     _Unwind_Backtrace(add_frame, &trace);
     record->places[number] = trace.place;
@@ -100,8 +76,102 @@ bool fails(Call call, void* caller) {
   if (!is_chosen) return false;
   if (number < most_calls) record->failed_places[record->failed] = trace.place;
   ++record->failed;
-  if (call != Call::key_create && call != Call::set_specific) errno = ENOMEM;
   return true;
+}
+
+long map(const CaughtCall& call) {
+  if (fails(Call::mmap, call.caller)) return -ENOMEM;
+  CaughtCall allowed = call;
+  if (armed.load(std::memory_order_relaxed)) {
+    const World& world = plan.world;
+    const bool is_placed = call.argument[0] != 0 && (call.argument[3] & MAP_FIXED) == 0;
+    record->has_placed = record->has_placed || is_placed;
+    if (world.most_at_once != 0 &&
+        static_cast<unsigned long>(call.argument[1]) > world.most_at_once)
+      return -ENOMEM;
+    if (world.no_placement && is_placed) allowed.argument[0] = 0;
+  }
+  return ask_system(&allowed);
+}
+
+// A failure of a move to a fixed place leaves that place unmapped, and since Linux 6.17 some of the
+// range may have moved before; or it comes before anything was done, as when all calls fail.
+long remap(const CaughtCall& call) {
+  if (!fails(Call::mremap, call.caller)) return ask_system(&call);
+  const auto& [begin, bytes, new_bytes, flags, to, none] = call.argument;
+  if ((flags & MREMAP_FIXED) == 0 || plan.count == never) return -ENOMEM;
+  const long half = plan.count == 1 ? bytes / 2 / 4096 * 4096 : 0;
+  if (half != 0) ask(SYS_mremap, begin, half, new_bytes - bytes + half, flags, to);
+  ask(SYS_munmap, to + half, new_bytes - half);
+  return -ENOMEM;
+}
+
+// The break stays where it is if it cannot move.
+long move_break(const CaughtCall& call) {
+  const long end = ask(SYS_brk, 0);
+  if (call.argument[0] == 0) return end;
+  if (fails(Call::brk, call.caller)) return end;
+  if (armed.load(std::memory_order_relaxed)) record->has_moved_break = true;
+  const bool is_stuck = armed.load(std::memory_order_relaxed) && plan.world.break_is_stuck;
+  return is_stuck && call.argument[0] > end ? end : ask_system(&call);
+}
+
+long read_clock(const CaughtCall& call) {
+  const long result = ask_system(&call);
+  if (call.argument[0] == CLOCK_MONOTONIC_COARSE && armed.load(std::memory_order_relaxed)) {
+    auto* const now = reinterpret_cast<timespec*>(call.argument[1]);
+    now->tv_sec = static_cast<time_t>(1000 + milliseconds_passed / 1000);
+    now->tv_nsec = static_cast<long>(milliseconds_passed % 1000 * 1'000'000);
+  }
+  return result;
+}
+
+long serve(const CaughtCall* call) {
+  switch (call->number) {
+    case SYS_mmap:
+      return map(*call);
+    case SYS_mremap:
+      return remap(*call);
+    case SYS_brk:
+      return move_break(*call);
+    case SYS_clock_gettime:
+      return read_clock(*call);
+    case SYS_munmap:
+      return fails(Call::munmap, call->caller) ? -ENOMEM : ask_system(call);
+    case SYS_mprotect:
+      return fails(Call::mprotect, call->caller) ? -ENOMEM : ask_system(call);
+    case SYS_madvise:
+      return fails(Call::madvise, call->caller) ? -ENOMEM : ask_system(call);
+    case SYS_openat:
+    case SYS_pread64:
+      return fails(Call::open_or_read, call->caller) ? -ENOMEM : ask_system(call);
+    default:
+      return ask_system(call);
+  }
+}
+
+template <class... Arguments>
+long serve_named(void* caller, long number, Arguments... arguments) {
+  const CaughtCall call{number, {static_cast<long>(arguments)...}, ts::address_of(caller)};
+  return answer(serve(&call));
+}
+
+// The calls of the allocator under test: of a library, or of one that is a part of this program. False if
+// the system has no way to catch them. (Sanitizers' builds have none by instruction.)
+bool catch_calls_of_allocator() {
+#if defined(TS_CALLS_THROUGH_LIBC)
+  return true;
+#else
+  static constexpr int numbers[] = {SYS_mmap,     SYS_munmap,  SYS_mremap,
+                                    SYS_mprotect, SYS_madvise, SYS_brk,
+                                    SYS_openat,   SYS_pread64, SYS_clock_gettime};
+  void* const library = reinterpret_cast<void*>(&std::malloc);
+  Dl_info info;
+  const bool is_libc =
+      ::dladdr(library, &info) != 0 && std::strstr(info.dli_fname, "/libc.") != nullptr;
+  const void* const within = is_libc ? reinterpret_cast<void*>(&serve) : library;
+  return catch_calls(within, numbers, sizeof numbers / sizeof *numbers, serve) == 0;
+#endif
 }
 
 // libc has no second name for it that can be linked to.
@@ -114,6 +184,7 @@ SetSpecific libc_set_specific() {
 }
 
 #define CALLER __builtin_extract_return_addr(__builtin_return_address(0))
+long as_number(const void* p) { return reinterpret_cast<long>(p); }
 
 }  // namespace
 
@@ -123,7 +194,7 @@ const char* name_of(Call call) noexcept {
                                                     "mremap",
                                                     "mprotect",
                                                     "madvise",
-                                                    "sbrk",
+                                                    "brk",
                                                     "pthread_key_create",
                                                     "pthread_setspecific",
                                                     "openat or pread"};
@@ -133,6 +204,7 @@ const char* name_of(Call call) noexcept {
 void arm(const Plan& next_plan, Record& into) noexcept {
   plan = next_plan;
   record = &into;
+  record->catches = catch_calls_of_allocator();
   armed = true;
 }
 
@@ -146,88 +218,29 @@ using namespace ts::faults;
 
 extern "C" {
 
+// By name, which others may replace: what the libraries promise to others, and what they call by
+// name in sanitizers' builds.
 void* mmap(void* begin, std::size_t bytes, int protection, int flags, int file,
            off_t offset) noexcept {
-  if (fails(Call::mmap, CALLER)) return MAP_FAILED;
-  if (armed.load(std::memory_order_relaxed)) {
-    const World& world = plan.world;
-    const bool is_placed = begin != nullptr && (flags & MAP_FIXED) == 0;
-    record->has_placed = record->has_placed || is_placed;
-    if (world.most_at_once != 0 && bytes > world.most_at_once) {
-      errno = ENOMEM;
-      return MAP_FAILED;
-    }
-    if (world.no_placement && is_placed) begin = nullptr;
-  }
-  return reinterpret_cast<void*>(answer(
-      ask(SYS_mmap, as_number(begin), static_cast<long>(bytes), protection, flags, file, offset)));
+  return reinterpret_cast<void*>(
+      serve_named(CALLER, SYS_mmap, as_number(begin), bytes, protection, flags, file, offset));
 }
 
 int munmap(void* begin, std::size_t bytes) noexcept {
-  if (fails(Call::munmap, CALLER)) return -1;
-  return static_cast<int>(answer(ask(SYS_munmap, as_number(begin), static_cast<long>(bytes))));
-}
-
-int mprotect(void* begin, std::size_t bytes, int protection) noexcept {
-  if (fails(Call::mprotect, CALLER)) return -1;
-  return static_cast<int>(
-      answer(ask(SYS_mprotect, as_number(begin), static_cast<long>(bytes), protection)));
+  return static_cast<int>(serve_named(CALLER, SYS_munmap, as_number(begin), bytes));
 }
 
 int madvise(void* begin, std::size_t bytes, int advice) noexcept {
-  if (fails(Call::madvise, CALLER)) return -1;
-  return static_cast<int>(
-      answer(ask(SYS_madvise, as_number(begin), static_cast<long>(bytes), advice)));
+  return static_cast<int>(serve_named(CALLER, SYS_madvise, as_number(begin), bytes, advice));
 }
 
-// A failure of a move to a fixed place leaves that place unmapped, and since Linux 6.17 some of the
-// range may have moved before; or it comes before anything was done, as when all calls fail.
 void* mremap(void* begin, std::size_t bytes, std::size_t new_bytes, int flags, ...) noexcept {
   std::va_list arguments;
   va_start(arguments, flags);
   void* const to = (flags & MREMAP_FIXED) != 0 ? va_arg(arguments, void*) : nullptr;
   va_end(arguments);
-  const auto move = [&](std::size_t so_many) {
-    return answer(ask(SYS_mremap, as_number(begin), static_cast<long>(so_many),
-                      static_cast<long>(new_bytes - bytes + so_many), flags, as_number(to)));
-  };
-  if (!fails(Call::mremap, CALLER)) return reinterpret_cast<void*>(move(bytes));
-  const std::size_t half = plan.count == 1 ? ts::align_down(bytes / 2, 4096) : 0;
-  if (to != nullptr && plan.count != never) {
-    if (half != 0) move(half);
-    ask(SYS_munmap, as_number(to) + static_cast<long>(half), static_cast<long>(new_bytes - half));
-  }
-  errno = ENOMEM;
-  return MAP_FAILED;
-}
-
-void* sbrk(std::intptr_t bytes) noexcept {
-  void* const refused = reinterpret_cast<void*>(-1);
-  if (bytes == 0) return __sbrk(0);
-  if (fails(Call::sbrk, CALLER)) return refused;
-  if (armed.load(std::memory_order_relaxed)) record->has_moved_break = true;
-  if (armed.load(std::memory_order_relaxed) && plan.world.break_is_stuck && bytes > 0) {
-    errno = ENOMEM;
-    return refused;
-  }
-  return __sbrk(bytes);
-}
-
-int pthread_key_create(pthread_key_t* key, void (*destructor)(void*)) noexcept {
-  return fails(Call::key_create, CALLER) ? EAGAIN : __pthread_key_create(key, destructor);
-}
-
-int pthread_setspecific(pthread_key_t key, const void* value) noexcept {
-  return fails(Call::set_specific, CALLER) ? ENOMEM : libc_set_specific()(key, value);
-}
-
-int clock_gettime(clockid_t clock, timespec* now) noexcept {
-  const long result = answer(ask(SYS_clock_gettime, clock, reinterpret_cast<long>(now)));
-  if (clock == CLOCK_MONOTONIC_COARSE && armed.load(std::memory_order_relaxed)) {
-    now->tv_sec = static_cast<time_t>(1000 + milliseconds_passed / 1000);
-    now->tv_nsec = static_cast<long>(milliseconds_passed % 1000 * 1'000'000);
-  }
-  return static_cast<int>(result);
+  return reinterpret_cast<void*>(
+      serve_named(CALLER, SYS_mremap, as_number(begin), bytes, new_bytes, flags, as_number(to)));
 }
 
 long syscall(long number, ...) noexcept {
@@ -236,9 +249,26 @@ long syscall(long number, ...) noexcept {
   long value[6];
   for (long& each : value) each = va_arg(arguments, long);
   va_end(arguments);
-  const bool may_fail = number == SYS_openat || number == SYS_pread64;
-  if (may_fail && fails(Call::open_or_read, CALLER)) return -1;
-  return answer(ask(number, value[0], value[1], value[2], value[3], value[4], value[5]));
+  return serve_named(CALLER, number, value[0], value[1], value[2], value[3], value[4], value[5]);
+}
+
+// No clock of the kernel's in the process's own memory: each look is a call.
+unsigned long getauxval(unsigned long kind) noexcept {
+  using GetAuxiliary = unsigned long (*)(unsigned long);
+  if (kind == AT_SYSINFO_EHDR) return 0;
+  static const auto libc_getauxval =
+      reinterpret_cast<GetAuxiliary>(::dlsym(RTLD_NEXT, "getauxval"));
+  return libc_getauxval(kind);
+}
+
+int pthread_key_create(pthread_key_t* key, void (*destructor)(void*)) noexcept {
+  return fails(Call::key_create, ts::address_of(CALLER)) ? EAGAIN
+                                                         : __pthread_key_create(key, destructor);
+}
+
+int pthread_setspecific(pthread_key_t key, const void* value) noexcept {
+  return fails(Call::set_specific, ts::address_of(CALLER)) ? ENOMEM
+                                                           : libc_set_specific()(key, value);
 }
 
 }  // extern "C"

@@ -1,7 +1,8 @@
 // The system calls by which an allocator gets and gives memory, and two of the C library's services
-// that it needs, as functions of the program itself: a preloaded library finds the program's before
-// libc's, so it is tested as it is shipped. While they are armed, chosen calls fail as the system
-// would make them fail; all others are passed on. It refuses to decide which.
+// that it needs. Those that it makes by instruction are caught (caught_calls.h); those by name are
+// functions of the program itself, which a preloaded library finds before libc's. So it is tested as it
+// is shipped. While they are armed, chosen calls fail as the system would make them fail; all others are
+// passed on.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ enum class Call : std::uint8_t {
   mremap,
   mprotect,
   madvise,
-  sbrk,
+  brk,
   key_create,
   set_specific,
   open_or_read,  // of /proc/thread-self/pagemap
@@ -26,7 +27,7 @@ const char* name_of(Call call) noexcept;
 // What else is so in the world of a run.
 struct World {
   const char* name;
-  bool break_is_stuck;       // every sbrk that asks for memory fails
+  bool break_is_stuck;       // every call that asks it for memory fails
   bool no_placement;         // no mapping gets an address that the caller chose,
   std::size_t most_at_once;  // and none is longer than this; 0: as long as you like
 };
@@ -46,6 +47,7 @@ struct Record {
   std::uint32_t failed = 0;
   bool has_moved_break = false;
   bool has_placed = false;                       // a mapping, at an address of its choice
+  bool catches = false;                          // calls by instruction, too
   std::uint64_t places[most_calls] = {};         // of each call
   Call kinds[most_calls] = {};                   // likewise
   std::uint64_t failed_places[most_calls] = {};  // of each that failed
