@@ -2,8 +2,8 @@
 
 Why: the file that a profile names may have been replaced, stripped, or be gone; symbols of another
 build are worse than none.
-Refuses to: use a file whose build id is not the profile's, or, if neither has one, a file that is
-newer than the process; and to ask the network for one.
+A file is never used whose build id is not the profile's, or, if neither has one, that is newer than
+the process; nor is the network asked for one.
 """
 
 import bisect

@@ -1,8 +1,8 @@
 """A program under the engine with its profiler on, and the profiles that its processes leave.
 
 Why: one command from "memory grows" to the line.
-Refuses to: run the program itself. The native command does, and takes the profile also of a process
-that a signal ends.
+The program is run by the native command, which takes the profile also of a process that a signal
+ends.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 Why: a file of the same name may be another build, or lie in another mount namespace; the number of
 a process is used again. What the kernel has mapped is the file itself, also if it was replaced.
-Refuses to: take a process for that of the profile unless it has had the number since then.
+A process is that of the profile only if it has had its number since then.
 """
 
 from __future__ import annotations
