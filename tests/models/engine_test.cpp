@@ -85,7 +85,6 @@ const std::map<std::string, std::string>& equivalent() {
       {"count_given_back fetch_add relaxed left out", "a number for reports"},
       {"count_reclaimable fetch_add relaxed left out", "a hint: fewer reclaims"},
       {"collect store relaxed left out", "a hint: more reclaims"},
-      {"attach_heap store relaxed left out", "a number that the end of the process asks for"},
       {"take_reclaimable store relaxed left out", "a hint: more reclaims"},
       {"empty store relaxed left out", "a hint: more reclaims"},
       {"pop_large_block lock acquire left out", "no block is large"},
