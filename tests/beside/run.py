@@ -62,15 +62,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     "quiet": {"TSMALLOC_BACKGROUND": "off"},
 }
 PROGRAMS = ("beside", "announced", "strict")
-COMPILER_OPTIONS = (
-    "-std=gnu17",
-    "-D_GNU_SOURCE",
-    "-O1",
-    "-g",
-    "-fno-builtin",
-    "-Wall",
-    "-pthread",
-)
+COMPILER_OPTIONS = ("-std=gnu17", "-D_GNU_SOURCE", "-O1", "-g", "-fno-builtin", "-Wall", "-pthread")
 
 
 # Which libraries announce the pages that go. (libc's own malloc calls nothing that can be hooked.)
@@ -79,15 +71,7 @@ ANNOUNCING = re.compile(r"libtsmalloc(-.*)?\.so")
 # System calls beyond those that strict.c allows, by library; docs/guarantees.md (Kernels) has them.
 PAGE_MAP = ("openat", "pread64", "close", "fcntl", "msync")
 LIMITS = ("openat", "read", "close")
-BACKGROUND = (
-    "rt_sigprocmask",
-    "clone3",
-    "clone",
-    "rseq",
-    "set_robust_list",
-    "prctl",
-    "getpid",
-)
+BACKGROUND = ("rt_sigprocmask", "clone3", "clone", "rseq", "set_robust_list", "prctl", "getpid")
 SANDBOXES: dict[str, tuple[str, ...]] = {
     "libc": ("getrandom", "openat", "read", "close"),
     "libtsmalloc.so": (*PAGE_MAP, *LIMITS),
@@ -171,14 +155,7 @@ def build_hooks(names: Sequence[str], compiler: str, folder: Path) -> Path:
 def build_program(name: str, compiler: str, folder: Path) -> Path:
     """Compiles a program, where CMake has not."""
     program = folder / name
-    command = [
-        compiler,
-        *COMPILER_OPTIONS,
-        str(HERE / f"{name}.c"),
-        "-o",
-        str(program),
-        "-ldl",
-    ]
+    command = [compiler, *COMPILER_OPTIONS, str(HERE / f"{name}.c"), "-o", str(program), "-ldl"]
     subprocess.run(command, check=True)
     return program
 
@@ -192,24 +169,14 @@ def stacks_of(group: int) -> str:
                 continue
         except ProcessLookupError:
             continue
-        command = [
-            "gdb",
-            "-p",
-            folder.name,
-            "-batch",
-            "-ex",
-            "thread apply all backtrace 30",
-        ]
+        command = ["gdb", "-p", folder.name, "-batch", "-ex", "thread apply all backtrace 30"]
         text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         found += [line for line in text.splitlines() if re.match(r"Thread|#", line)]
     return "\n".join(found)
 
 
 def run(
-    command: Sequence[str | Path],
-    variables: dict[str, str],
-    seconds: float,
-    stacks: bool,
+    command: Sequence[str | Path], variables: dict[str, str], seconds: float, stacks: bool
 ) -> Ended:
     """Runs a program in a folder of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TSMALLOC_")}
@@ -256,11 +223,7 @@ class Bench:
         preloaded = [case.library] if case.library else []
         if case.program == "strict":
             calls = SANDBOXES.get(short_name(case.library), ())
-            command += [
-                case.mode,
-                *calls,
-                *(BACKGROUND if case.options != "quiet" else ()),
-            ]
+            command += [case.mode, *calls, *(BACKGROUND if case.options != "quiet" else ())]
         else:
             preloaded.insert(0 if case.order == "hook:lib" else len(preloaded), self.hooks)
         if case.program == "announced":
@@ -310,30 +273,16 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--lib", action="append", required=True, help="a drop-in library, or none")
     add("--program", action="append", choices=PROGRAMS, help="default: all three")
-    add(
-        "--hook",
-        action="append",
-        help="all (the default), each, or the name of a function",
-    )
+    add("--hook", action="append", help="all (the default), each, or the name of a function")
     add("--mode", action="append", choices=MODES, help="default: all")
     add("--order", action="append", choices=ORDERS, help="default: both")
-    add(
-        "--options",
-        action="append",
-        choices=OPTIONS,
-        help="of the engine; default: plain",
-    )
+    add("--options", action="append", choices=OPTIONS, help="of the engine; default: plain")
     add("--timeout", type=float, default=20, metavar="SECONDS", help="default: 20")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time")
     add("--stacks", action="store_true", help="where the threads of a hang are, by gdb")
     add("--most-faults", type=int, default=10, help="stop after so many; default: 10")
     add("--brief", action="store_true", help="less of everything")
-    add(
-        "--programs",
-        type=Path,
-        metavar="FOLDER",
-        help="where the programs are; default: compile",
-    )
+    add("--programs", type=Path, metavar="FOLDER", help="where the programs are; default: compile")
     add("--cc", default="cc", help="the compiler of the hooks")
     arguments = parser.parse_args()
     arguments.lib = [None if lib == "none" else Path(lib).absolute() for lib in arguments.lib]

@@ -3,8 +3,8 @@
 // because the program is linked with --wrap. Time passes when an input says so, too, by the clock that
 // heaps read.
 //
-// It refuses to fail mremap, after which a heap never moves a block again (FullMemory does that),
-// and to be used by two threads at once: the thread in the heap has the turn (seats.h).
+// mremap never fails here: a heap would not move a block again (FullMemory covers that). Only one
+// thread is in the heap at a time (seats.h).
 #pragma once
 
 #include <pthread.h>

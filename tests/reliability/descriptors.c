@@ -1,9 +1,7 @@
 // The library opens files for some microseconds, while other threads of the program close and open
 // theirs: what the program opened meanwhile stays open. The library's calls are caught, and the program
 // does there what another thread might do at that moment.
-#include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -23,19 +21,6 @@ static long serve(const CaughtCall* call) {
     if (at_read != NULL) at_read((int)call->argument[0]);
   }
   return ask_system(call);
-}
-
-// Sanitizers' builds call it by name.
-long syscall(long number, ...) {
-  va_list arguments;
-  va_start(arguments, number);
-  CaughtCall call = {.number = number};
-  for (size_t i = 0; i < COUNT_OF(call.argument); ++i) call.argument[i] = va_arg(arguments, long);
-  va_end(arguments);
-  const long result = serve(&call);
-  if (result >= 0 || result < -4095) return result;
-  errno = (int)-result;
-  return -1;
 }
 
 static void catch_reads(void) {

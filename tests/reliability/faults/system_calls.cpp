@@ -16,11 +16,11 @@
 #include <cstring>
 
 #include "base/bits.h"
-#include "os/system_call.h"
 #include "programs/support/caught_calls.h"
 
 extern "C" {
-// The C library's own, by the name that it keeps for itself.
+// The C library's own, by the names that it keeps for itself.
+void* __sbrk(std::intptr_t) noexcept;
 int __pthread_key_create(pthread_key_t*, void (*)(void*)) noexcept;
 }
 
@@ -106,14 +106,18 @@ long remap(const CaughtCall& call) {
   return -ENOMEM;
 }
 
+bool break_may_move(bool upwards, std::uintptr_t caller) {
+  if (fails(Call::brk, caller)) return false;
+  if (!armed.load(std::memory_order_relaxed)) return true;
+  record->has_moved_break = true;
+  return !(upwards && plan.world.break_is_stuck);
+}
+
 // The break stays where it is if it cannot move.
 long move_break(const CaughtCall& call) {
   const long end = ask(SYS_brk, 0);
   if (call.argument[0] == 0) return end;
-  if (fails(Call::brk, call.caller)) return end;
-  if (armed.load(std::memory_order_relaxed)) record->has_moved_break = true;
-  const bool is_stuck = armed.load(std::memory_order_relaxed) && plan.world.break_is_stuck;
-  return is_stuck && call.argument[0] > end ? end : ask_system(&call);
+  return break_may_move(call.argument[0] > end, call.caller) ? ask_system(&call) : end;
 }
 
 long read_clock(const CaughtCall& call) {
@@ -157,11 +161,8 @@ long serve_named(void* caller, long number, Arguments... arguments) {
 }
 
 // The calls of the allocator under test: of a library, or of one that is a part of this program. False if
-// the system has no way to catch them. (Sanitizers' builds have none by instruction.)
+// the system has no way to catch them.
 bool catch_calls_of_allocator() {
-#if defined(TS_CALLS_THROUGH_LIBC)
-  return true;
-#else
   static constexpr int numbers[] = {SYS_mmap,     SYS_munmap,  SYS_mremap,
                                     SYS_mprotect, SYS_madvise, SYS_brk,
                                     SYS_openat,   SYS_pread64, SYS_clock_gettime};
@@ -171,7 +172,6 @@ bool catch_calls_of_allocator() {
       ::dladdr(library, &info) != 0 && std::strstr(info.dli_fname, "/libc.") != nullptr;
   const void* const within = is_libc ? reinterpret_cast<void*>(&serve) : library;
   return catch_calls(within, numbers, sizeof numbers / sizeof *numbers, serve) == 0;
-#endif
 }
 
 // libc has no second name for it that can be linked to.
@@ -218,8 +218,8 @@ using namespace ts::faults;
 
 extern "C" {
 
-// By name, which others may replace: what the libraries promise to others, and what they call by
-// name in sanitizers' builds.
+// By name: what tsmalloc's libraries let others see, and all calls of other allocators
+// (dev/reliability).
 void* mmap(void* begin, std::size_t bytes, int protection, int flags, int file,
            off_t offset) noexcept {
   return reinterpret_cast<void*>(
@@ -228,6 +228,10 @@ void* mmap(void* begin, std::size_t bytes, int protection, int flags, int file,
 
 int munmap(void* begin, std::size_t bytes) noexcept {
   return static_cast<int>(serve_named(CALLER, SYS_munmap, as_number(begin), bytes));
+}
+
+int mprotect(void* begin, std::size_t bytes, int protection) noexcept {
+  return static_cast<int>(serve_named(CALLER, SYS_mprotect, as_number(begin), bytes, protection));
 }
 
 int madvise(void* begin, std::size_t bytes, int advice) noexcept {
@@ -241,6 +245,18 @@ void* mremap(void* begin, std::size_t bytes, std::size_t new_bytes, int flags, .
   va_end(arguments);
   return reinterpret_cast<void*>(
       serve_named(CALLER, SYS_mremap, as_number(begin), bytes, new_bytes, flags, as_number(to)));
+}
+
+// By libc's own, which knows where the break is.
+void* sbrk(std::intptr_t bytes) noexcept {
+  if (bytes == 0 || break_may_move(bytes > 0, ts::address_of(CALLER))) return __sbrk(bytes);
+  errno = ENOMEM;
+  return reinterpret_cast<void*>(-1);
+}
+
+int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  return static_cast<int>(
+      serve_named(CALLER, SYS_clock_gettime, clock, reinterpret_cast<long>(now)));
 }
 
 long syscall(long number, ...) noexcept {

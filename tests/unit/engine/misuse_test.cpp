@@ -56,7 +56,7 @@ TS_ENGINE_TEST(Misuse, OfASmallBlock) {
   expect_sound();
 }
 
-// A place in a slab of which no block was handed out yet. free cannot know; the slab does.
+// An address in a slab behind the blocks handed out so far. free cannot tell; the slab can.
 TS_ENGINE_TEST(Misuse, OfAPlaceThatWasNeverHandedOut) {
   ThreadHeap& heap = make_heap();
   const unsigned c = class_for(64);
