@@ -87,7 +87,6 @@ void empty(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
     arena.low_slabs[c] = 0;
     arena.partial[c] = nullptr;
     arena.slabs[c] = 0;
-    arena.used_blocks[c] = arena.reclaimed_blocks[c] = 0;
   }
   forget_remote_frees(arena);
   flush_span_cache(arena);

@@ -26,7 +26,7 @@ void push_list_to_slab(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t
     report_damage(slab.size_class, *end);  // a ring, from here on
   *end = first;
   slab.free_blocks += count;
-  sub_used(heap, slab, count);
+  sub_used(slab, count);
   relist_or_retire(heap, slab);
 }
 

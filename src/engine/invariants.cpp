@@ -56,9 +56,8 @@ Fault find_ready_fault(const ThreadHeap& heap, std::size_t& ready) noexcept {
 // A heap's slabs, counted in the page heap.
 struct SlabCensus {
   Fault fault;
-  std::size_t ready = 0;                        // slabs with pending frees
-  std::uint64_t slabs = 0;                      // of all heaps
-  std::uint32_t used_blocks[class_count] = {};  // likewise
+  std::size_t ready = 0;    // slabs with pending frees
+  std::uint64_t slabs = 0;  // of all heaps
   std::uint64_t listed = 0;
   std::uint64_t large_of_arenas = 0;
   std::uint64_t large_samples = 0;
@@ -106,7 +105,6 @@ SlabCensus take_census() noexcept {
     if (span.state == SpanState::slab) {
       census.fault = find_owned_slab_fault(span);
       ++census.slabs;
-      census.used_blocks[span.size_class] += used(span);
       census.listed += is_listed(span) ? 1 : 0;
       if (remote_frees_of(&span).pending.load(std::memory_order_relaxed) != 0) ++census.ready;
     } else if (span.state == SpanState::large) {
@@ -145,22 +143,17 @@ Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
   SlabCensus census = take_census();
   if (census.fault) return census.fault;
   Fault fault;
-  bool are_counts_cut = false;
   for_each_heap([&](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (fault || entry_of_heap(heap) == 0) return;
-    are_counts_cut = are_counts_cut || heap.from_fork;
     fault = find_heap_fault(heap);
     for (unsigned c = 1; c < class_count; ++c) {
       census.slabs -= heap.slabs[c];
-      census.used_blocks[c] -= heap.used_blocks[c] - heap.reclaimed_blocks[c];
       for (const Span* slab = heap.partial[c]; slab != nullptr; slab = slab->next) --census.listed;
     }
     if (!fault) fault = find_ready_fault(heap, census.ready);
     if (!fault) fault = find_large_list_fault(heap, census.large_of_arenas);
   });
   if (fault) return fault;
-  if (!are_counts_cut && std::ranges::any_of(census.used_blocks, std::identity{}))
-    return {"heaps count the used blocks of their slabs", nullptr};
   if (census.ready != 0) return {"each slab with pending frees is on its owner's stack", nullptr};
   if (census.slabs != 0) return {"heaps count all slabs", nullptr};
   if (census.large_of_arenas != 0) return {"each large block of an arena is in its list", nullptr};

@@ -1,7 +1,7 @@
 // The page map: the structures of an address, by its page. One range of addresses
 // (address_range.h), of which a prefix of each part is in use:
 //
-//   | map, 8 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.4 KiB | pages, 16 KiB |
+//   | map, 8 B a page | spans, 64 B | remote frees, 192 B | heaps, 5.1 KiB | pages, 16 KiB |
 //
 // free() reads one element of the map, one load away and never in memory that the program uses.
 // Address arithmetic is here; the structures are in types.h.

@@ -53,7 +53,6 @@ Span* take_reclaimable(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   while (slab != nullptr) {
     Span* const next = remote_frees_of(slab).next_ready;
     if (is_reclaimable(*slab)) {
-      heap.reclaimed_blocks[slab->size_class] += used(*slab);
       clear_remote_frees(*slab);
       take_slab_out(heap, *slab);
       slab->next = taken;

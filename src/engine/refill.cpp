@@ -34,11 +34,10 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
 
 // Reports that the free list of the slab begins with memory that is no free block, and drops the
 // list. Its blocks count as used for good.
-[[gnu::cold, gnu::noinline]] void drop_damaged_list(ThreadHeap& heap, Span& slab) noexcept
-    TS_REQUIRES(heap) {
+[[gnu::cold, gnu::noinline]] void drop_damaged_list(Span& slab) noexcept {
   report_damage(slab.size_class, slab.free_list);
   slab.free_list = nullptr;
-  add_used(heap, slab, slab.free_blocks);
+  add_used(slab, slab.free_blocks);
   set_quiet_above(slab);
 }
 
@@ -52,7 +51,7 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
 [[gnu::noinline]] Span* next_with_free_block(ThreadHeap& heap, Span* slab, bool restores) noexcept
     TS_REQUIRES(heap) {
   while (slab != nullptr && !has_free_block(*slab)) {
-    if (slab->free_list != nullptr) drop_damaged_list(heap, *slab);
+    if (slab->free_list != nullptr) drop_damaged_list(*slab);
     slab->free_blocks = 0;
     if (slab->purged_blocks != 0) {
       if (!restores) return nullptr;
@@ -97,10 +96,9 @@ struct Taken {
 
 // Counts blocks of the slab's free list as used. (A free that a fork cut off before its count did
 // not count its block there: that one is used already.)
-[[gnu::always_inline]] inline void count_taken(ThreadHeap& heap, Span& slab,
-                                               std::uint32_t blocks) noexcept TS_REQUIRES(heap) {
+[[gnu::always_inline]] inline void count_taken(Span& slab, std::uint32_t blocks) noexcept {
   slab.free_blocks -= blocks;
-  add_used(heap, slab, blocks);
+  add_used(slab, blocks);
 }
 
 // How many blocks a refill takes where they are dirty already.
@@ -140,7 +138,7 @@ Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap
       last->next = taken.first;
     }
     taken = {first, taken.count + count};
-    count_taken(heap, *slab, count);
+    count_taken(*slab, count);
     relist_after_use(heap, *slab);
   }
   return taken;
@@ -160,7 +158,7 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
     marked(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
   marked(at)->next = nullptr;
   set_carved(*slab, slab->carved + taken);
-  add_used(heap, *slab, taken);
+  add_used(*slab, taken);
   relist_after_use(heap, *slab);
   return {first, taken};
 }
@@ -185,7 +183,7 @@ inline constexpr unsigned first_carved_singly = [] {
   std::byte* const at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
   set_carved(*slab, slab->carved + 1U);
   slab->free_blocks = 0;
-  add_used(heap, *slab, 1);
+  add_used(*slab, 1);
   relist_after_use(heap, *slab);
   return reinterpret_cast<Block*>(at);
 }
@@ -200,7 +198,7 @@ inline constexpr unsigned first_carved_singly = [] {
   if (slab == nullptr) return take_fresh(heap, size_class, 1).first;
   Block* const block = slab->free_list;
   slab->free_list = block->next;
-  count_taken(heap, *slab, slab->free_blocks != 0 ? 1 : 0);
+  count_taken(*slab, slab->free_blocks != 0 ? 1 : 0);
   relist_after_use(heap, *slab);
   return block;
 }

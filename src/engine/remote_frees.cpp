@@ -185,8 +185,8 @@ bool collect(ThreadHeap& heap) noexcept {
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
     const std::uint32_t strays = collect_bits(heap, *slab);
     // A stray, too, is counted, before or after.
-    add_used(heap, *slab, strays);
-    sub_used(heap, *slab, counted);
+    add_used(*slab, strays);
+    sub_used(*slab, counted);
     relist_or_retire(heap, *slab);
     slab = next;
   }

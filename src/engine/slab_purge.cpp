@@ -155,7 +155,7 @@ void begin_purge(ThreadHeap& heap, Span& slab, SlabPurge& purge) noexcept {
   purge.to_purge = to_purge;
   refuse_huge_slab_pages();
   take_out(slab, pages, listed, purge);
-  add_used(heap, slab, purge.count);
+  add_used(slab, purge.count);
   const bool has_blocks = slab.free_list != nullptr || slab.carved != slab.slab_blocks;
   if (is_listed(slab) && !has_blocks) unlink_partial(heap, slab);
 }
@@ -188,7 +188,7 @@ void end_purge(ThreadHeap& heap, const SlabPurge& purge, OsPages gone) noexcept 
       push_free(slab, reinterpret_cast<Block*>(memory_of(&slab) + offset));
     }
   });
-  sub_used(heap, slab, purge.count);
+  sub_used(slab, purge.count);
   if (!is_listed(slab)) link_partial(heap, slab);
   if (slab.free_list == nullptr) move_behind_others(heap, slab);
 }

@@ -24,28 +24,68 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
   queue_low_slab(arena, slab);
 }
 
-// Takes the marks off a slab that is retired. A program may copy what it never wrote, and with it a
-// mark of former use back to the very block, which would count as free. Only blocks on the list have
-// one; of an empty slab without purged pages these are all that were carved.
-void clear_marks(const Span& slab) noexcept {
-  if (used(slab) != 0 || slab.purged_blocks != 0) {
-    const std::uintptr_t begin = address_of(memory_of(&slab));
-    std::uint32_t left = slab.free_blocks;
-    // A damaged link may lead anywhere.
-    for (Block* block = slab.free_list;
-         left != 0 && address_of(block) - begin < slab.pages * page_bytes; --left)
-      block = unmarked(block)->next;
-    return;
-  }
+// The blocks of a slab that is empty lie side by side: this is faster than the walk along their list.
+// Their marks are compared all at once, by their sum.
+[[nodiscard]] bool take_marks_of_all(const Span& slab) noexcept {
   const std::size_t bytes = size_classes[slab.size_class].block_bytes;
-  auto* at = reinterpret_cast<std::byte*>(memory_of(&slab));
-  for (std::uint32_t left = slab.carved; left != 0; --left, at += bytes)
-    unmarked(reinterpret_cast<Block*>(at));
+  const std::size_t count = slab.carved;
+  std::byte* const begin = memory_of(&slab);
+  std::uintptr_t sum = 0;
+  std::byte* at = begin;
+  for (std::size_t left = count; left != 0; --left, at += bytes) {
+    auto* const block = reinterpret_cast<Block*>(at);
+    sum += block->mark;
+    unmarked(block);
+  }
+  const std::uintptr_t step = mark_of(begin + bytes) - mark_of(begin);
+  return sum == count * mark_of(begin) + step * (count * (count - 1) / 2);
+}
+
+// May end before the count: a longjmp out of a signal handler left it too high (types.h).
+[[nodiscard]] bool take_marks_of_list(const Span& slab) noexcept {
+  const std::uintptr_t begin = address_of(memory_of(&slab));
+  Block* block = slab.free_list;
+  for (std::uint32_t left = slab.free_blocks; block != nullptr && left != 0; --left) {
+    if (address_of(block) - begin >= slab.pages * page_bytes || !is_marked(block)) [[unlikely]]
+      return false;
+    block = unmarked(block)->next;
+  }
+  return true;
+}
+
+// Takes the marks off a slab that is retired: a program may copy memory that it never wrote, and a
+// mark with it back to the same block, which would then look free. Only blocks on the list have one.
+// False if one of them has none. It was written to; or it is on the list a second time, after a double
+// free that found the bin full (release_overflow), and another block is still in use.
+[[nodiscard]] bool take_marks(const Span& slab) noexcept {
+  // A slab with blocks on no list has fewer free ones: purged, or lost to a longjmp.
+  return slab.free_blocks == slab.carved ? take_marks_of_all(slab) : take_marks_of_list(slab);
+}
+
+[[gnu::cold, gnu::noinline]] void report_damaged(const Span& slab) noexcept {
+  report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
+                size_classes[slab.size_class].block_bytes);
+}
+
+// A block is on the slab's list twice, and others may be in use: the memory is never used again.
+[[gnu::cold, gnu::noinline]] void give_up(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+  report_damaged(slab);
+  if (is_listed(slab)) unlink_partial(heap, slab);
+  if (is_queued(slab) && !is_arena(heap)) unqueue_low_slab(heap, slab);
+  slab.free_list = nullptr;
+}
+
+void release_pages(Span& slab) noexcept {
+  if constexpr (counting) count_event(Event::slabs_released);
+  set_entries(slab, 0);
+  page_heap.release(&slab);
 }
 
 void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+  if (!take_marks(slab)) [[unlikely]]
+    return give_up(heap, slab);
   take_slab_out(heap, slab);
-  retire_slab(slab);
+  release_pages(slab);
 }
 
 }  // namespace
@@ -94,10 +134,10 @@ void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
 }
 
 void retire_slab(Span& slab) noexcept {
-  if constexpr (counting) count_event(Event::slabs_released);
-  clear_marks(slab);
-  set_entries(slab, 0);
-  page_heap.release(&slab);
+  if (take_marks(slab)) [[likely]]
+    return release_pages(slab);
+  report_damaged(slab);
+  set_entries(slab, 0);  // the memory is never used again
 }
 
 void add_slab(ThreadHeap& heap, Span& span) noexcept {
@@ -124,12 +164,7 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   const bool is_only_one = slab.next == nullptr && slab.previous == &slab;
   if (is_only_one && slab.pages <= size_classes[slab.size_class].first_slab_pages) return true;
   if (slab.free_blocks + slab.purged_blocks > slab.carved) [[unlikely]] {
-    // A block is on the list twice, and others may be in use: the memory is never used again.
-    report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
-                  size_classes[slab.size_class].block_bytes);
-    if (is_listed(slab)) unlink_partial(heap, slab);
-    if (is_queued(slab) && !is_arena(heap)) unqueue_low_slab(heap, slab);
-    slab.free_list = nullptr;
+    give_up(heap, slab);
     return false;
   }
   retire(heap, slab);

@@ -68,16 +68,13 @@ inline void push_free(Span& slab, Block* block) noexcept {
 inline std::uint32_t used(const Span& slab) noexcept {
   return slab.used.load(std::memory_order_relaxed);  // the owner's own; others only look
 }
-inline void add_used(ThreadHeap& heap, Span& slab, std::uint32_t blocks) noexcept
-    TS_REQUIRES(heap) {
+inline void add_used(Span& slab, std::uint32_t blocks) noexcept {
   slab.used.store(used(slab) + blocks, std::memory_order_relaxed);
-  heap.used_blocks[slab.size_class] += blocks;
 }
 
 // Takes `blocks` from the slab's used ones. More than there are come back only after a double free,
 // which is reported.
-inline void sub_used(ThreadHeap& heap, Span& slab, std::uint32_t blocks) noexcept
-    TS_REQUIRES(heap) {
+inline void sub_used(Span& slab, std::uint32_t blocks) noexcept {
   const std::uint32_t before = used(slab);
   if (before < blocks) [[unlikely]] {
     report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
@@ -85,7 +82,6 @@ inline void sub_used(ThreadHeap& heap, Span& slab, std::uint32_t blocks) noexcep
     blocks = before;
   }
   slab.used.store(before - blocks, std::memory_order_relaxed);
-  heap.used_blocks[slab.size_class] -= blocks;
 }
 
 // To be called when a slab got blocks back: lists it, or retires it if it is empty. One empty slab
@@ -96,7 +92,7 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 // A used block comes back; false if its slab was retired.
 inline bool push_to_slab(ThreadHeap& heap, Span& slab, Block* block) noexcept TS_REQUIRES(heap) {
   push_free(slab, block);
-  sub_used(heap, slab, 1);
+  sub_used(slab, 1);
   return relist_or_retire(heap, slab);
 }
 

@@ -140,7 +140,7 @@ namespace {
   }
   {
     const HeapHold hold{heap};
-    sub_used(heap, slab, 1);
+    sub_used(slab, 1);
     const bool is_low = used(slab) == slab.low_mark;
     if (relist_or_retire(heap, slab)) move_quiet_above(heap, slab);
     if (is_low) {
@@ -183,6 +183,11 @@ void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
   return allocate_slow(drop_damage(bytes, popped, bin_offset), bin_offset);
 }
 
+void report_double_free(void* p, CacheBin& bin) noexcept {
+  ++bin.capacity_left;
+  report_stray(p, FoundBy::free);
+}
+
 void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
   if constexpr (counting) count_event(Event::bin_overflows);
   ++bin.capacity_left;
@@ -193,12 +198,11 @@ void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page)
   if (offset >= carved_bytes(slab)) [[unlikely]]
     return report_fresh(p, slab);
   const std::uint32_t others = used(slab) - 1;
-  push_front(slab.free_list, static_cast<Block*>(p));
+  push_front(slab.free_list, marked(p));
   fence(std::memory_order_release);
   ++slab.free_blocks;
   if (static_cast<std::int16_t>(others) <= slab.quiet_above) [[unlikely]]  // -1, or few
     return finish_overflow(p, bin, heap, page);
-  --static_cast<ThreadHeap&>(*heap).used_blocks[slab.size_class];
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
   slab.used.store(others, std::memory_order_release);
 }
@@ -210,15 +214,19 @@ void release_slow(void* p, PageMapEntry kind) noexcept {
     return p != nullptr ? release_other(p, entry) : void();
   const SizeClass& c = size_class_of(entry);
   const BlockPlace place = place_of(p, c);
-  if (!place.is_beginning || is_marked(p)) [[unlikely]]
+  if (!place.is_beginning) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
   if ((kind ^ entry) >= arena_bit) [[unlikely]]  // the current heap's number
     return release_without_heap(p, entry);
   if constexpr (counting) count_event(Event::remote_frees);
   ThreadHeap& heap = own_heap();
-  // A block that shares no cache line with others stays here, where its lines are.
+  // A block that shares no cache line with others stays here, where its lines are. All others are not
+  // looked at: their lines are cold, or another thread's. Their bits tell of a second free, and their
+  // marks of one by the owner, when it collects them.
   CacheBin& bin = bin_at(&heap, kind & (class_mask | sampling_bit));
   if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0) {
+    if (is_marked(p)) [[unlikely]]
+      return static_cast<void>(report_stray(p, FoundBy::free));
     --bin.capacity_left;
     return push_front(bin.head, marked(p));
   }

@@ -47,6 +47,8 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 // Takes a block for which the bin, of the current heap, has no capacity left.
 [[gnu::noinline]] void release_overflow(void* p, CacheBin& bin, HeapFront* heap,
                                         std::size_t page) noexcept;
+// After a free of a block that is free already: `bin` has one more than its count says.
+[[gnu::cold, gnu::noinline]] void report_double_free(void* p, CacheBin& bin) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind) noexcept;
@@ -101,12 +103,14 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   // offset_in_slab(), but with the address first: one instruction less
   const auto offset =
       of_one_access(static_cast<std::uint32_t>(address_of(p))) - pages[page].slab_begin;
-  if (!is_multiple(offset, bin.reciprocal) || is_marked(p)) [[unlikely]]
+  if (!is_multiple(offset, bin.reciprocal)) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
-  Block* const block = marked(p);
   Block* const head = bin.head;
   if (falls_below_zero(bin.capacity_left)) [[unlikely]]
     return release_overflow(p, bin, heap, page);
+  if (is_marked(p)) [[unlikely]]
+    return report_double_free(p, bin);
+  Block* const block = marked(p);
   push_front(bin.head, block, head);
 }
 

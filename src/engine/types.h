@@ -212,19 +212,17 @@ struct HeapFront {
   CacheBin bins[class_count];                   // owner
 };
 
-// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c; the sum
-// of their `used` is used_blocks[c] - reclaimed_blocks[c], modulo 2^32. The list partial[c] links those
-// of them that are listed, in both directions.
+// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The list
+// partial[c] links those of them that are listed, in both directions.
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
   // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
   // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
   CacheBin sampling_bins[class_count];
-  Plain<std::uint32_t> used_blocks[class_count] = {};  // owner, or the holder in its place
-  std::uint16_t capacities[class_count] = {};          // owner: of the bins
-  std::uint16_t low_slabs[class_count] = {};  // owner: that ran low since the bin was opened wide
-  Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
+  std::uint16_t capacities[class_count] = {};  // owner: of the bins
+  std::uint16_t low_slabs[class_count] = {};   // owner: that ran low since the bin was opened wide
+  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
   // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h). An arena's
   // queue has all its slabs, and no rounds.
   Plain<std::uint32_t> first_low = 0;
@@ -251,9 +249,8 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Atomic<std::uint32_t> deferred_calls{0};              // owner: of deferred_work.h, under way
   std::uint64_t random = 0;                             // owner
   std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
-  Plain<std::uint32_t> reclaimed_blocks[class_count] = {};  // reclaimer
 };
-static_assert(sizeof(ThreadHeap) == 5760);
+static_assert(sizeof(ThreadHeap) == 5248);
 
 // The heap's number as map entries have it.
 inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {

@@ -187,7 +187,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   made.low_mark = 1;
   add_slab(heap(owner), made);
   set_carved(made, made.slab_blocks);
-  add_used(heap(owner), made, live);
+  add_used(made, live);
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
     auto* const made_block = static_cast<Block*>(block(page, i));

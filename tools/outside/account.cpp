@@ -28,7 +28,6 @@ class Walk {
     if (!read_heaps() || !PageWalk{process_, image_, spans_, account_.unclear, *this}.run())
       return false;
     count_with_pending();
-    add_settled_slabs();
     // Slabs count the blocks of bins and batches as used.
     for (std::size_t* const aside : {&account_.bins, &ended_bins_}) {
       *aside = std::min(*aside, account_.small);
@@ -57,9 +56,6 @@ class Walk {
     ended_bins_ += in_batches.of_ended_threads * engine::size_classes[size_class].block_bytes;
     const bool asks_kernel = by_ == By::kernel;
     const std::size_t resident = asks_kernel ? resident_bytes(page, 0, bytes) : 0;
-    if (asks_kernel && are_blocks_within(resident, pages, entry) &&
-        count_settled_slab(entry, resident))
-      return true;
     const Span* const span = spans_.at(page, pages);
     if (span == nullptr) return false;
     if (span->state != SpanState::slab || span->size_class != size_class || span->pages != pages) {
@@ -69,8 +65,7 @@ class Walk {
     const std::size_t present =
         asks_kernel ? resident : bytes - std::min(bytes, engine::purged_bytes_of(*span));
     const std::uint32_t used = span->used.load(std::memory_order_relaxed);
-    Heap* const heap = heap_of(entry);
-    if (heap != nullptr) heap->used_blocks[size_class] -= used;
+    const Heap* const heap = heap_of(entry);
     const Slab slab{page, used * std::size_t{engine::size_classes[size_class].block_bytes}, present,
                     static_cast<std::uint8_t>(size_class), heap != nullptr && heap->is_ended};
     if (heap == nullptr || !heap->has_pending) {
@@ -106,8 +101,6 @@ class Walk {
   struct Heap {
     bool has_pending;  // a slab of it has pending frees
     bool is_ended;     // its thread has ended
-    // Of its slabs, but for those that were counted one by one.
-    std::uint32_t used_blocks[engine::class_count];
   };
   Heap* heap_of(PageMapEntry entry) {
     const std::uint32_t number = engine::heap_number(entry);
@@ -130,8 +123,6 @@ class Walk {
   void note_heap(const ThreadHeap& heap, Heap& noted) {
     noted.has_pending = heap.ready.load(std::memory_order_relaxed) != nullptr;
     noted.is_ended = is_set(&heap.is_abandoned);
-    for (unsigned c = 1; c < engine::class_count; ++c)
-      noted.used_blocks[c] = heap.used_blocks[c] - heap.reclaimed_blocks[c];
     account_.heaps += is_arena(heap) ? 0 : 1;
     account_.ended_heaps += noted.is_ended ? 1 : 0;
     std::size_t& bins = noted.is_ended ? ended_bins_ : account_.bins;
@@ -206,40 +197,6 @@ class Walk {
     account_.classes[slab.size_class].used_bytes += used_present;
   }
 
-  // No other thread frees blocks of most slabs. Their heaps have the sums of their blocks, which come
-  // into the account in the end. False if the slab is another.
-  bool count_settled_slab(PageMapEntry entry, std::size_t resident) {
-    const Heap* const heap = heap_of(entry);
-    if (heap == nullptr || heap->has_pending) return false;
-    SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][engine::class_of(entry)];
-    ++account_.slabs;
-    settled.bytes += resident;
-    return true;
-  }
-
-  void add_settled_slabs() {
-    for (const Heap& heap : heaps_) {
-      for (unsigned c = 1; c < engine::class_count; ++c) {
-        const auto blocks = static_cast<std::int32_t>(heap.used_blocks[c]);
-        if (blocks > 0)
-          settled_[heap.is_ended ? 1 : 0][c].used_bytes +=
-              static_cast<std::size_t>(blocks) * engine::size_classes[c].block_bytes;
-      }
-    }
-    for (const auto& of_heaps : settled_) {
-      const bool is_ended = &of_heaps == &settled_[1];
-      for (unsigned c = 1; c < engine::class_count; ++c) {
-        const SettledSlabs& slabs = of_heaps[c];
-        const std::size_t used_bytes = std::min(slabs.used_bytes, slabs.bytes);
-        account_.live += used_bytes;
-        account_.small += used_bytes;
-        (is_ended ? account_.ended : account_.in_slabs) += slabs.bytes - used_bytes;
-        account_.classes[c].slab_bytes += slabs.bytes;
-        account_.classes[c].used_bytes += used_bytes;
-      }
-    }
-  }
-
   Process& process_;
   const EngineImage& image_;
   By by_;
@@ -249,10 +206,6 @@ class Walk {
   SpanWindow spans_;
   List<Heap> heaps_;
   List<Slab> with_pending_;  // of heaps to which other threads send frees
-  struct SettledSlabs {
-    std::size_t bytes = 0;
-    std::size_t used_bytes = 0;
-  } settled_[2][engine::class_count];  // of heaps whose threads go on, and ended
 };
 
 // What is resident of a mapping beside the engine's memory, with which the kernel may have joined it.

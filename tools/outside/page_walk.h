@@ -57,13 +57,6 @@ inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) 
   return pages;
 }
 
-// Whether the blocks of a slab, without what is left behind the last one, have so many bytes at most.
-inline bool are_blocks_within(std::size_t bytes, std::size_t pages, engine::PageMapEntry entry) {
-  if (bytes == pages * engine::page_bytes) return true;  // most often, and without a division
-  const engine::SizeClass& c = engine::size_classes[engine::class_of(entry)];
-  return bytes >= std::size_t{blocks_in_slab(c, pages)} * c.block_bytes;
-}
-
 // Calls, for each span in turn, one of
 //   bool visitor.visit_slab(page, pages, entry)      false if memory is unreadable
 //   void visitor.visit_large(page, pages, usable_pages)

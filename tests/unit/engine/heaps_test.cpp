@@ -299,7 +299,7 @@ TS_ENGINE_TEST(Slabs, MoreReturnsThanUsesAreReported) {
   const std::uint32_t before = used_by(slab);
   {
     const HeapHold hold{heap};
-    engine::sub_used(heap, slab, before + 1);
+    engine::sub_used(slab, before + 1);
   }
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, engine::memory_of(&slab));
   EXPECT_EQ(used_by(slab), 0U);
@@ -329,6 +329,45 @@ TS_ENGINE_TEST(Slabs, AnEmptySlabWithABlockTwiceIsGivenToNoOne) {
     }
   }
   EXPECT_EQ(slab.state, SpanState::slab) << "its memory is not free";
+}
+
+// As many frees as blocks, but one of them twice, and another never.
+TS_ENGINE_TEST(Slabs, AnEmptySlabWithABlockInUseIsGivenToNoOne) {
+  for (const bool is_reclaimed : {false, true}) {
+    ThreadHeap& heap = make_heap();
+    const SizeClass& k = size_classes[small_class];
+    std::vector<void*> blocks;
+    for (std::uint32_t i = 0; i < 2 * engine::blocks_in_slab(k, 1) + 1; ++i)
+      blocks.push_back(allocate(heap, k.block_bytes));
+    Span& slab = span_of(blocks[0]);
+    ASSERT_NE(&slab, &span_of(blocks.back()));
+    const auto to_slab = [&](void* p) {
+      engine::push_free(slab, static_cast<Block*>(p));
+      const HeapHold hold{heap};
+      engine::sub_used(slab, 1);
+    };
+    for (void* const p : blocks) {
+      if (&span_of(p) == &slab && p != blocks[1]) to_slab(p);
+    }
+    // Behind the first on the list, or before it.
+    to_slab(blocks[is_reclaimed ? 0 : 2]);
+    EXPECT_EQ(used_by(slab), 0U);
+    expect_no_misuse();
+    {
+      const HeapHold hold{heap};
+      if (is_reclaimed) {
+        engine::take_slab_out(heap, slab);
+        ++slab.carved;  // as if that one were purged: not all that were carved are on the list
+        engine::retire_slab(slab);
+        EXPECT_EQ(engine::span_entry(slab), 0U);
+      } else {
+        EXPECT_FALSE(engine::relist_or_retire(heap, slab));
+        EXPECT_FALSE(is_listed(slab));
+      }
+    }
+    expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, engine::memory_of(&slab));
+    EXPECT_EQ(slab.state, SpanState::slab) << "its memory is not free";
+  }
 }
 
 // ---- cache bins ----

@@ -244,10 +244,6 @@ const std::vector<Row>& engine_rows() {
       {"further pages of a large block have no entry",
        [](Whole& w) { w.entry(w.large, 1).store(large_entry); }},
 
-      {"heaps count the used blocks of their slabs",
-       [](Whole& w) { ++w.heap.used_blocks[Whole::small]; }},
-      {"heaps count the used blocks of their slabs",
-       [](Whole& w) { ++w.heap.reclaimed_blocks[Whole::small]; }},
       {"a stack of ready slabs has its heap's", [](Whole& w) { w.other.ready.store(w.slab); }},
       {"a ready slab has pending frees", [](Whole& w) { w.heap.ready.store(w.fresh); }},
       {"a slab is ready once", [](Whole& w) { w.frees().next_ready = w.slab; }},

@@ -179,23 +179,31 @@ TS_ENGINE_TEST(RemoteFrees, OfLongSlabsHaveABitForEachBlock) {
 // The next free of the block cannot know of the last, as where two threads free it at once.
 void* forgotten(void* p) { return engine::unmarked(static_cast<engine::Block*>(p)); }
 
-TS_ENGINE_TEST(RemoteFrees, ADoubleFreeIsNoticedByTheMark) {
+// By the owner at once; by others, which do not look at the block, when the owner collects.
+TS_ENGINE_TEST(RemoteFrees, OfABlockThatItsOwnerHasAsFreeAreNoticed) {
   ThreadHeap& owner = make_heap();
   ThreadHeap& other = make_heap();
   const std::vector<void*> blocks = fill_slab(owner);
+  const Span& slab = span_of(blocks[0]);
   const auto expect_double_frees = [&](void* p) {
-    for (ThreadHeap* const heap : {&other, &owner}) {
-      release(*heap, p);
-      expect_misuse(Misuse::double_free, FoundBy::free, p);
-    }
-    release_at_once(p);
+    release(owner, p);
     expect_misuse(Misuse::double_free, FoundBy::free, p);
+    const std::uint32_t used = used_by(slab);
+    release(other, p);
+    engine::flush_batches(other);
+    expect_no_misuse();
+    EXPECT_TRUE(collect_from(owner));
+    expect_misuse(Misuse::double_free, FoundBy::a_later_call, p);
+    release_at_once(p);
+    EXPECT_TRUE(collect_from(owner));
+    expect_misuse(Misuse::double_free, FoundBy::a_later_call, p);
+    EXPECT_EQ(used_by(slab), used);
   };
-  release(owner, blocks[0]);
+  release(owner, blocks[0]);  // into its bin
   expect_double_frees(blocks[0]);
   release(other, blocks[1]);
   engine::flush_batches(other);
-  EXPECT_TRUE(collect_from(owner));
+  EXPECT_TRUE(collect_from(owner));  // onto its slab's list
   expect_double_frees(blocks[1]);
   expect_sound();
 }
