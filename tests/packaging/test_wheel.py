@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -146,14 +147,12 @@ def test_every_verb_works_offline_and_nothing_is_left(
         wheelhouse,
         "tsmalloc",
     )
-    work = tmp_path / "work"
-    work.mkdir()
-
     path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
     for verb in USES:
-        check_use(
-            verb, lambda script: run("sh", "-euc", script, cwd=work, HOME=str(tmp_path), PATH=path)
-        )
+        work = tmp_path / verb  # uses write files of the same names
+        work.mkdir()
+        in_work = partial(run, "sh", "-euc", cwd=work, HOME=str(tmp_path), PATH=path)
+        check_use(verb, in_work)
 
     pip(environment, python, "uninstall", "--quiet", "--yes", "tsmalloc")
     left = [path for path in environment.rglob("*") if path.name.startswith(("tsmlab", "tsmalloc"))]
