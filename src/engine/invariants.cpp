@@ -1,8 +1,6 @@
 #include "engine/invariants.h"
 
-#include <algorithm>
 #include <bit>
-#include <functional>
 
 #include "base/check.h"
 #include "engine/abandoned.h"

@@ -47,7 +47,7 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 // Takes a block for which the bin, of the current heap, has no capacity left.
 [[gnu::noinline]] void release_overflow(void* p, CacheBin& bin, HeapFront* heap,
                                         std::size_t page) noexcept;
-// After a free of a block that is free already: `bin` has one more than its count says.
+// After a free of a block that is free already, which `bin` has counted, but not taken.
 [[gnu::cold, gnu::noinline]] void report_double_free(void* p, CacheBin& bin) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.

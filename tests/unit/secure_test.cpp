@@ -265,8 +265,8 @@ TEST(SecureTail, FindsTwoZeros) {
 TEST(SecureTail, EachChangedBitBehindALargeBlockIsFound) {
   for (const std::size_t bytes : {1U, 5U, 8U, 9U, 15U, 16U, 100U, 4095U}) {
     const std::uint64_t canary = make_canary(0x9876'5432'1012'3456);
-    std::vector<std::byte> page(sizeof canary +
-                                bytes);  // a short tail is read with what is before it
+    // A short tail is read together with what is before it.
+    std::vector<std::byte> page(sizeof canary + bytes);
     std::byte* const tail = page.data() + sizeof canary;
     write_large_tail(tail, bytes, canary);
     ASSERT_TRUE(is_large_tail_intact(tail, bytes, canary));

@@ -349,8 +349,7 @@ TS_ENGINE_TEST(Slabs, AnEmptySlabWithABlockInUseIsGivenToNoOne) {
     for (void* const p : blocks) {
       if (&span_of(p) == &slab && p != blocks[1]) to_slab(p);
     }
-    // Behind the first on the list, or before it.
-    to_slab(blocks[is_reclaimed ? 0 : 2]);
+    to_slab(blocks[is_reclaimed ? 0 : 2]);  // again: the last of the list, or one within
     EXPECT_EQ(used_by(slab), 0U);
     expect_no_misuse();
     {
