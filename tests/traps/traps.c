@@ -332,6 +332,7 @@ static const char* raw_clones(void) {
       _exit(0);
     }
     broken = end_of(child);
+    alarm(longest_seconds);  // for each child: an idle machine takes half of it for them all
   }
   free(inherited);
   be_threaded();
