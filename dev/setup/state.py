@@ -24,7 +24,7 @@ PARTS_OF_VERBS = {
     **dict.fromkeys(("explain", "profile", "purge", "set", "stats", "top"), ("compare",)),
     "experiment": ("compare", "experiment"),
     "bench": ("compare", "bench"),
-    **dict.fromkeys(("record", "replay", "analyze", "floors", "worker"), ("compare", "traces")),
+    **dict.fromkeys(("record", "replay", "analyze", "worker"), ("compare", "traces")),
 }
 # What the libraries, the tools and the programs of experiments are built from; other changed tests
 # do not delay a user.

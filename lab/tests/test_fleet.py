@@ -39,8 +39,8 @@ from tsmlab.progress import Silence
 from tsmlab.results import FLEET, Comparison, Sample
 from tsmlab.schedule import Entry, Rounds, StopRule
 from tsmlab.traces.planning import plan_of
-from tsmlab.traces.replay_results import ReplayResults
-from tsmlab.traces.replaying import FAIR, Options, line_of, replay
+from tsmlab.traces.replay_results import ReplayResults, line_of
+from tsmlab.traces.replaying import FAIR, Options, replay
 from tsmlab.trial import Program, Trial
 
 distributed = pytest.importorskip("distributed")
@@ -518,15 +518,6 @@ def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_pa
         assert cell["causes"] is not None
     assert len(peaks) == 2 * 2
     assert all(peaks[point, "waste"] > peaks[point, "glibc"] for point in (0, 1))
-
-
-@pytest.mark.long
-def test_floors_are_measured_on_a_cluster(tsmalloc: Tsmalloc) -> None:
-    done = tsmalloc("floors", TRACES / "sqlite3.tstrace", "-a", "glibc", "-r", "3", "--json",
-                    "--cluster", "local:2")  # fmt: skip
-    (found,) = json.loads(done.stdout)["traces"]
-    samples = found["comparison"]["samples"]
-    assert {sample["measurement"]["fleet"]["worker"] for sample in samples} == {"0", "1"}
 
 
 def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd: Fleet) -> None:

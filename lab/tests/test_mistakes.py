@@ -95,7 +95,6 @@ MISTAKES = [
     ("experiment run --resume /no/such/file", "No such file"),
     ("experiment show /no/such/file", "No such file"),
     ("experiment shw /no/such/file", "tsmalloc experiment --help"),
-    ("floors none.tstrace", "there is no trace"),
     ("replay none.tstrace", "there is no trace"),
     ("analyze /dev/null", "is no regular file"),
     ("record --ring-mib 0 -- true", "from 1 on"),

@@ -38,9 +38,10 @@ from tsmlab.traces.replay_results import (
     ThreadShare,
     TraceInfo,
     decode,
+    line_of,
     merged,
 )
-from tsmlab.traces.replaying import AT_PEAK, OVER_TIME, SETTLED, ReplayExecutor, command_of, line_of
+from tsmlab.traces.replaying import AT_PEAK, OVER_TIME, SETTLED, ReplayExecutor, command_of
 
 
 @pytest.fixture
@@ -95,6 +96,13 @@ def test_fragmentation_is_told_by_the_peaks_and_over_time() -> None:
     assert another_order.at_peak == pytest.approx(1.0), "what was live at once in this order"
     nothing = line(samples=[[0, 0, 400, 0, None, None]])
     assert ReplayLine(nothing).over_time is None
+
+
+def test_the_lower_bound_is_of_the_order_in_which_the_calls_were_made(tmp_path: Path) -> None:
+    trace = tmp_path / "work.tstrace"
+    behaviours = {"glibc": behaviour(stride(peak_live_bytes=300))}
+    (found,) = replayed(trace, behaviours, schedules=("stride",)).results.replays
+    assert (found.lower_bound_bytes, found.trace.peak_live_bytes) == (300, 2 * MIB)
 
 
 def test_without_idling_what_is_settled_is_what_was_left_after_freeing() -> None:

@@ -63,6 +63,8 @@ def test_one_replay_has_times_verdicts_memory_and_latencies(one: ReplayResults) 
     assert "tsmalloc: -20.0 %" in " ".join(text.split())
     memory = next(row for row in text.splitlines() if row.split()[:2] == ["tsmalloc", "2.50M"])
     assert memory.split() == ["tsmalloc", "2.50M", "1.25M", "195K", "25.00", "%", "25.00", "%"]
+    bound = next(row for row in text.splitlines() if row.startswith("lower bound"))
+    assert bound.split() == ["lower", "bound", "2.00M", "-", "-", "-", "-"]
     rows = [row.split() for row in text.splitlines() if row.startswith(("malloc", "free"))]
     assert ["malloc", "glibc", "12,000"] in [row[:3] for row in rows], "twice in each round"
     assert " ".join(rows[0][3:]) == "32.0 ns 32.0 ns 1.02 µs 1.02 µs 1.02 µs"

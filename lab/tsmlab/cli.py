@@ -39,7 +39,6 @@ VERBS = (
     Verb("record", "Record what a program asks of its allocator, as a trace."),
     Verb("replay", "Replay a recorded program's calls on every allocator, and compare."),
     Verb("analyze", "Say what a recorded program did with its memory."),
-    Verb("floors", "How far is each allocator from the least time and memory of a trace?"),
     Verb("report", "Write results as a page with figures that stands alone, and as files."),
     Verb("list", "List the allocators that can be used here."),
     Verb("fetch", "Build the newest mimalloc, jemalloc, snmalloc or rpmalloc, to compare with."),

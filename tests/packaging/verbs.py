@@ -69,7 +69,6 @@ USES = {
     "record": Use(f"{RECORDED}test -s p.tstrace", ""),
     "replay": Use(f"{RECORDED}tsmalloc replay {TWO} p.tstrace", "tsmalloc", is_quick=False),
     "analyze": Use(f"{RECORDED}tsmalloc analyze p.tstrace", "bytes"),
-    "floors": Use(f"{RECORDED}tsmalloc floors {TWO} p.tstrace", "tsmalloc", is_quick=False),
     "report": Use(
         f"{COMPARED}tsmalloc report c.json -o page; cat page/*.html", "<svg", is_quick=False
     ),

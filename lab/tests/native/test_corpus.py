@@ -66,7 +66,7 @@ class TestTrace:
 )
 def test_the_bound_of_memory_can_be_attained(name: str) -> None:
     """With the whole future known, objects have addresses within 2 % of the most live bytes: the
-    bound of `tsmalloc floors` is not only a bound. First the objects that live at the peak, side by
+    lower bound of `replay` is not only a bound. First the objects that live at the peak, side by
     side in the order of their births; then the others, the largest first, each at the lowest
     address that is free for its whole life."""
     begins, ends, sizes = objects_of(FOLDER / f"{name}.tstrace")

@@ -25,6 +25,7 @@ from tsmlab.report.figures import of_analysis
 from tsmlab.traces import analysis_text
 from tsmlab.traces.analysis import TraceAnalysis, analyse
 from tsmlab.traces.size_classes import SizeClasses, classes_of, file_text
+from tsmlab.wording import quantity
 
 Sample = Callable[[str], Path]
 
@@ -256,6 +257,8 @@ def test_tables_show_the_figures(plausible: TraceAnalysis) -> None:
     assert "300,000 events" in text
     assert f"{plausible.peak.objects:,} objects" in text
     assert f"{plausible.amount('temporaries').objects:,}" in text
+    bound = next(line for line in text.splitlines() if line.startswith("lower bound"))
+    assert bound.split()[2].startswith(quantity(plausible.peak.bytes, "bytes"))
     assert "Lifetimes of" in text
     assert "Threads" in text
     assert max(map(len, text.splitlines())) <= 200

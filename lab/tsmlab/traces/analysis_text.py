@@ -107,6 +107,8 @@ def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
             ),
         )
     yield "peak", _peak(analysis)
+    least = quantity(analysis.peak.bytes, "bytes")
+    yield "lower bound", f"{least}: the peak, which no allocator can hold in less memory"
     yield "left", _left(analysis)
     temporary = analysis.amount("temporaries")
     yield (

@@ -6,7 +6,7 @@ Refuses to: compute, and to word a verdict anew. The sentences are those of a co
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tsmlab import export, render, tables
 from tsmlab.results import Trouble
@@ -222,7 +222,8 @@ def size(value: int | None) -> str:
 
 
 def memory_columns(replay: Replay) -> list[Column]:
-    """A row for each allocator that was replayed: the least memory first."""
+    """A row for each allocator that was replayed, the least memory first, after one for the least
+    that any could need."""
     found = sorted(
         (f for f in replay.findings if f.runs),
         key=lambda f: (f.peak_bytes is None, f.peak_bytes or 0),
@@ -238,7 +239,12 @@ def memory_columns(replay: Replay) -> list[Column]:
     if replay.is_deterministic:
         columns.append(Column("addresses", [_same(f.same_addresses) for f in found], left=True))
         columns.append(Column("memory", [_same(f.same_memory) for f in found], left=True))
-    return columns
+    bound = [Cell("lower bound"), Cell(size(replay.lower_bound_bytes))]
+    rest = [Cell("-")] * (len(columns) - len(bound))
+    return [
+        replace(column, cells=[cell, *column.cells])
+        for column, cell in zip(columns, [*bound, *rest], strict=True)
+    ]
 
 
 def _same(same: bool | None) -> Cell:

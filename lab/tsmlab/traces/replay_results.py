@@ -13,7 +13,7 @@ from typing import Any
 from tsmlab import records
 from tsmlab.machine import Machine
 from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
-from tsmlab.results import AllocatorInfo, Comparison, Row
+from tsmlab.results import AllocatorInfo, Comparison, Row, Sample
 from tsmlab.traces.planning import Program
 
 # --- one replay, in the words of bin/replay -------------------------------------------------------
@@ -158,6 +158,12 @@ def decode(text: str) -> ReplayLine:
     return ReplayLine(read_answer(text, "replay", LINE_SCHEMA))
 
 
+def line_of(sample: Sample) -> ReplayLine | None:
+    """The output of replay; None for a run that failed."""
+    raw = sample.measurement.get("replay")
+    return None if raw is None or sample.failure else ReplayLine(raw)
+
+
 def merged(parts: list[Latencies]) -> Latencies:
     """All calls of several replays together."""
     counts: dict[int, int] = {}
@@ -252,6 +258,12 @@ class Replay:
     @property
     def is_deterministic(self) -> bool:
         return is_deterministic(self.schedule)
+
+    @property
+    def lower_bound_bytes(self) -> int:
+        """The most that was requested at once, which is the least that an allocator can need."""
+        lines = filter(None, map(line_of, self.comparison.samples))
+        return next((line.peak_live_bytes for line in lines), self.trace.peak_live_bytes)
 
     def finding(self, allocator: str) -> Finding | None:
         return next((f for f in self.findings if f.allocator == allocator), None)

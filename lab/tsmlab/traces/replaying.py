@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from tsmlab import __version__, compare, machine, records, stats
 from tsmlab.allocators import Allocator, file_sha256
@@ -30,6 +29,7 @@ from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.traces import replay_results
 from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plans
+from tsmlab.traces.replay_results import line_of
 from tsmlab.trial import Program
 
 # Schedules that give shares, for which `all` stands.
@@ -163,7 +163,7 @@ def replay(
 
     with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as name:
         every = parts(Path(name))
-        done, interrupted, error = gather(
+        done, interrupted, error = _gather(
             starmap(partial(replayed, reporter), every)
             if fleet is None
             else _side_by_side(fleet, partial(replayed, NotesOnly(reporter)), every)
@@ -274,13 +274,7 @@ def _without_meters(sample: Sample) -> Sample:
     return replace(sample, measurement={**sample.measurement, "replay": {**raw, "meters": None}})
 
 
-def line_of(sample: Sample) -> replay_results.ReplayLine | None:
-    """The output of replay; None for a run that failed."""
-    raw = sample.measurement.get("replay")
-    return None if raw is None or sample.failure else replay_results.ReplayLine(raw)
-
-
-def measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_results.ReplayLine]:
+def _measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_results.ReplayLine]:
     """Of one allocator's measured runs that did not fail."""
     own = [s for s in samples if s.allocator == allocator and s.phase == "measured"]
     return [line for sample in own if (line := line_of(sample)) is not None]
@@ -288,7 +282,7 @@ def measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_res
 
 def all_latencies(samples: Sequence[Sample], allocator: str) -> dict[str, replay_results.Latencies]:
     """By kind of call, all measured runs together."""
-    each = [line.latencies for line in measured_lines(samples, allocator)]
+    each = [line.latencies for line in _measured_lines(samples, allocator)]
     kinds = dict.fromkeys(kind for latencies in each for kind in latencies)
     return {
         kind: replay_results.merged([own[kind] for own in each if kind in own]) for kind in kinds
@@ -301,7 +295,7 @@ def _latency(kind: str, whole: replay_results.Latencies) -> replay_results.Laten
 
 
 def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> replay_results.Finding:
-    lines = measured_lines(samples, allocator)
+    lines = _measured_lines(samples, allocator)
     own = [s for s in samples if s.allocator == allocator]
     all_lines = [line for sample in own if (line := line_of(sample)) is not None]
     can_tell = replay_results.is_deterministic(schedule) and len(all_lines) > 1
@@ -370,23 +364,13 @@ def _settings(options: Options) -> replay_results.ReplaySettings:
 # --- one after the other --------------------------------------------------------------------------
 
 
-class Compared(Protocol):
-    """Something of which a comparison is part."""
-
-    @property
-    def comparison(self) -> Comparison: ...
-
-
-Each = TypeVar("Each", bound=Compared)
-
-
-def gather(
-    measured: Iterable[tuple[Each, UserError | None]],
-) -> tuple[list[Each], bool, UserError | None]:
+def _gather(
+    measured: Iterable[Made],
+) -> tuple[list[replay_results.Replay], bool, UserError | None]:
     """All that was measured until something ended it, whether that was an interrupt, and the error
     that it was otherwise. Raises UserError and KeyboardInterrupt only where nothing has been
     measured."""
-    done: list[Each] = []
+    done: list[replay_results.Replay] = []
     try:
         for each, error in measured:
             done.append(each)

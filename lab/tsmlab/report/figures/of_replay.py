@@ -22,8 +22,9 @@ from tsmlab.traces.replay_results import (
     MeterChange,
     Replay,
     ReplayLine,
+    line_of,
 )
-from tsmlab.traces.replaying import all_latencies, line_of
+from tsmlab.traces.replaying import all_latencies
 
 # Where less than this share of the peak is requested, the ratio of memory to it says nothing.
 LEAST_LIVE = 0.05
