@@ -102,7 +102,7 @@ ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_byt
       exact_live_bytes_{inherited_bytes},
       exact_peak_bytes_{inherited_bytes},
       seen_peak_bytes_{inherited_bytes},
-      unfinished_{world.settings.one_thread ? 1 : image_.threads} {}
+      unfinished_{image_.threads} {}
 
 Calls ImageRun::calls() {
   const Content content{world_.settings.touch, world_.settings.verify};
@@ -124,19 +124,6 @@ void ImageRun::loop(ThreadRun& self, const Calls& calls, Pace pace) {
   for (; self.next != self.end; ++self.next) {
     pace.before(self, *self.next);
     perform(self, calls, pace);
-  }
-}
-
-// All threads' operations in the recorded order, by the caller.
-void ImageRun::play_all() {
-  const Calls own = calls();
-  Freely pace;
-  const plan::Run* const runs = world_.view.runs(image_);
-  for (std::uint64_t r = 0; r < image_.runs; ++r) {
-    ThreadRun& thread = threads_[runs[r].thread];
-    for (std::uint32_t i = 0; i < runs[r].operations; ++i, ++thread.next) {
-      perform(thread, own, pace);
-    }
   }
 }
 
@@ -175,7 +162,6 @@ void ImageRun::mark(const Operation& operation) {
 }
 
 void ImageRun::start(const Operation& operation) {
-  if (world_.settings.one_thread) return;
   ThreadRun& fresh = threads_[operation.slot];
   fresh.image = this;
   threads_.wait_for_ends(operation.turn);
@@ -319,21 +305,17 @@ void ImageRun::free_all() {
 void ImageRun::run() {
   ImageResult& result = world_.results[place_];
   const Settings& settings = world_.settings;
-  if (runs_one_at_a_time(settings.order) && !settings.one_thread) {
+  if (runs_one_at_a_time(settings.order)) {
     processor_.emplace(world_.view, image_, settings, world_.tickets, threads_, epochs_,
                        world_.slots.begin());
   }
   result.at_start = resident_now();
   begin_ns_ = now_ns();
-  if (settings.one_thread) {
-    play_all();
-  } else {
-    play(threads_[0]);
-  }
+  play(threads_[0]);
   finish(threads_[0]);
   all_done_.pass();
   result.wall_ns = end_ns_ - begin_ns_;
-  if (!settings.one_thread) threads_.wait_for_all_ends();
+  threads_.wait_for_all_ends();
   for (std::uint32_t child = place_ + 1; child < world_.view.images(); ++child) {
     if (world_.view.image(child).parent == place_) wait_for_child(child);
   }

@@ -59,7 +59,6 @@ class ImageRun {
 
   Calls calls();
   void play(ThreadRun& self);
-  void play_all();
   template <class Pace>
   void loop(ThreadRun& self, const Calls& calls, Pace pace);
   template <class Pace>

@@ -21,7 +21,6 @@ The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay PLAN
                      paced: each call at its recorded time (trace plan --times)
                      recorded, round-robin, lottery, stride: one thread at a time, on one
                      processor, the same in each run
-  --one-thread       with recorded: one thread makes all calls
   --quantum N        calls that a schedule grants at a time (default 100)
   --tickets N,N,...  of thread 0, 1, ... for lottery and stride, over and over (default 1)
   --seed N           of lottery (default 1)
@@ -100,7 +99,6 @@ constexpr std::int64_t most_listed = 1'000'000;
 
 constexpr Option known[] = {
     {"schedule", set_order},
-    {"one-thread", [](const char*) { asked->settings.one_thread = true; }, true},
     {"quantum",
      [](const char* argument) {
        asked->settings.quantum = at_least_one("--quantum", argument, most_quantum);
@@ -140,10 +138,6 @@ void parse_request(int argument_count, char** arguments, Request& request) {
                                        : "more than one plan; give one."});
   }
   request.plan = arguments[plan];
-  const Settings& settings = request.settings;
-  if (settings.one_thread && settings.order != Order::recorded) {
-    fail_usage({"--one-thread needs an order: add --schedule recorded."});
-  }
 }
 
 }  // namespace ts::replay

@@ -164,7 +164,6 @@ void write_settings(JsonLine& line, const World& world, const Request& request) 
   const bool is_scheduled = settings.order == Order::scheduled;
   line.add_text("allocator", name_of_allocator());
   line.add_text("schedule", request.schedule);
-  line.add_bool("one_thread", settings.one_thread);
   line.add_if(is_scheduled, "quantum", settings.quantum);
   line.add_if(is_scheduled, "seed", settings.seed);
   line.add_text("touch", request.touch);

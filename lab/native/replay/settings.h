@@ -25,7 +25,6 @@ inline constexpr bool runs_one_at_a_time(Order order) { return order >= Order::r
 struct Settings {
   Order order = Order::asap;
   Discipline discipline = Discipline::round_robin;  // of `scheduled`
-  bool one_thread = false;                          // of `recorded`: no other thread is started
   std::uint64_t quantum = 100;                      // calls
   std::uint64_t seed = 1;
   std::uint64_t meters = 0;  // changes of meters to log

@@ -49,9 +49,6 @@ Threads::Threads(const plan::View& view, const plan::Image& image, const Setting
   }
   runs_[0].berth = make_berth(false);
   runs_[0].become(Life::running);
-  if (settings.one_thread) {
-    for (ThreadRun& run : runs_) run.berth = runs_[0].berth;
-  }
 }
 
 Berth* Threads::make_berth(bool has_stack) {

@@ -21,7 +21,7 @@ const Image& choose_image(const Reader& reader, std::optional<std::uint32_t> num
               std::to_string(images.back().number) + ".");
 }
 
-const Image* busiest_program(const Reader& reader, bool alone) {
+const Image* busiest_program(const Reader& reader) {
   const std::vector<Image>& images = reader.images();
   if (images.empty()) return nullptr;
   // A child's number is above its parent's, so that each sum is whole when it is passed on.
@@ -31,16 +31,16 @@ const Image* busiest_program(const Reader& reader, bool alone) {
     const std::uint64_t sum = events[image->number] += image->events;
     if (image->birth != Image::Birth::fork) {
       if (busiest == nullptr || sum >= events[busiest->number]) busiest = &*image;
-    } else if (!alone && image->parent < image->number) {
+    } else if (image->parent < image->number) {
       events[image->parent] += sum;
     }
   }
   return busiest;
 }
 
-const Image& choose_program(const Reader& reader, std::optional<std::uint32_t> number, bool alone) {
+const Image& choose_program(const Reader& reader, std::optional<std::uint32_t> number) {
   if (!number) {
-    if (const Image* const busiest = busiest_program(reader, alone)) return *busiest;
+    if (const Image* const busiest = busiest_program(reader)) return *busiest;
     throw Error("the trace has no image that a plan can begin with. `trace check` tells more.");
   }
   const Image& image = choose_image(reader, number, "the trace");

@@ -18,11 +18,11 @@ const Image& choose_image(const Reader& reader, std::optional<std::uint32_t> num
                           const std::string& path);
 
 // Of the images that a plan can begin with (those that were not forked) the one with the most
-// events: its own and, unless `alone`, those of the children that it forks. Null if there is none.
-const Image* busiest_program(const Reader& reader, bool alone);
+// events: its own and those of the children that it forks. Null if there is none.
+const Image* busiest_program(const Reader& reader);
 
 // The image of that number, or the busiest program. Throws Error for an image that was forked,
 // which begins with its parent's objects.
-const Image& choose_program(const Reader& reader, std::optional<std::uint32_t> number, bool alone);
+const Image& choose_program(const Reader& reader, std::optional<std::uint32_t> number);
 
 }  // namespace ts::trace

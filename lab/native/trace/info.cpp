@@ -81,7 +81,7 @@ void write_json(const Reader& reader, const Summary& summary, bool with_kinds) {
   line.add("events", summary.events);
   line.add("objects", summary.objects);
   line.add_bool("whole", reader.is_whole());
-  const Image* const busiest = busiest_program(reader, false);
+  const Image* const busiest = busiest_program(reader);
   line.add_if(busiest != nullptr, "busiest", busiest != nullptr ? busiest->number : 0);
   line.begin_list("images");
   for (const Image& image : reader.images()) write_json_image(line, image);

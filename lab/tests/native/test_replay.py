@@ -231,7 +231,6 @@ def test_forked_children_make_their_own_calls(synthetic: Make) -> None:
             assert child["parent"] == 0
             assert child["samples"]
             assert_right(child, trace.images[child["image"]])
-    assert replay(trace.plan("--alone"))["children"] == []
 
 
 def test_the_busiest_program_is_planned_or_by_number(synthetic: Make, tmp_path: Path) -> None:
@@ -405,7 +404,6 @@ def test_tickets_share_the_processor(synthetic: Make) -> None:
         (["--touch", "some", "a"], "none, first, page or all"),
         (["--quantum", "0", "a"], "at least 1"),
         (["--tickets", "1,,2", "a"], "--tickets"),
-        (["--one-thread", "a"], "--schedule recorded"),
         (["--timeout", "0", "a"], "more than 0"),
         (["--samples", "x", "a"], "whole number"),
         (["--nonsense", "a"], "--help"),

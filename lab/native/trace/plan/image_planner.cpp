@@ -119,7 +119,7 @@ void ImagePlanner::run() {
 void ImagePlanner::plan(const Event& event, std::uint64_t number) {
   const bool is_fork = event.kind == Kind::fork;
   if (ranges_.begins(number, is_fork)) close_epoch();
-  is_fork_ = is_fork && !tree_.settings.alone;
+  is_fork_ = is_fork;
   number_ = number;
   time_ns_ = event.time_ns;
   row_.events = number + 1;
@@ -336,7 +336,6 @@ std::uint32_t ImagePlanner::place_of_child(std::uint64_t number) const {
 }
 
 void ImagePlanner::fork(const Event& event) {
-  if (tree_.settings.alone) return;
   if (!threads_[event.thread].has_started) {  // by another, which must not be in the fork's epoch
     is_fork_ = false;
     make_sure_of(event.thread);
@@ -380,7 +379,7 @@ void ImagePlanner::finish() {
 
 PlanSummary write_plan(const Reader& reader, const PlanSettings& settings, const std::string& path,
                        bool force) {
-  const Image& image = choose_program(reader, settings.image, settings.alone);
+  const Image& image = choose_program(reader, settings.image);
   PlanFile file{path, force};
   PlanTree tree{reader, settings, file, {}};
   tree.summary.images.push_back({});

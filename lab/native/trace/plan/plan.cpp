@@ -25,7 +25,6 @@ Writes one line of JSON about it. A damaged trace is planned as far as it is int
   --window N         no thread runs ahead of the others by more than twice so many events
                      (default: 1000; 0: no limit)
   --times            with the recorded times, for `replay --schedule paced`
-  --alone            without the forked processes
 )";
 
 constexpr std::uint64_t most_window = 1'000'000'000;
@@ -75,8 +74,8 @@ void write_summary(const PlanSummary& summary, const Reader& reader) {
   finish(line);
 }
 
-constexpr std::string_view options[] = {
-    "-o=", "--output=", "--force", "--image=", "--window=", "--times", "--alone"};
+constexpr std::string_view options[] = {"-o=",      "--output=", "--force",
+                                        "--image=", "--window=", "--times"};
 
 int plan_image(const Parsed& parsed) {
   const std::string path = parsed.file();
@@ -86,7 +85,6 @@ int plan_image(const Parsed& parsed) {
   settings.image = parsed.image();
   settings.window = parsed.number("--window", settings.window, most_window);
   settings.with_times = parsed.has("--times");
-  settings.alone = parsed.has("--alone");
   const Reader reader{path};
   const PlanSummary summary = write_plan(reader, settings, output, parsed.has("--force"));
   if (summary.has_gaps) {

@@ -21,7 +21,6 @@ struct PlanSettings {
       std::nullopt;  // number in the trace; without one, choose_program's
   std::uint64_t window = 1'000;
   bool with_times = false;
-  bool alone = false;  // forked children are left out
 };
 
 struct PlanSummary {

@@ -28,23 +28,20 @@ struct NamedSettings {
   const char* name;
   Order order;
   Discipline discipline;
-  bool one_thread;
 };
 constexpr NamedSettings orders[] = {
-    {"asap", Order::asap, Discipline::round_robin, false},
-    {"paced", Order::paced, Discipline::round_robin, false},
-    {"recorded", Order::recorded, Discipline::round_robin, false},
-    {"one thread", Order::recorded, Discipline::round_robin, true},
-    {"round robin", Order::scheduled, Discipline::round_robin, false},
-    {"lottery", Order::scheduled, Discipline::lottery, false},
-    {"stride", Order::scheduled, Discipline::stride, false},
+    {"asap", Order::asap, Discipline::round_robin},
+    {"paced", Order::paced, Discipline::round_robin},
+    {"recorded", Order::recorded, Discipline::round_robin},
+    {"round robin", Order::scheduled, Discipline::round_robin},
+    {"lottery", Order::scheduled, Discipline::lottery},
+    {"stride", Order::scheduled, Discipline::stride},
 };
 
 Settings settings_of(const NamedSettings& named) {
   Settings settings;
   settings.order = named.order;
   settings.discipline = named.discipline;
-  settings.one_thread = named.one_thread;
   settings.quantum = 7;
   settings.verify = true;
   settings.touch = Touch::all;
@@ -95,7 +92,7 @@ TEST(Executor, EachOrderMakesAllCallsAndEndsWithTheSameObjects) {
                      << named.name << ", " << threads << " threads, window " << window);
         const Replay replay{planned, settings_of(named)};
         expect_right(replay.result(), planned.expected[0]);
-        if (runs_one_at_a_time(named.order) && named.order == Order::recorded) {
+        if (named.order == Order::recorded) {
           EXPECT_EQ(replay.result().peak_live_bytes,
                     static_cast<std::int64_t>(planned.expected[0].peak_live_bytes));
         }

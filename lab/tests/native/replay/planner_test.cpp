@@ -84,15 +84,6 @@ TEST(Planner, ForkedChildrenArePlannedWithWhatTheyInherit) {
   }
 }
 
-TEST(Planner, AloneAnImageForksNobody) {
-  Recipe recipe;
-  recipe.forks = 2;
-  const Planned planned{recipe, {.alone = true}};
-  EXPECT_EQ(planned.view.images(), 1U);
-  expect_sums(planned.view.image(0), planned.expected[0]);
-  EXPECT_EQ(planned.summary.not_planned, (std::vector<std::uint32_t>{1, 2}));
-}
-
 TEST(Planner, TheProgramWithTheMostEventsIsPlannedWithItsChildren) {
   Recipe recipe;
   recipe.forks = 5;  // 1,000 events each
@@ -100,7 +91,6 @@ TEST(Planner, TheProgramWithTheMostEventsIsPlannedWithItsChildren) {
   recipe.exec_events = 14'000;
   const auto first_of = [](const Planned& planned) { return planned.view.image(0).number; };
   EXPECT_EQ(first_of(Planned{recipe}), 0U);
-  EXPECT_EQ(first_of(Planned{recipe, {.alone = true}}), 6U);  // without its children, it has fewer
   EXPECT_EQ(first_of(Planned{recipe, {.image = 7}}), 7U);
   recipe.exec_events = 16'000;
   const Planned other{recipe};
