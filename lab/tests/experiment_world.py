@@ -1,7 +1,6 @@
 """A simulated world for the tests of `experiment`: programs that take no time, at many points.
 
 Why: order, failures, giving up, causes and resuming must be tested on runs whose truth is known.
-Refuses to: start a process.
 """
 
 from __future__ import annotations

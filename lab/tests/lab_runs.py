@@ -2,8 +2,6 @@
 
 Why: an interpreter takes a third of a second of a processor to import the lab, and tests run it
 more than a hundred times.
-Refuses to: stand for tests of the start, of signals and of terminals, which start `python -m
-tsmlab` themselves.
 """
 
 from __future__ import annotations

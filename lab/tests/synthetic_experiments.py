@@ -1,7 +1,6 @@
 """Made-up experiments for the tests of their analysis: times and counts whose truth is known.
 
 Why: a sentence about causes, exponents or orders is right or wrong only where the truth is given.
-Refuses to: run anything.
 """
 
 from __future__ import annotations

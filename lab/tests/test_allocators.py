@@ -1,7 +1,6 @@
 """Discovery and choice of allocators.
 
 Why: a name must always mean the same library, and what is missing or misspelled must be said.
-Refuses to: depend on what this machine has installed, except where a test skips without it.
 """
 
 from __future__ import annotations

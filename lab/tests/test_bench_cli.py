@@ -1,7 +1,6 @@
 """`tsmalloc bench` as a user meets it: tiny programs, over real allocators and floors.
 
 Why: that the pieces fit, and that each option does what it says, shows only at the prompt.
-Refuses to: judge a time; the machine that runs tests is busy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The command line itself: help, errors, exit statuses, and the verbs list, lib and run.
 
 Why: it is what scripts and strangers rely on.
-Refuses to: test `compare` and `doctor`, which have tests of their own.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Why: the acceptance of the lab is its behaviour at the prompt: each thing that can go wrong has a
 clear message, a remedy and the right exit status.
-Refuses to: time anything; the machine that runs tests is busy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reading what the counted libraries write: sums over processes, pictures in order, damage by name.
 
 Why: a wrong sum would be a wrong cause, told with confidence.
-Refuses to: run a library; lab/tests/native/test_counted.py does.
 """
 
 from __future__ import annotations

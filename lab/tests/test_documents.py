@@ -1,7 +1,4 @@
-"""The project's documents: links lead somewhere, and the README's chart shows the published table.
-
-Refuses to judge what they say.
-"""
+"""The project's documents: links lead somewhere, and the README's chart shows the published table."""
 
 from __future__ import annotations
 

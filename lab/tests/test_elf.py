@@ -2,7 +2,6 @@
 
 Why: these facts decide what a user is told about a program; a compiler's output is the only honest
 specimen.
-Refuses to: test the conclusions that are drawn from the facts; test_doctor.py does.
 """
 
 from __future__ import annotations

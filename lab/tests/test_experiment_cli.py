@@ -1,7 +1,6 @@
 """`tsmalloc experiment` as a user meets it: a small program, real allocators, real signals.
 
 Why: that the pieces fit, and that a run survives what ends it, shows only at the prompt.
-Refuses to: judge a time; the machine that runs tests is busy.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Why: a name that is wrong in a data file would be found after half an hour of measuring, or never:
 an analysis of a metric that is not measured only says that it cannot tell.
-Refuses to: run them (test_experiment_runner.py runs simulated ones), or to check what the catalogue
-checks whenever it reads a file.
 """
 
 from __future__ import annotations

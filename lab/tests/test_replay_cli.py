@@ -1,7 +1,6 @@
 """`tsmalloc replay` as a user meets it: real traces, plans and replays, over real allocators.
 
 Why: that the lab and the native tools mean the same by every field shows only where both are real.
-Refuses to: judge a time; the machine that runs tests is busy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Why: stats.py knows numbers, results.py knows what is kept; here the one becomes the other, as a
 pure function of the samples, so that a saved comparison can be analysed again and gives the same.
-Refuses to: measure, print, or rank an allocator under which the program failed even once.
 """
 
 import math

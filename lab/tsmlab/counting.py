@@ -3,8 +3,6 @@
 Why: on a shared machine times differ by a tenth from run to run, and no number of rounds that a
 check before a merge can afford shows two per cent. Counts of the same run repeat to a few parts in
 ten thousand.
-Refuses to: time anything under a tool, and to ask for tools: without its tool, a quantity is not
-counted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Why: hours of measuring must not end in "no such directory", so every target is checked before the
 first run; and if writing fails all the same, the results are kept elsewhere (records.save).
-Refuses to: overwrite a file without --force.
 """
 
 import csv

@@ -3,8 +3,6 @@
 Why: a check before a merge has one question: did this change make the program larger or slower than
 it may be? It is a comparison of two programs under one allocator, or of one program under two, in
 interleaved rounds; or with a baseline that was measured before.
-Refuses to: call a difference a regression that the rounds do not show, or the limit kept where they
-do not show that, either.
 """
 
 import math

@@ -2,8 +2,6 @@
 
 Why: an allocator is preloaded into an interpreter, not into the script that names it, so a judge of
 a command must follow it as the kernel does.
-Refuses to: start anything, and to follow a shell's own syntax: a command is a program and its
-arguments.
 """
 
 import difflib

@@ -2,7 +2,6 @@
 
 Why: results are read by people, scripts and later versions. So what is in a file is exactly what
 the data classes say, and a damaged file is named as such.
-Refuses to: know what is recorded (results.py and suite_results.py do).
 """
 
 import dataclasses

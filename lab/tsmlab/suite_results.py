@@ -2,7 +2,6 @@
 
 Why: a ratio in a document must be traceable to the runs that it comes from, on which machine and of
 which libraries. So every run is kept with all that was measured, also failed ones.
-Refuses to: know how the numbers are computed (suite_analysis.py) or shown (suite_report.py).
 """
 
 from dataclasses import dataclass

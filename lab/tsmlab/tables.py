@@ -2,7 +2,6 @@
 
 Why: whatever reports a comparison needs columns that know how wide they are, to choose what fits,
 and the same table for a document.
-Refuses to: know what is in it.
 """
 
 import io

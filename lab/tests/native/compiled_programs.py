@@ -1,7 +1,6 @@
 """Programs in C that tests compile on demand; here, and in tests/tools.
 
 Why: what a program does must be known exactly to check what is measured of it.
-Refuses to: fall back to ready-made programs, whose calls and memory differ from machine to machine.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 which a process can end; and the libraries that do not count have no trace of it.
 
 Why: the reports are read as causes, so each number must be one that can be checked from outside.
-Refuses to: check times, and numbers that depend on how threads happen to meet.
 """
 
 from __future__ import annotations

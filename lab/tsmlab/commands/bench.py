@@ -2,7 +2,6 @@
 
 Why: where the engine stands, and where a change of it leads, is told by the same workloads under
 the same rules each time, on any machine.
-Refuses to: measure before everything that can be checked has been checked.
 """
 
 import tempfile

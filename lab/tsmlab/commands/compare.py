@@ -1,7 +1,6 @@
 """`tsmalloc compare`: which allocator serves this program best?
 
 Why: the one question that the lab exists for, answered by one command without configuration.
-Refuses to: measure before everything that can be checked has been checked.
 """
 
 import shlex

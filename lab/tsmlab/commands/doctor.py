@@ -1,7 +1,6 @@
 """`tsmalloc doctor`: can an allocator be preloaded into this program? With proof.
 
 Why: a preload that is not in effect says nothing, and the comparison that follows is worthless.
-Refuses to: call a program fit from its file alone, unless --no-run asks for just that.
 """
 
 import json

@@ -2,7 +2,6 @@
 
 Why: the measurements that the source reports made by hand, and mostly could not explain, are one
 command here, on any set of allocators; a question of one's own is a file.
-Refuses to: measure before everything that can be checked has been checked.
 """
 
 import textwrap

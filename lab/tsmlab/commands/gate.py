@@ -1,8 +1,6 @@
 """`tsmalloc gate`: has this change made the program larger or slower than it may be?
 
 Why: a check before a merge needs one verdict, an exit status, and a text for the pull request.
-Refuses to: pass a limit that it could not measure, and to fail a difference that chance may have
-made.
 """
 
 import math

@@ -1,7 +1,6 @@
 """`tsmalloc lib`: the path of an allocator's library, for use in scripts.
 
 Why: after a comparison the winner is to be used: LD_PRELOAD=$(tsmalloc lib NAME) PROGRAM.
-Refuses to: print anything but the path.
 """
 
 import click

@@ -1,7 +1,6 @@
 """`tsmalloc list`: the allocators that can be used on this machine.
 
 Why: what is compared must be visible, with versions, before anything is measured.
-Refuses to: install what is missing; it names the packages.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Options that several verbs have, in one wording and with the same rules.
 
 Why: a user who has learnt --allocator or --time-budget of one verb knows them of all.
-Refuses to: know what a verb does with them.
 """
 
 import dataclasses

@@ -1,7 +1,6 @@
 """`tsmalloc profile`: heap profiles, taken and read.
 
 Why: "memory grows" needs a line of source, and how sure that is.
-Refuses to: know profiles; tsmlab/profile does.
 """
 
 import json

@@ -2,7 +2,6 @@
 
 Why: a trace can be replayed under any allocator, analysed, and given away, where the program itself
 often cannot.
-Refuses to: run a program into which nothing can be preloaded, or to overwrite a trace unasked.
 """
 
 import json

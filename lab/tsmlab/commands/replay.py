@@ -2,7 +2,6 @@
 
 Why: the same calls in the same order on every allocator are a comparison without the program's own
 noise. Under a schedule of its own even fragmentation repeats to the byte.
-Refuses to: measure before everything that can be checked has been checked.
 """
 
 import re

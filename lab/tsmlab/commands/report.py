@@ -1,7 +1,6 @@
 """`tsmalloc report`: results as a page to look at, with figures and exports.
 
 Why: a table in a terminal answers a question; a page with figures lets others check the answer.
-Refuses to: measure, and to write over a folder that is not a report.
 """
 
 from pathlib import Path

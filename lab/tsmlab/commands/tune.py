@@ -1,7 +1,6 @@
 """`tsmalloc tune`: which of an allocator's own options serve this program better?
 
 Why: an allocator's defaults are for all programs; one's own program may want others.
-Refuses to: call a change better that only the rounds which chose it say so of.
 """
 
 import shlex

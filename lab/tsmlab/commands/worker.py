@@ -1,7 +1,6 @@
 """`tsmalloc worker`: makes rounds for studies that are begun elsewhere.
 
 Why: a cluster's machines need this lab, one round at a time, and nothing else to know.
-Refuses to: make two rounds at once, which would measure each other.
 """
 
 import os

@@ -5,7 +5,6 @@ T(n) = T(1) * (s + (1 - s) / n), holds while each thread has a processor; more t
 processors share these, so that the prediction stays flat from there on: n is limited to them.
 Where each thread does its own amount of work, all the work grows with n. What obeys the law is T(n)
 / n, the time for one thread's amount (Gustafson's view of it: the same law per unit of work).
-Refuses to: fit fewer than two numbers of threads that differ after that limit.
 
 The fit is by least squares on log T, each round by itself, so that a slow round only moves T(1).
 It is made over g = s + (1 - s) / M, the predicted share of T(1) at the largest M fitted: log g is

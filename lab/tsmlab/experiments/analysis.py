@@ -2,7 +2,6 @@
 
 Why: the numbers of an experiment are kept, and what they say can be computed again at any time, as
 a pure function of them.
-Refuses to: measure, print, or crash on missing values; it says what cannot be told.
 """
 
 from collections.abc import Callable

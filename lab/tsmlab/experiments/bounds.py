@@ -2,7 +2,6 @@
 
 Why: blow-up is a promise broken at some point: peak memory over live bytes that is bounded for one
 allocator grows with the number of threads, or of rounds, for another.
-Refuses to: call a limit kept where the interval reaches beyond it.
 """
 
 from tsmlab import stats

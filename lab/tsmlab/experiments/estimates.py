@@ -3,7 +3,6 @@
 Why: a sweep asks for more than a ratio: a median with its interval from few runs, an exponent, a
 share between 0 and 1, how alike two rankings are. Each is small enough to be checked by scipy or by
 simulation (lab/tests/test_experiment_estimates.py).
-Refuses to: give an interval where the data carry none, or a number that is not finite.
 
 References beside those of stats.py:
   [Co] Conover, Practical Nonparametric Statistics, 3rd ed., 1999, sec. 3.2 (an interval for a

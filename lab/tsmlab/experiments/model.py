@@ -2,7 +2,6 @@
 
 Why: an experiment is written as a file, run under many allocators, interrupted, resumed, analysed
 and reported, by parts that know nothing of each other. This is all that they share.
-Refuses to: run programs (runner.py), compute (analysis.py) or show anything (tsmlab/report).
 """
 
 from dataclasses import dataclass

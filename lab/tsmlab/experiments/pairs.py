@@ -1,7 +1,6 @@
 """Is one allocator better than another, paired by rounds?
 
 Why: the reports' central question (a heap per thread against one lock) and every one like it.
-Refuses to: decide where the rounds do not, or to explain: counts that were asked for stand beside.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,6 @@
 
 Why: a run of all experiments takes most of an hour; what it will do and how long that takes must be
 known before it begins. A resumed run must do exactly what the first one would have done.
-Refuses to: run anything, or to know what was measured.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@ apart.
 
 Why: "the winner changes with the number of threads" is a claim about pairs at two points. It holds
 only if one was shown better at the one and the other at the other.
-Refuses to: rank one under which a run failed, or to take a difference of medians for an order.
 """
 
 import itertools

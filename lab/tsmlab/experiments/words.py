@@ -2,7 +2,6 @@
 
 Why: every analysis must word the same fact in the same way, or the reader looks for a difference
 that is not there.
-Refuses to: show more digits than a measurement has.
 """
 
 import math

@@ -1,7 +1,6 @@
 """The changes between two profiles, with errors: of one process at two times, or of two.
 
 Why: a leak grows between two looks; by chance alone some site always grows a bit.
-Refuses to: say that a site grew, unless chance would say so of any site in one profile of twenty.
 """
 
 from collections.abc import Iterator

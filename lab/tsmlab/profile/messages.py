@@ -2,7 +2,6 @@
 
 Why: every reader of heap profiles knows this format; the protobuf package reads it at the speed of
 C from a description, so that no generated code has to be kept.
-Refuses to: know what a profile means; model.py does.
 """
 
 import gzip

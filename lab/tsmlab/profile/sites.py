@@ -1,7 +1,6 @@
 """Where memory was asked for: the rows of a profile, put together by function, line or stack.
 
 Why: a site's bytes are spread over rows of many stacks and sizes; their sum has one error.
-Refuses to: put anything into words; text.py does.
 """
 
 from __future__ import annotations

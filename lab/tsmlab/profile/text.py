@@ -1,7 +1,6 @@
 """A profile as text: tables in a terminal, with an error beside each sum.
 
 Why: the first question is "which line, how much, and is that so or chance?".
-Refuses to: compute; sites.py and changes.py do.
 """
 
 import sys

@@ -1,7 +1,6 @@
 """A table of a page: headers, rows, and what each cell is marked with.
 
 Why: every figure has its numbers beside it as a table, and the result tables look like them.
-Refuses to: know what is in it, or how it looks: a mark is a class of style.css.
 """
 
 from collections.abc import Sequence

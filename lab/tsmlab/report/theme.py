@@ -3,7 +3,6 @@
 Why: a figure is drawn once, in the light colours, each of which occurs only under one name; the
 page's copy then has the name (a CSS variable) in place of the value, so that one SVG serves both
 themes. The tests check the contrast of every pair that meets on a page.
-Refuses to: know what is drawn.
 """
 
 from dataclasses import dataclass

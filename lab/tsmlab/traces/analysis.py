@@ -1,7 +1,6 @@
 """The analysis of a trace: asks bin/trace for it, and reads its answer.
 
 Why: only this file knows the names of the fields; docs/formats/trace.md lists and defines them.
-Refuses to: compute what the answer does not say, but for shares and sums of its rows.
 """
 
 import json

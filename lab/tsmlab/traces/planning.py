@@ -2,7 +2,6 @@
 
 Why: a plan is some times larger than its trace and good for one run of the lab, so it lies in a
 temporary folder and goes with it.
-Refuses to: read a trace. bin/trace does, and its complaints are passed on.
 """
 
 import atexit

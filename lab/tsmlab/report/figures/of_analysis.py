@@ -1,7 +1,6 @@
 """The figures of a trace's analysis: live bytes over time, sizes and waste, sizes and lifetimes.
 
 Why: what a program does with its memory is three pictures.
-Refuses to: compute, but for shares.
 """
 
 import math

@@ -2,7 +2,6 @@
 
 Why: here it is decided what each figure shows and what stands out in it; how it is drawn is told
 beside this file, and every number comes from the analysis or from a sample.
-Refuses to: compute a statistic.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

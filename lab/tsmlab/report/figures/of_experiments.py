@@ -1,7 +1,6 @@
 """The figures of one experiment, from its results.
 
 Why: here it is decided which figures an experiment has, and what stands out in them.
-Refuses to: compute a statistic.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,7 +2,6 @@
 
 Why: here it is decided what each figure shows and what stands out in it; lines.py and ratios.py
 draw them, as they draw those of a comparison.
-Refuses to: compute a statistic.
 """
 
 from collections import Counter

@@ -1,7 +1,6 @@
 """The figures of a run of the suite, from its results.
 
 Why: the means say where each allocator stands; the field says in which workloads.
-Refuses to: compute a statistic.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,6 @@
 """Axes as people read them: ratios in per cent, sizes and times with their units, few ticks.
 
 Why: matplotlib's own ticks say 10^0 and 1e7; ours say "-20 %", "2x", "16M" and "1 ms".
-Refuses to: choose what is on an axis.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Shared by the pages of all kinds of results: a report's parts, its environment, its raw data.
 
 Why: machine, versions and data are shown the same way whatever was measured.
-Refuses to: know a kind of results.
 """
 
 from __future__ import annotations
