@@ -1,4 +1,4 @@
-"""The project's documents: links lead somewhere, and the README's chart shows the published table."""
+"""The project's documents: links lead somewhere, and the README's chart shows published numbers."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@
 #include <ctime>
 
 #include "common/system.h"
-#include "replay/timeout.h"
 
 namespace ts::replay {
 
@@ -47,8 +46,7 @@ World::World(const plan::View& plan_view, const Settings& the_settings, const Ti
             return first_samples[plan_view.images()] = count;
           }(),
           Backing::shared},
-      latencies{the_settings.latency ? plan_view.images() : 0U, Backing::shared},
-      begin_ns{now_ns()} {}
+      latencies{the_settings.latency ? plan_view.images() : 0U, Backing::shared} {}
 
 // What each order adds to the plan's own. before: before an operation; before_call: when nothing
 // but the call itself is left to do.
@@ -62,15 +60,10 @@ class ImageRun::Timely : public Freely {
  public:
   Timely(const std::uint64_t* times, Nanoseconds begin_ns) : times_{times}, begin_ns_{begin_ns} {}
 
-  void before_call(ThreadRun& self, std::uint64_t index) {
+  void before_call(ThreadRun& /*self*/, std::uint64_t index) {
     const Nanoseconds due_ns = begin_ns_ + static_cast<Nanoseconds>(times_[index]);
-    Nanoseconds time_ns = now_ns();
-    while (time_ns < due_ns) {
-      const timespec due = {due_ns / ns_per_second, due_ns % ns_per_second};
-      clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr);
-      time_ns = now_ns();
-    }
-    self.berth->late->add(static_cast<std::uint64_t>(time_ns - due_ns));
+    const timespec due = {due_ns / ns_per_second, due_ns % ns_per_second};
+    while (now_ns() < due_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr);
   }
 
  private:
@@ -252,7 +245,6 @@ void ImageRun::fork_child(std::uint32_t place) {
 
 void ImageRun::become_child(std::uint32_t place, std::int64_t inherited_bytes) {
   if (place == plan::none) _exit(0);
-  rearm_timeout(world_.settings.timeout_ns, world_.begin_ns);
   ImageRun child{world_, place, inherited_bytes};
   child.run();
   _exit(0);
@@ -280,11 +272,6 @@ void ImageRun::sum_up(ImageResult& result) {
     result.checksum = Calls::combine(result.checksum, thread.checksum);
   }
   if (world_.settings.latency) threads_.add_latencies(world_.latencies[place_]);
-  if (world_.settings.order == Order::paced) {
-    const Mapped<Histogram> late{1, Backing::shared};
-    threads_.add_late(late[0]);
-    result.late = late[0].quantiles();
-  }
 }
 
 void ImageRun::sum_up_faults(ImageResult& result) const {

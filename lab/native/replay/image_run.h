@@ -35,7 +35,6 @@ struct World {
   Mapped<std::uint64_t> first_samples;  // by place; one more than there are images
   Mapped<Sample> samples;
   Mapped<Latency> latencies;  // by place; none, if they were not asked for
-  Nanoseconds begin_ns;       // of the timeout
 };
 
 class ImageRun {

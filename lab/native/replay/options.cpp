@@ -31,11 +31,10 @@ The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay PLAN
   --latency          measure each call
   --samples N        look at the memory N times, and when the most is live
   --settle SECONDS   at the end, wait with everything freed, and look at the memory again
-  --timeout SECONDS  then give up
   --help
 
 Exit status: 0 the line was written; 1 wrong usage; 2 the line was written, and the calls were not
-the plan's or blocks were corrupt; 124 the time was up; 125 replay failed, or the plan is damaged.
+the plan's or blocks were corrupt; 125 replay failed, or the plan is damaged.
 )";
 
 [[noreturn]] void print_help() {
@@ -124,7 +123,6 @@ constexpr Option known[] = {
      [](const char* argument) {
        asked->settings.settle_ns = parse_time("--settle", argument, ns_per_second);
      }},
-    {"timeout", [](const char* argument) { asked->settings.timeout_ns = parse_timeout(argument); }},
     {"help", [](const char*) { print_help(); }, true},
 };
 

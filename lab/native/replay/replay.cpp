@@ -15,7 +15,6 @@
 #include "replay/report.h"
 #include "replay/settings.h"
 #include "replay/surroundings.h"
-#include "replay/timeout.h"
 
 namespace ts {
 
@@ -56,7 +55,6 @@ int run(int argument_count, char** arguments) {
   Request request;
   parse_request(argument_count, arguments, request);
   if (runs_one_at_a_time(request.settings.order)) make_repeatable(arguments);
-  arm_timeout(request.settings.timeout_ns);
 
   plan::View view;
   plan::Problem problem;

@@ -46,23 +46,17 @@ void write_plan(JsonLine& line, const plan::Image& image) {
   line.end_object();
 }
 
-// `to_ns` turns what was counted into nanoseconds. Leaves the object open.
-template <class ToNs>
-void write_quantiles(JsonLine& line, const char* name, const Quantiles& found, ToNs&& to_ns) {
-  line.begin_object(name);
-  line.add("calls", found.count);
-  line.add("p50_ns", to_ns(found.p50));
-  line.add("p99_ns", to_ns(found.p99));
-  line.add("p999_ns", to_ns(found.p999));
-  line.add("p9999_ns", to_ns(found.p9999));
-  line.add("max_ns", to_ns(found.max));
-}
-
 void write_histogram(JsonLine& line, const char* name, const Histogram& histogram,
                      const Clock& clock) {
   const Quantiles found = histogram.quantiles();
   if (found.count == 0) return;
-  write_quantiles(line, name, found, [&clock](std::uint64_t ticks) { return clock.to_ns(ticks); });
+  line.begin_object(name);
+  line.add("calls", found.count);
+  line.add("p50_ns", clock.to_ns(found.p50));
+  line.add("p99_ns", clock.to_ns(found.p99));
+  line.add("p999_ns", clock.to_ns(found.p999));
+  line.add("p9999_ns", clock.to_ns(found.p9999));
+  line.add("max_ns", clock.to_ns(found.max));
   line.begin_list("buckets");
   histogram.for_each([&](std::uint64_t upper, std::uint64_t count) {
     line.begin_list();
@@ -74,21 +68,14 @@ void write_histogram(JsonLine& line, const char* name, const Histogram& histogra
   line.end_object();
 }
 
-void write_latency(JsonLine& line, const World& world, std::uint32_t place,
-                   const ImageResult& result) {
-  if (!world.settings.latency) {
-    line.add_null("latency");
-  } else {
-    const Latency& latency = world.latencies[place];
-    line.begin_object("latency");
-    for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
-      write_histogram(line, plan::kind_names[kind], latency.kinds[kind], world.clock);
-    }
-    write_histogram(line, "null", latency.nulls, world.clock);
-    line.end_object();
+void write_latency(JsonLine& line, const World& world, std::uint32_t place) {
+  if (!world.settings.latency) return line.add_null("latency");
+  const Latency& latency = world.latencies[place];
+  line.begin_object("latency");
+  for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
+    write_histogram(line, plan::kind_names[kind], latency.kinds[kind], world.clock);
   }
-  if (world.settings.order != Order::paced) return line.add_null("late");
-  write_quantiles(line, "late", result.late, [](std::uint64_t ns) { return ns; });
+  write_histogram(line, "null", latency.nulls, world.clock);
   line.end_object();
 }
 
@@ -154,7 +141,7 @@ void write_image(JsonLine& line, const World& world, std::uint32_t place) {
   char digits[24];
   format(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(result.checksum));
   line.add_text("checksum", digits);
-  write_latency(line, world, place, result);
+  write_latency(line, world, place);
   write_memory(line, world, place, result);
 }
 

@@ -54,7 +54,6 @@ struct ImageResult {
   std::uint64_t corrupt;
   std::uint64_t misaligned;
   Fault fault;
-  Quantiles late;  // in nanoseconds
   Memory at_start;
   Memory at_end;
   Memory freed;

@@ -33,7 +33,6 @@ struct Settings {
   bool latency = false;
   std::uint64_t samples = 0;
   Nanoseconds settle_ns = -1;  // -1: do not
-  Nanoseconds timeout_ns = 0;  // 0: none
 };
 
 struct Request {

@@ -55,7 +55,6 @@ Berth* Threads::make_berth(bool has_stack) {
   Berth& berth = berths_[berth_count_++];
   if (has_stack) berth.stack = map_stack();
   if (settings_.latency) berth.latency = map_one<Latency>();
-  if (settings_.order == Order::paced) berth.late = map_one<Histogram>();
   return &berth;
 }
 
@@ -134,13 +133,6 @@ void Threads::add_latencies(Latency& sum) {
       sum.kinds[kind].add(latency->kinds[kind]);
     }
     sum.nulls.add(latency->nulls);
-  }
-}
-
-void Threads::add_late(Histogram& sum) {
-  const std::lock_guard locked{lock_};
-  for (std::uint32_t i = 0; i < berth_count_; ++i) {
-    if (berths_[i].late != nullptr) sum.add(*berths_[i].late);
   }
 }
 

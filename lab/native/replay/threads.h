@@ -25,7 +25,6 @@ namespace ts::replay {
 struct Berth {
   unsigned char* stack;
   Latency* latency;  // sums of all threads that had this berth; null: not asked for
-  Histogram* late;   // the same
   Berth* next_free;
 };
 
@@ -95,7 +94,6 @@ class Threads {
 
   // Of all threads that have ended, or that are parked; adds nothing if it was not asked for.
   void add_latencies(Latency& sum);
-  void add_late(Histogram& sum);
 
  private:
   Berth* take_berth();

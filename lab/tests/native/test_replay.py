@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ SCHEDULES = ("asap", "recorded", "round-robin", "lottery", "stride")
 REPEATABLE = ("recorded", "round-robin", "lottery", "stride")
 ALLOCATORS = ("", "libtsmalloc.so")
 LONGEST_REPLAY_SECONDS = 60
-WRONG, TIMED_OUT, FAILED = 2, 124, 125
+WRONG, FAILED = 2, 125
 
 # The C library's own functions, behind ones that can be told to do wrong.
 ODD_ALLOCATOR = r"""
@@ -50,9 +49,7 @@ void *malloc(size_t size) {
   static int calls;
   calls++;
   if (!strcmp(what(), "scarce") && calls % 10 == 0) { errno = ENOMEM; return NULL; }
-  if (!strcmp(what(), "hangs") && calls > 500) for (;;) pause();
   if (!strcmp(what(), "crashes") && calls > 500) raise(SIGSEGV);
-  if (!strcmp(what(), "hangs in children") && getpid() != first) for (;;) pause();
   if (!strcmp(what(), "crashes in children") && getpid() != first) raise(SIGSEGV);
   if (!strcmp(what(), "twice") && size > 100 && size < 120) {
     return one;
@@ -279,20 +276,6 @@ def test_addresses_that_are_not_aligned_are_found(synthetic: Make, odd: Odd) -> 
     assert line["fault"]["address"] % 16 == 8
 
 
-def test_an_allocator_that_hangs_is_given_up_also_in_children(synthetic: Make, odd: Odd) -> None:
-    plan = synthetic(threads=3).plan()
-    line = replay(plan, "--timeout", "0.5", status=TIMED_OUT, env=odd("hangs"))
-    assert line == {"schema": "tsmalloc-replay/1", "timed_out": True}
-    plan = synthetic(forks=3).plan()
-    begin = time.monotonic()
-    for schedule in ("asap", "recorded"):
-        options = ("--timeout", "0.5", "--schedule", schedule)
-        line = replay(plan, *options, status=TIMED_OUT, env=odd("hangs in children"))
-        assert line["timed_out"]
-    # A holder of the pipe to us would have kept us waiting.
-    assert time.monotonic() - begin < LONGEST_REPLAY_SECONDS / 2
-
-
 def test_a_crash_ends_replay_and_of_a_child_is_told(synthetic: Make, odd: Odd) -> None:
     done = run_tool("replay", synthetic().plan(), env=odd("crashes"), status=-signal.SIGSEGV)
     assert done.stdout == ""
@@ -309,8 +292,6 @@ def test_paced_calls_come_at_their_times(synthetic: Make) -> None:
     line = replay(trace.plan("--times"), "--schedule", "paced", "--verify")
     assert_right(line, trace.images[0])
     assert line["wall_ns"] >= 990_000_000
-    assert line["late"]["calls"] == sum(trace.images[0]["calls"].values())
-    assert 0 < line["late"]["p50_ns"] <= line["late"]["p99_ns"] <= line["late"]["max_ns"]
     done = run_tool("replay", "--schedule", "paced", trace.plan(), status=FAILED)
     assert "--times" in done.stderr
 
@@ -404,7 +385,6 @@ def test_tickets_share_the_processor(synthetic: Make) -> None:
         (["--touch", "some", "a"], "none, first, page or all"),
         (["--quantum", "0", "a"], "at least 1"),
         (["--tickets", "1,,2", "a"], "--tickets"),
-        (["--timeout", "0", "a"], "more than 0"),
         (["--samples", "x", "a"], "whole number"),
         (["--nonsense", "a"], "--help"),
     ],
