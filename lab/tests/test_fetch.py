@@ -59,6 +59,7 @@ tools = ["cc"]
 steps = ["cc -shared -fPIC -DMETA={{metadata}} -o libtiny-real.so {{crate}}/tiny.c",
          "ln -s libtiny-real.so libtiny.so"]
 library = "libtiny.so"
+environment = ["TINY=1"]
 """
 
 Run = Callable[..., Any]
@@ -103,6 +104,7 @@ def test_what_was_fetched_is_found_by_all(run: Run, capfd: pytest.CaptureFixture
     available = allocators.discover()
     found = allocators.find("tiny-7.0", available)
     assert (found.family, found.version, found.path) == ("fetched", "7.0", library)
+    assert found.env == {"TINY": "1"}
     assert found in allocators.select(["all"], available)
     assert found in allocators.select(["system"], available)
     assert cli.main(["lib", "tiny-7.0"]) == 0
@@ -125,7 +127,7 @@ def test_what_is_there_is_left_alone_unless_it_is_forced(run: Run) -> None:
     assert library.stat().st_ino == before
     assert "tiny-7.0 is there already" in err
     assert out.endswith(f"{library}\n")
-    assert run("tiny", "--force", "-q") == (f"{library}\n", "")
+    assert run("tiny", "--force", "-q") == (f"{library}:TINY=1\n", "")
     assert library.stat().st_ino != before
     assert in_cache() == ["tiny-7.0"]
     assert manifest.crate_sha256 == PINNED

@@ -1,8 +1,6 @@
 """Which allocators can be used here: ours, the C library's own, installed ones, the user's own.
 
 Why: to compare with jemalloc, a user need not know where a distribution puts it, or its version.
-Refuses to: install anything, and to guess a version: a version that neither the package database
-nor the library itself tells is `?`.
 """
 
 import difflib
@@ -22,7 +20,7 @@ from tsmlab.errors import UserError
 Family = Literal["tsmalloc", "hardened", "libc", "system", "fetched", "user", "floor"]
 
 # Those that `tsmalloc fetch` has a recipe for.
-FETCHABLE = ("mimalloc", "jemalloc", "snmalloc", "rpmalloc")
+FETCHABLE = ("mimalloc", "mimalloc2", "jemalloc", "snmalloc", "rpmalloc", "tcmalloc")
 # The engine has no strategy and no fit to choose.
 ENGINE = "tsmalloc"
 # Nor has the hardened library, which no group has: a comparison of speed does not mean it.
@@ -271,6 +269,7 @@ def _fetched() -> Iterator[Allocator]:
             paths.preloadable(library),
             "fetched",
             manifest.version,
+            env=manifest.environment,
             summary=manifest.summary,
         )
 

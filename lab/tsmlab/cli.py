@@ -41,7 +41,7 @@ VERBS = (
     Verb("analyze", "Say what a recorded program did with its memory."),
     Verb("report", "Write results as a page with figures that stands alone, and as files."),
     Verb("list", "List the allocators that can be used here."),
-    Verb("fetch", "Build the newest mimalloc, jemalloc, snmalloc or rpmalloc, to compare with."),
+    Verb("fetch", "Build the newest mimalloc, jemalloc, tcmalloc and others, to compare with."),
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
     Verb("worker", "Make rounds for studies that are begun elsewhere."),

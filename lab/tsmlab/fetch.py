@@ -56,6 +56,7 @@ class Peer:
     tools: tuple[str, ...]
     steps: tuple[str, ...]
     library: str
+    environment: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def peers() -> list[Peer]:
     document, _ = toml_tables.read(path, "table of peers", "Install tsmalloc again.")
     return Table(str(path), document, ("peer",)).parts(
         "peer", _peer, "name", "summary", "crate", "version", "sha256", "holds", "tools", "steps",
-        "library",
+        "library", "environment",
     )  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def _fetch(peer: Peer, wanted: str, work: Path, say: Say) -> tuple[Manifest, Pat
     built = _build(peer, crate, work / "build")
     version = peer.holds if _plain(crate.version) == peer.version else None
     version = version or system_libraries.version_from_library(built) or _plain(crate.version)
-    _prove(Allocator(f"{peer.name}-{version}", built, "fetched", version))
+    _prove(Allocator(f"{peer.name}-{version}", built, "fetched", version, env=peer.environment))
     new = work / "new"
     new.mkdir()
     library = f"lib{peer.name}.so"
@@ -136,6 +137,7 @@ def _fetch(peer: Peer, wanted: str, work: Path, say: Say) -> tuple[Manifest, Pat
         crate_sha256=crate.sha256,
         library=library,
         library_sha256=file_sha256(new / library),
+        environment=peer.environment,
     )
     (new / MANIFEST).write_text(records.to_json(manifest), encoding="utf-8")
     final = fetched.cache_dir() / manifest.folder
@@ -279,4 +281,5 @@ def _peer(table: Table) -> Peer:
         if tool not in REMEDIES:
             raise table.error(f"tools has {tool!r}", f"There are {', '.join(REMEDIES)}.")
     name = table.name("[a-z0-9]+", "small letters and digits")
-    return Peer(name=name, **texts, **lists)
+    environment = dict(setting.split("=", 1) for setting in table.texts("environment", []))
+    return Peer(name=name, environment=environment, **texts, **lists)

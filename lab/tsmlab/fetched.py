@@ -1,11 +1,10 @@
 """The allocators that `tsmalloc fetch` has built: where they are kept, and which there are.
 
 Why: what was built once is found by every verb from then on.
-Refuses to: build or download anything (fetch.py does).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tsmlab import paths, records, system_libraries
@@ -17,7 +16,8 @@ MANIFEST = "fetched.json"
 
 @dataclass(frozen=True)
 class Manifest:
-    """Beside each library: what it was built from. library: the file's name."""
+    """Beside each library: what it was built from. library: the file's name. environment: what a
+    program needs beside the library."""
 
     schema: str
     created: str
@@ -29,6 +29,7 @@ class Manifest:
     crate_sha256: str
     library: str
     library_sha256: str
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:

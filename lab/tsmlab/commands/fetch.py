@@ -1,7 +1,6 @@
 """`tsmalloc fetch`: the newest peers, built from their crates into a cache of the user's own.
 
 Why: a comparison with allocators from years ago says nothing about those of today.
-Refuses to: fetch anything that was not named, and to touch what is installed.
 """
 
 from collections.abc import Sequence
@@ -21,10 +20,10 @@ from tsmlab.tables import Cell, Column
     help="Of the crate. [default: one that is pinned with its checksum]",
 )
 @click.option("-f", "--force", is_flag=True, help="Build again what is there already.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the libraries' paths only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only what --allocator NAME= takes.")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def command(names: Sequence[str], version: str | None, force: bool, quiet: bool) -> None:
-    """Build the newest mimalloc, jemalloc, snmalloc or rpmalloc, to compare with.
+    """Build the newest mimalloc, jemalloc, tcmalloc and others, to compare with.
 
     Cargo downloads a crate that carries the allocator's sources, which are then built with the
     allocator's own build files, into $XDG_CACHE_HOME/tsmalloc/allocators (by default under
@@ -47,7 +46,8 @@ def command(names: Sequence[str], version: str | None, force: bool, quiet: bool)
         manifest, library = flow.fetch(
             peer, version, force, lambda text: None if quiet else tell(text)
         )
-        click.echo(library if quiet else f"{manifest.folder}  {library}")
+        settings = [f":{name}={value}" for name, value in manifest.environment.items()]
+        click.echo("".join([str(library), *settings]) if quiet else f"{manifest.folder}  {library}")
 
 
 def listed() -> list[Column]:
