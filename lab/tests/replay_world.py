@@ -66,11 +66,10 @@ def line(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
 
 
 def latency(*buckets: tuple[int, int]) -> dict[str, Any]:
-    """Of one kind of call; the percentiles are not read, for runs are put together."""
+    """Of one kind of call."""
     calls = sum(number for _, number in buckets)
-    tails = dict.fromkeys(("p50_ns", "p99_ns", "p999_ns", "p9999_ns"), 0)
     longest = max(upper for upper, _ in buckets)
-    return {"calls": calls, **tails, "max_ns": longest, "buckets": [list(b) for b in buckets]}
+    return {"calls": calls, "max_ns": longest, "buckets": [list(b) for b in buckets]}
 
 
 def stride(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 //
 // Why it exists: clock_gettime takes as long as a good malloc. On x86-64, the time stamp counter is
 // read directly where it runs at one rate on all processors, and elsewhere the system's clock. What
-// it refuses to do: pretend to be free. What reading it costs is measured and reported; it is in
-// every latency.
+// reading it costs is in every latency.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ namespace ts::replay {
 
 class Clock {
  public:
-  // Finds out which clock there is, its rate (some milliseconds), and what reading it costs.
+  // Finds out which clock there is, and its rate (some milliseconds).
   void calibrate();
 
   // The call that follows does not begin before; what was called has ended.
@@ -39,12 +38,10 @@ class Clock {
   }
 
   const char* source() const { return has_counter_ ? "tsc" : "monotonic"; }
-  std::uint64_t overhead_ns() const { return overhead_ns_; }
 
  private:
   bool has_counter_ = false;
   double ns_per_tick_ = 1;
-  std::uint64_t overhead_ns_ = 0;
 };
 
 }  // namespace ts::replay

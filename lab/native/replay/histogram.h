@@ -2,23 +2,14 @@
 //
 // Why it exists: the slowest call in a million is what latency is about, so every call is counted,
 // and to count one must cost little: no sorting, no sampling. What it refuses to do: hide its
-// resolution. Quantiles are upper ends of buckets, at most 1/32 above the value; the maximum is
-// exact. One thread writes; readers have waited for its end.
+// resolution. A bucket is told by its upper end, at most 1/32 above the value; the maximum is exact.
+// One thread writes; readers have waited for its end.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace ts::replay {
-
-struct Quantiles {
-  std::uint64_t count = 0;
-  std::uint64_t p50 = 0;
-  std::uint64_t p99 = 0;
-  std::uint64_t p999 = 0;
-  std::uint64_t p9999 = 0;
-  std::uint64_t max = 0;
-};
 
 class Histogram {
  public:
@@ -34,16 +25,13 @@ class Histogram {
     if (other.max_ > max_) max_ = other.max_;
   }
 
-  Quantiles quantiles() const {
-    Quantiles result;
-    for (const std::uint64_t count : counts_) result.count += count;
-    result.max = max_;
-    result.p50 = quantile(result.count, 5'000);
-    result.p99 = quantile(result.count, 9'900);
-    result.p999 = quantile(result.count, 9'990);
-    result.p9999 = quantile(result.count, 9'999);
-    return result;
+  std::uint64_t count() const {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t each : counts_) sum += each;
+    return sum;
   }
+
+  std::uint64_t max() const { return max_; }
 
   // visit(highest value, count) for each bucket that is not empty, from the least.
   template <class Visit>
@@ -71,18 +59,6 @@ class Histogram {
   static constexpr std::size_t per_octave = 32;
   static constexpr unsigned octaves = 44;  // what is beyond shares the last bucket: hours, in ns
   static constexpr std::size_t buckets = (octaves - 4) * per_octave;
-
-  // The least upper end below which so many of 10,000 lie.
-  std::uint64_t quantile(std::uint64_t count, std::uint64_t of_10000) const {
-    const std::uint64_t rest = 10'000 - of_10000;
-    const std::uint64_t wanted = count - count / 10'000 * rest - count % 10'000 * rest / 10'000;
-    std::uint64_t seen = 0;
-    for (std::size_t i = 0; i < buckets; ++i) {
-      seen += counts_[i];
-      if (seen >= wanted) return upper_end(i) < max_ ? upper_end(i) : max_;
-    }
-    return max_;
-  }
 
   std::uint64_t counts_[buckets];
   std::uint64_t max_;

@@ -48,15 +48,11 @@ void write_plan(JsonLine& line, const plan::Image& image) {
 
 void write_histogram(JsonLine& line, const char* name, const Histogram& histogram,
                      const Clock& clock) {
-  const Quantiles found = histogram.quantiles();
-  if (found.count == 0) return;
+  const std::uint64_t calls = histogram.count();
+  if (calls == 0) return;
   line.begin_object(name);
-  line.add("calls", found.count);
-  line.add("p50_ns", clock.to_ns(found.p50));
-  line.add("p99_ns", clock.to_ns(found.p99));
-  line.add("p999_ns", clock.to_ns(found.p999));
-  line.add("p9999_ns", clock.to_ns(found.p9999));
-  line.add("max_ns", clock.to_ns(found.max));
+  line.add("calls", calls);
+  line.add("max_ns", clock.to_ns(histogram.max()));
   line.begin_list("buckets");
   histogram.for_each([&](std::uint64_t upper, std::uint64_t count) {
     line.begin_list();
@@ -162,7 +158,6 @@ void write_settings(JsonLine& line, const World& world, const Request& request) 
   if (settings.latency) {
     line.begin_object("clock");
     line.add_text("source", world.clock.source());
-    line.add("overhead_ns", world.clock.overhead_ns());
     line.end_object();
   } else {
     line.add_null("clock");

@@ -300,18 +300,16 @@ def test_latencies_are_counted_for_each_kind(synthetic: Make) -> None:
     trace = synthetic(threads=4)
     line = replay(trace.plan(), "--latency")
     assert line["clock"]["source"] in {"tsc", "monotonic"}
-    assert line["clock"]["overhead_ns"] > 0
     counted = {kind: latency["calls"] for kind, latency in line["latency"].items()}
     refused = counted.pop("null", 0)
     expected = dict(trace.images[0]["calls"])
     expected["refused"] -= refused
     assert counted == {kind: calls for kind, calls in expected.items() if calls}
     for latency in line["latency"].values():
-        quantiles = [latency[f"{name}_ns"] for name in ("p50", "p99", "p999", "p9999", "max")]
-        assert quantiles == sorted(quantiles)
         assert sum(calls for _, calls in latency["buckets"]) == latency["calls"]
         uppers = [upper for upper, _ in latency["buckets"]]
         assert uppers == sorted(uppers)
+        assert uppers[-1] >= latency["max_ns"] > 0
     assert replay(trace.plan())["latency"] is None
 
 

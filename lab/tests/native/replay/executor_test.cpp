@@ -226,12 +226,10 @@ TEST(Executor, EachCallHasALatency) {
   ImageRun run{world, 0, 0};
   run.run();
   std::uint64_t calls = 0;
-  for (const Histogram& kind : world.latencies[0].kinds) calls += kind.quantiles().count;
+  for (const Histogram& kind : world.latencies[0].kinds) calls += kind.count();
   std::uint64_t expected = 0;
   for (const std::uint64_t kind : planned.expected[0].totals.calls) expected += kind;
-  EXPECT_EQ(calls + world.latencies[0].nulls.quantiles().count, expected);
-  EXPECT_GT(clock.overhead_ns(), 0U);
-  EXPECT_LT(clock.overhead_ns(), 100'000U);
+  EXPECT_EQ(calls + world.latencies[0].nulls.count(), expected);
 }
 
 }  // namespace
