@@ -1,10 +1,10 @@
-/* Lecture D's "solution 1": the heap is divided among the threads, and no thread locks. What happens
- * when a thread's share is used up, and when a thread frees blocks of another one?
+/* Lecture D's "solution 1": the heap is divided among the threads, so that no thread needs a lock.
+ * What happens when a thread's share is used up, and when a thread frees blocks of another thread?
  *
- * Two threads get 64 KiB each of one buffer. The producer allocates until its share ends; then the
- * consumer frees the producer's blocks. In this solution the freed memory belongs to the consumer:
- * the producer still has nothing. The program prints the figures, and exits with an error if the
- * heap does not behave as described in classic.h. */
+ * Two threads get 64 KiB each of one buffer. The producer allocates until its share is used up; then
+ * the consumer frees the producer's blocks. The freed memory now belongs to the consumer, and the
+ * producer still has none. The program prints the figures, and exits with an error if the heap does
+ * not behave as described in classic.h. */
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t under -std=c11 */
 #include <errno.h>
 #include <pthread.h>

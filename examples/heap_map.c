@@ -1,5 +1,5 @@
-/* Three fits over the same requests: makes a heap of each in a buffer, runs one seeded series of allocations and frees, and prints the
- * heap as a line of characters: '#' used, '.' free, one for each 256 bytes. */
+/* Compares first, best and worst fit: runs the same seeded series of allocations and frees on a heap
+ * of each, and prints the heap as a line of characters, one for each 256 bytes: '#' used, '.' free. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

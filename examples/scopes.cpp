@@ -1,6 +1,6 @@
-// A server's requests, each in an arena: the handler is ordinary code with ordinary containers, and
-// what it allocates, forgets and leaks goes with the request. What has to stay is allocated in the
-// scope of no arena. Without the engine the program does the same, and frees what it can.
+// Handles each request of a server in an arena. The handler is ordinary code with ordinary
+// containers; what it allocates and leaks is freed with the request. What must outlive the request is
+// allocated in the scope of NULL. Without the engine, the program works as well, but leaks the rest.
 //
 //     LD_PRELOAD=libtsmalloc.so example-scopes
 #include <cstdio>
@@ -12,10 +12,10 @@
 
 namespace {
 
-// Words and how often they were seen, for as long as the program runs.
+// Counts of words over all requests; lives as long as the program.
 std::map<std::string, int> seen;
 
-// Knows nothing of arenas. Its index is never freed.
+// Knows nothing of arenas. It never frees its index.
 int handle(const std::string& request) {
   auto* const words = new std::vector<std::string>;
   std::string word;
@@ -52,7 +52,7 @@ int main() {
       std::printf("a request leaves %zu bytes, which the arena takes back\n", usage.used_bytes);
     arena.release();
   }
-  // The same by a container that takes a resource.
+  // The same with a container that takes a memory resource.
   std::pmr::vector<std::pmr::string> lines{&arena};
   for (int i = 0; i < 100; ++i) lines.emplace_back("a line with a block of its own in the arena");
   std::printf("%d distinct words of all requests, %zu seen, %zu lines\n", distinct, seen.size(),
