@@ -4,7 +4,7 @@
     clang_checks.py format [--fix]   clang-format, on all of them
     clang_checks.py threads          the thread safety analysis (TS_REQUIRES and its like), of src/
     clang_checks.py tidy [--quick]   clang-tidy (.clang-tidy), of what the drop-in libraries are of;
-                                     --quick leaves out the analyzer, and src/override
+                                     --quick leaves out the analyzer, and src/libc
 
 Their versions disagree, so one is named here. A source that clang-tidy found nothing in is not
 looked at again until its text, a header's or .clang-tidy changes (build/clang-checks).
@@ -32,8 +32,9 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "clang-checks"
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".cc")
 FLAGS = ("-std=c++20", "-Isrc", "-Iinclude")
-CLASHING_FOLDERS = ("src/override", "src/api")  # files with names in common
-TIDY_FOLDERS = ("src/os", "src/engine", "src/secure", "src/override")
+CLASHING_FOLDERS = ("src/libc", "src/api")  # files with names in common
+ENGINE_FOLDERS = ("src/core", "src/features", "src/engine")
+TIDY_FOLDERS = ("src/os", "src/unwind", *ENGINE_FOLDERS, "src/secure", "src/libc")
 
 
 def tool(name: str) -> str | None:

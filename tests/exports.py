@@ -159,7 +159,7 @@ def faults(elf: Elf) -> Iterator[str]:
     if missing := EXPORTS - elf.exported:
         yield f"does not export {', '.join(sorted(missing))}"
     if surplus := elf.exported - EXPORTS:
-        yield f"exports {', '.join(sorted(surplus))} as well; src/override/exports.map decides"
+        yield f"exports {', '.join(sorted(surplus))} as well; src/libc/exports.map decides"
     if elf.versioned:
         # A program asks for libc's version of malloc, which the dynamic linker finds in no other.
         yield f"has versions, as of {min(elf.versioned)}, by which it replaces nothing"

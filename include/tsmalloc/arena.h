@@ -29,7 +29,7 @@
  * leaves it. After a fork the child has the arenas as they were, and is in the scopes of the thread
  * that forked; an arena whose user the fork cut off in the middle of a change stays EBUSY.
  *
- * An arena is for tens of KiB and more, not for each small connection. It keeps 5,760 bytes of tables
+ * An arena is for tens of KiB and more, not for each small connection. It keeps 5,248 bytes of tables
  * beside its blocks. Each size class that is used in it takes a slab of 16 KiB of addresses or more.
  * Of a slab, those OS pages are resident that were touched; TSMALLOC_HARD_LIMIT counts all of it.
  *

@@ -102,7 +102,7 @@ def test_what_files_and_analyses_may_say_is_documented() -> None:
         row = re.search(rf"^\| `{kind}` .*$", part, flags=re.MULTILINE)
         assert {name for name in options if f"`{name}`" not in row[0]} == set()
     assert documented("Metrics") == BUILT_IN_NAMES
-    table = (ROOT / "src" / "override" / "counters.cpp").read_text(encoding="utf-8")
+    table = (ROOT / "src" / "libc" / "counters.cpp").read_text(encoding="utf-8")
     counted = set(re.findall(r'\{"(\w+)", [^}]*Event::', table))
     assert len(counted) > 20
     assert counted <= documented("Counts")

@@ -2,7 +2,7 @@
 // and fit is a table of functions here, the only choice of a heap at run time.
 #pragma once
 
-#include "override/semantics.h"
+#include "libc/semantics.h"
 #include "tsmalloc/classic.h"
 
 namespace ts::api {

@@ -46,7 +46,7 @@ enum class FoundBy : std::uint8_t {
 // For heaps that survive a misuse: reports the first of each kind, and returns if the program is to
 // go on (TSMALLOC_ON_MISUSE). The heap then leaves the memory alone. `block_bytes` is 0 where no
 // class is known. The caller holds no lock, and its heap is sound, since a report may allocate. The
-// report of a misuse that a later call finds does not allocate. Defined in os/misuse.cpp.
+// report of a misuse that a later call finds does not allocate. Defined in unwind/misuse.cpp.
 [[gnu::cold]] void report_misuse(Misuse kind, FoundBy found_by, const void* where,
                                  std::size_t block_bytes = 0) noexcept;
 

@@ -1,7 +1,7 @@
 // Counts of the events that explain the cost of an allocator, by thread. In the counted libraries
 // (lib/counted) each count_event() adds to a number of the calling thread's own. Each call stands
 // under `if constexpr (counting)`, so that no other build has an instruction for it.
-// override/counters.cpp decides which numbers a strategy has, and where they are written.
+// libc/counters.cpp decides which numbers a strategy has, and where they are written.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The contract between a heap and its users: the C functions (override/), the public heaps of
+// The contract between a heap and its users: the C functions (libc/), the public heaps of
 // classic.h, the tests. Every heap of this project satisfies the concept HeapLike, as a
 // static_assert beside it proves. A heap knows nothing of errno or of libc's rules.
 #pragma once

@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/page_heap.h"
-#include "engine/page_map.h"
-#include "engine/put_off.h"
-#include "engine/samples.h"
+#include "core/attention.h"
+#include "core/page_heap.h"
+#include "core/page_map.h"
+#include "features/profile/samples.h"
 #include "os/options.h"
 
 namespace ts::engine {
@@ -62,7 +62,7 @@ struct Inspection {
   std::int64_t given_back_bytes;
   std::int64_t options;
   std::int64_t options_were_set;
-  std::int64_t start_put_off;
+  std::int64_t attention;
   std::int64_t samples;
   std::int64_t module_table;
 };
@@ -84,14 +84,14 @@ inline constexpr std::uint32_t inspection_type = 1;
       ".8byte _ZN2ts6engine16given_back_bytesE - .\n"
       ".8byte _ZN2ts15current_optionsE - .\n"
       ".8byte _ZN2ts6engine16options_were_setE - .\n"
-      ".8byte _ZN2ts6engine13start_put_offE - .\n"
+      ".8byte _ZN2ts6engine9attentionE - .\n"
       ".8byte _ZN2ts6engine7samplesE - .\n"
       ".8byte _ZN2ts2os12module_tableE - .\n"
       ".popsection"
       :
       // for a compiler that would leave out what nothing else names
       : "g"(&page_map), "g"(&page_heap), "g"(&given_back_bytes), "g"(&current_options),
-        "g"(&options_were_set), "g"(&start_put_off), "g"(&samples), "g"(&os::module_table));
+        "g"(&options_were_set), "g"(&attention), "g"(&samples), "g"(&os::module_table));
 }
 
 }  // namespace ts::engine

@@ -1,9 +1,9 @@
-// The engine's heap map for counted libraries (override/heap_map.cpp), which draw it while the
+// The engine's heap map for counted libraries (libc/heap_map.cpp), which draw it while the
 // program goes on.
 #pragma once
 
+#include "core/view.h"
 #include "engine/engine.h"
-#include "engine/inspect.h"
 
 namespace ts::engine {
 

@@ -3,14 +3,11 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <cstring>
 
 #include "os/os.h"
 #include "os/system_call.h"
-#include "os/unwind.h"
 
 namespace ts::os {
 namespace {
@@ -72,17 +69,6 @@ void call_at_bad_access(void (*look)(const void*)) noexcept {
   action.sa_sigaction = at_bad_access;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   ::sigaction(SIGSEGV, &action, &before);
-}
-
-void take_call_stack(CallStack& stack) noexcept {
-  const int kept = errno;
-  refresh_modules_within_malloc();
-  UnwoundStack unwound;
-  unwind(unwound);
-  stack.depth = static_cast<int>(std::min<unsigned>(unwound.depth, most_frames));
-  for (int i = 0; i < stack.depth; ++i)
-    stack.frames[i] = reinterpret_cast<void*>(unwound.frames[i]);
-  errno = kept;
 }
 
 }  // namespace ts::os

@@ -1,5 +1,4 @@
-// System calls for guard pages: memory that may not be touched, a handler of accesses to it, and
-// call stacks.
+// System calls for guard pages: memory that may not be touched, and a handler of accesses to it.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +15,5 @@ bool make_inaccessible(void* begin, std::size_t bytes) noexcept;
 // Calls `look(address)` in the handler of SIGSEGV, ahead of the handler that the process had. If
 // the program replaces the handler, no call follows. Calls sigaction(): the caller has no lock.
 void call_at_bad_access(void (*look)(const void* address)) noexcept;
-
-// The return addresses of a thread's calls, innermost first (unwind.h). Within malloc, and under any
-// lock of the dynamic linker but the one of dl_iterate_phdr, which no constructor is called under.
-inline constexpr int most_frames = 24;
-struct CallStack {
-  void* frames[most_frames] = {};
-  int depth = 0;
-};
-void take_call_stack(CallStack& stack) noexcept;
-// One line each on standard error, as backtrace_symbols_fd() has them, without memory.
-void write_call_stack(const CallStack& stack) noexcept;
 
 }  // namespace ts::os

@@ -34,7 +34,7 @@ extern "C" {
 // NOLINTEND(readability-redundant-declaration)
 [[gnu::weak]] extern char __libc_single_threaded;
 #endif
-// glibc's: pthread_key_create, which is a name of ours in some libraries (override/thread_keys.cpp),
+// glibc's: pthread_key_create, which is a name of ours in some libraries (libc/thread_keys.cpp),
 // and what registers destructors of thread_local variables.
 [[gnu::weak]] int __pthread_key_create(pthread_key_t* key, void (*destructor)(void*));
 [[gnu::weak]] int __cxa_thread_atexit_impl(void (*destructor)(void*), void* object, void* library);

@@ -25,7 +25,7 @@ enum class OnMisuse : std::uint32_t {
 };
 
 // Whether a thread of the library gives memory back that the program leaves idle
-// (engine/housekeeping.h).
+// (features/background/housekeeping.h).
 enum class Background : std::uint32_t {
   automatic,  // once the program has a second thread
   off,
@@ -39,14 +39,14 @@ enum class AtExit : std::uint32_t {
   off,
 };
 
-// Whether memory is to have huge pages (engine/huge_pages.h).
+// Whether memory is to have huge pages (features/hugepages/huge_pages.h).
 enum class HugePages : std::uint32_t {
   automatic,  // by evidence
   never,
   always,
 };
 
-// When the heap profile is written by itself (engine/profiling.h).
+// When the heap profile is written by itself (features/profile/profiling.h).
 enum class ProfileAt : std::uint32_t {
   exit,
   peak,  // at exit, as it was at the peak
@@ -82,13 +82,13 @@ struct Options {
   OptionValue<OnMisuse> on_misuse;
   OptionValue<Background> background;
   OptionValue<AtExit> at_exit;
-  OptionValue<SizeOption> limit;       // auto, off (engine/limits.h)
+  OptionValue<SizeOption> limit;       // auto, off (features/limits/limits.h)
   OptionValue<SizeOption> hard_limit;  // off
   OptionValue<HugePages> huge_pages;
   OptionValue<std::uint32_t> show;
   OptionValue<std::uint32_t>
-      guard_sample;                 // one block in so many (engine/sampled_guard.h); 0: none
-  OptionValue<SizeOption> profile;  // off, on, auto (engine/sampling.h)
+      guard_sample;  // one block in so many (features/guard/sampled_guard.h); 0: none
+  OptionValue<SizeOption> profile;  // off, on, auto (features/profile/sampling.h)
   OptionValue<ProfileAt> profile_at;
 };
 

@@ -1,4 +1,4 @@
-// The thread of the library that gives idle memory back (src/engine/housekeeping.h): when there is
+// The thread of the library that gives idle memory back (src/features/background/housekeeping.h): when there is
 // one, what it leaves alone, and that memory goes back although nothing is called.
 #include <dirent.h>
 #include <dlfcn.h>

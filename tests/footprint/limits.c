@@ -1,4 +1,4 @@
-// Limits of memory (src/engine/limits.h): what goes back below the soft one, that malloc fails beyond
+// Limits of memory (src/features/limits/limits.h): what goes back below the soft one, that malloc fails beyond
 // the hard one, and that neither ends the process. Checks in a control group of their own are skipped
 // where none can be made.
 //

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/idle_arenas.h"
+#include "features/arenas/idle_arenas.h"
 #include "fuzz/history.h"
 #include "fuzz/input.h"
 #include "fuzz/seats.h"
 #include "fuzz/shadow.h"
 #include "fuzz/target.h"
+#include "libc/semantics.h"
 #include "os/options.h"
-#include "override/semantics.h"
 
 namespace ts::fuzz {
 namespace {

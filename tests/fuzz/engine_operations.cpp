@@ -20,7 +20,7 @@ struct Checks : ProcessHeapChecks {
     const bool is_guarded = engine::entry_of(block) == 0;
     if (is_guarded) {
       ++guarded_blocks;
-      require(engine::guarded_bytes(block) != 0, "a block is nowhere", block);
+      require(engine::hooks::foreign_bytes(block) != 0, "a block is nowhere", block);
     }
     return is_guarded;
   }

@@ -5,7 +5,7 @@
 // Tables are made of an input in three ways: as they stand; as the programs of well-formed entries;
 // and so, with some bytes changed. They lie in memory of exactly their length, whose end
 // AddressSanitizer watches.
-#include "os/frame_tables.h"
+#include "unwind/frame_tables.h"
 
 #include <sys/mman.h>
 
@@ -17,9 +17,9 @@
 
 #include "fuzz/input.h"
 #include "fuzz/target.h"
-#include "os/call_stack_walk.h"
-#include "os/unwind.h"
 #include "unit/frame_tables.h"
+#include "unwind/call_stack_walk.h"
+#include "unwind/unwind.h"
 
 namespace ts::fuzz {
 namespace {

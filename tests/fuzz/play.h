@@ -20,8 +20,8 @@
 #include "fuzz/refusals.h"
 #include "fuzz/seats.h"
 #include "fuzz/shadow.h"
-#include "override/extension.h"
-#include "override/semantics.h"
+#include "libc/extension.h"
+#include "libc/semantics.h"
 
 namespace ts::fuzz {
 

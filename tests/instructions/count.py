@@ -237,16 +237,22 @@ def sizes(library: Path) -> dict[str, int]:
     return {"bytes of code": int(sections[".text"]), "bytes of text": int(loaded)}
 
 
+# What the core alone does not have (dev/price).
+OF_FEATURES = ("scope_enter", "scope_leave", "arena_malloc", "arena_free")
+
+
 def measure(
-    calls: Path, library: Path, emulator: Sequence[str]
+    calls: Path, library: Path, emulator: Sequence[str], *, partly: bool = False
 ) -> tuple[dict[str, int], dict[str, Call]]:
-    """The numbers by name, and where those of calls are spent."""
+    """The numbers by name, and where those of calls are spent; `partly`: but those of features."""
     if emulator:
         series = emulate(calls, library, emulator)
     else:
         series = series_of(callgrind(calls, library), library)
     paths: dict[str, Call] = {}
     for wanted in MEASURES:
+        if partly and wanted.case in OF_FEATURES:
+            continue
         call = wanted.choose(series[wanted.case]) if wanted.case in series else Counter()
         if total(call) == 0:
             raise CountError(

@@ -6,34 +6,38 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <span>
 #include <string>
+#include <utility>
 
-#include "engine/abandoned.h"
-#include "engine/arenas.h"
-#include "engine/attach.h"
-#include "engine/cache_bins.h"
-#include "engine/current_heap.h"
-#include "engine/fork.h"
-#include "engine/heap_hold.h"
-#include "engine/huge_pages.h"
-#include "engine/idle_arenas.h"
-#include "engine/large_blocks.h"
-#include "engine/limits.h"
-#include "engine/misuse.h"
-#include "engine/page_heap.h"
-#include "engine/probes.h"
-#include "engine/put_off.h"
-#include "engine/reclaim.h"
-#include "engine/remote_frees.h"
-#include "engine/sample_heap.h"
-#include "engine/sampled_guard.h"
-#include "engine/sampling.h"
-#include "engine/scopes.h"
-#include "engine/slab_purge.h"
-#include "engine/slabs.h"
-#include "engine/thread_heap.h"
+#include "core/attention.h"
+#include "core/cache_bins.h"
+#include "core/common_heap.h"
+#include "core/current_heap.h"
+#include "core/fork.h"
+#include "core/heap_hold.h"
+#include "core/heap_lifecycle.h"
+#include "core/hooks.h"
+#include "core/large_blocks.h"
+#include "core/misuse.h"
+#include "core/page_heap.h"
+#include "core/reclaim.h"
+#include "core/remote_frees.h"
+#include "core/slabs.h"
+#include "core/thread_heap.h"
+#include "features/arenas/arenas.h"
+#include "features/arenas/idle_arenas.h"
+#include "features/arenas/scopes.h"
+#include "features/guard/sampled_guard.h"
+#include "features/hugepages/huge_pages.h"
+#include "features/limits/limits.h"
+#include "features/profile/probes.h"
+#include "features/profile/sample_heap.h"
+#include "features/profile/sampling.h"
+#include "features/sparse/slab_purge.h"
+#include "features/sparse/tending.h"
 #include "os/os.h"
-#include "os/unwind.h"
+#include "unwind/unwind.h"
 
 namespace ts::engine {
 namespace {
@@ -115,7 +119,7 @@ void make_first_tables() {
   std::memcpy(first_tables, tables_bytes, sizeof first_tables);
 }
 
-// abandoned.cpp keeps its queue in variables of its own: what an execution left there goes.
+// heap_lifecycle.cpp keeps its queue in variables of its own: what an execution left there goes.
 void empty_queue_of_abandoned() {
   for (ThreadHeap& each : tables.heaps) each.from_fork = each.recounts = false;
   for (unsigned i = 0; i < heap_limit && adopt_abandoned() != nullptr; ++i) {
@@ -599,38 +603,43 @@ bool PageHeap::merge_for(std::size_t) noexcept { return false; }
 bool PageHeap::wait_for_purge(std::uint32_t&) noexcept { return false; }
 std::size_t PageHeap::touched_pages() noexcept { return 0; }
 
-void limits::look(std::size_t) noexcept {}
-void note_limit_refusal(std::size_t, std::size_t) noexcept {}
-void explain_limit_refusal() noexcept {}
-void deliver_limit_events() noexcept {}
-void forget_looks() noexcept {}
+// Features that no scenario uses.
+void hooks::attend() noexcept {}
+void hooks::attend_to_heap(ThreadHeap& heap) noexcept {
+  if (std::exchange(heap.is_to_tend, false)) tend(heap);
+}
+void hooks::before_growth(std::size_t) noexcept {}
+void hooks::growth_refused(std::size_t, std::size_t) noexcept {}
+void hooks::before_failure() noexcept {}
+void hooks::thread_begins() noexcept {}
+void hooks::thread_ended() noexcept {}
+void hooks::child_begins() noexcept {}
+std::span<Mutex* const> hooks::mutexes_in_order() noexcept {
+  static constinit Mutex* const in_order[] = {
+      &housekeeping_lock, &arenas_lock,    &common_lock,  &samples_lock,
+      &collection_lock,   &abandoned_lock, &reclaim_lock, &page_heap.lock(),
+  };
+  return in_order;
+}
+void* hooks::allocate_guarded(unsigned) noexcept { return nullptr; }
+bool hooks::release_foreign(const void*) noexcept { return false; }
+bool hooks::release_sampled(void*, PageMapEntry) noexcept { return false; }
+void hooks::before_large_release(const Span&) noexcept {}
 void refuse_huge_slab_pages() noexcept {}
-void forget_samples_in_progress() noexcept {}
-void note_thread_begins() noexcept {}
-void note_thread_ends() noexcept {}
-void start_housekeeper_if_due() noexcept {}
-void start_missing_housekeeper() noexcept {}
-void put_off_start() noexcept {}
-bool start_housekeeper_now() noexcept { return false; }
-void forget_housekeeper() noexcept {}
 bool report_stray(const void*, FoundBy) noexcept {
   testing::fail("a stray pointer is reported");
   return true;
 }
-void* allocate_guarded(const SizeClass&) noexcept { return nullptr; }
-bool release_guarded(const void*) noexcept { return false; }
 bool release_large(void*) noexcept {
   testing::fail("no block here is large");
   return true;
 }
-void note_release(const Span&) noexcept {}
 constinit ProbeSemaphores probe_semaphores;
 bool open_samples() noexcept { return true; }
 void* allocate_sample(std::size_t, unsigned, std::uint64_t, const void*, void*) noexcept {
   testing::fail("no block here is a sample");
   return nullptr;
 }
-void release_sample(void*) noexcept { testing::fail("no block here is a sample"); }
 
 }  // namespace ts::engine
 

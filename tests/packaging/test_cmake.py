@@ -153,7 +153,7 @@ def functions_of(*headers: str) -> set[str]:
 def test_the_prefixed_archive_has_its_header_s_names_alone(prefix: Path) -> None:
     said = run("nm", "--defined-only", "--extern-only", prefix / "lib/libtsmalloc-prefixed.a")
     defined = {line.split()[-1] for line in said.splitlines() if len(line.split()) == 3}
-    kept = (ROOT / "src/override/prefixed.txt").read_text().split()
+    kept = (ROOT / "src/libc/prefixed.txt").read_text().split()
     assert defined == set(kept)
     headers = functions_of("prefixed.h", "tsmalloc.h", "arena.h")
     declared = {name for name in headers if "_of_" not in name}
@@ -488,7 +488,7 @@ def test_a_strict_host_s_clang_says_nothing_of_what_embedders_compile(source: st
     strict = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
     folders = (f"-I{ROOT}/src", f"-I{ROOT}/include")
     run(
-        clang, "-std=c++20", "-fsyntax-only", *strict, *folders, ROOT / f"src/override/{source}.cpp"
+        clang, "-std=c++20", "-fsyntax-only", *strict, *folders, ROOT / f"src/libc/{source}.cpp"
     )
 
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "os/call_stack_walk.h"
-#include "os/row_cache.h"
-#include "os/unwind.h"
+#include "unwind/call_stack_walk.h"
+#include "unwind/row_cache.h"
+#include "unwind/unwind.h"
 
 namespace ts::testing {
 namespace {

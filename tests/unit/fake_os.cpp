@@ -18,7 +18,8 @@
 #include "os/error_line.h"
 #include "os/memory_group.h"
 #include "os/os.h"
-#include "os/unwind.h"
+#include "unwind/stack_lines.h"
+#include "unwind/unwind.h"
 
 namespace ts {
 namespace {

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "os/frame_tables.h"
+#include "unwind/frame_tables.h"
 
 namespace ts::testing {
 

@@ -1,6 +1,6 @@
 // The reader of .eh_frame on tables made by hand: what each operation means, what is beyond it, and
 // tables that lie.
-#include "os/frame_tables.h"
+#include "unwind/frame_tables.h"
 
 #include <gtest/gtest.h>
 

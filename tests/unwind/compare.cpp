@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "os/unwind.h"
+#include "unwind/unwind.h"
 
 namespace {
 

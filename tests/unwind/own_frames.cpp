@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "os/unwind.h"
+#include "unwind/unwind.h"
 
 extern "C" {
 // Of own_frames_library.cpp.

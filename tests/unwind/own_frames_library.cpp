@@ -1,5 +1,5 @@
 // A library with the unwinder in it, as a drop-in library has it.
-#include "os/unwind.h"
+#include "unwind/unwind.h"
 
 extern "C" [[gnu::visibility("default")]] void take_in_library(ts::os::UnwoundStack* stack,
                                                                int levels) {

@@ -24,8 +24,8 @@
 #include <boost/context/fiber.hpp>
 #endif
 
-#include "os/unwind.h"
 #include "unwind/compare.h"
+#include "unwind/unwind.h"
 
 namespace {
 

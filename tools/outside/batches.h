@@ -1,4 +1,4 @@
-// Remote frees that the threads of another process have not sent yet (engine/remote_frees.h). Slabs
+// Remote frees that the threads of another process have not sent yet (core/remote_frees.h). Slabs
 // count their blocks as used.
 #pragma once
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/address_range.h"
+#include "core/address_range.h"
 
 namespace ts {
 namespace {

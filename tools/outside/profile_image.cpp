@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "common/json_line.h"
-#include "engine/pinned_room.h"
+#include "features/profile/pinned_room.h"
 #include "front/fail.h"
 #include "os/os.h"
 #include "os/whole_file.h"

@@ -1,7 +1,7 @@
 // The heap profile in another process, read while it goes on.
 #pragma once
 
-#include "engine/profile_file.h"
+#include "features/profile/profile_file.h"
 #include "outside/engine_image.h"
 
 namespace ts {
@@ -17,7 +17,7 @@ class ProfileImage {
   // them.
   struct State {
     bool are_taken = false;
-    std::size_t proxy_bytes = 0;  // engine/pinned_room.h
+    std::size_t proxy_bytes = 0;  // features/profile/pinned_room.h
   };
   static State state(const Process& process, const EngineImage& image);
 

@@ -32,7 +32,7 @@ bool RemoteOptions::write_words(const StoppedThreads& threads) {
   const std::uint32_t were_set = 1;
   const auto number = static_cast<std::uint64_t>(process_.status("NSpid:"));  // as it sees itself
   return threads.write(image_.options_were_set(), &were_set, sizeof were_set) &&
-         threads.write(image_.start_put_off(), &number, sizeof number);
+         threads.write(image_.attention(), &number, sizeof number);
 }
 
 }  // namespace ts

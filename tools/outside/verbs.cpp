@@ -9,9 +9,9 @@
 #include <ctime>
 
 #include "common/system.h"
+#include "libc/stats.h"
 #include "outside/command_line.h"
 #include "outside/report.h"
-#include "override/stats.h"
 #include "tsmalloc/tsmalloc.h"
 
 namespace ts {
@@ -48,7 +48,7 @@ Rights and exit status: as of explain.
 
 constexpr char one_form[] = "one form at a time";
 
-// As the engine measures itself, by its tables (engine/inspect.cpp).
+// As the engine measures itself, by its tables (core/view.cpp).
 HeapMeasures measures_of(const Account& account, std::size_t mapped_bytes) {
   HeapMeasures measures;
   measures.segment_bytes = mapped_bytes;

@@ -11,54 +11,42 @@ const OS_OF_TESTS: [&str; 2] = ["counting", "event_counts"];
 const OS_OF_SECURE: &str = "entropy";
 
 /// Off all fast paths: compiled for size, as by the `CMakeLists.txt` of their folders.
-const SMALL: [&str; 44] = [
-    "os/call_stack",
-    "os/frame_tables",
-    "os/frame_rules",
-    "os/frame_expression",
-    "os/frame_row",
-    "os/table_reader",
-    "os/readable_memory",
-    "os/modules",
-    "os/module_file",
-    "os/loaded_modules",
-    "os/bad_access",
-    "os/stack_lines",
-    "os/memory_group",
-    "os/whole_file",
-    "os/options",
-    "os/option_values",
-    "engine/address_range",
-    "engine/arenas",
-    "engine/attach",
-    "engine/fork",
-    "engine/heap_invariants",
-    "engine/housekeeping",
-    "engine/huge_page_probe",
-    "engine/huge_pages",
-    "engine/idle_arenas",
-    "engine/inspect",
-    "engine/invariants",
-    "engine/large_samples",
-    "engine/limits",
-    "engine/moved_pages",
-    "engine/new_heap",
-    "engine/page_heap_growth",
-    "engine/pinned_room",
-    "engine/probes",
-    "engine/profile_file",
-    "engine/profiling",
-    "engine/sample_heap",
-    "engine/sampled_guard",
-    "engine/samples",
-    "engine/sampling",
-    "engine/sampling_switch",
-    "engine/sparse_blocks",
-    "override/diagnostics",
-    "override/stats",
+const SMALL: [&str; 0] = [
+    "core/address_range",
+    "core/common_heap",
+    "core/deferred_work",
+    "core/fork",
+    "core/heap_invariants",
+    "core/heap_lifecycle",
+    "core/invariants",
+    "core/large_memory",
+    "core/page_heap_growth",
+    "core/page_heap_housekeeper",
+    "features/arenas/arenas",
+    "features/arenas/idle_arenas",
+    "features/background/housekeeping",
+    "features/background/housekeeping_rounds",
+    "features/guard/sampled_guard",
+    "features/hugepages/huge_page_probe",
+    "features/hugepages/huge_pages",
+    "features/limits/limits",
+    "features/profile/large_samples",
+    "features/profile/pinned_room",
+    "features/profile/probes",
+    "features/profile/profile_file",
+    "features/profile/profiling",
+    "features/profile/sample_heap",
+    "features/profile/samples",
+    "features/profile/sampling",
+    "features/profile/sampling_switch",
+    "engine/follow_options",
+    "engine/hooks",
+    "core/view",
+    "libc/diagnostics",
+    "libc/stats",
 ];
 /// Of those: a call stack goes on from there by frame pointers.
-const WITH_FRAME_POINTER: &str = "os/call_stack";
+const WITH_FRAME_POINTER: &str = "unwind/call_stack";
 
 /// The dialect of `src/CMakeLists.txt`.
 const DIALECT: [&str; 10] = [
@@ -74,7 +62,7 @@ const DIALECT: [&str; 10] = [
     "-fasynchronous-unwind-tables",
 ];
 
-/// Flags for the operators of C++ (`src/override/CMakeLists.txt`).
+/// Flags for the operators of C++ (`src/libc/CMakeLists.txt`).
 const OPERATORS: [&str; 2] = ["-fsemantic-interposition", "-fsized-deallocation"];
 
 fn main() -> ExitCode {
@@ -122,16 +110,19 @@ fn build() -> Result<(), String> {
         .include(&include)
         .define("TS_DEBUG", debug_level()?.as_str());
     require_cxx20(&compilation)?;
-    compilation.flags(DIALECT).flag_if_supported("-fno-gnu-unique");
+    compilation
+        .flags(DIALECT)
+        .flag_if_supported("-fno-gnu-unique")
+        .flag_if_supported("-fno-tree-loop-distribute-patterns");
 
     if has_feature("OVERRIDE") {
         // One file catches exceptions, those of a program's operator new.
-        let throwing = [src.join("override/cxx_runtime.cpp")];
+        let throwing = [src.join("libc/cxx_runtime.cpp")];
         let throwing = objects(&compilation, &["-fexceptions"], &throwing)?;
         let names = objects(&compilation, &OPERATORS, &names_of_libc(&src))?;
         compilation.objects(throwing).objects(names);
     } else {
-        compilation.file(src.join("override").join(if has_feature("SECURE") {
+        compilation.file(src.join("libc").join(if has_feature("SECURE") {
             "prefixed_secure.cpp"
         } else {
             "prefixed.cpp"
@@ -143,9 +134,9 @@ fn build() -> Result<(), String> {
     let (mut for_size, for_speed): (Vec<_>, Vec<_>) =
         layers(&src)?.into_iter().partition(|file| small.contains(file));
     for_size.retain(|file| *file != walker);
-    for_size.push(file_of("override/stats"));
+    for_size.push(file_of("libc/stats"));
     if has_feature("OVERRIDE") {
-        for_size.push(file_of("override/diagnostics"));
+        for_size.push(file_of("libc/diagnostics"));
     }
     let walker = objects(&compilation, &["-Os", "-fno-omit-frame-pointer"], &[walker])?;
     let for_size = objects(&compilation, &["-Os"], &for_size)?;
@@ -171,7 +162,7 @@ fn objects(
 fn sources() -> Result<PathBuf, String> {
     let package = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     for root in [package.join("vendor"), package.join("../../..")] {
-        if root.join("src/override/prefixed.inc").is_file() {
+        if root.join("src/libc/prefixed.inc").is_file() {
             return Ok(root);
         }
     }
@@ -185,20 +176,29 @@ fn sources() -> Result<PathBuf, String> {
 fn layers(src: &Path) -> Result<Vec<PathBuf>, String> {
     let is_secure = has_feature("SECURE");
     let mut files = sources_in(&src.join("os"))?;
+    files.extend(sources_in(&src.join("unwind"))?);
     files.retain(|file| {
         let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         !OS_OF_TESTS.contains(&name) && (is_secure || name != OS_OF_SECURE)
     });
-    files.extend(sources_in(&src.join(if is_secure { "secure" } else { "engine" }))?);
+    let heap: &[&str] = if is_secure { &["secure"] } else { &["core", "features", "engine"] };
+    for folder in heap {
+        files.extend(sources_in(&src.join(folder))?);
+    }
     Ok(files)
 }
 
+/// All of them in a folder and below.
 fn sources_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut files: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "cpp"))
-        .collect();
+    let mut files = Vec::new();
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.is_dir() {
+            files.extend(sources_in(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "cpp") {
+            files.push(path);
+        }
+    }
     files.sort();
     Ok(files)
 }
@@ -212,7 +212,7 @@ fn names_of_libc(src: &Path) -> Vec<PathBuf> {
     } else {
         &["linked.cpp", "linked_operators.cpp"]
     };
-    names.iter().map(|name| src.join("override").join(name)).collect()
+    names.iter().map(|name| src.join("libc").join(name)).collect()
 }
 
 /// A compiler there is, and it compiles C++20.

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "override/semantics.h"
+#include "libc/semantics.h"
 #include "reliability/faults/drill.h"
 
 namespace ts::faults {

@@ -1,14 +1,13 @@
 // Heaps and threads: attachment, the end of a thread, abandoned heaps, the common heap, and forks.
-#include "engine/abandoned.h"
-
 #include <cerrno>
 #include <thread>
 
-#include "engine/attach.h"
-#include "engine/common_heap.h"
-#include "engine/fork.h"
-#include "engine/remote_frees.h"
-#include "engine/slabs.h"
+#include "core/common_heap.h"
+#include "core/fork.h"
+#include "core/heap_lifecycle.h"
+#include "core/remote_frees.h"
+#include "core/slabs.h"
+#include "features/guard/sampled_guard.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 

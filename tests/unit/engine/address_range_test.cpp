@@ -1,10 +1,10 @@
 // The engine's addresses under a system that refuses: each call in turn, a kind of call, or all
 // that is large.
-#include "engine/address_range.h"
+#include "core/address_range.h"
 
 #include <cstring>
 
-#include "engine/page_map.h"
+#include "core/page_map.h"
 #include "unit/engine/fresh_engine.h"
 
 namespace ts::testing {

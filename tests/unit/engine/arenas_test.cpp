@@ -1,22 +1,21 @@
 // Arenas and scopes: whose blocks are whose, what is refused, and what an end leaves behind.
-#include "engine/arenas.h"
+#include "features/arenas/arenas.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 
-#include "engine/abandoned.h"
-#include "engine/attach.h"
-#include "engine/common_heap.h"
-#include "engine/fork.h"
-#include "engine/idle_arenas.h"
-#include "engine/large_blocks.h"
-#include "engine/large_samples.h"
-#include "engine/sampling_switch.h"
-#include "engine/scopes.h"
+#include "core/common_heap.h"
+#include "core/fork.h"
+#include "core/heap_lifecycle.h"
+#include "core/large_blocks.h"
+#include "features/arenas/idle_arenas.h"
+#include "features/arenas/scopes.h"
+#include "features/profile/large_samples.h"
+#include "features/profile/sampling_switch.h"
+#include "libc/semantics.h"
 #include "os/options.h"
-#include "override/semantics.h"
 #include "unit/engine/fresh_engine.h"
 
 namespace ts::testing {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/large_blocks.h"
-#include "engine/span_cache.h"
+#include "core/large_blocks.h"
+#include "core/span_cache.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"

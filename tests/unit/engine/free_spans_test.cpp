@@ -1,5 +1,5 @@
 // Lists of free spans against a multiset of lengths.
-#include "engine/free_spans.h"
+#include "core/free_spans.h"
 
 #include <gtest/gtest.h>
 

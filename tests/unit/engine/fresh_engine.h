@@ -12,10 +12,10 @@
 #include <random>
 #include <vector>
 
-#include "engine/cache_bins.h"
+#include "core/cache_bins.h"
+#include "core/heap_lifecycle.h"
+#include "core/remote_frees.h"
 #include "engine/engine.h"
-#include "engine/new_heap.h"
-#include "engine/remote_frees.h"
 #include "os/os.h"
 #include "unit/fake_os.h"
 

@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "engine/cache_bins.h"
-#include "engine/slabs.h"
+#include "core/cache_bins.h"
+#include "core/slabs.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 

@@ -1,13 +1,16 @@
 // When a process gets a housekeeper, and what ts_housekeep() does without one. tests/footprint has
 // the same of whole processes.
-#include "engine/housekeeping.h"
+#include "features/background/housekeeping.h"
 
 #include <cerrno>
 
-#include "engine/abandoned.h"
-#include "engine/fork.h"
-#include "engine/page_heap.h"
-#include "engine/remote_frees.h"
+#include "core/attention.h"
+#include "core/fork.h"
+#include "core/heap_lifecycle.h"
+#include "core/hooks.h"
+#include "core/page_heap.h"
+#include "core/remote_frees.h"
+#include "engine/follow_options.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
@@ -32,8 +35,8 @@ void refuse_threads() {
 
 // The steps of a malloc by a thread without a heap, but for the heap.
 void thread_begins() {
-  engine::note_thread_begins();
-  engine::start_housekeeper_if_due();
+  engine::hooks::thread_begins();
+  engine::hooks::attend();
 }
 
 TS_ENGINE_TEST(Housekeeping, BeginsWithTheSecondThreadAndIsAskedForOnce) {
@@ -67,14 +70,14 @@ TS_ENGINE_TEST(Housekeeping, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMallo
     for (void* const p : blocks) testing::release(p);  // the first ones need no heap
   }
   EXPECT_EQ(asked, 0U) << "free asks for no thread";
-  EXPECT_EQ(engine::start_put_off, os::process_id());
-  engine::start_put_off = os::process_id() + 1;  // as the child of a vfork sees it
+  EXPECT_EQ(engine::attention, os::process_id());
+  engine::attention = os::process_id() + 1;  // as the child of a vfork sees it
   allocate(heap, 48);
   EXPECT_EQ(asked, 0U);
-  engine::start_put_off = os::process_id();
+  engine::attention = os::process_id();
   allocate(heap, 32);
   EXPECT_EQ(asked, 1U);
-  EXPECT_EQ(engine::start_put_off, 0U);
+  EXPECT_EQ(engine::attention, 0U);
 }
 
 TS_ENGINE_TEST(Housekeeping, AChangedOptionStartsItOnce) {
@@ -92,7 +95,7 @@ TS_ENGINE_TEST(Housekeeping, AChangedOptionStartsItOnce) {
   EXPECT_EQ(asked, 1U);
   engine::follow_options();
   EXPECT_EQ(asked, 1U);
-  EXPECT_EQ(engine::start_put_off, 0U);
+  EXPECT_EQ(engine::attention, 0U);
 }
 
 TS_ENGINE_TEST(Housekeeping, AnOptionThatIsAutomaticAgainCountsFormerThreads) {

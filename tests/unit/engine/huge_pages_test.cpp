@@ -1,11 +1,10 @@
 // Which large blocks get huge pages, with a system that says what was touched as the test wants it.
-#include "engine/huge_pages.h"
+#include "features/hugepages/huge_pages.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "engine/huge_page_probe.h"
-#include "engine/page_heap.h"
+#include "core/page_heap.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
@@ -243,7 +242,7 @@ TS_ENGINE_TEST(HugePages, AfterManyRequestsAllPiecesBecomeOneAgain) {
   const std::size_t all = engine::page_map.page_count.load() * page_bytes;
   for (int i = 1; i <= 8192; ++i) {
     fake_os::take_events();
-    engine::choose_page_size(*span, 1);
+    engine::hooks::fresh_large_block(*span, 1);
     const std::vector<Event> events = fake_os::take_events();
     const bool mends = std::any_of(events.begin(), events.end(), [&](const Event& event) {
       return is(event, Call::refuse_huge_pages, base, all);

@@ -1,13 +1,12 @@
 // Walks, measures and maps of the engine against what the test did itself.
-#include "engine/inspect.h"
-
 #include <iostream>
 #include <map>
 #include <set>
 
-#include "engine/abandoned.h"
-#include "engine/slab_purge.h"
+#include "core/heap_lifecycle.h"
+#include "core/view.h"
 #include "engine/span_map.h"
+#include "features/sparse/slab_purge.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 
@@ -248,7 +247,7 @@ TS_ENGINE_TEST(Inspect, ABlockInAPurgedPageIsFree) {
   {
     const engine::HeapHold hold{heap};
     engine::flush(heap);
-    engine::purge_slabs(heap);
+    engine::hooks::purge_slabs(heap);
   }
   const Span& slab = *engine::slab_of(blocks[0]);
   ASSERT_GT(slab.purged_blocks, 0U);

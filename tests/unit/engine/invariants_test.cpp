@@ -1,6 +1,6 @@
 // Every equation of the engine is broken once, by one field that a test changes by hand, and the
 // check names it. A last test reads the sources: no equation is left out.
-#include "engine/invariants.h"
+#include "core/invariants.h"
 
 #include <filesystem>
 #include <fstream>
@@ -10,15 +10,15 @@
 #include <string>
 #include <string_view>
 
-#include "engine/abandoned.h"
-#include "engine/arenas.h"
-#include "engine/heap_invariants.h"
-#include "engine/large_blocks.h"
-#include "engine/large_samples.h"
-#include "engine/low_slabs.h"
-#include "engine/samples.h"
-#include "engine/scopes.h"
-#include "engine/slabs.h"
+#include "core/heap_invariants.h"
+#include "core/heap_lifecycle.h"
+#include "core/large_blocks.h"
+#include "core/low_slabs.h"
+#include "core/slabs.h"
+#include "features/arenas/arenas.h"
+#include "features/arenas/scopes.h"
+#include "features/profile/large_samples.h"
+#include "features/profile/samples.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 
@@ -542,17 +542,21 @@ TEST(Invariants, NoEquationIsUntested) {
   }
   for (const SpansRow& row : spans_rows) tested.insert(row.equation);
   std::set<std::string> stated;
-  for (const auto& file : std::filesystem::directory_iterator{TS_ENGINE_FOLDER}) {
-    std::ifstream stream{file.path()};
-    const std::string text{std::istreambuf_iterator<char>{stream}, {}};
-    // return {"equation", where}, or Fault{...}
-    constexpr std::string_view begin = "{\"";
-    for (std::size_t at = 0; (at = text.find(begin, at)) != std::string::npos;) {
-      const std::string before = text.substr(at < 7 ? 0 : at - 7, at < 7 ? at : 7);
-      at += begin.size();
-      const std::size_t end = text.find('"', at);
-      if ((before == "return " || before.ends_with("Fault")) && text[end + 1] == ',')
-        stated.insert(text.substr(at, end - at));
+  for (const char* const folder : {"core", "features"}) {
+    const auto path = std::filesystem::path{TS_SOURCE_FOLDER} / folder;
+    for (const auto& file : std::filesystem::recursive_directory_iterator{path}) {
+      if (!file.is_regular_file()) continue;
+      std::ifstream stream{file.path()};
+      const std::string text{std::istreambuf_iterator<char>{stream}, {}};
+      // return {"equation", where}, or Fault{...}
+      constexpr std::string_view begin = "{\"";
+      for (std::size_t at = 0; (at = text.find(begin, at)) != std::string::npos;) {
+        const std::string before = text.substr(at < 7 ? 0 : at - 7, at < 7 ? at : 7);
+        at += begin.size();
+        const std::size_t end = text.find('"', at);
+        if ((before == "return " || before.ends_with("Fault")) && text[end + 1] == ',')
+          stated.insert(text.substr(at, end - at));
+      }
     }
   }
   EXPECT_GE(stated.size(), 50U);

@@ -1,11 +1,11 @@
 // Limits of memory on a system that says what a group uses as the test wants it. tests/footprint has
 // the same of whole processes.
-#include "engine/limits.h"
+#include "features/limits/limits.h"
 
 #include <string>
 #include <vector>
 
-#include "engine/page_heap.h"
+#include "core/page_heap.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 

@@ -1,12 +1,12 @@
 // Misuse by the program, each kind where it is found, and sampled blocks on pages of their own.
-#include "engine/misuse.h"
+#include "core/misuse.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 #include <vector>
 
-#include "engine/sampled_guard.h"
+#include "features/guard/sampled_guard.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
@@ -273,10 +273,10 @@ TS_ENGINE_TEST(SampledGuard, IsOffUnlessItIsAskedFor) {
   const As as{heap};
   for (int i = 0; i < 1000; ++i)
     ASSERT_NE(engine::entry_of(engine::Engine{}.allocate(100, 16)), 0U);
-  EXPECT_EQ(engine::allocate_guarded(engine::size_classes[1]), nullptr);
+  EXPECT_EQ(engine::hooks::allocate_guarded(1), nullptr);
   int on_stack = 0;
-  EXPECT_FALSE(engine::release_guarded(&on_stack));
-  EXPECT_EQ(engine::guarded_bytes(&on_stack), 0U);
+  EXPECT_FALSE(engine::hooks::release_foreign(&on_stack));
+  EXPECT_EQ(engine::hooks::foreign_bytes(&on_stack), 0U);
 }
 
 TS_ENGINE_TEST(SampledGuard, ABlockEndsWhereItsPageEnds) {
@@ -311,7 +311,7 @@ TS_ENGINE_TEST(SampledGuard, ABlockEndsWhereItsPageEnds) {
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].call, fake_os::Call::withdraw);
   EXPECT_EQ(events[0].begin, p + bytes - os::page_bytes());
-  EXPECT_EQ(engine::guarded_bytes(p), 0U);
+  EXPECT_EQ(engine::hooks::foreign_bytes(p), 0U);
   expect_no_misuse();
   expect_sound();
 }
@@ -372,19 +372,19 @@ TS_ENGINE_TEST(SampledGuard, AFreedPageRestsUntilAllOthersWereUsed) {
 TS_ENGINE_TEST(SampledGuard, AChangedOptionCountsAtOnce) {
   ThreadHeap& heap = make_heap();
   const As as{heap};
-  const engine::SizeClass& c = engine::size_classes[class_for(100)];
+  const unsigned c = engine::class_for(100);
   current_options.guard_sample = 1'000'000'000;
-  void* const first = engine::allocate_guarded(c);
+  void* const first = engine::hooks::allocate_guarded(c);
   ASSERT_NE(first, nullptr);
-  engine::allocate_guarded(c);  // the first distance is the least
-  EXPECT_EQ(engine::allocate_guarded(c), nullptr) << "the next one is far away";
+  engine::hooks::allocate_guarded(c);  // the first distance is the least
+  EXPECT_EQ(engine::hooks::allocate_guarded(c), nullptr) << "the next one is far away";
   current_options.guard_sample = 1;
-  EXPECT_NE(engine::allocate_guarded(c), nullptr);
+  EXPECT_NE(engine::hooks::allocate_guarded(c), nullptr);
   current_options.guard_sample = 0;
-  for (int i = 0; i < 1000; ++i) ASSERT_EQ(engine::allocate_guarded(c), nullptr);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(engine::hooks::allocate_guarded(c), nullptr);
   EXPECT_TRUE(engine::Engine::is_block(first, FoundBy::realloc));
   release(first);
-  EXPECT_EQ(engine::guarded_bytes(first), 0U);
+  EXPECT_EQ(engine::hooks::foreign_bytes(first), 0U);
   expect_no_misuse();
 }
 
@@ -414,7 +414,7 @@ TS_ENGINE_TEST(SampledGuard, WithoutMemoryABlockIsNotSampled) {
   // A page that cannot be withdrawn: less is noticed.
   fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::withdraw; });
   release(p);
-  EXPECT_EQ(engine::guarded_bytes(p), 0U);
+  EXPECT_EQ(engine::hooks::foreign_bytes(p), 0U);
   expect_no_misuse();
 }
 
@@ -422,18 +422,19 @@ TS_ENGINE_TEST(SampledGuard, OneThreadTakesASampleAtATime) {
   ThreadHeap& heap = make_heap();
   const As as{heap};
   current_options.guard_sample = 1;
-  const engine::SizeClass& c = engine::size_classes[class_for(100)];
+  const unsigned c = engine::class_for(100);
   void* within = nullptr;
   bool was_asked = false;
   fake_os::refuse_if([&](const fake_os::Request& r) {
     if (r.call == fake_os::Call::reserve && !was_asked) {
       was_asked = true;
-      for (int i = 0; i < 100 && within == nullptr; ++i) within = engine::allocate_guarded(c);
+      for (int i = 0; i < 100 && within == nullptr; ++i)
+        within = engine::hooks::allocate_guarded(c);
     }
     return false;
   });
   void* p = nullptr;
-  for (int i = 0; i < 1000 && p == nullptr; ++i) p = engine::allocate_guarded(c);
+  for (int i = 0; i < 1000 && p == nullptr; ++i) p = engine::hooks::allocate_guarded(c);
   EXPECT_TRUE(was_asked);
   EXPECT_NE(p, nullptr);
   EXPECT_EQ(within, nullptr);

@@ -1,7 +1,7 @@
 // What tests see of a page heap's inside: to break it on purpose, and to know its bounds.
 #pragma once
 
-#include "engine/page_heap.h"
+#include "core/page_heap.h"
 
 namespace ts::engine {
 

@@ -1,6 +1,6 @@
 // The page heap against an oracle that knows of each page whether it is used, dirty or clean. The
 // system grants everything, or refuses some of it.
-#include "engine/page_heap.h"
+#include "core/page_heap.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // The rule of when memory goes back, as a function of the time and two sizes: no clock, no memory.
-#include "engine/purge_policy.h"
+#include "core/purge_policy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Frees of other heaps' blocks, their collection by the owner, and reclaims: on heaps of one
 // thread.
-#include "engine/remote_frees.h"
+#include "core/remote_frees.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,9 +8,8 @@
 #include <chrono>
 #include <thread>
 
-#include "engine/ready_stack.h"
-#include "engine/reclaim.h"
-#include "engine/slabs.h"
+#include "core/reclaim.h"
+#include "core/slabs.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 

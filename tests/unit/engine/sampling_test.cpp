@@ -1,20 +1,19 @@
 // Sampling for the heap profile: that estimates are right whatever is kept and whatever is freed, with
 // errors as large as they say; where blocks go; what switching and cut-off calls leave behind.
-#include "engine/sampling.h"
+#include "features/profile/sampling.h"
 
 #include <cmath>
 #include <cstring>
 #include <map>
 
-#include "engine/abandoned.h"
-#include "engine/attach.h"
-#include "engine/inspect.h"
-#include "engine/large_blocks.h"
-#include "engine/pinned_room.h"
-#include "engine/probes.h"
-#include "engine/profiling.h"
-#include "engine/sampled_guard.h"
-#include "engine/samples.h"
+#include "core/heap_lifecycle.h"
+#include "core/large_blocks.h"
+#include "core/view.h"
+#include "features/guard/sampled_guard.h"
+#include "features/profile/pinned_room.h"
+#include "features/profile/probes.h"
+#include "features/profile/profiling.h"
+#include "features/profile/samples.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
@@ -637,7 +636,7 @@ TS_ENGINE_TEST(SamplingTest, GuardedBlocksAreHandedOutWhileAHeapSamples) {
     const Site before = sums_of(site_a);
     for (int i = 0; i < 1000; ++i) {
       void* const p = allocate_at(site_a, small);
-      guarded += engine::guarded_bytes(p) != 0 ? 1 : 0;
+      guarded += engine::hooks::foreign_bytes(p) != 0 ? 1 : 0;
       release(p);
     }
     allocated.add(sums_of(site_a).allocated.blocks - before.allocated.blocks);

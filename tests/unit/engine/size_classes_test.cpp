@@ -1,11 +1,11 @@
 // Size classes, exhaustively: every request and every offset of every slab.
-#include "engine/size_classes.h"
+#include "core/size_classes.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "engine/types.h"
+#include "core/types.h"
 
 namespace ts::engine {
 namespace {

@@ -1,18 +1,18 @@
 // Slabs that ran low: which OS pages go back, which blocks the lists keep, how purged blocks are
 // used again, and when a heap's owner does all that.
-#include "engine/slab_purge.h"
+#include "features/sparse/slab_purge.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 
-#include "engine/abandoned.h"
-#include "engine/inspect.h"
-#include "engine/invariants.h"
-#include "engine/low_slabs.h"
-#include "engine/page_heap.h"
-#include "engine/slabs.h"
-#include "engine/tending.h"
+#include "core/heap_lifecycle.h"
+#include "core/invariants.h"
+#include "core/low_slabs.h"
+#include "core/page_heap.h"
+#include "core/slabs.h"
+#include "core/view.h"
+#include "features/sparse/tending.h"
 #include "unit/engine/fresh_engine.h"
 
 namespace ts::testing {

@@ -1,10 +1,9 @@
 // Large blocks of which the beginning alone is touched, with a system that says what was touched as
 // the test wants it.
-#include "engine/sparse_blocks.h"
-
 #include <cstring>
 
-#include "engine/page_heap.h"
+#include "core/large_memory.h"
+#include "core/page_heap.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 

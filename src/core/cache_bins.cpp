@@ -1,0 +1,190 @@
+#include "core/cache_bins.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/remote_frees.h"
+#include "core/slabs.h"
+#include "core/span_cache.h"
+
+namespace ts::engine {
+
+void report_damage(unsigned size_class, const void* where) noexcept {
+  report_misuse(Misuse::damaged_list, FoundBy::a_later_call, where,
+                size_classes[size_class].block_bytes);
+}
+
+namespace {
+
+// Used blocks of one slab come back, as a list.
+void push_list_to_slab(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t count) noexcept
+    TS_REQUIRES(heap) {
+  Plain<Block*>* end = &slab.free_list;
+  auto left = static_cast<std::int32_t>(slab.free_blocks) + count_tolerance;
+  for (; *end != nullptr && left != 0; --left) end = &(*end)->next;
+  if (*end != nullptr) [[unlikely]]
+    report_damage(slab.size_class, *end);  // a ring, from here on
+  *end = first;
+  slab.free_blocks += count;
+  sub_used(slab, count);
+  relist_or_retire(heap, slab);
+}
+
+// How many slabs have to run low at least, by how many threads share the memory.
+std::uint32_t min_low_slabs() noexcept {
+  const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
+  return heaps <= 4 ? 64 : heaps <= max_heaps_with_wide_bins ? 4 : 2;
+}
+
+constexpr std::uint32_t slabs_per_binned_block = 32;
+
+bool is_of_class(const void* block, unsigned size_class) noexcept {
+  return (entry_of(block) & class_mask) == size_class << class_shift;
+}
+
+// Whether a bin's list, from the block on, has an end.
+[[gnu::cold, gnu::noinline]] bool has_end(const Block* block, unsigned size_class) noexcept {
+  for (std::uint32_t left = max_in_bin; left != 0 && is_of_class(block, size_class); --left) {
+    block = block->next;
+    if (block == nullptr) return true;
+  }
+  return false;
+}
+
+// Sends a bin's list of so many blocks back to their slabs.
+void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count) noexcept
+    TS_REQUIRES(heap) {
+  const SizeClass& c = size_classes[size_class];
+  std::int32_t left = count + count_tolerance;
+  for (; block != nullptr; --left) {
+    const PageMapEntry entry = entry_of(block);
+    // Without a mark: the program wrote to it.
+    if ((entry & class_mask) != size_class << class_shift || !is_marked(block) ||
+        (left <= 0 && !has_end(block, size_class))) [[unlikely]]
+      return report_damage(size_class, block);
+    Block* const next = block->next;
+    const BlockPlace place = place_of(block, c);
+    const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
+    const bool is_fresh = is_own && place.number >= page_map.spans[place.slab_page].carved;
+    if (!place.is_beginning || is_fresh) [[unlikely]] {  // of no malloc
+      report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);
+    } else if (!is_own) {
+      // Without a mark: with one, its owner has freed it.
+      release_remote(heap, unmarked(block), place, c, FoundBy::a_later_call);
+    } else {
+      push_to_slab(heap, page_map.spans[place.slab_page], block);
+    }
+    block = next;
+  }
+  // The list ended before its count: a link in it was written to, or is one of a ring.
+  if (left > 2 * count_tolerance) [[unlikely]]
+    report_damage(size_class, nullptr);
+}
+
+// The sampling bin takes no more blocks until the next refill.
+void flush_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
+  Block* const block = heap.sampling_bins[size_class].head;
+  const std::int32_t count = counted_in_sampling_bin(heap, size_class);
+  set_sampling_bin(heap, size_class, nullptr, 0, 0);
+  if (block != nullptr) flush_list(heap, size_class, block, count);
+}
+
+constexpr std::int32_t max_length = static_cast<std::int32_t>(max_in_bin);
+
+// The length of a list, of which max_length + 1 is enough to know.
+std::int32_t length_of(const Block* block) noexcept {
+  std::int32_t length = 0;
+  for (; block != nullptr && length <= max_length; block = block->next) ++length;
+  return length;
+}
+
+// Of so many blocks of a list, those of the slab.
+std::int32_t count_of_slab(const Block* block, std::int32_t left, const Span& slab) noexcept {
+  const std::uintptr_t begin = address_of(memory_of(&slab));
+  const std::size_t bytes = slab.pages * page_bytes;
+  std::int32_t count = 0;
+  for (; block != nullptr && left > 0; block = block->next, --left)
+    count += address_of(block) - begin < bytes ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  Block* const block = heap.bins[size_class].head;
+  const bool is_of_one_slab = heap.bins[size_class].capacity_left < 0 && !heap.has_sampling_bins;
+  const std::int32_t count = counted_blocks(heap, size_class);
+  drop_bin(heap, size_class);
+  // Of the blocks that were to pass before the next sample, these do not.
+  if (heap.until_sample[size_class] != 0 && count > 0)
+    heap.until_sample[size_class] += static_cast<std::uint32_t>(count);
+  if (block != nullptr && is_of_one_slab) {
+    push_list_to_slab(heap, *slab_of(block), block, static_cast<std::uint32_t>(count));
+  } else if (block != nullptr) {
+    flush_list(heap, size_class, block, count);
+  }
+  if (heap.has_sampling_bins) flush_sampling_bin(heap, size_class);
+}
+
+void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept {
+  const std::uint32_t slabs = heap.slabs[size_class];
+  if (heap.low_slabs[size_class] < std::max(min_low_slabs(), slabs / 4)) {
+    ++heap.low_slabs[size_class];
+    return;
+  }
+  const std::uint32_t capacity = std::max(min_narrow_capacity, slabs / slabs_per_binned_block);
+  if (2 * capacity > heap.capacities[size_class]) return;
+  flush_bin(heap, size_class);
+  set_capacity(heap, size_class, capacity);
+}
+
+void flush(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) flush_bin(heap, c);
+  flush_batches(heap);
+  flush_span_cache(heap);
+  collect(heap);
+  retire_empty_slabs(heap);
+}
+
+void move_quiet_above(ThreadHeap& heap, Span& slab) noexcept {
+  const unsigned c = slab.size_class;
+  const auto in_use = static_cast<std::int32_t>(used(slab));
+  const std::int32_t mark = slab.low_mark;
+  std::int32_t quiet = in_use > mark ? mark : 0;
+  if (slab.pages > 1) {
+    const std::int32_t binned = counted_blocks(heap, c);
+    const std::int32_t sampled = heap.has_sampling_bins ? counted_in_sampling_bin(heap, c) : 0;
+    std::int32_t in_bins = binned + sampled;
+    if (in_use <= in_bins) {
+      in_bins = count_of_slab(heap.bins[c].head, binned, slab);
+      if (sampled > 0) in_bins += count_of_slab(heap.sampling_bins[c].head, sampled, slab);
+      if (in_bins == in_use) return flush_bin(heap, c);
+    }
+    quiet = std::max(quiet, in_bins);
+  }
+  slab.quiet_above = static_cast<std::int16_t>(quiet);
+}
+
+void end_heap_sampling(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) flush_bin(heap, c);
+  std::ranges::fill(heap.until_sample, 0U);
+  heap.drawn_interval = 0;
+  heap.has_sampling_bins = false;
+}
+
+void recount_bins(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) {
+    CacheBin& bin = heap.bins[c];
+    bin.capacity_left = heap.capacities[c];
+    const std::int32_t length = length_of(bin.head);
+    bin.capacity_left -= length;
+    if (length > max_length) drop_bin(heap, c);
+    if (!heap.has_sampling_bins) continue;
+    Block* const first = heap.sampling_bins[c].head;
+    const std::int32_t also = length_of(first);
+    also > max_length ? set_sampling_bin(heap, c, nullptr, 0, 0)
+                      : set_sampling_bin(heap, c, first, also, heap.sampling_capacities[c]);
+  }
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,126 @@
+// The cache bins of a heap: their counts, and how they are flushed into slabs. The owner, or a
+// thread that took over an abandoned heap, calls these and holds the heap.
+#pragma once
+
+#include <algorithm>
+
+#include "core/heap_hold.h"
+#include "core/page_map.h"
+
+namespace ts::engine {
+
+// Lengths of lists and their counts may differ by this much without misuse. A call that never
+// returns is cut off between two stores (types.h; block_list.h, push_front).
+inline constexpr std::int32_t count_tolerance = 1;
+
+// How many blocks the bin holds, by the count of malloc and free. List and count are set in an
+// order by which a longjmp out of a signal handler leaves a count that is too low.
+inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
+  return heap.capacities[size_class] - heap.bins[size_class].capacity_left;
+}
+
+// The same of its sampling bin.
+inline std::int32_t counted_in_sampling_bin(const ThreadHeap& heap, unsigned size_class) noexcept {
+  return heap.sampling_capacities[size_class] - heap.sampling_bins[size_class].capacity_left;
+}
+
+// Gives a sampling bin a list of so many blocks, and a capacity. By the order of its stores, a
+// longjmp out of a signal handler leaves a count that is too low.
+inline void set_sampling_bin(ThreadHeap& heap, unsigned size_class, Block* first,
+                             std::int32_t count, std::uint32_t capacity) noexcept {
+  CacheBin& bin = heap.sampling_bins[size_class];
+  bin.head = nullptr;
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.sampling_capacities[size_class] = static_cast<std::uint16_t>(capacity);
+  bin.capacity_left = static_cast<std::int32_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  bin.head = first;
+  std::atomic_signal_fence(std::memory_order_release);
+  bin.capacity_left = static_cast<std::int32_t>(capacity) - count;
+}
+
+// Gives a sampling bin another capacity, in such an order, too.
+inline void set_sampling_capacity(ThreadHeap& heap, unsigned size_class,
+                                  std::uint32_t capacity) noexcept {
+  CacheBin& bin = heap.sampling_bins[size_class];
+  const std::int32_t left =
+      static_cast<std::int32_t>(capacity) - counted_in_sampling_bin(heap, size_class);
+  if (capacity > heap.sampling_capacities[size_class]) bin.capacity_left = left;
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.sampling_capacities[size_class] = static_cast<std::uint16_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  bin.capacity_left = left;
+}
+
+// Reports a damaged list of the class.
+[[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
+
+// Empties a bin without its list, whose blocks are lost.
+inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  heap.bins[size_class].capacity_left = heap.capacities[size_class];
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.bins[size_class].head = nullptr;
+}
+
+// Reports a damaged list, and drops the bin that has it.
+inline void drop_damaged_bin(ThreadHeap& heap, unsigned size_class, const void* where) noexcept {
+  report_damage(size_class, where);
+  drop_bin(heap, size_class);
+}
+
+// Gives an empty bin another capacity.
+inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
+  if (capacity > heap.capacities[size_class])
+    heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.capacities[size_class] = static_cast<std::uint16_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
+}
+
+// Gives an empty bin its largest capacity: the class takes fresh blocks.
+inline void open_bin_wide(ThreadHeap& heap, unsigned size_class) noexcept {
+  heap.low_slabs[size_class] = 0;
+  set_capacity(heap, size_class, max_bin_capacity(heap, size_classes[size_class]));
+}
+
+// Once slabs of a class ran low, its bin holds so few blocks at least.
+inline constexpr std::uint32_t min_narrow_capacity = 2;
+
+// Raises the capacity of an empty bin that is about to be refilled: to the most the first time, and
+// to twice what it was where slabs ran low.
+inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  const std::uint32_t capacity = heap.capacities[size_class];
+  if (heap.low_slabs[size_class] == 0) {
+    if (capacity == 0) open_bin_wide(heap, size_class);
+    return;
+  }
+  const std::uint32_t most = max_bin_capacity(heap, size_classes[size_class]);
+  const std::uint32_t twice = std::max(2 * capacity, min_narrow_capacity);
+  set_capacity(heap, size_class, twice > most ? most : twice);
+}
+
+// To be called when a slab of the class ran low by the owner's frees. Once a quarter of the slabs
+// did, the bin holds a block for each 32 of them, and two at least. So when all is freed, bins keep
+// little.
+void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+
+// Sends all blocks of the class's bins back to their slabs.
+void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+
+// Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
+void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+// To be called when a free found a listed slab at its quiet_above. The next one is low_mark, or
+// below that 0; of a long slab, no less than the blocks that bins have of it. Where these are all
+// that are used, flushes the bins of the class instead: a few cached blocks must not keep much
+// memory.
+void move_quiet_above(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
+// Flushes the sampling bins of a heap that samples no longer, and takes no blocks there.
+[[gnu::cold]] void end_heap_sampling(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+// Counts the bins anew, in the child of a fork that cut a thread off between two stores.
+void recount_bins(ThreadHeap& heap) noexcept;
+
+}  // namespace ts::engine

@@ -1,0 +1,59 @@
+// Holds of a heap: which thread may change its slabs and their lists. The owner holds its heap in
+// slow paths; a reclaimer (reclaim.h) holds the heap of an owner that is blocked elsewhere. To
+// clang's analysis a heap is a capability: a function with TS_REQUIRES(heap) is called by a holder.
+//
+// A reclaimer takes a hold if it can and never waits for one. The owner waits for reclaim_lock, and
+// so for one walk through a stack at most. (A thread that is ended within that walk, by
+// pthread_cancel or longjmp where neither is allowed, leaves the lock behind.)
+#pragma once
+
+#include "core/types.h"
+#include "os/mutex.h"
+
+namespace ts::engine {
+
+// One thread at a time reclaims.
+inline constinit Mutex reclaim_lock;
+
+// A reclaimer's hold; false if the heap is held.
+inline bool try_hold(ThreadHeap& heap, Holder holder) noexcept
+    TS_TRY_ACQUIRE(true, heap) TS_NO_ANALYSIS {
+  Holder none = Holder::none;
+  // acquire: pairs with the release in end_hold()
+  return heap.holder.compare_exchange_strong(none, holder, std::memory_order_acquire,
+                                             std::memory_order_relaxed);
+}
+
+inline void end_hold(ThreadHeap& heap) noexcept TS_RELEASE(heap) TS_NO_ANALYSIS {
+  // release: pairs with the acquire in try_hold()
+  heap.holder.store(Holder::none, std::memory_order_release);
+}
+
+// The owner's hold of its heap, for as long as this object lives; to a fork it is a mark of being
+// busy (base/busy_mark.h). Holds of one thread nest. A hold that a longjmp left behind stays, and
+// nothing reclaims the heap.
+class TS_SCOPED_CAPABILITY HeapHold {
+ public:
+  explicit HeapHold(ThreadHeap& heap) noexcept TS_ACQUIRE(heap) TS_NO_ANALYSIS
+      : heap_{heap},
+        nests_{!begin(heap)} {
+    fence(std::memory_order_release);  // keeps later stores behind the mark
+  }
+  ~HeapHold() TS_RELEASE() TS_NO_ANALYSIS {
+    if (!nests_) end_hold(heap_);
+  }
+  HeapHold(const HeapHold&) = delete;
+  HeapHold& operator=(const HeapHold&) = delete;
+
+ private:
+  // False if this thread has it already.
+  static bool begin(ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
+    return try_hold(heap, Holder::owner) || begin_after_reclaim(heap);
+  }
+  [[gnu::noinline]] static bool begin_after_reclaim(ThreadHeap& heap) noexcept;
+
+  ThreadHeap& heap_;
+  bool nests_;
+};
+
+}  // namespace ts::engine

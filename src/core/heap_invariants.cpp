@@ -1,0 +1,236 @@
+#include "core/heap_invariants.h"
+
+#include <bit>
+#include <cstdlib>
+#include <numeric>
+
+#include "base/check.h"
+#include "core/cache_bins.h"
+#include "core/low_slabs.h"
+#include "core/slabs.h"
+
+namespace ts::engine {
+namespace {
+
+// A call that never returned may have cut off one count anywhere (types.h). The child of a fork
+// from a threaded process forgives that difference; other processes forgive none.
+bool forgives_cut_counts(const ThreadHeap& heap) noexcept { return heap.from_fork; }
+
+// The entries and the descriptors of a slab's pages.
+Fault find_page_fault(const ThreadHeap& heap, const Span& slab) noexcept {
+  const PageMapEntry entry = entry_of_heap(heap) | PageMapEntry{slab.size_class} << class_shift;
+  for (std::size_t i = 0; i < slab.pages; ++i) {
+    const MapPage& page = page_map.pages[first_page_of(&slab) + i];
+    if (page.entry.load(std::memory_order_relaxed) != entry)
+      return {"each page of a slab has its owner's number and its class", &slab + i};
+    if (offset_in_slab(memory_of(&slab), page) != 0)
+      return {"each page of a slab has the slab's beginning", &slab + i};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool are_close(const ThreadHeap& heap, std::int64_t a, std::int64_t b) noexcept {
+  const std::int64_t difference = a - b;
+  return difference == 0 || (forgives_cut_counts(heap) && std::abs(difference) <= count_tolerance);
+}
+
+Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
+  if (const Fault fault = find_page_fault(heap, slab)) return fault;
+  const SizeClass& c = size_classes[slab.size_class];
+  if (slab.carved > slab.slab_blocks) return {"carved <= slab_blocks", &slab};
+  std::int64_t length = 0;
+  for (const Block* block = slab.free_list; block != nullptr; block = block->next) {
+    if (++length > slab.carved) return {"a free list ends", &slab};
+    const PageMapEntry entry = entry_of(block);
+    if (!is_own(heap, entry) || &size_class_of(entry) != &c)
+      return {"a free list has blocks of its slab", block};
+    const BlockPlace place = place_of(block, c);
+    if (page_map.spans + place.slab_page != &slab || !place.is_beginning ||
+        place.number >= slab.carved || is_purged(slab, place.number))
+      return {"a free list has carved blocks of its slab", block};
+    if (!is_marked(block)) return {"a block of a free list is marked", block};
+  }
+  if (!are_close(heap, length, slab.free_blocks))
+    return {"a free list has free_blocks blocks", &slab};
+  std::uint32_t purged = 0;
+  for (std::uint32_t number = 0; number < slab.carved; ++number)
+    purged += is_purged(slab, number) ? 1 : 0;
+  if (purged != slab.purged_blocks) return {"purged_blocks begin in purged OS pages", &slab};
+  const bool has_blocks =
+      slab.free_list != nullptr || slab.carved < slab.slab_blocks || slab.purged_blocks != 0;
+  if (is_listed(slab) != has_blocks)
+    return {"a slab is listed, if and only if it has blocks to give", &slab};
+  const std::int32_t mark = slab.low_mark;
+  if (slab.quiet_above < 0 || (std::int32_t{slab.quiet_above} < mark && used(slab) > slab.low_mark))
+    return {"frees of a listed slab stop at its marks", &slab};
+  return {};
+}
+
+Fault find_count_fault(const ThreadHeap& heap, const Span& slab, std::int64_t early) noexcept {
+  const std::int64_t accounted =
+      std::int64_t{used(slab)} + slab.free_blocks + slab.purged_blocks - early;
+  if (!are_close(heap, accounted, slab.carved))
+    return {"used + free_blocks + purged_blocks == carved", &slab};
+  return {};
+}
+
+namespace {
+
+// ---- cache bins ----
+
+Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const SizeClass& c = size_classes[size_class];
+  const CacheBin& bin = heap.bins[size_class];
+  const std::uint32_t capacity = heap.capacities[size_class];
+  if (capacity > max_bin_capacity(heap, c))
+    return {"a cache bin's capacity is at most its class's", &bin};
+  if (heap.closed_refills != 0 && capacity != 0) return {"closed cache bins have capacity 0", &bin};
+  const bool is_of_one_slab = bin.capacity_left < 0 && !heap.has_sampling_bins;
+  const Span* only_slab = nullptr;
+  std::int64_t length = 0;
+  for (const Block* block = bin.head; block != nullptr; block = block->next) {
+    if (++length > max_in_bin) return {"a cache bin's list ends", &bin};
+    const PageMapEntry entry = entry_of(block);
+    if (!is_of_slab(entry) || &size_class_of(entry) != &c)
+      return {"a cache bin has blocks of its class", block};
+    const BlockPlace place = place_of(block, c);
+    const Span& slab = page_map.spans[place.slab_page];
+    if (!place.is_beginning || place.number >= slab.slab_blocks)
+      return {"a cache bin has beginnings of blocks", block};
+    if (is_of_one_slab) {
+      if (!is_own(heap, entry) || (only_slab != nullptr && only_slab != &slab))
+        return {"an overfull cache bin has blocks of one slab of its heap", block};
+      only_slab = &slab;
+    }
+    if (!is_marked(block)) return {"a block of a cache bin is marked", block};
+  }
+  if (!are_close(heap, length, counted_blocks(heap, size_class)))
+    return {"a cache bin has capacity - capacity_left blocks", &bin};
+  return {};
+}
+
+Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const CacheBin& bin = heap.sampling_bins[size_class];
+  if (!heap.has_sampling_bins && bin.head != nullptr)
+    return {"a heap that has never sampled has no blocks in sampling bins", &bin};
+  std::int64_t length = 0;
+  for (const Block* block = bin.head; block != nullptr; block = block->next) {
+    if (++length > max_in_bin) return {"a sampling bin's list ends", &bin};
+    const PageMapEntry entry = entry_of(block);
+    if (!is_of_slab(entry) || &size_class_of(entry) != &size_classes[size_class] ||
+        !is_marked(block))
+      return {"a sampling bin has marked blocks of its class", block};
+  }
+  const std::int32_t counted =
+      heap.has_sampling_bins ? counted_in_sampling_bin(heap, size_class) : 0;
+  if (!are_close(heap, length, counted))
+    return {"a sampling bin has sampling_capacities - capacity_left blocks", &bin};
+  return {};
+}
+
+// ---- slabs ----
+
+// The same while other threads send frees: they may count late, but never more than there are.
+Fault find_running_count_fault(const ThreadHeap& heap, const Span& slab) noexcept {
+  const std::int64_t accounted = std::int64_t{used(slab)} + slab.free_blocks + slab.purged_blocks;
+  return accounted > slab.carved ? Fault{} : find_count_fault(heap, slab, 0);
+}
+
+Fault find_class_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const Span* before = nullptr;
+  std::uint32_t listed = 0;
+  for (const Span* slab = heap.partial[size_class]; slab != nullptr;
+       before = slab, slab = slab->next) {
+    if (++listed > heap.slabs[size_class]) return {"a heap counts its slabs", slab};
+    if (before != nullptr && slab->previous != before)
+      return {"listed slabs are linked in both directions", slab};
+    if (slab->state != SpanState::slab || slab->size_class != size_class)
+      return {"a list of slabs has slabs of its class", slab};
+    if (const Fault fault = find_slab_fault(heap, *slab)) return fault;
+    if (const Fault fault = find_running_count_fault(heap, *slab)) return fault;
+  }
+  if (before != nullptr && heap.partial[size_class]->previous != before)
+    return {"the first slab of a list is linked to the last", before};
+  return {};
+}
+
+// The queue of low slabs, which are the heap's; of an arena, all of its slabs.
+Fault find_queue_fault(const ThreadHeap& heap) noexcept {
+  std::uint32_t pages = 0;
+  std::uint32_t queued = 0;
+  std::uint32_t before = 0;
+  for (std::uint32_t link = heap.first_low; link != 0;) {
+    const Span& slab = queued_slab(link);
+    if (slab.state != SpanState::slab || !is_own(heap, span_entry(slab)))
+      return {"a queue of low slabs has its heap's", &slab};
+    if (slab.previous_low != before) return {"queued slabs are linked in both directions", &slab};
+    pages += slab.pages;
+    ++queued;
+    before = link;
+    link = link_behind(slab);
+  }
+  if (pages != heap.low_pages || before != heap.last_low)
+    return {"a queue has as many pages as it counts", &heap};
+  if (is_arena(heap) && queued != std::accumulate(heap.slabs, heap.slabs + class_count, 0U))
+    return {"an arena's queue has all its slabs", &heap};
+  return {};
+}
+
+// ---- batches, span caches ----
+
+Fault find_batch_fault(const ThreadHeap& heap, const RemoteBatch& batch) noexcept {
+  if (batch.slab == nullptr)
+    return batch.count == 0 ? Fault{} : Fault{"a batch without a slab is empty", &batch};
+  if (batch.count == 0) return {};  // its slab may be gone
+  if (!are_close(heap, std::popcount(batch.bits), batch.count))
+    return {"a batch has as many bits as it counts", &batch};
+  const PageMapEntry entry = span_entry(*batch.slab);
+  if (!is_of_slab(entry) || is_own(heap, entry))
+    return {"a batch has blocks of another heap's slab", &batch};
+  if (batch.count >= size_class_of(entry).carve_blocks) return {"a full batch is sent", &batch};
+  if (std::size_t{batch.word} * 64 >= batch.slab->slab_blocks)
+    return {"a batch has blocks of its slab", &batch};
+  return {};
+}
+
+Fault find_span_cache_fault(const SpanCache& cache, std::size_t pages) noexcept {
+  std::uint32_t length = 0;
+  for (const Span* span = cache.head; span != nullptr; span = span->next) {
+    if (++length > cache.count) break;
+    if (span->state != SpanState::large || span->pages != pages || span_entry(*span) != 0)
+      return {"a span cache has large spans of its length, without an entry", span};
+    if (span->usable_pages.load(std::memory_order_relaxed) != pages ||
+        page_map.pages[first_page_of(span)].slab_begin != pages)
+      return {"a span of a span cache has no tail", span};
+  }
+  if (length != cache.count) return {"a span cache has as many spans as it counts", &cache};
+  return {};
+}
+
+}  // namespace
+
+Fault find_heap_fault(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) {
+    if (const Fault fault = find_bin_fault(heap, c)) return fault;
+    if (const Fault fault = find_sampling_bin_fault(heap, c)) return fault;
+    if (const Fault fault = find_class_fault(heap, c)) return fault;
+  }
+  if (const Fault fault = find_queue_fault(heap)) return fault;
+  for (const RemoteBatch& batch : heap.batches) {
+    if (const Fault fault = find_batch_fault(heap, batch)) return fault;
+  }
+  for (std::size_t i = 0; i < cached_lengths; ++i) {
+    if (const Fault fault = find_span_cache_fault(heap.span_caches[i], min_cached_pages + i))
+      return fault;
+  }
+  return {};
+}
+
+void check_at_rest(ThreadHeap& heap) noexcept {
+  const Fault fault = find_heap_fault(heap);
+  require(!fault, fault.equation, fault.where);
+}
+
+}  // namespace ts::engine

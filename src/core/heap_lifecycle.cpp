@@ -1,0 +1,265 @@
+#include "core/heap_lifecycle.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/event_counts.h"
+#include "core/cache_bins.h"
+#include "core/current_heap.h"
+#include "core/deferred_work.h"
+#include "core/heap_invariants.h"
+#include "core/hooks.h"
+#include "core/page_heap.h"
+#include "core/reclaim.h"
+#include "core/remote_frees.h"
+#include "core/slabs.h"
+#include "os/os.h"
+
+namespace ts::engine {
+
+// ---- new heaps ----
+
+// Without a hold: no other thread accesses the heap before it owns a slab.
+ThreadHeap* new_heap(PageMapEntry kind, std::uint32_t spare) noexcept TS_NO_ANALYSIS {
+  const std::uint32_t number = page_heap.new_heap(spare);
+  if (number == 0) return nullptr;
+  ThreadHeap* const heap = heap_of(number << heap_shift);
+  heap->has_wide_bins = number <= max_heaps_with_wide_bins;
+  for (unsigned c = 1; c < class_count; ++c) heap->bins[c].reciprocal = size_classes[c].reciprocal;
+  // release: the child of a fork takes heaps with a number over, and finds all of this there
+  heap->self.store(number << heap_shift | kind, std::memory_order_release);
+  if (kind == 0) hooks::heap_begins(*heap);
+  return heap;
+}
+
+// ---- threads that begin and end ----
+
+namespace {
+
+void thread_ends(void* argument) {
+  auto& heap = *static_cast<ThreadHeap*>(argument);
+  hooks::thread_is_ending();
+  // The rest of this thread (other destructors, the C library's own end) gets no heap: a second one
+  // might never be taken back.
+  if (this_thread.heap == &heap) this_thread.heap = ended_heap;
+  const std::uint32_t pages = [&heap] {
+    const HeapHold hold{heap};
+    return pages_of_slabs(heap);
+  }();
+  const bool keeps_bins = may_keep_bins(pages);
+  {
+    const HeapHold hold{heap};
+    if (keeps_bins) {
+      flush_batches(heap);
+    } else {
+      flush(heap);
+    }
+    if constexpr (debug_level >= 1) check_at_rest(heap);
+  }
+  {
+    const Guard guard{abandoned_lock};
+    abandon(heap, keeps_bins, pages);
+  }
+  send_purges_if_any();
+  hooks::thread_ended();
+}
+
+}  // namespace
+
+ThreadHeap* attach_heap() noexcept {
+  ThreadHeap* heap = adopt_abandoned();
+  const bool is_adopted = heap != nullptr;
+  if (!is_adopted) heap = new_heap();
+  if (heap == nullptr) return nullptr;
+  if constexpr (counting) count_event(is_adopted ? Event::adopted_heaps : Event::heaps_created);
+  if constexpr (debug_level >= 1) {
+    const HeapHold hold{*heap};
+    check_at_rest(*heap);
+  }
+  hooks::thread_begins();
+  // Before the registration, which may allocate.
+  this_thread.heap = heap;
+  if (os::call_at_thread_exit(thread_ends, heap)) return heap;
+  thread_ends(heap);
+  return nullptr;
+}
+
+// ---- abandoned heaps ----
+
+namespace {
+
+// A queue: threads adopt the first heap, and collect_abandoned() puts the first one last. Meanwhile
+// it is out of the queue, marked as abandoned all the same, and the thread holds collection_lock but
+// not abandoned_lock: threads begin and end.
+// Invariant: the heaps are linked from first to last, each marked as abandoned. Their kept_pages is
+// the sum over heaps that keep their bins. any_abandoned is true if and only if there is a first.
+constinit Plain<ThreadHeap*> first TS_GUARDED_BY(abandoned_lock) = nullptr;
+constinit Plain<ThreadHeap*> last TS_GUARDED_BY(abandoned_lock) = nullptr;
+constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
+
+constexpr std::size_t max_kept_pages = (std::size_t{16} << 20) / page_bytes;
+
+// In one call.
+constexpr std::size_t purged_slabs = 16;
+
+void recount_if_from_fork(ThreadHeap& heap) noexcept {
+  if (heap.recounts) recount_bins(heap);
+  heap.recounts = false;
+}
+
+// Takes the heap behind `before`, or the first one, out of the queue; null if there is none.
+ThreadHeap* take_out(ThreadHeap* before) noexcept TS_REQUIRES(abandoned_lock) {
+  Plain<ThreadHeap*>& link = before == nullptr ? first : before->next_abandoned;
+  ThreadHeap* const heap = link;
+  if (heap == nullptr) return nullptr;
+  link = heap->next_abandoned;
+  if (last == heap) last = before;
+  if (heap->keeps_bins) kept_pages -= heap->kept_pages;
+  return heap;
+}
+
+void count_in(const ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
+  any_abandoned.store(true, std::memory_order_relaxed);
+  if (heap.keeps_bins) kept_pages += heap.kept_pages;
+}
+
+// Puts back what was taken out, as the last one.
+void put_last(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
+  count_in(heap);
+  heap.next_abandoned = nullptr;
+  (last != nullptr ? last->next_abandoned : first) = &heap;
+  last = &heap;
+}
+
+void collect_from(ThreadHeap& heap) noexcept {
+  const HeapHold hold{heap};
+  if (heap.keeps_bins) {
+    heap.keeps_bins = false;
+    recount_if_from_fork(heap);
+    flush(heap);
+  } else if (collect(heap)) {
+    retire_empty_slabs(heap);
+  }
+}
+
+// The first heap with low slabs, out of the queue, and not abandoned any more, as if a thread had adopted
+// it; null if there is none.
+ThreadHeap* take_out_with_low_slabs() noexcept {
+  const Guard guard{abandoned_lock};
+  ThreadHeap* before = nullptr;
+  for (ThreadHeap* heap = first; heap != nullptr; before = heap, heap = heap->next_abandoned) {
+    {
+      const HeapHold hold{*heap};
+      if (heap->first_low == 0) continue;
+    }
+    take_out(before);
+    if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
+    heap->is_abandoned.store(false, std::memory_order_relaxed);
+    return heap;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::uint32_t pages_of_slabs(const ThreadHeap& heap) noexcept {
+  std::uint32_t pages = 0;
+  for (unsigned c = 1; c < class_count; ++c) pages += heap.slabs[c] * size_classes[c].slab_pages;
+  return pages;
+}
+
+bool may_keep_bins(std::uint32_t pages) noexcept {
+  const Guard guard{abandoned_lock};
+  return kept_pages + pages <= max_kept_pages;
+}
+
+void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept {
+  check(!is_abandoned(heap), "a heap is abandoned once", &heap);
+  heap.is_abandoned.store(true, std::memory_order_relaxed);
+  heap.keeps_bins = keeps_bins;
+  heap.kept_pages = pages;
+  count_in(heap);
+  heap.next_abandoned = first;
+  if (first == nullptr) last = &heap;
+  first = &heap;
+}
+
+ThreadHeap* adopt_abandoned() noexcept {
+  ThreadHeap* heap = nullptr;
+  {
+    const Guard guard{abandoned_lock};
+    heap = take_out(nullptr);
+    if (heap == nullptr) return nullptr;
+    if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
+    heap->is_abandoned.store(false, std::memory_order_relaxed);
+  }
+  heap->keeps_bins = false;
+  recount_if_from_fork(*heap);
+  return heap;
+}
+
+bool collect_from_queue(std::size_t at_most) noexcept {
+  if (at_most == SIZE_MAX) {
+    collection_lock.lock();
+  } else if (!collection_lock.try_lock()) {
+    return false;
+  }
+  abandoned_lock.lock();
+  const bool is_any = first != nullptr;
+  const ThreadHeap* const end = last;
+  // Threads may adopt `end` meanwhile: then the number of heaps ends the loop.
+  std::size_t left =
+      std::min<std::size_t>(at_most, page_map.heap_count.load(std::memory_order_relaxed));
+  for (bool is_end = false; left != 0 && !is_end; --left) {
+    ThreadHeap* const heap = take_out(nullptr);
+    if (heap == nullptr) break;
+    is_end = heap == end;
+    abandoned_lock.unlock();
+    collect_from(*heap);
+    abandoned_lock.lock();
+    put_last(*heap);
+  }
+  abandoned_lock.unlock();
+  collection_lock.unlock();
+  return is_any;
+}
+
+// Without a lock, since memory goes back: a child of a fork finds the heap without an owner, and
+// abandons it.
+bool purge_abandoned(Mutex* lock) noexcept {
+  ThreadHeap* const heap = take_out_with_low_slabs();
+  if (heap == nullptr) return false;
+  hooks::purge_low_slabs(*heap, purged_slabs, lock);
+  {
+    const Guard guard{abandoned_lock};
+    heap->is_abandoned.store(true, std::memory_order_relaxed);
+    put_last(*heap);
+  }
+  // Frees that came meanwhile noted nothing.
+  if (has_ready(*heap)) page_heap.note_uncollected(pages_of_slabs(*heap));
+  send_purges_if_any();
+  return true;
+}
+
+Fault find_abandoned_fault() noexcept {
+  const Guard guard{abandoned_lock};
+  std::size_t pages = 0;
+  std::size_t marked = 0;
+  for_each_heap([&](ThreadHeap& heap) { marked += is_abandoned(heap) ? 1 : 0; });
+  const ThreadHeap* before = nullptr;
+  for (const ThreadHeap* heap = first; heap != nullptr;
+       before = heap, heap = heap->next_abandoned) {
+    if (!is_abandoned(*heap) || marked == 0)
+      return {"the queue has each heap that is marked as abandoned, once", heap};
+    --marked;
+    if (heap->keeps_bins) pages += heap->kept_pages;
+  }
+  if (marked != 0 || before != last)
+    return {"the queue has each heap that is marked as abandoned, once", last};
+  if (pages != kept_pages) return {"pages that abandoned heaps keep are counted", nullptr};
+  if (any_abandoned.load(std::memory_order_relaxed) != (first != nullptr))
+    return {"the mark says whether a heap is abandoned", nullptr};
+  return {};
+}
+
+}  // namespace ts::engine

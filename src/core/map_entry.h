@@ -1,0 +1,51 @@
+// Entries of the page map: what free() reads of a page. types.h has the words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/atomic.h"
+#include "core/size_classes.h"
+
+namespace ts::engine {
+
+// Number of the owning heap (20 bits) | 0 (1) | size class (7) | 0 (3) | large (1). Heaps count from
+// 1; the highest bit of the number says that the heap is an arena's. 0 is a page at which no block
+// begins. The class stands where it is the offset of its cache bin, so that free() computes none.
+//
+// Invariant: each page of a slab has its owner's number and its class; the first page of a large
+// block in use has large_entry. Every other page has 0.
+using PageMapEntry = std::uint32_t;
+inline constexpr unsigned heap_shift = 12;
+inline constexpr PageMapEntry heap_unit = PageMapEntry{1} << heap_shift;
+inline constexpr PageMapEntry large_entry = 1;
+inline constexpr std::uint32_t has_tail = std::uint32_t{1} << 31;  // of slab_begin
+// Of no entry, but of a heap's own number while it samples: exclusive-or with that, an entry is the
+// offset of its class's sampling bin.
+inline constexpr PageMapEntry sampling_bit = PageMapEntry{1} << 11;
+inline constexpr PageMapEntry arena_bit = PageMapEntry{1} << 31;
+inline constexpr unsigned class_shift = 4;
+inline constexpr PageMapEntry class_mask = 0x7f << class_shift;
+inline constexpr PageMapEntry no_owner = ~PageMapEntry{0};
+
+constexpr unsigned class_of(PageMapEntry entry) noexcept {
+  return (entry & class_mask) >> class_shift;
+}
+inline const SizeClass& size_class_of(PageMapEntry entry) noexcept {
+  return size_classes[class_of(entry)];
+}
+inline bool is_of_slab(PageMapEntry entry) noexcept {
+  return entry >= heap_unit && (entry & large_entry) == 0;
+}
+// The same of a slab that no arena owns.
+inline bool is_of_thread_slab(PageMapEntry entry) noexcept {
+  return entry >= heap_unit && (entry & (large_entry | arena_bit)) == 0;
+}
+
+// All that free() reads of a page.
+struct MapPage {
+  Atomic<PageMapEntry> entry{0};
+  Plain<std::uint32_t> slab_begin = 0;  // of a slab, const: low half of its address
+};
+
+}  // namespace ts::engine

@@ -1,0 +1,272 @@
+// All spans, under one lock. Free spans are dirty (resident) or clean (they read as zero); each
+// kind is merged with its neighbours at once, and never with the other. A request is served from
+// dirty memory if a span is long enough, then from clean memory, then from beyond the end. So a
+// page is touched for the first time only when no touched one serves. Dirty memory goes back to the
+// operating system by the rule of purge_policy.h, in pieces of 64 KiB and more. A purge only chooses
+// the spans under the lock. They wait outside of all lists for send_purges(), which a thread calls
+// without a lock or a hold, since another library may see the call (os.h).
+//
+//   release -> insert_coalesced -> purge_surplus -> purge (page_heap_purge.cpp)
+//   do_deferred_work -> send_purges -> purge_within
+//   allocate -> take -> find in dirty_, clean_ -> cut
+//                    -> grow -> commit (page_heap_growth.cpp) -> address_range.h
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/fault.h"
+#include "core/address_range.h"
+#include "core/free_spans.h"
+#include "core/page_map.h"
+#include "core/purge_policy.h"
+#include "os/mutex.h"
+
+namespace ts::engine {
+
+// Whether a span is a slab of small blocks: those of larger ones are longer (size_classes.h), but
+// for a heap's first.
+inline bool is_dense(const Span& span) noexcept {
+  return span.state == SpanState::slab && span.pages == 1;
+}
+
+class PageHeap {
+ public:
+  constexpr PageHeap() = default;
+
+  // Which memory serves: touched memory only, such as reads as zero only, or either.
+  enum class From { dirty, clean, anywhere };
+
+  // A span of `pages` at a multiple of `alignment_pages` (a power of two), for a slab of the class;
+  // 0 is a large block. Null if there is none. None of it is used yet, and its map entries are 0.
+  Span* allocate(std::size_t pages, std::size_t alignment_pages, unsigned size_class,
+                 From from) noexcept;
+
+  // Takes a span back. Its map entries must be 0 again. As resize() and allocate(), it may leave spans
+  // to send_purges().
+  void release(Span* span) noexcept;
+  // The same of a large span that reads as zero behind its first `dirty` pages.
+  void release_clean(Span* span, std::size_t dirty = 0) noexcept;
+
+  // Makes a large span so long without moving it, or changes nothing and returns false: where other
+  // memory is behind it; or, if its pages can move, where it would move the end of all spans although
+  // a clean span is half as long again. Without a lock or a hold.
+  bool resize(Span* span, std::size_t pages, bool can_move = false) noexcept;
+
+  // Whether touched memory serves a request for so many; a hint, out of date at once.
+  bool has_dirty(std::size_t pages) noexcept {
+    const Guard guard{lock_};
+    return pages <= AddressRange::max_pages && dirty_.find(pages) != nullptr;
+  }
+
+  // How many pages behind a span in use are free, and read as zero; a hint, out of date at once.
+  std::size_t clean_behind(const Span* span) noexcept;
+
+  // Makes room for one more heap's structure, zero-filled, and for so many behind it; 0 if there is
+  // none, else its number.
+  std::uint32_t new_heap(std::uint32_t spare) noexcept;
+
+  // Pages that are in use or dirty: touched, as far as is known.
+  std::size_t touched_pages() noexcept;
+  std::size_t dirty_pages() noexcept;
+  // From now on, no more than so many bytes; the soft limit is for reports alone (limits.h).
+  static constexpr std::size_t no_limit = ~std::size_t{0};
+  void limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept;
+  // Whether so many more are within the limit, if need be after dirty memory went back for them:
+  // without a lock or a hold. allocate() asks by itself, but for clean memory, to which pages move; it
+  // fails where purges have to be sent first.
+  bool has_room(std::size_t pages) noexcept;
+  // How many purges by any thread are over. Spans that a purge gives back are in no list meanwhile:
+  // if this differs before and after an allocation that failed, another may succeed.
+  std::uint32_t ended_purges() const noexcept {
+    // relaxed: stored under the lock, which the allocation takes later
+    return purges_.load(std::memory_order_relaxed);
+  }
+  // Gives the spans back that purges chose, until none is left; returns how many pages went. Without a
+  // lock or a hold: what the system's functions are replaced by may allocate.
+  std::size_t send_purges() noexcept;
+  // Whether there is something to send: a hint.
+  bool has_purges() const noexcept { return has_purges_.load(std::memory_order_relaxed); }
+
+  // Waits, a millisecond at most, while another thread's purge is under way and none has ended since
+  // `ended_purges`, which becomes the present count. False if none is, and none has.
+  bool wait_for_purge(std::uint32_t& ended_purges) noexcept;
+
+  // This and the next three send purges: without a lock or a hold. Purges all dirty memory but about
+  // `keep_bytes`; true if there was any.
+  bool trim(std::size_t keep_bytes) noexcept;
+
+  // Purges all dirty memory, which merges all free spans, if they have so many pages. False if not,
+  // or if nothing was dirty.
+  bool merge_for(std::size_t pages) noexcept;
+
+  // Purges a slice of what a release left of its purge, or of what the policy finds to be too much.
+  // Whether more of it is too much.
+  // Short spans only if the program `is_quiet`.
+  bool tend(bool is_quiet) noexcept;
+
+  // For housekeeping.h. From now on a housekeeper does what releases leave of their purges.
+  void expect_housekeeper() noexcept;
+  // No longer.
+  void dismiss_housekeeper() noexcept;
+  // Ends its rest, anywhere: it takes no lock.
+  void stir_housekeeper() noexcept;
+  bool has_housekeeper() noexcept;
+  // Ends a round: how many pages are to go back.
+  std::size_t end_round() noexcept;
+  // Purges so many pages at most, and no more than a slice; returns how many went.
+  std::size_t purge_slice(std::size_t pages) noexcept;
+  // PurgePolicy::is_settled().
+  bool is_settled() noexcept;
+  // Whether more is dirty than may stay, unless the housekeeper `gives_up` what is.
+  bool has_work(bool gives_up) noexcept;
+  // Whether not. The housekeeper is to rest then, until a release leaves more dirty.
+  bool may_rest(bool gives_up) noexcept;
+  // Waits while the housekeeper is to rest; for so long at most; or for so long, or until it is to
+  // rest.
+  void rest() noexcept;
+  void rest_for(std::uint32_t milliseconds) noexcept;
+  // Counts pages that have pending frees and no owner. Enough of them end the housekeeper's rest.
+  void note_uncollected(std::uint32_t pages) noexcept;
+  // Whether enough of them were noted to collect from them before a rest; and then none are.
+  bool has_uncollected() noexcept;
+  bool take_uncollected() noexcept;
+  void wait_for_round(std::uint32_t milliseconds) noexcept;
+  // In the child of a fork, which has no housekeeper, and no purge of another thread. Under lock().
+  void forget_other_threads() noexcept TS_NO_ANALYSIS;
+
+  // Calls `visit(span)` for every span in the order of addresses, under the lock.
+  template <class Visit>
+  void for_each(Visit visit) noexcept {
+    const Guard guard{lock_};
+    for (std::size_t i = 0; i < top_; i += page_map.spans[i].pages) visit(page_map.spans[i]);
+  }
+
+  // Checks the invariants of spans (types.h) that need no other lock. Time: all spans.
+  Fault find_fault() noexcept;
+
+  struct Totals {
+    std::size_t segment_bytes = 0;
+    std::size_t grow_calls = 0;
+    std::size_t table_bytes = 0;  // of the page map and the heaps
+    std::size_t limit_bytes = 0;  // as of HeapMeasures
+    std::size_t hard_limit_bytes = 0;
+  };
+  Totals totals() noexcept;
+
+  // Of a copy of the page heap of another process (tools/outside). `has_first`: whether a list of
+  // free spans begins with `span`.
+  constexpr const Mutex& lock() const noexcept { return lock_; }
+  bool has_first(const Span* span, std::size_t pages, bool zeroed) const noexcept TS_NO_ANALYSIS {
+    return (zeroed ? clean_ : dirty_).has_first(span, pages);
+  }
+  std::size_t growths() const noexcept TS_NO_ANALYSIS { return grow_calls_; }
+  std::size_t limit_bytes() const noexcept TS_NO_ANALYSIS {
+    return soft_limit_bytes_ == no_limit ? 0 : soft_limit_bytes_;
+  }
+  std::size_t hard_limit_bytes() const noexcept TS_NO_ANALYSIS {
+    return hard_limit_bytes_ == no_limit ? 0 : hard_limit_bytes_;
+  }
+
+  // For fork.cpp, which takes all locks in order.
+  constexpr Mutex& lock() noexcept { return lock_; }
+
+ private:
+  friend struct PageHeapTest;
+
+  FreeSpans& spans_of(const Span& span) noexcept { return span.zeroed ? clean_ : dirty_; }
+  std::size_t in_use() const noexcept {
+    return top_ - dirty_.pages() - clean_.pages() - purging_pages_;
+  }
+  std::size_t touched() const noexcept { return top_ - clean_.pages(); }
+  Span* end() const noexcept { return page_map.spans + top_; }
+
+  static constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
+  // The system takes about a millisecond to take back a slice. A release gives back some slices at
+  // most, or one if a housekeeper does the rest.
+  static constexpr std::size_t slice_pages = (std::size_t{8} << 20) / page_bytes;
+  static constexpr std::size_t pages_of_a_call = 8 * slice_pages;
+  static constexpr std::size_t slice_of_tending = 2 * slice_pages;
+
+  void insert(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
+  void remove(Span* span) noexcept TS_REQUIRES(lock_);
+  void insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
+  void unlink_free(Span* span) noexcept TS_REQUIRES(lock_);
+  bool has_clean(std::size_t pages) const noexcept { return clean_.find(pages) != nullptr; }
+  bool is_room_for(std::size_t pages) const noexcept { return touched() + pages <= limit_pages_; }
+  void make_room(std::size_t pages) noexcept TS_REQUIRES(lock_);
+  Span* take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept
+      TS_REQUIRES(lock_);
+  Span* join(Span* span, std::size_t pages, bool may_begin_before) noexcept TS_REQUIRES(lock_);
+  Span* join_longest(std::size_t pages) noexcept TS_REQUIRES(lock_);
+  Span* cut(Span* span, std::size_t pages, std::size_t alignment_pages) noexcept TS_REQUIRES(lock_);
+  static void set_in_use(Span* span, std::size_t pages, SpanState state) noexcept;
+
+  Span* grow(std::size_t pages, From from) noexcept TS_REQUIRES(lock_);
+  bool commit(std::size_t pages) noexcept TS_REQUIRES(lock_);
+  void move_end(std::size_t top) noexcept TS_REQUIRES(lock_);
+
+  std::size_t take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept
+      TS_REQUIRES(lock_);
+  Span* purge_within(Span* span) noexcept TS_REQUIRES(lock_);
+  Span* next_chosen(std::size_t& refused) noexcept TS_REQUIRES(lock_);
+  void end_purge(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
+  void purge_all_but(std::size_t pages) noexcept;
+  std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
+      TS_REQUIRES(lock_);
+  static constexpr std::size_t uncollected_to_wake = (std::size_t{4} << 20) / page_bytes;
+  static constexpr std::size_t uncollected_to_collect = uncollected_to_wake / 4;
+  bool is_too_much_dirty(bool gives_up) noexcept TS_REQUIRES(lock_);
+  void wake_housekeeper() noexcept TS_REQUIRES(lock_);
+  void forget_housekeeper() noexcept;
+  void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void purge_surplus() noexcept TS_REQUIRES(lock_) {
+    purge_surplus(min_purge_pages, pages_of_a_call);
+  }
+
+  // Where the system counts all memory that could be written to, clean memory of a MiB and more is
+  // decommitted, and committed again when it serves.
+  static bool gives_up_charge(std::byte* begin, std::size_t bytes) noexcept;
+  static bool takes_charge(Span* span, std::size_t pages) noexcept;
+
+  void check_unused(const Span& span) noexcept TS_REQUIRES(lock_);
+
+  Mutex lock_;
+  FreeSpans dirty_;
+  FreeSpans clean_;
+  AddressRange range_;
+  PurgePolicy policy_;
+  std::size_t top_ = 0;          // pages that have ever been in a span
+  std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
+  std::size_t committed_ = 0;    // pages that may be touched
+  std::size_t grow_calls_ = 0;
+  // On their way to the system: chosen, and in the hands of threads that give them back.
+  std::size_t purging_pages_ = 0;
+  Plain<Span*> first_chosen_ = nullptr;  // a queue
+  Plain<Span*> last_chosen_ = nullptr;
+  struct {
+    std::size_t keep_pages = 0;
+    std::size_t min_pages = 0;
+  } last_purge_;
+  Plain<Span*> leaving_ = nullptr;  // linked in both directions
+  Atomic<bool> has_purges_{false};  // whether there is a chosen one; stored under the lock
+  std::uint32_t waiting_for_purges_ = 0;
+  // Stored under the lock, read by the system's wait.
+  Atomic<std::uint32_t> purges_{0};  // that are over
+  std::size_t limit_pages_ = no_limit;
+  Atomic<bool> is_limited_{false};           // stored under the lock
+  std::size_t soft_limit_bytes_ = no_limit;  // for reports, as the next
+  std::size_t hard_limit_bytes_ = no_limit;
+  // Stored under the lock (but by stir_housekeeper), read by the system's wait.
+  static constexpr std::uint32_t awake = 0;
+  static constexpr std::uint32_t resting = 1;
+  static constexpr std::size_t never = ~std::size_t{0};
+  Atomic<std::uint32_t> housekeeper_{awake};
+  std::size_t wake_above_ = never;  // more dirty pages wake the housekeeper, if it rests
+  std::size_t uncollected_ = 0;     // pages that were noted
+  bool has_housekeeper_ = false;
+};
+
+inline constinit PageHeap page_heap;
+
+}  // namespace ts::engine

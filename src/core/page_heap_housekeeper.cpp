@@ -1,0 +1,132 @@
+// The page heap's side of the housekeeper: when it rests, and what wakes it.
+#include <algorithm>
+
+#include "core/current_heap.h"
+#include "core/page_heap.h"
+#include "os/os.h"
+
+namespace ts::engine {
+
+[[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {
+  // relaxed: written under the lock alone, and what the housekeeper has to do is under the lock
+  housekeeper_.store(awake, std::memory_order_relaxed);
+  wake_above_ = never;
+  os::wake(housekeeper_, 1);
+}
+
+void PageHeap::note_uncollected(std::uint32_t pages) noexcept {
+  const Guard guard{lock_};
+  uncollected_ += pages;
+  const bool is_resting = housekeeper_.load(std::memory_order_relaxed) == resting;
+  if (is_resting && uncollected_ >= uncollected_to_wake) wake_housekeeper();
+}
+
+bool PageHeap::has_uncollected() noexcept {
+  const Guard guard{lock_};
+  return uncollected_ >= uncollected_to_collect;
+}
+
+bool PageHeap::take_uncollected() noexcept {
+  const Guard guard{lock_};
+  if (uncollected_ < uncollected_to_collect) return false;
+  uncollected_ = 0;
+  return true;
+}
+
+std::size_t PageHeap::end_round() noexcept {
+  const Guard guard{lock_};
+  const std::uint64_t now = os::coarse_milliseconds();
+  const std::size_t keep = policy_.pages_to_keep_in_round(now, in_use(), dirty_.pages());
+  if (keep == PurgePolicy::keep_all) return 0;
+  policy_.note_purge(now, dirty_.pages(), keep);
+  return dirty_.pages() - keep;
+}
+
+std::size_t PageHeap::purge_slice(std::size_t pages) noexcept {
+  {
+    const Guard guard{lock_};
+    const std::size_t min_pages = policy_.is_settled() ? 1 : min_purge_pages;
+    purge(0, min_pages, std::min(pages, slice_pages));
+    policy_.note_dirty(dirty_.pages());
+  }
+  return send_purges();
+}
+
+bool PageHeap::is_settled() noexcept {
+  const Guard guard{lock_};
+  return policy_.is_settled();
+}
+
+void PageHeap::expect_housekeeper() noexcept {
+  const Guard guard{lock_};
+  has_housekeeper_ = true;
+}
+
+void PageHeap::dismiss_housekeeper() noexcept {
+  const Guard guard{lock_};
+  forget_housekeeper();
+}
+
+void PageHeap::stir_housekeeper() noexcept {
+  // release: pairs with may_rest. Either that sees the option, or the rest ends here.
+  housekeeper_.exchange(awake, std::memory_order_release);
+  os::wake(housekeeper_, 1);
+}
+
+bool PageHeap::has_housekeeper() noexcept {
+  const Guard guard{lock_};
+  return has_housekeeper_;
+}
+
+bool PageHeap::is_too_much_dirty(bool gives_up) noexcept {
+  return dirty_.pages() > PurgePolicy::rest_limit(in_use()) && !gives_up;
+}
+
+bool PageHeap::has_work(bool gives_up) noexcept {
+  const Guard guard{lock_};
+  return is_too_much_dirty(gives_up);
+}
+
+bool PageHeap::may_rest(bool gives_up) noexcept {
+  const Guard guard{lock_};
+  if (is_too_much_dirty(gives_up) || uncollected_ >= uncollected_to_collect) return false;
+  wake_above_ =
+      std::max(PurgePolicy::rest_limit(in_use()), dirty_.pages() + PurgePolicy::min_rest_limit);
+  // acquire: pairs with stir_housekeeper, whose caller's option is seen before the rest begins
+  housekeeper_.exchange(resting, std::memory_order_acquire);
+  return true;
+}
+
+void PageHeap::rest() noexcept { os::wait(housekeeper_, resting); }
+
+void PageHeap::rest_for(std::uint32_t milliseconds) noexcept {
+  os::wait_for(housekeeper_, resting, milliseconds);
+}
+
+void PageHeap::wait_for_round(std::uint32_t milliseconds) noexcept {
+  os::wait_for(housekeeper_, awake, milliseconds);
+}
+
+void PageHeap::forget_housekeeper() noexcept {
+  housekeeper_.store(awake, std::memory_order_relaxed);
+  wake_above_ = never;
+  has_housekeeper_ = false;
+}
+
+// Spans in the hands of other threads are dirty again. (The calling one may be in a purge: if a
+// replaced function of the system forks, or a signal handler in a process of one thread.)
+void PageHeap::forget_other_threads() noexcept {
+  forget_housekeeper();
+  waiting_for_purges_ = 0;
+  for (Span* span = leaving_; span != nullptr;) {
+    Span* const next = span->next;
+    if (span->free_list != reinterpret_cast<Block*>(&this_thread)) {
+      const std::size_t pages = span->pages;
+      end_purge(span, pages);
+      insert_coalesced(span, pages, false);
+    }
+    span = next;
+  }
+}
+
+}  // namespace ts::engine

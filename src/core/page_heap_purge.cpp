@@ -1,0 +1,244 @@
+// Purges: dirty spans go back to the operating system, longest first.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/event_counts.h"
+#include "core/current_heap.h"
+#include "core/large_memory.h"
+#include "core/page_heap.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// So many refusals end a purge.
+constexpr unsigned most_refusals = 32;
+
+}  // namespace
+
+// Takes clean memory behind the span out of the lists, up to the end of a huge page. One that
+// begins in the span may reach so far (huge_page_probe.cpp), and its rest would stay resident.
+// Returns the pages, with which the span ends where an OS page does, if it takes any.
+std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept {
+  const std::size_t end_page = first_page_of(span) + pages;
+  const std::size_t rest = -(page_map.base / page_bytes + end_page) & (pages_per_huge_page - 1);
+  if (end_page == top_) {
+    const std::size_t more = std::min(rest, committed_ - top_);
+    move_end(top_ + more);
+    return more;
+  }
+  Span* const behind = page_map.spans + end_page;
+  if (rest == 0 || behind->state != SpanState::free || !behind->zeroed) return 0;
+  const std::size_t clean = behind->pages;
+  std::size_t more = std::min(rest, clean);
+  more -= std::min(more, (end_page + more) & (page_map.pages_per_os_page - 1));
+  if (more == 0) return 0;
+  clean_.remove(behind);
+  if (more != clean) insert(behind + more, clean - more, true);
+  return more;
+}
+
+// Takes a span out of those that leave, and has the threads look that wait for one.
+void PageHeap::end_purge(Span* span, std::size_t pages) noexcept {
+  (span->previous != nullptr ? span->previous->next : leaving_) = span->next;
+  if (span->next != nullptr) span->next->previous = span->previous;
+  purging_pages_ -= pages;
+  // relaxed: those that wait look under the lock
+  purges_.fetch_add(1, std::memory_order_relaxed);
+  if (waiting_for_purges_ != 0) [[unlikely]]
+    os::wake(purges_, static_cast<int>(waiting_for_purges_));
+}
+
+// Gives the OS pages within a span back that was chosen; the lock is free meanwhile. Where OS pages are
+// longer than the engine's, the ends of the span may share one with its neighbours, and stay dirty.
+// Null, or what the system did not take, which is in no list then.
+Span* PageHeap::purge_within(Span* span) noexcept {
+  const std::size_t pages = span->pages;
+  const std::size_t begin = first_page_of(span);
+  const std::size_t before = align_up(begin, page_map.pages_per_os_page) - begin;
+  const std::size_t end = align_down(begin + pages, page_map.pages_per_os_page) - begin;
+  Span* const within = span + before;
+  // To the child of a fork: whose span it is (forget_other_threads).
+  span->free_list = reinterpret_cast<Block*>(&this_thread);
+  span->previous = nullptr;
+  span->next = leaving_;
+  if (leaving_ != nullptr) leaving_->previous = span;
+  leaving_ = span;
+  lock_.unlock();
+  const std::size_t bytes = (end - before) * page_bytes;
+  const bool discarded = os::discard(memory_of(within), bytes);
+  const bool is_there = !discarded || gives_up_charge(memory_of(within), bytes) ||
+                        merge_mappings(memory_of(within), bytes);
+  lock_.lock();
+  end_purge(span, pages);
+  // Parts, before any of them looks at its neighbours.
+  if (before != 0) set_in_use(span, before, SpanState::in_use);
+  set_in_use(within, end - before, SpanState::in_use);
+  if (end != pages) set_in_use(span + end, pages - end, SpanState::in_use);
+  if (!is_there) {  // in use for good
+    set_in_use(within, end - before, SpanState::large);
+    within->usable_pages.store(within->pages, std::memory_order_relaxed);
+    within->used.store(0, std::memory_order_relaxed);
+  } else if (discarded) {
+    insert_coalesced(within, end - before, true);
+  }
+  if (before != 0) insert_coalesced(span, before, false);
+  if (end != pages) insert_coalesced(span + end, pages - end, false);
+  if constexpr (counting) {
+    if (discarded) count_event(Event::purge_calls);
+  }
+  return discarded ? nullptr : within;
+}
+
+// Chooses dirty spans of at least `min_pages`, the longest first, until about `keep_pages` are left, or
+// about `at_most` are to go. Returns how many are.
+[[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
+                                              std::size_t at_most) noexcept {
+  // So long a span has a whole OS page, wherever it begins.
+  min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
+  std::size_t chosen = 0;
+  while (dirty_.pages() > keep_pages && chosen < at_most) {
+    Span* span = dirty_.longest();
+    if (span == nullptr || span->pages < min_pages) break;
+    check(span->state == SpanState::free && !span->zeroed, "a purged span is free and dirty", span);
+    dirty_.remove(span);
+    std::size_t pages = span->pages;
+    if (pages > at_most - chosen) {
+      // The end of it, of whole huge pages.
+      const std::size_t first = page_map.base / page_bytes + first_page_of(span);
+      const std::size_t cut = align_down(first + pages - (at_most - chosen), pages_per_huge_page);
+      if (cut > first) {
+        const std::size_t left = cut - first;
+        insert(span, left, false);
+        span += left;
+        pages -= left;
+      }
+    }
+    const std::size_t all = pages + take_rest_of_huge_page(span, pages);
+    set_in_use(span, all, SpanState::in_use);
+    span->usable_pages.store(static_cast<std::uint32_t>(pages), std::memory_order_relaxed);
+    span->next = nullptr;
+    (first_chosen_ != nullptr ? last_chosen_->next : first_chosen_) = span;
+    last_chosen_ = span;
+    purging_pages_ += all;
+    chosen += pages;
+  }
+  if (chosen != 0) {
+    has_purges_.store(true, std::memory_order_relaxed);
+    last_purge_ = {keep_pages, min_pages};
+  }
+  return chosen;
+}
+
+// The next span to send. If the system refused some, others are chosen in their place, as long as those
+// are in no list: else the next purge would choose the same ones again.
+Span* PageHeap::next_chosen(std::size_t& refused) noexcept {
+  if (first_chosen_ == nullptr && refused != 0) {
+    const std::size_t keep = last_purge_.keep_pages;
+    purge(keep - std::min(keep, refused), last_purge_.min_pages, std::exchange(refused, 0));
+  }
+  Span* const span = first_chosen_;
+  if (span == nullptr) return nullptr;
+  first_chosen_ = span->next;
+  if (first_chosen_ == nullptr) has_purges_.store(false, std::memory_order_relaxed);
+  return span;
+}
+
+// Memory that the system does not take, such as locked memory, stays dirty. It is in no list meanwhile.
+std::size_t PageHeap::send_purges() noexcept {
+  std::size_t gone = 0;
+  std::size_t refused = 0;
+  std::size_t to_replace = 0;
+  unsigned refusals = 0;
+  Span* all_refused = nullptr;
+  const Guard guard{lock_};
+  while (Span* const span = next_chosen(to_replace)) {
+    const std::size_t pages = span->usable_pages.load(std::memory_order_relaxed);
+    const bool is_tried = refusals != most_refusals;  // more tell of memory that is all locked
+    if (!is_tried) purging_pages_ -= span->pages;
+    Span* const left = is_tried ? purge_within(span) : span;
+    if (left == nullptr) {
+      count_given_back(pages * page_bytes);
+      gone += pages;
+      continue;
+    }
+    if (is_tried && ++refusals != most_refusals) to_replace += pages;
+    refused += pages;
+    left->next = all_refused;
+    all_refused = left;
+  }
+  if (refusals > 1 && refused > gone) stop_moving();  // most memory is locked
+  while (all_refused != nullptr) {
+    Span* const span = all_refused;
+    all_refused = span->next;
+    insert_coalesced(span, span->pages, false);
+  }
+  if (refusals != 0) policy_.note_dirty(dirty_.pages());
+  return gone;
+}
+
+void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
+  if (dirty_.pages() > wake_above_) [[unlikely]]
+    wake_housekeeper();
+  if (!PurgePolicy::is_surplus(in_use(), dirty_.pages())) return;
+  const std::uint64_t now = os::coarse_milliseconds();
+  const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages());
+  if (keep == PurgePolicy::keep_all) return;
+  policy_.note_purge(now, dirty_.pages(), keep);
+  purge(keep, min_pages, has_housekeeper_ ? slice_pages : at_most);
+  policy_.note_dirty(dirty_.pages());
+}
+
+bool PageHeap::tend(bool is_quiet) noexcept {
+  std::size_t before = 0;
+  bool was_due = false;
+  {
+    const Guard guard{lock_};
+    const std::size_t min_pages = is_quiet ? 1 : min_purge_pages;
+    before = dirty_.pages();
+    const std::size_t slice = std::min(slice_of_tending, policy_.pages_left(before));
+    was_due = policy_.pages_left(before) != 0;
+    if (slice == 0) {
+      purge_surplus(min_pages, slice_of_tending);
+    } else {
+      purge(before - slice, min_pages, slice);
+      policy_.note_dirty(dirty_.pages());
+    }
+  }
+  send_purges();
+  const Guard guard{lock_};
+  const bool is_refused = is_quiet && was_due && dirty_.pages() == before;
+  return !is_refused && PurgePolicy::is_surplus(in_use(), dirty_.pages());
+}
+
+bool PageHeap::merge_for(std::size_t pages) noexcept {
+  {
+    const Guard guard{lock_};
+    if (dirty_.pages() + clean_.pages() < pages || dirty_.pages() == 0) return false;
+  }
+  purge_all_but(0);
+  return true;
+}
+
+bool PageHeap::trim(std::size_t keep_bytes) noexcept {
+  std::size_t before = 0;
+  {
+    const Guard guard{lock_};
+    before = dirty_.pages();
+  }
+  purge_all_but(keep_bytes / page_bytes);
+  const Guard guard{lock_};
+  return dirty_.pages() != before;
+}
+
+// Again, as long as some goes: ends of spans that stay dirty become one with others.
+void PageHeap::purge_all_but(std::size_t pages) noexcept {
+  do {
+    const Guard guard{lock_};
+    purge(pages, 1, no_limit);
+    policy_.note_dirty(dirty_.pages());
+  } while (send_purges() != 0);
+}
+
+}  // namespace ts::engine

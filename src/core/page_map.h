@@ -1,0 +1,145 @@
+// The page map: the structures of an address, by its page. One range of addresses
+// (address_range.h), of which a prefix of each part is in use:
+//
+//   | map, 8 B a page | spans, 64 B | remote frees, 192 B | heaps, 5.1 KiB | pages, 16 KiB |
+//
+// free() reads one element of the map, one load away and never in memory that the program uses.
+// Address arithmetic is here; the structures are in types.h.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bits.h"
+#include "base/event_counts.h"
+#include "core/types.h"
+
+namespace ts::engine {
+
+// All const once page_count is positive, but for the counts.
+struct PageMap {
+  std::uintptr_t base = 0;                   // address of page 0
+  std::atomic<std::size_t> page_count{0};    // any: pages in use
+  std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps that exist
+  MapPage* pages = nullptr;
+  Span* spans = nullptr;
+  RemoteFrees* remote_frees = nullptr;
+  ThreadHeap* heaps = nullptr;
+  std::size_t pages_per_os_page = 1;  // 1 also where OS pages are shorter
+};
+inline constinit PageMap page_map;
+
+// The lowest address of any block; 1 until there is one. malloc tests a list's head against it
+// instead of null: one comparison notices the end of a list and most overwritten links.
+inline constinit std::atomic<std::size_t> lowest_block{1};
+
+// ---- pages ----
+
+inline std::size_t page_of(const void* p) noexcept {
+  return (address_of(p) - page_map.base) >> page_shift;
+}
+
+// The entry of the page that `p` lies in; 0 outside of the engine's memory.
+inline PageMapEntry entry_of(const void* p) noexcept {
+  const std::size_t page = page_of(p);
+  // relaxed: a thread learns a block's address from the thread that allocated it, and with the
+  // address all that was stored before
+  if (!is_below(page, page_map.page_count)) [[unlikely]]
+    return 0;
+  return page_map.pages[page].entry.load(std::memory_order_relaxed);
+}
+
+// ---- spans ----
+
+inline std::size_t first_page_of(const Span* span) noexcept {
+  return static_cast<std::size_t>(span - page_map.spans);
+}
+
+inline std::byte* memory_of(const Span* span) noexcept {
+  return reinterpret_cast<std::byte*>(page_map.base) + (first_page_of(span) << page_shift);
+}
+
+inline PageMapEntry span_entry(const Span& span) noexcept {
+  return page_map.pages[first_page_of(&span)].entry.load(std::memory_order_relaxed);
+}
+
+// ---- blocks of slabs ----
+
+// How far into its slab an address lies.
+inline std::uint32_t offset_in_slab(const void* p, const MapPage& page) noexcept {
+  return static_cast<std::uint32_t>(address_of(p)) - page.slab_begin;
+}
+
+// The slab that the address, of that page, lies in. Its descriptor, to which the owner writes all the time, is not
+// read.
+inline Span* slab_at(const void* p, std::size_t page) noexcept {
+  return page_map.spans + page - (offset_in_slab(p, page_map.pages[page]) >> page_shift);
+}
+inline Span* slab_of(const void* p) noexcept { return slab_at(p, page_of(p)); }
+
+// A pointer into a slab: the slab, the block, and whether it is the block's beginning. (A place that
+// was never carved, or behind the last block, has one, too. Only collect() looks at that.)
+struct BlockPlace {
+  std::size_t slab_page;  // the slab's first page
+  std::uint32_t number;
+  bool is_beginning;
+};
+
+inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
+  const std::size_t page = page_of(p);
+  const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
+  return {page - (offset >> page_shift), number_in_slab(c, offset),
+          is_multiple(offset, c.reciprocal)};
+}
+
+inline std::byte* block_at(const Span& slab, std::size_t number) noexcept {
+  return memory_of(&slab) + number * size_classes[slab.size_class].block_bytes;
+}
+
+// How many bytes went back to the operating system so far: for reports.
+inline constinit Atomic<std::size_t> given_back_bytes{0};
+
+inline void count_given_back(std::size_t bytes) noexcept {
+  // relaxed: it orders nothing
+  given_back_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if constexpr (counting) count_event(Event::purged_bytes, bytes);
+}
+
+// Of a slab that has not run low since it gave blocks: a quarter of its blocks.
+inline std::uint16_t low_mark_of(const Span& slab) noexcept {
+  constexpr unsigned low_part = 4;
+  return static_cast<std::uint16_t>((slab.slab_blocks + low_part - 1) / low_part);
+}
+
+// ---- remote frees ----
+
+inline RemoteFrees& remote_frees_of(const Span* slab) noexcept {
+  return page_map.remote_frees[first_page_of(slab)];
+}
+
+// A word of the slab's bits, one for each block, by number: more words than one structure has, if
+// the slab is long.
+inline Atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index) noexcept {
+  auto* const begin = reinterpret_cast<std::byte*>(&remote_frees_of(slab));
+  return reinterpret_cast<Atomic<std::uint64_t>*>(begin + offsetof(RemoteFrees, bits))[index];
+}
+
+// ---- heaps ----
+
+inline std::uint32_t heap_number(PageMapEntry entry) noexcept {
+  return (entry & ~arena_bit) >> heap_shift;
+}
+
+inline ThreadHeap* heap_of(PageMapEntry entry) noexcept {
+  return page_map.heaps + heap_number(entry);
+}
+
+// Calls `visit(heap)` for each heap that exists.
+template <class Visit>
+void for_each_heap(Visit visit) {
+  const std::uint32_t count = page_map.heap_count.load(std::memory_order_relaxed);
+  for (std::uint32_t number = 1; number <= count; ++number) visit(page_map.heaps[number]);
+}
+
+}  // namespace ts::engine

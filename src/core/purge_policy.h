@@ -1,0 +1,122 @@
+// When dirty memory goes back to the operating system, as a function of time, pages in use and
+// dirty pages. A release asks, so memory goes back when
+//
+//   idle     more than max(4 MiB, in use / 4) stayed dirty all through 250 ms, or
+//   peak     more than max(16 MiB, in use / 2) is dirty: perhaps no call follows the end of a peak.
+//
+// A housekeeper (housekeeping.h) asks in rounds: of what stayed dirty all through a round beyond
+// max(1 MiB, in use / 16), half goes back, and all of it from the third such round on.
+//
+// If fresh memory is needed within 1 s of a purge, that was too early. For 10 s, twice the dirty
+// memory before that purge is allowed (the backoff). The policy knows no clock and no memory; times
+// are milliseconds that never decrease, sizes are pages.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/types.h"
+
+namespace ts::engine {
+
+class PurgePolicy {
+ public:
+  static constexpr std::size_t min_idle_limit = (std::size_t{4} << 20) / page_bytes;
+  static constexpr std::size_t min_peak_limit = (std::size_t{16} << 20) / page_bytes;
+  static constexpr std::size_t min_rest_limit = (std::size_t{1} << 20) / page_bytes;
+  static constexpr std::uint64_t idle_ms = 250;
+  static constexpr std::uint64_t too_early_ms = 1000;
+  static constexpr std::uint64_t forget_ms = 10000;
+  static constexpr unsigned rounds_to_settle = 3;
+  static constexpr std::size_t keep_all = ~std::size_t{0};
+
+  constexpr PurgePolicy() = default;
+
+  // Whether so much is dirty that pages_to_keep() may keep less: asked first, without a clock.
+  static bool is_surplus(std::size_t in_use, std::size_t dirty) noexcept {
+    return dirty > idle_limit(in_use);
+  }
+
+  // To be called after a release: how many dirty pages to keep, or keep_all.
+  std::size_t pages_to_keep(std::uint64_t now, std::size_t in_use, std::size_t dirty) noexcept {
+    if (now - purged_at_ > forget_ms) backoff_ = 0;
+    const std::size_t idle_limit = std::max(PurgePolicy::idle_limit(in_use), backoff_);
+    if (dirty <= idle_limit) return keep_all;
+    if (now - window_began_ >= idle_ms) {
+      // A window that no release closed for long is no evidence of idle pages.
+      const std::size_t idle = now - window_began_ < 2 * idle_ms ? idle_floor_ : 0;
+      window_began_ = now;
+      idle_floor_ = dirty;
+      if (idle > idle_limit) return dirty - idle + idle_limit / 2;
+    }
+    const std::size_t peak_limit = std::max({min_peak_limit, in_use / 2, backoff_});
+    return dirty > peak_limit ? peak_limit / 2 : keep_all;
+  }
+
+  // How many dirty pages a process may keep for good.
+  static std::size_t rest_limit(std::size_t in_use) noexcept {
+    return std::max(min_rest_limit, in_use / 16);
+  }
+
+  // To be called at the end of each round: how many dirty pages to keep, or keep_all.
+  std::size_t pages_to_keep_in_round(std::uint64_t now, std::size_t in_use,
+                                     std::size_t dirty) noexcept {
+    const std::size_t idle = round_floor_;
+    round_floor_ = dirty;
+    const std::size_t limit = rest_limit(in_use);
+    quiet_rounds_ = idle > limit ? std::min(quiet_rounds_ + 1, rounds_to_settle) : 0;
+    if (quiet_rounds_ == 0) return keep_all;
+    if (quiet_rounds_ == rounds_to_settle) return dirty - (idle - limit);
+    if (backoff_ != 0 && now - purged_at_ <= forget_ms) return keep_all;
+    return dirty - (idle - limit) / 2;
+  }
+  // Whether the last rounds gave back all that was idle.
+  bool is_settled() const noexcept { return quiet_rounds_ == rounds_to_settle; }
+
+  // To be called before a purge down to `keep`, which pages_to_keep() or pages_to_keep_in_round()
+  // asked for.
+  void note_purge(std::uint64_t now, std::size_t dirty, std::size_t keep) noexcept {
+    target_ = keep;
+    // A large purge takes several calls.
+    purged_from_ = now - purged_at_ < idle_ms ? std::max(purged_from_, dirty) : dirty;
+    purged_at_ = now;
+    watches_growth_ = true;
+  }
+
+  // To be called when the number of dirty pages has fallen to `dirty`.
+  void note_dirty(std::size_t dirty) noexcept {
+    idle_floor_ = std::min(idle_floor_, dirty);
+    round_floor_ = std::min(round_floor_, dirty);
+    if (dirty <= target_) target_ = keep_all;
+  }
+
+  // How many of the dirty pages the last purge has left to do, unless so many were used meanwhile.
+  std::size_t pages_left(std::size_t dirty) const noexcept {
+    return dirty - std::min(dirty, target_);
+  }
+
+  // Whether note_growth() has to be called, with the time, when fresh memory is needed.
+  bool watches_growth() const noexcept { return watches_growth_; }
+  void note_growth(std::uint64_t now) noexcept {
+    watches_growth_ = false;
+    if (now - purged_at_ <= too_early_ms) backoff_ = 2 * purged_from_;
+  }
+
+ private:
+  static std::size_t idle_limit(std::size_t in_use) noexcept {
+    return std::max(min_idle_limit, in_use / 4);
+  }
+
+  std::uint64_t window_began_ = 0;
+  std::size_t idle_floor_ = 0;     // fewest dirty pages within the window: they were idle all along
+  std::size_t round_floor_ = 0;    // the same of a round
+  unsigned quiet_rounds_ = 0;      // in a row that ended with too much idle memory
+  std::uint64_t purged_at_ = 0;    // the last time,
+  std::size_t purged_from_ = 0;    // when so many pages were dirty
+  std::size_t target_ = keep_all;  // what it was to leave, until no more is dirty
+  std::size_t backoff_ = 0;        // so many dirty pages are not too many
+  bool watches_growth_ = false;    // no fresh memory was needed since the last purge
+};
+
+}  // namespace ts::engine

@@ -1,0 +1,129 @@
+#include "core/reclaim.h"
+
+#include <bit>
+
+#include "core/heap_hold.h"
+#include "core/slabs.h"
+
+namespace ts::engine {
+
+// ---- reclaim ----
+
+namespace {
+
+// For each of so many slabs that a reclaim leaves on the stack, the next one begins a page later.
+constexpr std::int32_t left_slabs_per_page = 8;
+
+// Whether exactly so many carved blocks of the slab are pending, by their bits.
+bool are_pending(const Span& slab, std::uint32_t blocks) noexcept {
+  std::uint32_t found = 0;
+  for (std::uint32_t first = 0; first < slab.carved; first += 64) {
+    const std::uint64_t bits = remote_word_of(&slab, first / 64).load(std::memory_order_relaxed);
+    const std::uint32_t left = slab.carved - first;
+    if (left < 64 && bits >> left != 0) return false;
+    found += static_cast<std::uint32_t>(std::popcount(bits));
+  }
+  return found == blocks;
+}
+
+// Whether all used blocks of a slab of the stack are pending; of an empty slab, none. If the numbers
+// disagree, after misuse or a fork that cut a thread off, the slab is left to the owner.
+bool is_reclaimable(const Span& slab) noexcept {
+  // acquire: pairs with the additions in send(); sees the bits, and every use of the blocks is over
+  const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_acquire);
+  // acquire: pairs with release_overflow()
+  return slab.used.load(std::memory_order_acquire) == pending &&
+         slab.free_blocks + slab.purged_blocks + pending == slab.carved &&
+         are_pending(slab, pending);
+}
+
+void clear_remote_frees(const Span& slab) noexcept {
+  // relaxed: a thread that frees a block of the slab's next owner got it by way of the page heap's
+  // lock
+  for (std::uint32_t first = 0; first < slab.carved; first += 64)
+    remote_word_of(&slab, first / 64).store(0, std::memory_order_relaxed);
+  remote_frees_of(&slab).pending.store(0, std::memory_order_relaxed);
+}
+
+// Takes the reclaimable slabs of the stack out of the heap, and returns them, linked by `next`.
+Span* take_reclaimable(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+  Span* taken = nullptr;
+  Plain<Span*> first_left = nullptr;
+  Span* last_left = nullptr;
+  std::int32_t left = 0;
+  Span* slab = take_ready(heap);
+  while (slab != nullptr) {
+    Span* const next = remote_frees_of(slab).next_ready;
+    if (is_reclaimable(*slab)) {
+      clear_remote_frees(*slab);
+      take_slab_out(heap, *slab);
+      slab->next = taken;
+      taken = slab;
+    } else {
+      (last_left != nullptr ? remote_frees_of(last_left).next_ready : first_left) = slab;
+      last_left = slab;
+      ++left;
+    }
+    slab = next;
+  }
+  if (last_left != nullptr) push_ready(heap, first_left, remote_frees_of(last_left));
+  heap.reclaimable_pages.store(-left / left_slabs_per_page, std::memory_order_relaxed);
+  return taken;
+}
+
+// Takes the empty slabs that a heap keeps (relist_or_retire), where they are the last of their
+// lists, and links them before the others.
+Span* take_empty(ThreadHeap& heap, Span* taken) noexcept TS_REQUIRES(heap) {
+  for (Span* const first : heap.partial) {
+    if (first == nullptr) continue;
+    Span* const last = first->previous;
+    if (used(*last) != 0 || !is_reclaimable(*last)) continue;
+    take_slab_out(heap, *last);
+    last->next = taken;
+    taken = last;
+  }
+  return taken;
+}
+
+Span* hold_and_take(ThreadHeap& heap, bool takes_empty) noexcept TS_REQUIRES(reclaim_lock) {
+  if (!try_hold(heap, Holder::reclaimer)) return nullptr;
+  Span* taken = has_ready(heap) ? take_reclaimable(heap) : nullptr;
+  if (takes_empty) taken = take_empty(heap, taken);
+  end_hold(heap);
+  return taken;
+}
+
+// Without a lock, since memory may go back to the system. (If the process forks meanwhile, its
+// child loses these slabs.)
+bool retire_slabs(Span* slab) noexcept {
+  const bool found = slab != nullptr;
+  while (slab != nullptr) {
+    Span* const next = slab->next;
+    retire_slab(*slab);
+    slab = next;
+  }
+  return found;
+}
+
+}  // namespace
+
+void reclaim(ThreadHeap& heap) noexcept {
+  // The next reclaimable slab is another occasion.
+  if (!has_ready(heap) || !reclaim_lock.try_lock()) return;
+  Span* const taken = hold_and_take(heap, false);
+  reclaim_lock.unlock();
+  retire_slabs(taken);
+}
+
+bool reclaim_all() noexcept {
+  bool found = false;
+  for_each_heap([&](ThreadHeap& heap) {
+    reclaim_lock.lock();
+    Span* const taken = hold_and_take(heap, true);
+    reclaim_lock.unlock();
+    found |= retire_slabs(taken);
+  });
+  return found;
+}
+
+}  // namespace ts::engine

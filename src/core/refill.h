@@ -1,0 +1,32 @@
+// Fills an empty cache bin from the heap's slabs.
+//
+//   fill_bin -> refill -> take_used (slabs' free lists) -> collect, take_used -> take_fresh (carves)
+//            -> allocate_span, without a hold -> refill_from -> add_slab, take_fresh
+#pragma once
+
+#include "core/heap_hold.h"
+
+namespace ts::engine {
+
+// Fills the bin of the calling thread's heap and returns one block more, which has its mark; null
+// without memory. The bin may exceed its capacity with blocks of one slab (types.h, CacheBin). Without
+// a lock or a hold.
+inline Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept;
+
+// The two halves: null if the heap has no block of the class, and needs a span for another slab,
+Block* refill(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+// which it gets here. (allocate_span() is called without a hold.)
+Block* refill_from(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
+
+[[gnu::noinline]] Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept;
+
+inline Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  Block* block = nullptr;
+  {
+    const HeapHold hold{heap};
+    block = refill(heap, size_class);
+  }
+  return block != nullptr ? block : fill_bin_from_new_slab(heap, size_class);
+}
+
+}  // namespace ts::engine

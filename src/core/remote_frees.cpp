@@ -1,0 +1,195 @@
+#include "core/remote_frees.h"
+
+#include <bit>
+
+#include "base/busy_mark.h"
+#include "base/event_counts.h"
+#include "core/deferred_work.h"
+#include "core/page_heap.h"
+#include "core/reclaim.h"
+#include "core/slabs.h"
+
+namespace ts::engine {
+namespace {
+
+// Whether all used blocks of a slab are pending, after so many more: a guess, since the slab may
+// have another owner by now. The cache line of `used` is the owner's, and costs more than the rest
+// of sending. It is not read while little is pending, after a full batch, which another probably
+// follows, or if no other block can be in use.
+bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending,
+                     std::uint32_t more) noexcept {
+  const std::size_t slab_bytes = c.slab_pages * page_bytes;
+  const std::size_t pending_bytes = std::size_t{pending} * c.block_bytes;
+  if (pending_bytes + c.block_bytes > slab_bytes) return true;
+  if (pending_bytes < slab_bytes / 8 || (more == c.carve_blocks && more != 1)) return false;
+  return pending == used(slab);
+}
+
+// Relaxed: a hint, as is_abandoned().
+bool is_idle_arena(const ThreadHeap& heap) noexcept {
+  return is_arena(heap) && is_idle_mark(heap.user.load(std::memory_order_relaxed));
+}
+
+// Returns the owner's heap, if a reclaim is worth it; else null.
+ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count,
+                 FoundBy found_by = FoundBy::a_later_call) noexcept {
+  if constexpr (counting) count_event(Event::remote_batches_sent);
+  // Read while the blocks still count as used: afterwards, the slab may have another owner.
+  const PageMapEntry entry = span_entry(slab);
+  RemoteFrees& frees = remote_frees_of(&slab);
+  // release: every use of the blocks is over (pairs with the exchange of the bits in collect_bits)
+  const std::uint64_t before =
+      remote_word_of(&slab, word).fetch_or(bits, std::memory_order_release);
+  if (const std::uint64_t twice = before & bits; twice != 0) [[unlikely]] {
+    const std::size_t bytes = size_class_of(entry).block_bytes;
+    const std::size_t number = word * 64 + static_cast<unsigned>(std::countr_zero(twice));
+    report_misuse(Misuse::double_free, found_by, memory_of(&slab) + number * bytes, bytes);
+    const auto repeated = static_cast<std::uint32_t>(std::popcount(twice));
+    if (count <= repeated) return nullptr;
+    count -= repeated;  // each block comes back once
+  }
+  // release: the bits are set before they are counted. acquire: pairs with the exchange of the
+  // count in collect(), after which this thread writes next_ready.
+  const std::uint32_t pending = frees.pending.fetch_add(count, std::memory_order_acq_rel);
+  ThreadHeap& owner = *heap_of(entry);
+  if (pending == 0) push_ready(owner, &slab, frees);
+  if (pending == 0 && (is_abandoned(owner) || is_idle_arena(owner))) [[unlikely]]
+    page_heap.note_uncollected(size_class_of(entry).slab_pages);
+  const SizeClass& c = size_class_of(entry);
+  if (!is_probably_all(slab, c, pending + count, count)) return nullptr;
+  return count_reclaimable(owner, c.slab_pages) ? &owner : nullptr;
+}
+
+// Sends a batch that is not empty, and empties it.
+ThreadHeap* send(RemoteBatch& batch) noexcept {
+  const std::uint64_t bits = batch.bits;
+  const std::uint32_t count = batch.count;
+  batch.bits = 0;
+  batch.count = 0;
+  return send(*batch.slab, batch.word, bits, count);
+}
+
+// Empties the batch, as send() does, and begins it anew for other blocks.
+ThreadHeap* begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
+  ThreadHeap* const to_reclaim = batch.count != 0 ? send(batch) : nullptr;
+  batch.bits = 0;  // drops bits that a fork cut off before they were counted (release_remote)
+  // release: a forked child never sees the new slab with the bits of the old one
+  fence(std::memory_order_release);
+  batch = {&slab, 0, word, 0};
+  prefetch_to_write(&remote_word_of(&slab, word));  // by the time that the batch is full
+  return to_reclaim;
+}
+
+// Unless the caller holds the heap that it flushes.
+void reclaim_within_free(ThreadHeap* heap, bool is_held = false) noexcept {
+  if (heap == nullptr) [[likely]]
+    return;
+  reclaim(*heap);
+  if (!is_held) send_purges_if_any();
+}
+
+// release_remote_slow(), under the mark that keeps a fork from using the heap. Returns a heap of
+// which a reclaim is worth it, or null.
+ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
+                           FoundBy found_by) noexcept {
+  const BusyMark mark{heap.busy};
+  const BlockPlace place = place_of(p, c);
+  Span& slab = page_map.spans[place.slab_page];
+  const std::uint32_t word = place.number / 64;
+  const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
+  RemoteBatch& batch = batch_for(heap, place);
+  ThreadHeap* to_reclaim = nullptr;
+  if (batch.slab != &slab || batch.word != word) to_reclaim = begin_batch(batch, slab, word);
+  if ((batch.bits & bit) != 0) [[unlikely]] {
+    report_misuse(Misuse::double_free, found_by, p, c.block_bytes);
+    return to_reclaim;
+  }
+  batch.bits |= bit;
+  // A batch of carve_blocks, 4 KiB of them, is the most that a thread keeps from their owner.
+  if (++batch.count != c.carve_blocks) return to_reclaim;
+  ThreadHeap* const also = send(batch);
+  return also != nullptr ? also : to_reclaim;
+}
+
+// Moves the slab's sent bits to its free list. Reports bits of places where no block was in use,
+// and returns their number.
+std::uint32_t collect_bits([[maybe_unused]] ThreadHeap& heap, Span& slab) noexcept
+    TS_REQUIRES(heap) {
+  const SizeClass& c = size_classes[slab.size_class];
+  std::uint32_t strays = 0;
+  const std::byte* const carved_end = memory_of(&slab) + std::size_t{slab.carved} * c.block_bytes;
+  for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
+    Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
+    if (word.load(std::memory_order_relaxed) == 0) continue;
+    // acquire: pairs with the setting of the bits; every use of the blocks is over
+    const std::uint64_t sent = word.exchange(0, std::memory_order_acquire);
+    std::byte* const begin = memory_of(&slab) + std::size_t{first} * c.block_bytes;
+    const auto first_of = [=, bytes = std::size_t{c.block_bytes}](std::uint64_t bits) {
+      return begin + static_cast<unsigned>(std::countr_zero(bits)) * bytes;
+    };
+    // The lines are in the caches of the threads that freed the blocks. They come side by side, and
+    // each once: without this, the look at the mark fetches a line to read, and the mark to write.
+    for (std::uint64_t bits = sent; bits != 0; bits &= bits - 1) prefetch_to_write(first_of(bits));
+    for (std::uint64_t bits = sent; bits != 0; bits &= bits - 1) {
+      std::byte* const p = first_of(bits);
+      auto* const block = reinterpret_cast<Block*>(p);
+      const bool is_stray = p >= carved_end;
+      // A marked block was freed by its owner, too.
+      if (is_stray || is_marked(block)) [[unlikely]] {
+        report_misuse(is_stray ? Misuse::no_beginning : Misuse::double_free, FoundBy::a_later_call,
+                      p, c.block_bytes);
+        ++strays;
+        continue;
+      }
+      push_free(slab, block);
+    }
+  }
+  return strays;
+}
+
+}  // namespace
+
+void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c, FoundBy found_by) noexcept {
+  ThreadHeap* const to_reclaim = put_into_batch(heap, p, c, found_by);
+  // relaxed: this thread's own hold
+  reclaim_within_free(to_reclaim, heap.holder.load(std::memory_order_relaxed) == Holder::owner);
+}
+
+void release_remote_at_once(const BlockPlace& place, FoundBy found_by) noexcept {
+  reclaim_within_free(send(page_map.spans[place.slab_page], place.number / 64,
+                           std::uint64_t{1} << place.number % 64, 1, found_by));
+}
+
+// Without a reclaim: the caller is in a slow path, and other occasions follow.
+void flush_batches(ThreadHeap& heap) noexcept {
+  for (RemoteBatch& batch : heap.batches) {
+    if (batch.count != 0) send(batch);
+  }
+}
+
+bool collect(ThreadHeap& heap) noexcept {
+  if (!has_ready(heap)) return false;
+  if constexpr (counting) count_event(Event::remote_collects);
+  heap.reclaimable_pages.store(0, std::memory_order_relaxed);
+  Span* slab = take_ready(heap);
+  while (slab != nullptr) {
+    RemoteFrees& frees = remote_frees_of(slab);
+    Span* const next = frees.next_ready;  // before the count: then others may write it again
+    if (next != nullptr) {
+      prefetch_to_write(&remote_frees_of(next));
+      prefetch_to_write(next);
+    }
+    // acquire: pairs with the addition in send(); sees the bits of all that are counted. release:
+    // pairs with the next addition to 0, whose thread writes next_ready, which this one has read
+    const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
+    const std::uint32_t strays = collect_bits(heap, *slab);
+    // A stray, too, is counted, before or after.
+    add_used(*slab, strays);
+    sub_used(*slab, counted);
+    relist_or_retire(heap, *slab);
+    slab = next;
+  }
+  return true;
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,102 @@
+// The slabs of a heap: the list per class of those with blocks to give, blocks that come back, and
+// the retirement of empty slabs.
+#pragma once
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "core/heap_hold.h"
+#include "core/page_map.h"
+
+namespace ts::engine {
+
+// The length in pages of the heap's next slab of the class.
+inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const SizeClass& c = size_classes[size_class];
+  return heap.slabs[size_class] == 0 ? c.first_slab_pages : c.slab_pages;
+}
+
+inline bool is_listed(const Span& slab) noexcept { return slab.quiet_above != unlisted; }
+
+// Of a long slab with so few used blocks, frees look whether bins pin it (move_quiet_above). The
+// bins of classes with long slabs hold no more blocks.
+inline constexpr std::uint16_t max_used_to_flush = 8;
+static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
+  return c.slab_pages == 1 || c.wide_bin_blocks <= max_used_to_flush;
+}));
+
+// To be called when a listed slab has more used blocks, or another mark.
+inline void set_quiet_above(Span& slab) noexcept {
+  const std::uint16_t least = slab.pages == 1 ? 0 : max_used_to_flush;
+  slab.quiet_above = static_cast<std::int16_t>(std::max<std::uint16_t>(slab.low_mark, least));
+}
+
+// Carved blocks, and where they end.
+inline void set_carved(Span& slab, std::uint32_t blocks) noexcept {
+  slab.carved = static_cast<std::uint16_t>(blocks);
+  // relaxed: its holder's own
+  slab.usable_pages.store(blocks * size_classes[slab.size_class].block_bytes,
+                          std::memory_order_relaxed);
+}
+inline std::uint32_t carved_bytes(const Span& slab) noexcept {
+  return slab.usable_pages.load(std::memory_order_relaxed);
+}
+
+// Makes a span of a class a slab in the heap's list, with no block carved.
+void add_slab(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
+
+// Links a slab that has blocks to give into the list of its class.
+void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
+// Unlinks a slab without blocks to give from the list of its class.
+void unlink_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
+// Moves a slab of purged blocks alone to the end of its list: they cost more than others do.
+void move_behind_others(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
+// Takes a slab without used blocks out of the heap. It belongs to the caller alone then, until
+// retire_slab() returns it to the page heap, for which no hold is needed.
+void take_slab_out(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+void retire_slab(Span& slab) noexcept;
+
+// Marks a block and puts it on its slab's free list; `used` stays as it is.
+inline void push_free(Span& slab, Block* block) noexcept {
+  push_front(slab.free_list, marked(block));
+  ++slab.free_blocks;
+}
+
+inline std::uint32_t used(const Span& slab) noexcept {
+  return slab.used.load(std::memory_order_relaxed);  // the owner's own; others only look
+}
+inline void add_used(Span& slab, std::uint32_t blocks) noexcept {
+  slab.used.store(used(slab) + blocks, std::memory_order_relaxed);
+}
+
+// Takes `blocks` from the slab's used ones. More than there are come back only after a double free,
+// which is reported.
+inline void sub_used(Span& slab, std::uint32_t blocks) noexcept {
+  const std::uint32_t before = used(slab);
+  if (before < blocks) [[unlikely]] {
+    report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
+                  size_classes[slab.size_class].block_bytes);
+    blocks = before;
+  }
+  slab.used.store(before - blocks, std::memory_order_relaxed);
+}
+
+// To be called when a slab got blocks back: lists it, or retires it if it is empty. One empty slab
+// of a class stays, if it is a short one, so that few allocations and frees do not take pages each
+// time. False if the slab was retired.
+bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
+// A used block comes back; false if its slab was retired.
+inline bool push_to_slab(ThreadHeap& heap, Span& slab, Block* block) noexcept TS_REQUIRES(heap) {
+  push_free(slab, block);
+  sub_used(slab, 1);
+  return relist_or_retire(heap, slab);
+}
+
+// Retires all empty slabs.
+void retire_empty_slabs(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+}  // namespace ts::engine

@@ -1,0 +1,61 @@
+#include "core/span_supply.h"
+
+#include <cerrno>
+
+#include "core/current_heap.h"
+#include "core/deferred_work.h"
+#include "core/heap_lifecycle.h"
+#include "core/hooks.h"
+#include "core/page_heap.h"
+#include "core/reclaim.h"
+#include "core/remote_frees.h"
+#include "os/os.h"
+
+namespace ts::engine {
+
+void* out_of_memory() noexcept {
+  os::explain_refusal();
+  hooks::before_failure();
+  errno = ENOMEM;
+  return nullptr;
+}
+
+Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned size_class) noexcept {
+  if (pages > AddressRange::max_pages) return nullptr;  // and nothing is given back for it
+  using From = PageHeap::From;
+  const auto allocate = [=](From from) {
+    return page_heap.allocate(pages, alignment_pages, size_class, from);
+  };
+  Span* span = allocate(From::dirty);
+  if (span != nullptr) return span;
+  if (has_heap()) {
+    {
+      const HeapHold hold{own_heap()};
+      flush_batches(own_heap());
+      if (collect(own_heap())) span = allocate(From::dirty);
+    }
+    const DeferredCall call{&own_heap()};
+    if (span == nullptr && call.may_go_on()) hooks::heap_grows(own_heap(), pages);
+  }
+  if (span != nullptr) return span;
+  constexpr std::size_t heaps_at_a_time = 4;
+  if (collect_abandoned(heaps_at_a_time)) span = allocate(From::dirty);
+  if (span != nullptr) return span;
+  hooks::before_growth(pages);
+  std::uint32_t ended_purges = page_heap.ended_purges();
+  span = allocate(From::anywhere);
+  if (span != nullptr) return span;
+  const bool has_collected = collect_abandoned(SIZE_MAX);
+  if (reclaim_all() || has_collected || page_heap.send_purges() != 0)
+    span = allocate(From::anywhere);
+  if (span == nullptr && page_heap.merge_for(pages)) span = allocate(From::anywhere);
+  // Another thread may take memory out of the lists as soon as it is back.
+  constexpr int most_waits = 64;
+  for (int i = 0; span == nullptr && i < most_waits && page_heap.wait_for_purge(ended_purges); ++i)
+    span = allocate(From::anywhere);
+  if (span == nullptr && !page_heap.has_room(pages))
+    hooks::growth_refused(page_heap.touched_pages(), pages);
+  return span;
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,228 @@
+#include "core/thread_heap.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/event_counts.h"
+#include "core/attention.h"
+#include "core/cache_bins.h"
+#include "core/common_heap.h"
+#include "core/deferred_work.h"
+#include "core/heap_lifecycle.h"
+#include "core/hooks.h"
+#include "core/invariants.h"
+#include "core/large_blocks.h"
+#include "core/low_slabs.h"
+#include "core/refill.h"
+#include "core/remote_frees.h"
+#include "core/slabs.h"
+#include "core/span_supply.h"
+
+namespace ts::engine {
+namespace {
+
+[[gnu::noinline]] void* allocate_without_heap(std::size_t bytes, unsigned size_class) noexcept {
+  // An adopted heap may have blocks in this bin.
+  if (this_thread.heap == no_heap && attach_heap() != nullptr)
+    return allocate_small(bytes, size_class * sizeof(CacheBin));
+  void* const p = allocate_from_common(size_class);
+  return p != nullptr ? p : out_of_memory();
+}
+
+void* hand_out(Block* block) noexcept {
+  return block != nullptr ? unmarked(block) : out_of_memory();
+}
+
+[[gnu::noinline]] void* hand_out_after_work(Block* block) noexcept {
+  do_deferred_work();
+  return hand_out(block);
+}
+
+[[gnu::always_inline]] inline void* allocate_by_refill(unsigned size_class) noexcept {
+  ThreadHeap& heap = own_heap();
+  Block* const block = fill_bin(heap, size_class);
+  if constexpr (debug_level >= 2) {
+    const HeapHold hold{heap};
+    check_slow_path(heap);
+  }
+  if (has_deferred_work(heap)) [[unlikely]]
+    return hand_out_after_work(block);
+  return hand_out(block);
+}
+
+// What needs attention may allocate, after which the bin may have blocks. What needs it from then on
+// waits for the next malloc.
+[[gnu::noinline]] void* allocate_after_attention(std::size_t bytes, unsigned size_class) noexcept {
+  hooks::attend();
+  return allocate_small_or(bytes, size_class * sizeof(CacheBin), [=](std::size_t) {
+    return is_sampling(own_heap()) ? hooks::allocate_sampled(bytes, size_class)
+                                   : allocate_by_refill(size_class);
+  });
+}
+
+// A block for the empty bin of a thread that has no heap, or whose heap samples.
+[[gnu::noinline]] void* allocate_other(std::size_t bytes, unsigned size_class) noexcept {
+  if (!has_heap()) return allocate_without_heap(bytes, size_class);
+  if (needs_attention()) [[unlikely]]
+    return allocate_after_attention(bytes, size_class);
+  return hooks::allocate_sampled(bytes, size_class);
+}
+
+// A block of an arena, from a thread that is not in its scope. The free is over when it returns, so
+// that the arena can be destroyed then: neither a batch nor a bin keeps the block.
+[[gnu::noinline]] void release_to_arena(void* p, PageMapEntry entry) noexcept {
+  const BlockPlace place = place_of(p, size_class_of(entry));
+  if (!place.is_beginning || is_marked(p)) [[unlikely]]
+    return static_cast<void>(report_stray(p, FoundBy::free));
+  if constexpr (counting) count_event(Event::remote_frees);
+  release_remote_at_once(place, FoundBy::free);
+}
+
+// An arena's block, or no block of the engine's.
+[[gnu::noinline]] void release_rare(void* p, PageMapEntry entry) noexcept {
+  const int saved_errno = errno;
+  if (entry < arena_bit || (entry & large_entry) != 0) {
+    report_stray(p, FoundBy::free);
+  } else {
+    if (!hooks::release_sampled(p, entry)) release_to_arena(p, entry);
+  }
+  errno = saved_errno;
+}
+
+// A large block, an arena's, or no block of the engine's.
+[[gnu::noinline]] void release_other(void* p, PageMapEntry entry) noexcept {
+  if (entry != large_entry || !release_large(p)) [[unlikely]]
+    release_rare(p, entry);
+}
+
+// A block of a thread's slab, from a thread without a heap, or in a scope.
+[[gnu::noinline]] void release_without_heap(void* p, PageMapEntry entry) noexcept {
+  if (is_in_scope()) {
+    const OutOfScope out_of_scope;
+    return release(p);  // often the thread's own
+  }
+  // The C library frees behind the last destructors of a thread. One that gets a heap there never
+  // gives it back, so that the first frees of a thread do without.
+  constexpr std::uint32_t most_early_frees = 16;
+  if (this_thread.heap == no_heap && ++this_thread.early_frees > most_early_frees) {
+    const int saved_errno = errno;
+    ThreadHeap* const heap = attach_heap();
+    errno = saved_errno;
+    if (heap != nullptr) return release(p);  // the block may be of the adopted heap
+  }
+  if constexpr (counting) count_event(Event::remote_frees);
+  // A thread that is ending gets no heap for this: no thread would abandon it, if its end is over.
+  release_remote_at_once(place_of(p, size_class_of(entry)), FoundBy::free);
+}
+
+// A place that was never a block of the slab, which free took for one: reports it, and the block is lost.
+[[gnu::cold, gnu::noinline]] void report_fresh(void* p, const Span& slab) noexcept {
+  report_misuse(Misuse::no_beginning, FoundBy::free, p, size_classes[slab.size_class].block_bytes);
+}
+
+// The rest of release_overflow, with its arguments: a slab may have to be listed or retired, or its
+// bin flushed, or it ran low.
+[[gnu::noinline]] void finish_overflow(void* p, CacheBin&, HeapFront* front,
+                                       std::size_t page) noexcept {
+  auto& heap = static_cast<ThreadHeap&>(*front);
+  Span& slab = *slab_at(p, page);
+  const unsigned size_class = slab.size_class;
+  if (used(slab) == 0) [[unlikely]] {
+    // More blocks came back than the slab gave: a double free that destroyed the mark.
+    slab.free_list = static_cast<Block*>(p)->next;
+    --slab.free_blocks;
+    report_misuse(Misuse::double_free, FoundBy::free, p, size_classes[size_class].block_bytes);
+    return;
+  }
+  {
+    const HeapHold hold{heap};
+    sub_used(slab, 1);
+    const bool is_low = used(slab) == slab.low_mark;
+    if (relist_or_retire(heap, slab)) move_quiet_above(heap, slab);
+    if (is_low) {
+      note_low_slab(heap, size_class);
+      heap.is_to_tend = has_to_tend(heap);
+    }
+    if constexpr (debug_level >= 2) check_slow_path(heap);
+  }
+  if (has_deferred_work(heap)) [[unlikely]]
+    do_deferred_work();
+}
+
+}  // namespace
+
+void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
+  const auto size_class = static_cast<unsigned>(bin_offset / sizeof(CacheBin));
+  if (is_sampling(*this_thread.heap)) [[unlikely]]  // or there is none, whose number has all bits
+    return allocate_other(bytes, size_class);
+  if (hooks::has_guard()) [[unlikely]] {
+    if (void* const p = hooks::allocate_guarded(size_class); p != nullptr) return p;
+  }
+  if (needs_attention()) [[unlikely]]
+    return allocate_after_attention(bytes, size_class);
+  return allocate_by_refill(size_class);
+}
+
+std::size_t drop_damage(std::size_t bytes, Block* popped, std::size_t bin_offset) noexcept {
+  put_back_mark(popped);  // it may be in use
+  drop_damaged_bin(own_heap(), static_cast<unsigned>(bin_offset / sizeof(CacheBin)), popped);
+  return bytes;
+}
+
+void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
+  const std::size_t bytes = size_classes[bin_offset / sizeof(CacheBin)].block_bytes;
+  return allocate_slow(drop_damage(bytes, popped, bin_offset), bin_offset);
+}
+
+void report_double_free(void* p, CacheBin& bin) noexcept {
+  ++bin.capacity_left;
+  report_stray(p, FoundBy::free);
+}
+
+void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
+  if constexpr (counting) count_event(Event::bin_overflows);
+  ++bin.capacity_left;
+  // Without a busy mark: a forked child may see the first of these stores alone. Then a list is
+  // longer than `free_blocks`, or a free block counts as used; both are harmless.
+  const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
+  Span& slab = page_map.spans[page - (offset >> page_shift)];
+  if (offset >= carved_bytes(slab)) [[unlikely]]
+    return report_fresh(p, slab);
+  const std::uint32_t others = used(slab) - 1;
+  push_front(slab.free_list, marked(p));
+  fence(std::memory_order_release);
+  ++slab.free_blocks;
+  if (static_cast<std::int16_t>(others) <= slab.quiet_above) [[unlikely]]  // -1, or few
+    return finish_overflow(p, bin, heap, page);
+  // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
+  slab.used.store(others, std::memory_order_release);
+}
+
+void release_slow(void* p, PageMapEntry kind) noexcept {
+  // Without the bit that another thread may have changed in between.
+  const PageMapEntry entry = (kind ^ self()) & ~sampling_bit;
+  if (!is_of_thread_slab(entry)) [[unlikely]]
+    return p != nullptr ? release_other(p, entry) : void();
+  const SizeClass& c = size_class_of(entry);
+  const BlockPlace place = place_of(p, c);
+  if (!place.is_beginning) [[unlikely]]
+    return static_cast<void>(report_stray(p, FoundBy::free));
+  if ((kind ^ entry) >= arena_bit) [[unlikely]]  // the current heap's number
+    return release_without_heap(p, entry);
+  if constexpr (counting) count_event(Event::remote_frees);
+  ThreadHeap& heap = own_heap();
+  // A block that shares no cache line with others stays here, where its lines are. All others are not
+  // looked at: their lines are cold, or another thread's. Their bits tell of a second free, and their
+  // marks of one by the owner, when it collects them.
+  CacheBin& bin = bin_at(&heap, kind & (class_mask | sampling_bit));
+  if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0) {
+    if (is_marked(p)) [[unlikely]]
+      return static_cast<void>(report_stray(p, FoundBy::free));
+    --bin.capacity_left;
+    return push_front(bin.head, marked(p));
+  }
+  release_remote(heap, p, place, c, FoundBy::free);
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,117 @@
+// The fast paths of malloc and free. Each thread has a heap of slabs and, in front of it, a cache
+// bin per size class. malloc pops and free pushes, without atomics, if the block is of the thread's
+// own heap.
+//
+//   malloc  allocate_small -> pop -> allocate_after_damage
+//                          -> allocate_slow -> refill -> take_used | collect | take_fresh
+//                                           -> hooks::allocate_sampled (hooks.h)
+//                                           -> attach_heap | allocate_from_common
+//   free    release -> push
+//                   -> report_stray (misuse.h)
+//                   -> release_overflow -> the slab's free list | finish_overflow
+//                   -> release_slow -> release_remote -> a batch, sent when full (remote_frees.h)
+//                                   -> release_large (large_blocks.h)
+//                                   -> report_stray (misuse.h)
+#pragma once
+
+#include "core/current_heap.h"
+#include "core/misuse.h"
+#include "core/page_map.h"
+
+namespace ts::engine {
+
+// Offsets of the cache bins of the fine classes, by bytes: malloc computes no multiple.
+inline constexpr auto bin_offsets = [] {
+  std::array<std::uint16_t, max_fine_bytes + 1> offsets{};
+  for (std::size_t bytes = 0; bytes < offsets.size(); ++bytes)
+    offsets[bytes] = static_cast<std::uint16_t>(class_for(bytes) * sizeof(CacheBin));
+  return offsets;
+}();
+
+// A cache bin by its offset. Accesses have its address as their base, without an index: processors
+// that forward a store to a later load by the registers of their addresses do so for these alone.
+inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
+  std::byte* const bins = reinterpret_cast<std::byte*>(heap) + offsetof(HeapFront, bins);
+  return *reinterpret_cast<CacheBin*>(unrelated(bins + offset));
+}
+
+// A block of `bytes` for an empty bin of the current heap, in any way; null if there is no memory.
+[[gnu::noinline]] void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept;
+// The same after the pop of memory that is no free block, from a bin of the current heap: reports
+// it, and drops the bin.
+[[gnu::cold, gnu::noinline]] void* allocate_after_damage(Block* popped,
+                                                         std::size_t bin_offset) noexcept;
+// The report alone: returns `bytes`, so that the caller need not keep them.
+[[gnu::cold, gnu::noinline]] std::size_t drop_damage(std::size_t bytes, Block* popped,
+                                                     std::size_t bin_offset) noexcept;
+// Takes a block for which the bin, of the current heap, has no capacity left.
+[[gnu::noinline]] void release_overflow(void* p, CacheBin& bin, HeapFront* heap,
+                                        std::size_t page) noexcept;
+// After a free of a block that is free already, which `bin` has counted, but not taken.
+[[gnu::cold, gnu::noinline]] void report_double_free(void* p, CacheBin& bin) noexcept;
+// Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
+// is its entry, exclusive-or with the current heap's number.
+[[gnu::noinline]] void release_slow(void* p, PageMapEntry kind) noexcept;
+
+// A block of the bin, or `if_empty(bin)`, or `if_damaged(popped, bin)`.
+[[gnu::always_inline]] inline void* pop(std::size_t bin_offset, auto if_empty, auto if_damaged) {
+  CacheBin& bin = bin_at(this_thread.heap, bin_offset);
+  Block* const block = in_result_register<Block>(bin.head);
+  if (is_below(address_of(block), lowest_block)) [[unlikely]]
+    return if_empty(bin_offset);
+  Block* const next = block->next;
+  bin.head = next;
+  prefetch_to_write(next);
+  ++bin.capacity_left;
+  if (!take_mark(block)) [[unlikely]]
+    return if_damaged(block, bin_offset);
+  return block;
+}
+
+// A block of the bin's class, for a request of so many bytes.
+inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
+  return pop(
+      bin, [bytes](std::size_t empty) { return allocate_slow(bytes, empty); },
+      allocate_after_damage);
+}
+
+// The same, or `otherwise(bytes)` where the bin has none.
+[[gnu::always_inline]] inline void* allocate_small_or(std::size_t bytes, std::size_t bin,
+                                                      auto otherwise) {
+  return pop(
+      bin, [=](std::size_t) { return otherwise(bytes); },
+      [=](Block* popped, std::size_t damaged) {
+        return otherwise(drop_damage(bytes, popped, damaged));
+      });
+}
+
+// Null has no owner, as every address outside of the engine's memory.
+[[gnu::always_inline]] inline void release(void* p) noexcept {
+  std::size_t page = page_of(p);
+  HeapFront* const heap = this_thread.heap;
+  if (!is_below(page, page_map.page_count)) [[unlikely]]
+    return release_slow(p, self());
+  const MapPage* const pages = page_map.pages;
+  // Another heap's number leaves high bits; so do a large block's entry, and 0, where no block
+  // begins. relaxed: as in entry_of()
+  const std::size_t kind =
+      exclusive_or(pages[page].entry.load(std::memory_order_relaxed), heap->self);
+  if (kind >= heap_unit) [[unlikely]]
+    return release_slow(p, static_cast<PageMapEntry>(kind));
+  page = of_one_access(page);
+  CacheBin& bin = bin_at(heap, kind);
+  // offset_in_slab(), but with the address first: one instruction less
+  const auto offset =
+      of_one_access(static_cast<std::uint32_t>(address_of(p))) - pages[page].slab_begin;
+  if (!is_multiple(offset, bin.reciprocal)) [[unlikely]]
+    return static_cast<void>(report_stray(p, FoundBy::free));
+  Block* const head = bin.head;
+  if (falls_below_zero(bin.capacity_left)) [[unlikely]]
+    return release_overflow(p, bin, heap, page);
+  if (is_marked(p)) [[unlikely]]
+    return report_double_free(p, bin);
+  Block* const block = marked(p);
+  push_front(bin.head, block, head);
+}
+
+}  // namespace ts::engine

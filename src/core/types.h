@@ -1,0 +1,280 @@
+// Every structure of the engine, with its invariants, and the words for them:
+//
+//   page            16 KiB of the engine's addresses (an OS page is the system's, 4 KiB or more)
+//   span            a run of pages: a slab, a large block, or free memory
+//   slab            a span cut into blocks of one size class; one heap owns it
+//   carved          blocks of a slab that have been linked at least once; the rest is untouched
+//   heap            the memory of one thread: cache bins, slabs, batches, a span cache
+//   cache bin       a heap's LIFO stock of free blocks of one class; malloc pops, free pushes
+//   remote free     a free by a thread that does not own the slab: a bit, in a batch at first
+//   pending         remote frees of a slab that were counted and not taken from `used` yet
+//   collect         the owner takes the pending frees of its slabs
+//   retire          an empty slab goes back to the page heap
+//   reclaim         another thread retires slabs that remote frees emptied
+//   abandoned heap  the heap of an ended thread, until a thread adopts it
+//   page map        per page: the entry that free() reads, the span, the remote frees
+//   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
+//   purge           dirty memory goes back to the operating system, and is clean then
+//   low slab        about a quarter of its blocks is used, or half of what was at the last look
+//   purged block    a free block of a low slab, on no list: it begins in an OS page that went back
+//   tend            the owner purges, in rounds, OS pages within slabs that stay low
+//   deferred work   what waits for the end of a slow path, where the thread has no lock and no hold
+//   closed bin      has capacity 0 for some refills, so that each malloc comes by to tend
+//   housekeeper     a thread of the library that purges what the program leaves idle
+//   arena           a heap of the program's own, whose blocks can be freed all at once
+//   scope           while a thread is in an arena's scope, its current heap is the arena's
+//   sample          a block whose call stack is kept, for the heap profile (sampling.h)
+//   sampling bin    a second cache bin of each class, which free pushes into while a heap samples
+//
+// Each field names the threads that may touch it:
+//   owner    the thread whose heap it is
+//   holder   the owner, or a reclaimer, whichever holds the heap (heap_hold.h)
+//   locked   a thread with the lock of the page heap
+//   any      every thread: atomic, and argued where it is used
+//   const    no thread, once another can see it
+//
+// An engine is at rest while no thread is inside of it; equations "at rest" hold then. Those of one
+// heap also hold whenever its own thread is outside, but for frees that other threads are sending.
+// invariants.cpp checks them all. A call may never return: longjmp out of a signal handler,
+// cancellation, a thread that the child of a fork lacks. It may leave one list one block longer or
+// shorter than its count, and free blocks of one slab on no list.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/atomic.h"
+#include "core/block_list.h"
+#include "core/map_entry.h"
+#include "core/size_classes.h"
+
+namespace ts::engine {
+
+inline constexpr unsigned page_shift = 14;
+static_assert(page_bytes == std::size_t{1} << page_shift);
+
+constexpr std::size_t pages_for(std::size_t bytes) noexcept {
+  return (bytes + page_bytes - 1) / page_bytes;
+}
+
+inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
+
+// ---- cache bins ----
+
+// At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
+// of a block that counts as used. A refill may exceed the capacity with the list of one slab. While
+// capacity_left is negative, frees bypass the bin, so that all of it stays that slab's. (Not while
+// the heap samples: of the sampling bin, a turn has blocks of many slabs.)
+//
+// The capacity is 0 until the first refill, and while bins are closed: a thread that only frees
+// keeps nothing. It falls when many slabs of the class run low, since each block of a bin may be the
+// last of its slab; refills raise it again (cache_bins.h).
+struct CacheBin {
+  Plain<Block*> head = nullptr;
+  std::int32_t capacity_left = 0;
+  Plain<std::uint32_t> reciprocal = 0;  // const: the class's, where free() has it at hand
+};
+
+static_assert(sizeof(CacheBin) == std::size_t{1} << class_shift);
+
+// ---- spans ----
+
+enum class SpanState : std::uint8_t {
+  in_use,  // the last page of a span in use; or a span that changes its state
+  free,    // first and last page of a free span
+  slab,
+  large,
+};
+
+// Of Span::quiet_above: more than any slab has blocks.
+inline constexpr std::int16_t unlisted = 0x7fff;
+static_assert(max_slab_blocks < unlisted);
+
+// The descriptor of a span stands at its first page; neither malloc nor free reads it on its fast
+// path. Invariants:
+//   all      the spans tile the pages in use: each begins where the one before it ends
+//   free     first and last page agree on state and length; two free neighbours differ in `zeroed`
+//   slab     at rest: used + free_blocks + purged_blocks == carved + early, carved <= slab_blocks,
+//            and free_list has free_blocks blocks. `early` frees had their bits collected before
+//            their count: pending less the bits that are set; most slabs have none;
+//            purged_blocks are the carved blocks that begin in purged OS pages: no list has them;
+//            listed, if and only if free_list is not empty, carved < slab_blocks, or
+//            purged_blocks is positive; quiet_above is `unlisted`, if and only if it is not;
+//            while more than quiet_above blocks are used, a free has only to push its block: that
+//            is low_mark at least while `used` is above it, and of a long slab, as many as bins
+//            had of it when a free last met quiet_above (cache_bins.h);
+//            used covers blocks of the program, in cache bins, in batches, and pending ones, and
+//            free ones while OS pages under them go back (slab_purge.h);
+//            slab_begin of each of its pages is the low half of its address
+//   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
+//            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
+//            usable_pages; next and previous link the large blocks of an arena; low_mark is the
+//            block's colour (colours.h)
+struct alignas(64) Span {
+  Plain<Block*> free_list = nullptr;  // holder: blocks that are in no cache bin
+  // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
+  Plain<Span*> next = nullptr;
+  Plain<Span*> previous = nullptr;  // likewise
+  // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0, or
+  // sample_mark (samples.h), by the program's call
+  Atomic<std::uint32_t> used{0};
+  Plain<std::uint32_t> pages = 0;        // locked; const while in use, but for a large block
+  Plain<std::uint32_t> free_blocks = 0;  // holder: length of free_list
+  // large: the program, by realloc; others read. slab: holder: where its carved blocks end, in bytes.
+  // locked, of a span that a purge chose: how many of its pages are dirty
+  Atomic<std::uint32_t> usable_pages{0};
+  // holder: the heap's queue of slabs that ran low (low_slabs.h), by page; an arena's has all slabs
+  Plain<std::uint32_t> next_low = 0;
+  Plain<std::uint32_t> previous_low = 0;
+  Plain<std::uint16_t> low_round = 0;          // holder: in which round the slab ran low
+  Plain<std::uint16_t> carved = 0;             // holder
+  Plain<std::uint16_t> purged_blocks = 0;      // holder
+  Plain<std::uint16_t> slab_blocks = 0;        // locked; const while in use: capacity of the slab
+  Plain<std::uint16_t> low_mark = 0;           // holder: so few used blocks are low; large: above
+  Plain<std::int16_t> quiet_above = unlisted;  // holder: see above
+  Plain<std::uint8_t> size_class = 0;          // locked; const while in use
+  Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
+  Plain<bool> zeroed = false;                  // locked: reads as zero throughout
+  Plain<std::uint8_t> purged = 0;  // holder, of each page of a slab: a bit for each purged OS page
+};
+static_assert(sizeof(Span) == 64);
+
+// Remote frees of a slab, apart from its descriptor, so that other threads spare the owner's cache
+// line. All zero while there are none. One per page; the bits of a longer slab go on over the
+// structures of its other pages.
+//
+// Invariant: a slab is on its owner's `ready` stack if and only if pending is positive, except
+// between a sender's addition and its push. A sender sets bits before it counts them, and the owner
+// may collect them in between. So at rest at most as many bits are set as are pending, each of a
+// carved block that counts as used.
+struct alignas(64) RemoteFrees {
+  Plain<Span*> next_ready = nullptr;    // the thread that made `pending` positive, then holder
+  Atomic<std::uint32_t> pending{0};     // any: frees that are not yet taken from `used`
+  Atomic<std::uint64_t> bits[22] = {};  // any: one for each block, by number
+};
+static_assert(sizeof(RemoteFrees) == 192);
+
+// ---- heaps ----
+
+// Remote frees that the thread has not sent yet, of blocks whose bits share one word of one slab.
+// Invariant: count bits are set, fewer than carve_blocks of the class; all of one other heap's
+// slab.
+struct alignas(32) RemoteBatch {
+  Plain<Span*> slab = nullptr;
+  Plain<std::uint64_t> bits = 0;
+  Plain<std::uint32_t> word = 0;
+  Plain<std::uint32_t> count = 0;
+};
+
+// A slab's number decides on its batch: a thread that frees blocks of several slabs in turn fills
+// several batches.
+inline constexpr std::size_t batch_count = 32;
+
+// A heap keeps some free spans of each of the shortest lengths of large blocks, where the lock of
+// the page heap would cost most. Invariant: `count` spans, in state large, with entry 0.
+inline constexpr std::size_t min_cached_pages = pages_for(max_small_bytes + 1);
+inline constexpr std::size_t cached_lengths = 2;
+
+struct SpanCache {
+  Plain<Span*> head = nullptr;
+  Plain<std::uint32_t> count = 0;
+};
+
+// Which thread may change a heap's slabs and their lists at the moment (heap_hold.h).
+enum class Holder : std::uint32_t { none, owner, reclaimer };
+
+struct HeapFront;
+struct ThreadHeap;
+
+// A scope that a thread is in: what it returns to when it leaves.
+struct ScopeFrame {
+  Plain<ScopeFrame*> outer = nullptr;
+  Plain<HeapFront*> heap_outside = nullptr;
+  Plain<std::uint32_t> repeats = 0;  // so often was the scope entered again, and not left
+};
+
+// The part of a heap that malloc and free read before they know whether the thread has one.
+struct HeapFront {
+  // Its number as map entries have it, const; and sampling_bit, which any thread may set and clear
+  // (sampling.h). relaxed: to its thread either value is right at any time.
+  Atomic<PageMapEntry> self{no_owner};
+  Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
+  Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have cut it off
+  Plain<bool> recounts = false;         // abandoned_lock: its bins were not counted since then
+  bool has_wide_bins = false;           // const: it is one of the first
+  Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
+  std::uint8_t refills_since_look = 0;  // owner: since it looked at all classes (refill.cpp)
+  bool has_sampling_bins = false;       // owner: they may hold blocks
+  bool is_to_tend = false;              // owner: at the end of its slow path (deferred_work.h)
+  Atomic<Holder> holder{};              // any: which thread holds the heap
+  Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock; of free arenas, arenas_lock
+  CacheBin bins[class_count];                   // owner
+};
+
+// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The list
+// partial[c] links those of them that are listed, in both directions.
+struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
+  Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
+  Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
+  // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
+  // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
+  CacheBin sampling_bins[class_count];
+  std::uint16_t capacities[class_count] = {};  // owner: of the bins
+  std::uint16_t low_slabs[class_count] = {};   // owner: that ran low since the bin was opened wide
+  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
+  // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h). An arena's
+  // queue has all its slabs, and no rounds.
+  Plain<std::uint32_t> first_low = 0;
+  Plain<std::uint32_t> last_low = 0;
+  Plain<std::uint32_t> low_pages = 0;
+  Plain<std::uint16_t> round = 0;
+  Plain<std::uint16_t> closed_refills = 0;    // so many refills find closed bins
+  Plain<std::uint64_t> round_began = 0;       // nanoseconds
+  Plain<std::uint64_t> tended_at = 0;         // likewise
+  RemoteBatch batches[batch_count];           // owner
+  SpanCache span_caches[cached_lengths];      // owner: by length
+  alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
+  Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
+  Atomic<bool> is_abandoned{false};           // abandoned_lock; to others a hint
+  // Of an arena; arena_use.h
+  Atomic<std::uintptr_t> user{0};       // any: a heap's address, or a mark; 0: it is no arena
+  Atomic<std::uintptr_t> idle_mark{0};  // user, others read: what `user` is while there is none
+  ScopeFrame scope;                     // user; its `repeats` is 0 while there is none
+  Plain<Span*> large_blocks = nullptr;  // arenas_lock: a list
+  std::uint16_t sampling_capacities[class_count] = {};  // owner
+  std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn
+  double until_large_sample = 0;                        // owner: in mean distances; 0: not drawn
+  std::uint32_t sampling_depth = 0;                     // owner: a sample is being taken
+  Atomic<std::uint32_t> deferred_calls{0};              // owner: of deferred_work.h, under way
+  std::uint64_t random = 0;                             // owner
+  std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
+};
+static_assert(sizeof(ThreadHeap) == 5248);
+
+// The heap's number as map entries have it.
+inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {
+  return heap.self.load(std::memory_order_relaxed) & ~sampling_bit;
+}
+
+inline bool is_arena(const ThreadHeap& heap) noexcept { return entry_of_heap(heap) >= arena_bit; }
+// In the lowest two bits of ThreadHeap::user while no thread uses the arena.
+inline constexpr std::uintptr_t idle_bits = 2;
+inline bool is_idle_mark(std::uintptr_t user) noexcept { return (user & 3) == idle_bits; }
+
+inline bool is_abandoned(const ThreadHeap& heap) noexcept {
+  return heap.is_abandoned.load(std::memory_order_relaxed);
+}
+
+// The first heaps of a process have larger bins for blocks of some kilobytes: a few threads never
+// cache much.
+inline constexpr std::uint32_t max_heaps_with_wide_bins = 16;
+
+inline std::uint32_t max_bin_capacity(const HeapFront& heap, const SizeClass& c) noexcept {
+  return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
+}
+
+// A longer list is damaged: a bin has at most its capacity, or the list of one slab.
+inline constexpr std::uint32_t max_in_bin = max_slab_blocks + max_wide_bin_blocks;
+
+}  // namespace ts::engine

@@ -1,0 +1,271 @@
+#include "core/view.h"
+
+#include <algorithm>
+
+#include "core/block_set.h"
+#include "core/colours.h"
+#include "core/glance.h"
+#include "core/heap_lifecycle.h"
+#include "core/hooks.h"
+#include "core/large_blocks.h"
+#include "core/low_slabs.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// The blocks in a heap's bins and batches.
+std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
+  std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities);
+  if (glance(heap.has_sampling_bins))
+    bytes += bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
+  for (const RemoteBatch& batch : heap.batches) {
+    const Span* const slab = glance(batch.slab);
+    const std::uint32_t blocks = glance(batch.count);
+    if (slab != nullptr && blocks <= 64)
+      bytes += blocks * std::size_t{size_classes[glance(slab->size_class)].block_bytes};
+  }
+  return bytes;
+}
+
+void add_slab(const Span& slab, HeapMeasures& measures) noexcept {
+  const SizeClass& c = size_classes[slab.size_class];
+  const std::size_t bytes = slab.pages * page_bytes;
+  const std::size_t used = slab.used.load(std::memory_order_relaxed);
+  const std::size_t free = bytes - std::min(used * c.block_bytes, bytes);
+  const std::size_t returned = std::min(purged_bytes_of(slab), free);
+  measures.free_bytes += free;
+  const PageMapEntry entry = span_entry(slab);
+  const bool is_ended = entry >= heap_unit && is_abandoned(*heap_of(entry));
+  (is_ended ? measures.ended_bytes : measures.slab_bytes) += free - returned;
+  measures.returned_bytes += returned;
+  measures.waiting_bytes +=
+      std::size_t{c.block_bytes} * remote_frees_of(&slab).pending.load(std::memory_order_relaxed);
+  measures.free_blocks += slab.slab_blocks - std::min<std::size_t>(used, slab.slab_blocks);
+}
+
+void add_span(const Span& span, HeapMeasures& measures) noexcept {
+  const std::size_t bytes = span.pages * page_bytes;
+  if (span.state == SpanState::slab) return add_slab(span, measures);
+  if (span.state == SpanState::large && span_entry(span) != 0) {
+    measures.large_bytes += bytes;
+  } else {
+    measures.free_bytes += bytes;
+    measures.returned_bytes += span.state == SpanState::free && span.zeroed ? bytes : 0;
+    ++measures.free_blocks;
+  }
+}
+
+bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
+  const SizeClass& c = size_classes[slab.size_class];
+  const std::uint32_t owner = heap_number(span_entry(slab));
+  const std::uint32_t carved = slab.carved;
+  BlockSet free{slab};
+  BlockSet cached{slab};
+  free.add_list(slab.free_list);
+  for (std::size_t i = 0; i * 64 < slab.slab_blocks; ++i)
+    cached.add_word(i, remote_word_of(&slab, i).load(std::memory_order_relaxed));
+  for_each_heap([&](const ThreadHeap& heap) {
+    cached.add_list(heap.bins[slab.size_class].head);
+    if (heap.has_sampling_bins) cached.add_list(heap.sampling_bins[slab.size_class].head);
+    for (const RemoteBatch& batch : heap.batches) {
+      if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);
+    }
+  });
+  for (std::uint32_t i = 0; i < carved; ++i) {
+    if (is_purged(slab, i)) free.add(i);
+  }
+  for (std::uint32_t i = 0; i < carved; ++i) {
+    const BlockState state = free.contains(i)     ? BlockState::free
+                             : cached.contains(i) ? BlockState::cached
+                                                  : BlockState::used;
+    if (!visit({memory_of(&slab) + std::size_t{i} * c.block_bytes, c.block_bytes, state, owner},
+               argument))
+      return false;
+  }
+  return true;
+}
+
+// All spans, as they were at one moment, in a mapping of its own: the visitor of a walk may call
+// the engine.
+class Spans {
+ public:
+  Spans() noexcept {
+    while (!take() && bytes_ != 0) continue;
+  }
+  ~Spans() { unmap(); }
+  Spans(const Spans&) = delete;
+  Spans& operator=(const Spans&) = delete;
+
+  bool are_taken() const noexcept { return is_complete_; }
+  const MapExtent* begin() const noexcept { return extents_; }
+  const MapExtent* end() const noexcept { return extents_ + count_; }
+
+ private:
+  void unmap() noexcept {
+    if (extents_ != nullptr) os::unmap_unused(extents_, bytes_);
+  }
+
+  // False if there is no memory, or the mapping, of the size that was seen first, is too short.
+  bool take() noexcept {
+    std::size_t spans = 0;
+    page_heap.for_each([&](const Span&) { ++spans; });
+    constexpr std::size_t margin = 64;
+    unmap();
+    bytes_ = align_up((spans + margin) * sizeof(MapExtent), os::page_bytes());
+    extents_ = static_cast<MapExtent*>(os::map(bytes_));
+    if (extents_ == nullptr) bytes_ = 0;
+    const std::size_t most = bytes_ / sizeof(MapExtent);
+    count_ = 0;
+    is_complete_ = extents_ != nullptr;
+    page_heap.for_each([&](const Span& span) {
+      is_complete_ = is_complete_ && count_ < most;
+      if (is_complete_) extents_[count_++] = map_extent_of(span);
+    });
+    return is_complete_;
+  }
+
+  MapExtent* extents_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t count_ = 0;
+  bool is_complete_ = false;
+};
+
+const Span& span_at(const MapExtent& extent) noexcept {
+  return page_map.spans[page_of(reinterpret_cast<const void*>(extent.address))];
+}
+
+// Whether the span is still there: the visitor may free its blocks, or destroy an arena. (A page in
+// the middle of another span has the descriptor of a former one.)
+bool is_there(const MapExtent& extent) noexcept {
+  const Span& span = span_at(extent);
+  const MapExtent now = map_extent_of(span);
+  if (now.state != extent.state || now.bytes != extent.bytes || now.owner != extent.owner ||
+      now.block_bytes != extent.block_bytes)
+    return false;
+  if (extent.state == MapState::used) return span_entry(span) == large_entry;
+  const auto begin = static_cast<std::uint32_t>(extent.address);
+  return is_of_slab(span_entry(span)) && page_map.pages[first_page_of(&span)].slab_begin == begin;
+}
+
+BlockState state_of(MapState state) noexcept {
+  return state == MapState::used     ? BlockState::used
+         : state == MapState::cached ? BlockState::cached
+                                     : BlockState::free;
+}
+
+// ---- one block ----
+
+// Whether the block is free for all that is seen from outside its owner. (Its first bytes may be
+// the program's.)
+BlockState state_of_block(const Span& slab, std::uint32_t number, const std::byte* block) noexcept {
+  const std::size_t offset = address_of(block) - address_of(memory_of(&slab));
+  const unsigned os_page = static_cast<unsigned>(offset % page_bytes / os::page_bytes());
+  const bool is_purged = (glance((&slab)[offset / page_bytes].purged) >> os_page & 1) != 0;
+  if (is_purged || glance(reinterpret_cast<const Block*>(block)->mark) == mark_of(block))
+    return BlockState::free;
+  const std::uint64_t word = remote_word_of(&slab, number / 64).load(std::memory_order_relaxed);
+  return (word >> number % 64 & 1) != 0 ? BlockState::cached : BlockState::used;
+}
+
+bool find_in_slab(const void* address, BlockView& block, MapExtent& span) noexcept {
+  const PageMapEntry entry = entry_of(address);
+  const SizeClass& c = size_class_of(entry);
+  const auto [slab_page, number, is_beginning] = place_of(address, c);
+  // Not so if the slab is retired meanwhile.
+  if (slab_page >= page_map.page_count.load(std::memory_order_relaxed)) return false;
+  const Span& slab = page_map.spans[slab_page];
+  if (number >= glance(slab.carved) || number >= blocks_in_slab(c, slab.pages) ||
+      entry_of(address) != entry)
+    return false;
+  const std::byte* const begin = memory_of(&slab) + std::size_t{number} * c.block_bytes;
+  span = map_extent_of(slab);
+  block = {begin, c.block_bytes, state_of_block(slab, number, begin), heap_number(entry)};
+  return true;
+}
+
+// The colour of a large span's block, which other threads may change.
+std::size_t glance_at_colour(const Span& span) noexcept { return glance(span.low_mark); }
+
+bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept {
+  const std::size_t page = page_of(address);
+  bool is_found = false;
+  page_heap.for_each([&](const Span& each) {
+    const std::size_t first = first_page_of(&each);
+    if (page < first || page >= first + each.pages) return;
+    span = map_extent_of(each);
+    is_found = span.state == MapState::used;
+  });
+  if (!is_found) return false;
+  const Span& found = span_at(span);
+  const std::byte* const begin = memory_of(&found) + glance_at_colour(found);
+  if (address_of(address) < address_of(begin)) return false;
+  block = {begin, usable_large(begin), BlockState::used, 0};
+  return true;
+}
+
+bool find_guarded(const void* address, BlockView& block, MapExtent& span) noexcept {
+  const void* const begin = hooks::foreign_block_around(address);
+  const std::size_t bytes = begin != nullptr ? hooks::foreign_bytes(begin) : 0;
+  if (bytes == 0) return false;
+  block = {begin, bytes, BlockState::used, 0};
+  span = {address_of(begin), bytes, bytes, bytes, MapState::used, 0};
+  return true;
+}
+
+}  // namespace
+
+HeapMeasures measure() noexcept TS_NO_ANALYSIS {
+  HeapMeasures measures;
+  const PageHeap::Totals totals = page_heap.totals();
+  measures.segment_bytes = totals.segment_bytes;
+  measures.grow_calls = totals.grow_calls;
+  measures.table_bytes = totals.table_bytes;
+  measures.limit_bytes = totals.limit_bytes;
+  measures.hard_limit_bytes = totals.hard_limit_bytes;
+  measures.chunks = measures.segment_bytes != 0 ? 1 : 0;
+  measures.purged_bytes = given_back_bytes.load(std::memory_order_relaxed);
+  for_each_heap([&](const ThreadHeap& heap) {
+    const bool is_ended = is_abandoned(heap);
+    measures.heaps += is_arena(heap) ? 0 : 1;
+    measures.ended_heaps += is_ended ? 1 : 0;
+    (is_ended ? measures.ended_bytes : measures.cached_bytes) += bytes_aside(heap);
+  });
+  measures.slab_bytes = hooks::bytes_kept();  // none of the program's
+  measures.free_bytes = measures.cached_bytes + measures.ended_bytes + measures.slab_bytes;
+  page_heap.for_each([&](const Span& span) { add_span(span, measures); });
+  return measures.bounded();
+}
+
+bool walk_spans(MapVisitor visit, void* argument) noexcept {
+  const Spans spans;
+  if (!spans.are_taken()) return false;
+  return std::all_of(spans.begin(), spans.end(),
+                     [&](const MapExtent& extent) { return visit(extent, argument); });
+}
+
+bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
+  const Guard guard{housekeeping_lock};
+  const Spans spans;
+  if (!spans.are_taken()) return false;
+  return std::all_of(spans.begin(), spans.end(), [&](const MapExtent& extent) {
+    const bool is_in_use = extent.state == MapState::mixed || extent.state == MapState::used;
+    if (is_in_use && !is_there(extent)) return true;
+    if (extent.state == MapState::mixed) return walk_slab(span_at(extent), visit, argument);
+    // What a block has as a tail counts as its own.
+    const std::size_t colour =
+        extent.state == MapState::used ? glance_at_colour(span_at(extent)) : 0;
+    return visit({reinterpret_cast<const std::byte*>(extent.address) + colour,
+                  extent.bytes - room_of(colour), state_of(extent.state), 0},
+                 argument);
+  });
+}
+
+bool find_block(const void* address, BlockView& block, MapExtent& span) noexcept {
+  const PageMapEntry entry = entry_of(address);
+  if (is_of_slab(entry)) return find_in_slab(address, block, span);
+  const bool is_ours = page_of(address) < page_map.page_count.load(std::memory_order_relaxed);
+  return is_ours ? find_large(address, block, span) : find_guarded(address, block, span);
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,200 @@
+#include "features/background/housekeeping.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/attention.h"
+#include "core/current_heap.h"
+#include "core/deferred_work.h"
+#include "core/hooks.h"
+#include "core/page_heap.h"
+#include "core/remote_frees.h"
+#include "features/background/thread_ends.h"
+#include "features/sparse/tending.h"
+#include "os/options.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// The longest rest where the first thread has ended, and another's end may not be told.
+constexpr std::uint32_t rest_without_first_ms = 1000;
+
+// How many threads are housekeepers, from before their start to the end of keep_house().
+constinit Atomic<std::uint32_t> housekeepers{0};
+// The process, for the start of a housekeeper; 0 before it is known. The child of a vfork is another one,
+// in the memory of this one. relaxed: set before other threads begin
+constinit Atomic<std::uint64_t> own_process{0};
+// Not 0 in the child of a fork, where the C library's word on threads may be the parent's. relaxed: set
+// before the child goes on
+constinit Atomic<std::uint32_t> is_child{0};
+inline Atomic<std::uint32_t>& starts = housekeeper_starts;
+
+// Also where ends of threads are not all told: the housekeeper might be the last thread for ever.
+bool is_off() noexcept {
+  return current_options.background == Background::off || !os::tells_all_thread_ends();
+}
+
+bool has_to_end() noexcept { return is_off() || have_all_ended(); }
+
+// Until the housekeeper is woken. What was idle before is no evidence.
+void rest() noexcept {
+  if (has_to_end()) return;  // see PageHeap::may_rest
+  // acquire: pairs with note_thread_ends(), which ends a rest that began before
+  const bool has_first = first_has_ended.load(std::memory_order_acquire) == 0;
+  has_first ? page_heap.rest() : page_heap.rest_for(rest_without_first_ms);
+  begin_rounds();
+}
+
+// A slice of work, and a wait until the next.
+void work_and_wait() noexcept {
+  int pause = do_housekeeping();
+  if (pause == none_is_due && !may_rest()) pause = 0;
+  if (pause > 0) page_heap.wait_for_round(static_cast<std::uint32_t>(pause));
+  if (pause == none_is_due) rest();
+}
+
+// Whether the thread is no housekeeper any more.
+bool has_ended() noexcept {
+  // acq_rel: of this exchange and that of a start, the later one sees what comes before the other. A
+  // start that found a housekeeper here was asked for by a value that is seen below; any later one
+  // starts another.
+  starts.exchange(0, std::memory_order_acq_rel);
+  return has_to_end() || starts.exchange(1, std::memory_order_acq_rel) != 0;
+}
+
+void* keep_house(void*) noexcept {
+  os::name_thread("tsmalloc");
+  // relaxed: published with the end below
+  housekeeper_id.store(os::thread_id(), std::memory_order_relaxed);
+  do {
+    page_heap.expect_housekeeper();
+    while (!has_to_end()) work_and_wait();
+    page_heap.dismiss_housekeeper();
+  } while (!has_ended());
+  // release: pairs with outlast_housekeeper()
+  housekeepers.fetch_sub(1, std::memory_order_release);
+  os::wake(housekeepers, 1);
+  return nullptr;
+}
+
+// Whether there is a second thread: one that has a heap, or that the C library knows of.
+bool has_threads() noexcept {
+  // relaxed: of two threads one began later, and no data depends on it
+  return threads_begun.load(std::memory_order_relaxed) > 1 ||
+         (is_child.load(std::memory_order_relaxed) == 0 && os::has_several_threads());
+}
+
+// Whether the process is to have a housekeeper. A counted library counts the program's calls alone.
+bool is_wanted() noexcept {
+  if (is_off()) return false;
+  return current_options.background == Background::on || (!counting && has_threads());
+}
+
+// Unless there is one.
+void start_housekeeper() noexcept {
+  if (starts.exchange(1, std::memory_order_acq_rel) != 0) return;  // see has_ended()
+  const int saved_errno = errno;
+  const OutOfScope out_of_scope;  // what a thread needs outlives an arena
+  // release: pairs with give_thread_key_back()
+  os::when_ends_are_untold.store([] { page_heap.stir_housekeeper(); }, std::memory_order_release);
+  housekeepers.fetch_add(1, std::memory_order_relaxed);
+  if (!os::start_thread(keep_house)) housekeepers.fetch_sub(1, std::memory_order_relaxed);
+  errno = saved_errno;
+}
+
+// The last thread of a process runs its exit handlers, on its stack and with its signals: that is to
+// be a thread of the program. For two seconds at most, in steps of a millisecond.
+void outlast_housekeeper() noexcept {
+  constexpr int most_steps = 1000;
+  // acquire: pairs with keep_house()
+  for (int step = 0; step < most_steps; ++step) {
+    const std::uint32_t now = housekeepers.load(std::memory_order_acquire);
+    if (now == 0) break;
+    os::wait_for(housekeepers, now, 1);
+  }
+  const std::uint32_t id = housekeeper_id.exchange(0, std::memory_order_relaxed);
+  for (int step = 0; id != 0 && step < most_steps && os::has_thread(id); ++step)
+    os::wait_for(housekeepers, 0, 1);
+}
+
+int housekeep_heap() noexcept {
+  const OutOfScope out_of_scope;
+  if (!has_heap()) return none_is_due;
+  ThreadHeap& heap = own_heap();
+  {
+    const HeapHold hold{heap};
+    collect(heap);
+  }
+  send_purges_if_any();
+  return tend_before_wait(heap);
+}
+
+int sooner(int pause, int other) noexcept {
+  if (pause == none_is_due) return other;
+  return other == none_is_due ? pause : std::min(pause, other);
+}
+
+}  // namespace
+
+void hooks::thread_begins() noexcept {
+  threads_begun.fetch_add(1, std::memory_order_acq_rel);
+  request_missing_start();
+}
+
+void hooks::thread_ended() noexcept {
+  const bool is_first = os::thread_id() == os::process_id();
+  if (is_first) first_has_ended.store(1, std::memory_order_release);
+  threads_ended.fetch_add(1, std::memory_order_acq_rel);
+  if (housekeepers.load(std::memory_order_relaxed) == 0) return;
+  const bool was_last = have_all_ended();
+  if (is_first || was_last) page_heap.stir_housekeeper();
+  if (was_last) outlast_housekeeper();
+}
+
+void begin_housekeeping() noexcept {
+  own_process.store(os::process_id(), std::memory_order_relaxed);
+}
+
+// The child of a vfork, which is another process, asks for none: it would be its parent's.
+void request_start() noexcept {
+  if (!is_wanted()) return;
+  const std::uint64_t known = own_process.load(std::memory_order_relaxed);
+  if (known == 0 || known == os::process_id()) request_attention();
+}
+
+void start_housekeeper_if_wanted() noexcept {
+  if (is_wanted()) start_housekeeper();
+}
+
+void follow_background_option() noexcept {
+  if (is_off()) {
+    if (starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
+  } else if (is_wanted()) {
+    request_attention();  // even if there is one, which may be about to end
+  }
+}
+
+int housekeep() noexcept {
+  const int saved_errno = errno;
+  int pause = housekeep_heap();
+  if (!page_heap.has_housekeeper()) pause = sooner(pause, do_housekeeping());
+  errno = saved_errno;
+  return pause;
+}
+
+void forget_housekeeper() noexcept TS_NO_ANALYSIS {
+  forget_rounds();
+  is_child.store(1, std::memory_order_relaxed);
+  begin_housekeeping();
+  page_heap.forget_other_threads();
+  starts.store(0, std::memory_order_relaxed);
+  attention.store(0, std::memory_order_relaxed);
+  threads_begun.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
+  threads_ended.store(0, std::memory_order_relaxed);
+  first_has_ended.store(0, std::memory_order_relaxed);
+  housekeepers.store(0, std::memory_order_relaxed);
+  housekeeper_id.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,131 @@
+#include "features/background/housekeeping_rounds.h"
+
+#include <algorithm>
+
+#include "core/heap_lifecycle.h"
+#include "core/page_heap.h"
+#include "core/reclaim.h"
+#include "features/arenas/idle_arenas.h"
+#include "features/limits/limits.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+constexpr std::uint64_t round_ms = 200;
+
+// The last round, and what of it is left to do.
+struct Round {
+  std::uint64_t ended_at = 0;  // milliseconds
+  std::size_t pages = 0;       // to be purged
+  bool has_low_slabs = false;  // perhaps, of abandoned heaps
+  bool has_collected = false;  // from abandoned heaps, since the last rest or what was noted
+  std::uint32_t heaps = 0;     // from which to collect
+  bool is_refused = false;     // by the system, what was to be purged
+};
+constinit Round last_round TS_GUARDED_BY(housekeeping_lock);
+// Not 0 while a thread is in a slice, for which it lets go of the lock. (Not a byte, as above.)
+// acquire, release: each slice sees the stores of the one before.
+constinit Atomic<std::uint32_t> is_at_work{0};
+
+// From so many abandoned heaps in a slice.
+constexpr std::uint32_t heaps_of_slice = 4;
+
+// From all of them, in slices, where little else is left to do. False if that is done.
+bool collect_slice() noexcept TS_REQUIRES(housekeeping_lock) {
+  if (last_round.heaps == 0) {
+    if (last_round.has_collected || !any_abandoned.load(std::memory_order_relaxed)) return false;
+    last_round.has_collected = true;
+    last_round.heaps = page_map.heap_count.load(std::memory_order_relaxed);
+  }
+  collect_abandoned(heaps_of_slice);
+  last_round.heaps -= std::min(last_round.heaps, heaps_of_slice);
+  last_round.has_low_slabs = true;
+  return true;
+}
+
+void end_round() noexcept {
+  look_at_limits();
+  const Guard guard{housekeeping_lock};
+  collect_idle_arenas();
+  reclaim_all();
+  if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
+  last_round.pages = page_heap.end_round();
+  last_round.has_low_slabs = true;
+  if (page_heap.take_uncollected()) last_round.has_collected = false;
+  last_round.is_refused = false;
+}
+
+// False if there was nothing to purge.
+bool purge_slice() noexcept {
+  Round now;
+  {
+    const Guard guard{housekeeping_lock};
+    now = last_round;
+  }
+  if (now.has_low_slabs) {
+    now.has_low_slabs = purge_abandoned(&housekeeping_lock);
+    const Guard guard{housekeeping_lock};
+    last_round.has_low_slabs = now.has_low_slabs;
+  }
+  if (now.has_low_slabs) return true;
+  if (now.pages == 0) return false;
+  const std::size_t gone = page_heap.purge_slice(now.pages);
+  const Guard guard{housekeeping_lock};
+  last_round.is_refused = gone == 0;
+  last_round.pages -= last_round.is_refused ? last_round.pages : std::min(last_round.pages, gone);
+  return true;
+}
+
+// Whether what is dirty stays so, since the system did not take it.
+bool gives_up() noexcept TS_REQUIRES(housekeeping_lock) {
+  return last_round.is_refused && page_heap.is_settled();
+}
+
+// A slice of work, or the end of a round. Returns in how many milliseconds another is due.
+int work_at_slice() noexcept {
+  if (purge_slice()) return 0;
+  const std::uint64_t now = os::coarse_milliseconds();
+  std::uint64_t since = 0;
+  {
+    const Guard guard{housekeeping_lock};
+    since = now - last_round.ended_at;
+    if (since >= round_ms) last_round.ended_at = now;
+  }
+  if (since >= round_ms) {
+    end_round();
+    return 0;
+  }
+  const Guard guard{housekeeping_lock};
+  if (page_heap.has_work(gives_up()) || page_heap.has_uncollected())
+    return static_cast<int>(round_ms - since);
+  return collect_slice() ? 0 : none_is_due;
+}
+
+}  // namespace
+
+int do_housekeeping() noexcept {
+  if (is_at_work.exchange(1, std::memory_order_acquire) != 0) return round_ms;
+  const int pause = work_at_slice();
+  page_heap.send_purges();
+  is_at_work.store(0, std::memory_order_release);
+  return pause;
+}
+
+bool may_rest() noexcept {
+  const Guard guard{housekeeping_lock};
+  return page_heap.may_rest(gives_up());
+}
+
+void begin_rounds() noexcept {
+  const Guard guard{housekeeping_lock};
+  last_round.ended_at = os::coarse_milliseconds();
+  last_round.has_collected = false;
+}
+
+void forget_rounds() noexcept TS_NO_ANALYSIS {
+  last_round = {};
+  is_at_work.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,27 @@
+// Asking for huge pages and refusing them: hints to the operating system about ranges of pages.
+// huge_page_probe.cpp decides for large blocks, page_heap_growth.cpp for slabs.
+#pragma once
+
+#include <cstddef>
+
+namespace ts::engine {
+
+// Asks for huge pages in memory that is about to be filled, unless memory is short.
+void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept;
+
+void note_memory(bool is_short) noexcept;
+
+// Refuses them; also clears an earlier hint.
+void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
+
+// Refuses them in all memory so far.
+void refuse_all_huge_pages() noexcept;
+
+// Refuses them in all memory so far, if slabs asked for some since the last time. To be called
+// before OS pages within slabs go back: the system would fill them again, for huge pages.
+void refuse_huge_slab_pages() noexcept;
+
+// Refuses them where an earlier block may have asked, if any has.
+void refuse_inherited_huge_pages(void* begin, std::size_t bytes) noexcept;
+
+}  // namespace ts::engine

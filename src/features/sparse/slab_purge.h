@@ -1,0 +1,41 @@
+// OS pages within slabs. Where no block that overlaps an OS page is in use, the page goes back to
+// the operating system. Blocks that begin in it are on no list then, since their links are gone:
+// they are the slab's purged blocks. A refill that needs them links them again, and the pages are
+// touched anew.
+//
+//   tend -> purge_slab
+//   refill -> take_used -> hooks::restore_blocks
+#pragma once
+
+#include "core/heap_hold.h"
+#include "core/page_map.h"
+
+namespace ts::engine {
+
+// The OS pages of one page of the engine, a bit for each; 0 where OS pages are longer than that.
+unsigned os_pages_in_page() noexcept;
+
+// OS pages of a slab go back in three steps, since another library may see the system's call (os.h).
+// Its replacement may allocate and free, and so change the slab:
+//
+//   begin_purge   the free blocks that overlap these pages come off the list, and count as used
+//   discard       without a hold: the slab stays, and nothing hands those blocks out
+//   end_purge     each of them is purged now, or on the list again
+//
+// If the thread never comes to the third (a longjmp, a fork by another thread), they are lost.
+struct SlabPurge {
+  Span* slab = nullptr;
+  std::uint64_t to_purge = 0;  // OS pages, a bit for each; 0: there is nothing to do
+  std::uint64_t before = 0;    // that were purged before
+  std::uint64_t purged = 0;    // that are purged afterwards, if the system takes all
+  std::uint32_t count = 0;
+  std::uint64_t blocks[max_slab_blocks / 64];  // `count` of them
+};
+// Of all OS pages that no used block overlaps.
+void begin_purge(ThreadHeap& heap, Span& slab, SlabPurge& purge) noexcept TS_REQUIRES(heap);
+// Returns the pages that the system took.
+std::uint64_t discard(const SlabPurge& purge) noexcept;
+void end_purge(ThreadHeap& heap, const SlabPurge& purge, std::uint64_t gone) noexcept
+    TS_REQUIRES(heap);
+
+}  // namespace ts::engine

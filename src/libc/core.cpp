@@ -1,0 +1,20 @@
+// The core alone as a drop-in library, for tests and for the price of the features (dev/price).
+#include "core/core_heap.h"
+
+#include "libc/cxx_runtime.h"
+#include "libc/diagnostics.h"
+#include "libc/semantics.h"
+
+namespace ts {
+namespace {
+
+constinit Semantics<engine::CoreHeap> allocator;
+[[gnu::constructor]] void begin_process(int, char**, char** environment) noexcept;
+
+}  // namespace
+}  // namespace ts
+
+#include "libc/c_symbols.inc"
+// in this order
+#include "libc/begin_process.inc"
+#include "libc/operators.inc"

@@ -1,0 +1,22 @@
+// The drop-in library tsmalloc: the engine, and the names of libc over it.
+#include "engine/engine.h"
+
+#include "libc/cxx_runtime.h"
+#include "libc/diagnostics.h"
+#include "libc/semantics.h"
+
+namespace ts {
+namespace {
+
+constinit Semantics<engine::Engine> allocator;
+[[gnu::constructor]] void begin_process(int, char**, char** environment) noexcept;
+
+}  // namespace
+}  // namespace ts
+
+#include "libc/c_symbols.inc"
+// in this order
+#include "libc/begin_process.inc"
+#include "libc/operators.inc"
+
+static_assert(TSMALLOC_MAX_SMALL_SIZE == ts::engine::max_small_bytes);

@@ -1,0 +1,42 @@
+// One walk up a stack, from given registers: unwind() without the reading of registers.
+#pragma once
+
+#include "os/loaded_modules.h"
+#include "os/readable_memory.h"
+#include "unwind/frame_row.h"
+
+namespace ts::os {
+
+class StackWalk {
+ public:
+  // The first page of the stack can be read.
+  explicit StackWalk(const Registers& start) noexcept : at_{start}, memory_{start.sp} {}
+
+  // Goes to the caller's frame. False if there is none, or it cannot be found.
+  bool step() noexcept;
+
+  std::uintptr_t pc() const noexcept { return at_.pc; }
+  bool is_at_outermost() const noexcept { return is_outermost_; }
+  // The module of the frame before the last step, if that is known.
+  const LoadedModule& module() const noexcept { return module_; }
+
+ private:
+  // Whether pc is of the instruction itself, and not of the one behind a call.
+  enum class Exact : std::uint8_t { no, first, interrupted };
+
+  FrameRow find_row(std::uintptr_t pc) noexcept;
+  bool step_by_row(const FrameRow& row) noexcept;
+  [[gnu::cold]] bool step_without_row() noexcept;
+  [[gnu::cold]] bool step_by_frame_pointer() noexcept;
+  [[gnu::cold]] bool step_over_signal() noexcept;
+  bool arrive(std::uintptr_t return_to) noexcept;
+
+  Registers at_;
+  ReadableMemory memory_;
+  LoadedModule module_;
+  bool asks_linker_ = can_find_modules();
+  Exact exact_ = Exact::first;
+  bool is_outermost_ = false;
+};
+
+}  // namespace ts::os

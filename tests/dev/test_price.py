@@ -1,0 +1,28 @@
+"""dev/price without what it measures, and the parts that it names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PRICE = Path(__file__).resolve().parents[2] / "dev/price"
+
+
+def price(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, PRICE, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_build_without_the_core_is_named_with_the_remedy(tmp_path: Path) -> None:
+    done = price(tmp_path)
+    assert done.returncode == 2
+    assert str(tmp_path / "bin/instruction_calls") in done.stderr
+    assert "cmake --build" in done.stderr
+
+
+def test_help_says_what_it_prints() -> None:
+    done = price("--help")
+    assert done.returncode == 0
+    assert "core alone" in done.stdout
