@@ -11,8 +11,8 @@ constinit Mutex registry_lock;
 constinit ts_heap* first = nullptr;
 
 // Heaps prepare in the order of the list, and come back in the same. The registry's lock, taken
-// first and released last, keeps the list as it is. A heap that is being destroyed is in the list no
-// more, but uses what all heaps share.
+// first and released last, keeps the list as it is. A heap that is being destroyed is in the list
+// no more, but uses what all heaps share.
 void prepare() noexcept TS_NO_ANALYSIS {
   registry_lock.lock();
   classic::ThreadSlots::fork_prepare();
@@ -53,7 +53,8 @@ void remove_and_destroy(ts_heap& heap) noexcept {
     (heap.previous != nullptr ? heap.previous->next : first) = heap.next;
     if (heap.next != nullptr) heap.next->previous = heap.previous;
   }
-  // Without a lock, for others see the memory go. In a child that is forked meanwhile, nobody uses it.
+  // Without a lock, for others see the memory go. In a child that is forked meanwhile, nobody uses
+  // it.
   heap.operations->destroy(heap.self);
 }
 

@@ -1,5 +1,5 @@
-// Two functions of the exponential distribution, without the C library's mathematics. Both are exact
-// to about 1e-14 of their value (tests/unit/base).
+// Two functions of the exponential distribution, without the C library's mathematics. Both are
+// exact to about 1e-14 of their value (tests/unit/base).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Facts about the compiler, the processor and the C library, and the only file outside os/ with preprocessor
-// conditions. It refuses platforms that the allocators were not argued for, rather than guessing.
+// Facts about the compiler, the processor and the C library, and the only file outside os/ with
+// preprocessor conditions. It refuses platforms that the allocators were not argued for, rather
+// than guessing.
 #pragma once
 
 #include <atomic>
@@ -141,8 +142,8 @@ inline bool falls_below_zero(std::int32_t& number) noexcept {
 #endif
 }
 
-// The same value, of which the compiler knows nothing: it computes what is derived from it anew, and
-// has it as one number, not as the sum that it was.
+// The same value, of which the compiler knows nothing: it computes what is derived from it anew,
+// and has it as one number, not as the sum that it was.
 template <class Integer>
 inline Integer unrelated(Integer value) noexcept {
   __asm__ inline("" : "+r"(value));  // "inline": it is short
@@ -150,7 +151,8 @@ inline Integer unrelated(Integer value) noexcept {
 }
 static_assert(sizeof(void*) == 8);
 
-// The same pointer, where functions return theirs: gcc leaves the arguments in their registers then.
+// The same pointer, where functions return theirs: gcc leaves the arguments in their registers
+// then.
 template <class Type>
 inline Type* in_result_register(Type* pointer) noexcept {
 #if TS_X86_ASM

@@ -1,6 +1,6 @@
-// Trimming: the whole pages inside the free blocks of a heap are discarded without a lock. Under the
-// lock, each such block is claimed by its tag, as a search of read_write.h claims one: it stays where it
-// is, and nobody takes it or merges with it. So its pages are free to go.
+// Trimming: the whole pages inside the free blocks of a heap are discarded without a lock. Under
+// the lock, each such block is claimed by its tag, as a search of read_write.h claims one: it stays
+// where it is, and nobody takes it or merges with it. So its pages are free to go.
 //
 //   trim_heap -> TaggedHeap::trim, claim_pages      under the lock
 //             -> ClaimedPages::discard              without

@@ -143,8 +143,8 @@ class FreeBlocks {
     index_.insert(block);
   }
 
-  // Claims every free block that has whole pages between its links and its footer, for a thread that
-  // discards those without a lock (claimed_pages.h). They stay in the index.
+  // Claims every free block that has whole pages between its links and its footer, for a thread
+  // that discards those without a lock (claimed_pages.h). They stay in the index.
   ClaimedPages claim_pages() noexcept {
     ClaimedPages claimed;
     claim_pages_below(index_.root(), claimed);

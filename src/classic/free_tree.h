@@ -209,10 +209,10 @@ class FreeTree {
     path.add(block);
     while (t != nullptr) {
       path.add(t);
-      const bool is_low = Order::before(*t, *block);
-      std::uint64_t*& end = is_low ? low : high;
+      const bool is_sparse = Order::before(*t, *block);
+      std::uint64_t*& end = is_sparse ? low : high;
       set(end, t);
-      end = &t->link_word(is_low ? 1 : 0);
+      end = &t->link_word(is_sparse ? 1 : 0);
       t = unpack(*end);
     }
     set(low, nullptr);

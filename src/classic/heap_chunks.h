@@ -1,5 +1,6 @@
 // The chunks of one heap over boundary tags: the heap grows by a chunk or at the end of its newest
-// one, and gives free ends and free chunks back. Which blocks are free, its FreeBlocks know (`free`).
+// one, and gives free ends and free chunks back. Which blocks are free, its FreeBlocks know
+// (`free`).
 //
 //   grow -> Source::grow -> add_memory -> free.add
 //   give_back_end -> give_back_chunk -> Source::release         a mapping that is one free block
@@ -40,8 +41,8 @@ class HeapChunks {
     return true;
   }
 
-  // If growth is refused, perhaps because of unused memory of this heap, gives that back. The caller
-  // tries again when it is gone (allocate_or_make_room).
+  // If growth is refused, perhaps because of unused memory of this heap, gives that back. The
+  // caller tries again when it is gone (allocate_or_make_room).
   bool grow_or_make_room(Free& free, std::size_t bytes) noexcept {
     if (grow(free, bytes)) return true;
     give_back_free_chunks(free);

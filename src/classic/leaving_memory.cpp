@@ -22,9 +22,9 @@ constinit LeavingBreak leaving_break{};
 
 constinit Chunk* left_behind = nullptr;  // break_lock
 
-// The child of a fork finds break_lock reset, and what it guards perhaps in mid-change. Such changes are
-// a few stores, kept in order by this; busy_mark.h argues why the child sees them so. It may lose
-// memory, but gives none back twice.
+// The child of a fork finds break_lock reset, and what it guards perhaps in mid-change. Such
+// changes are a few stores, kept in order by this; busy_mark.h argues why the child sees them so.
+// It may lose memory, but gives none back twice.
 void keep_order_for_child() noexcept { std::atomic_thread_fence(std::memory_order_release); }
 
 Chunk* as_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept {

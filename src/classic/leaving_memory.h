@@ -1,14 +1,16 @@
-// Memory on its way back to the system. Whoever gives it back holds a lock, and other libraries may see
-// memory go (os.h, *seen by others*) and allocate meanwhile. So it is only noted here, and sent when the
-// locks are released: GivesBack, the first object in each function that may give memory back.
+// Memory on its way back to the system. Whoever gives it back holds a lock, and other libraries may
+// see memory go (os.h, *seen by others*) and allocate meanwhile. So it is only noted here, and sent
+// when the locks are released: GivesBack, the first object in each function that may give memory
+// back.
 //
 //   Source::release, shrink -> leave, leave_break            under locks
 //   ~GivesBack -> send_leaving -> os::unmap                  without
 //                              -> os::discard, then os::shrink_break under break_lock
 //                              -> leave_behind               what the system refuses: growth reuses it
 //
-// A fork holds the locks under which memory is noted, so the child inherits whole notes, and sends them
-// with its next call. Mappings that another thread is sending at that moment stay in the child, unused.
+// A fork holds the locks under which memory is noted, so the child inherits whole notes, and sends
+// them with its next call. Mappings that another thread is sending at that moment stay in the
+// child, unused.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +20,15 @@
 
 namespace ts::classic {
 
-// Serialises what moves the process's break, and guards the memory that was left behind. Taken last of
-// all, and never while memory is sent.
+// Serialises what moves the process's break, and guards the memory that was left behind. Taken last
+// of all, and never while memory is sent.
 extern Mutex break_lock;
 
 // Notes whole pages of mappings.
 void leave(std::byte* begin, std::size_t bytes) noexcept;
 
-// Notes the last bytes below the break. False if they are not, or if the end of the break is being sent.
+// Notes the last bytes below the break. False if they are not, or if the end of the break is being
+// sent.
 bool leave_break(std::byte* begin, std::byte* end) noexcept TS_REQUIRES(break_lock);
 
 // To what new memory from the break is aligned. While the end of the break is being sent, that is a
@@ -75,8 +78,8 @@ struct GivesBack {
   GivesBack& operator=(const GivesBack&) = delete;
 };
 
-// Allocates by `allocate()`, which returns without a lock. If the system refuses it memory, the heap has
-// noted what it does not use: that is sent, and the system asked again.
+// Allocates by `allocate()`, which returns without a lock. If the system refuses it memory, the
+// heap has noted what it does not use: that is sent, and the system asked again.
 template <class Allocate>
 void* allocate_or_make_room(Allocate allocate) noexcept {
   for (;;) {

@@ -55,8 +55,8 @@ class Source {
   // Takes back a whole chunk; the same condition.
   bool release(Chunk* chunk) noexcept;
 
-  // Takes back everything, and sends it. Chunks in the middle of the data segment are kept for the next
-  // source that grows there. Without a lock; no thread may be inside.
+  // Takes back everything, and sends it. Chunks in the middle of the data segment are kept for the
+  // next source that grows there. Without a lock; no thread may be inside.
   void release_all() noexcept;
 
   // Sets SourceConfig::growth_bytes.

@@ -1,6 +1,6 @@
 // One thread's cache of strategy `cached`: a stack of blocks per exact block size, and the rules
-// that say when the cache is out of balance. It refuses to know where blocks come from and return to
-// (cached.h).
+// that say when the cache is out of balance. It refuses to know where blocks come from and return
+// to (cached.h).
 //
 // Only its thread touches a cache, except that statistics read `bytes` and `blocks`, and that the
 // child of a fork empties the caches of all other threads. It forgets the blocks of a cache that

@@ -8,11 +8,11 @@
 namespace ts::engine {
 
 // Invariant: a block on a list has its mark, mark_of(its address); a block in use has it not. A
-// block is marked when it goes on a list, and every malloc takes the mark off. So a free that looks at
-// the block sees a double free, and malloc one that nobody looked at: the block is on a list twice, and
-// has no mark the second time. malloc also sees a list that leads to memory that is no free block, or to
-// a block that was written to. (A remote free does not touch the block: its mark comes when the owner
-// collects it.)
+// block is marked when it goes on a list, and every malloc takes the mark off. So a free that looks
+// at the block sees a double free, and malloc one that nobody looked at: the block is on a list
+// twice, and has no mark the second time. malloc also sees a list that leads to memory that is no
+// free block, or to a block that was written to. (A remote free does not touch the block: its mark
+// comes when the owner collects it.)
 struct Block {
   Plain<Block*> next;
   Plain<std::uintptr_t> mark;

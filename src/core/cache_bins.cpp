@@ -30,8 +30,8 @@ void push_list_to_slab(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t
   relist_or_retire(heap, slab);
 }
 
-// How many slabs have to run low at least, by how many threads share the memory.
-std::uint32_t min_low_slabs() noexcept {
+// How many slabs have to be sparse at least, by how many threads share the memory.
+std::uint32_t min_sparse_slabs() noexcept {
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
   return heaps <= 4 ? 64 : heaps <= max_heaps_with_wide_bins ? 4 : 2;
 }
@@ -126,10 +126,10 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.has_sampling_bins) flush_sampling_bin(heap, size_class);
 }
 
-void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept {
+void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t slabs = heap.slabs[size_class];
-  if (heap.low_slabs[size_class] < std::max(min_low_slabs(), slabs / 4)) {
-    ++heap.low_slabs[size_class];
+  if (heap.sparse_slabs[size_class] < std::max(min_sparse_slabs(), slabs / 4)) {
+    ++heap.sparse_slabs[size_class];
     return;
   }
   const std::uint32_t capacity = std::max(min_narrow_capacity, slabs / slabs_per_binned_block);
@@ -146,10 +146,10 @@ void flush(ThreadHeap& heap) noexcept {
   retire_empty_slabs(heap);
 }
 
-void move_quiet_above(ThreadHeap& heap, Span& slab) noexcept {
+void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept {
   const unsigned c = slab.size_class;
   const auto in_use = static_cast<std::int32_t>(used(slab));
-  const std::int32_t mark = slab.low_mark;
+  const std::int32_t mark = slab.sparse_mark;
   std::int32_t quiet = in_use > mark ? mark : 0;
   if (slab.pages > 1) {
     const std::int32_t binned = counted_blocks(heap, c);
@@ -162,7 +162,7 @@ void move_quiet_above(ThreadHeap& heap, Span& slab) noexcept {
     }
     quiet = std::max(quiet, in_bins);
   }
-  slab.quiet_above = static_cast<std::int16_t>(quiet);
+  slab.fast_free_threshold = static_cast<std::int16_t>(quiet);
 }
 
 void end_heap_sampling(ThreadHeap& heap) noexcept {

@@ -80,18 +80,18 @@ inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t ca
 
 // Gives an empty bin its largest capacity: the class takes fresh blocks.
 inline void open_bin_wide(ThreadHeap& heap, unsigned size_class) noexcept {
-  heap.low_slabs[size_class] = 0;
+  heap.sparse_slabs[size_class] = 0;
   set_capacity(heap, size_class, max_bin_capacity(heap, size_classes[size_class]));
 }
 
-// Once slabs of a class ran low, its bin holds so few blocks at least.
+// Once slabs of a class became sparse, its bin holds so few blocks at least.
 inline constexpr std::uint32_t min_narrow_capacity = 2;
 
 // Raises the capacity of an empty bin that is about to be refilled: to the most the first time, and
-// to twice what it was where slabs ran low.
+// to twice what it was where slabs became sparse.
 inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t capacity = heap.capacities[size_class];
-  if (heap.low_slabs[size_class] == 0) {
+  if (heap.sparse_slabs[size_class] == 0) {
     if (capacity == 0) open_bin_wide(heap, size_class);
     return;
   }
@@ -100,10 +100,10 @@ inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   set_capacity(heap, size_class, twice > most ? most : twice);
 }
 
-// To be called when a slab of the class ran low by the owner's frees. Once a quarter of the slabs
-// did, the bin holds a block for each 32 of them, and two at least. So when all is freed, bins keep
-// little.
-void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+// To be called when a slab of the class became sparse by the owner's frees. Once a quarter of the
+// slabs did, the bin holds a block for each 32 of them, and two at least. So when all is freed,
+// bins keep little.
+void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
 // Sends all blocks of the class's bins back to their slabs.
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
@@ -111,11 +111,11 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap)
 // Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
-// To be called when a free found a listed slab at its quiet_above. The next one is low_mark, or
-// below that 0; of a long slab, no less than the blocks that bins have of it. Where these are all
-// that are used, flushes the bins of the class instead: a few cached blocks must not keep much
-// memory.
-void move_quiet_above(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+// To be called when a free found a listed slab at its fast_free_threshold. The next one is
+// sparse_mark, or below that 0; of a long slab, no less than the blocks that bins have of it. Where
+// these are all that are used, flushes the bins of the class instead: a few cached blocks must not
+// keep much memory.
+void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // Flushes the sampling bins of a heap that samples no longer, and takes no blocks there.
 [[gnu::cold]] void end_heap_sampling(ThreadHeap& heap) noexcept TS_REQUIRES(heap);

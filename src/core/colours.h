@@ -34,13 +34,13 @@ inline std::size_t pick_colour(const Span& span) noexcept {
 }
 
 // 0: none.
-inline std::size_t colour_of(const Span& span) noexcept { return span.low_mark; }
+inline std::size_t colour_of(const Span& span) noexcept { return span.sparse_mark; }
 inline void set_colour(Span& span, std::size_t colour) noexcept {
-  span.low_mark = static_cast<std::uint16_t>(colour);
+  span.sparse_mark = static_cast<std::uint16_t>(colour);
 }
 
-// What a block with the colour lacks of its span, the same for each: so usable sizes do not depend on
-// where a block lies.
+// What a block with the colour lacks of its span, the same for each: so usable sizes do not depend
+// on where a block lies.
 constexpr std::size_t room_of(std::size_t colour) noexcept { return colour != 0 ? max_colour : 0; }
 
 inline std::size_t usable_pages(const Span& span) noexcept {

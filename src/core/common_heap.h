@@ -1,6 +1,6 @@
 // One heap for the threads that have none and get none. Those are ending, and have abandoned their
-// own heap, or the system would not report their end, or has no addresses for another heap. One call
-// at a time.
+// own heap, or the system would not report their end, or has no addresses for another heap. One
+// call at a time.
 #pragma once
 
 #include "core/types.h"
@@ -18,8 +18,8 @@ class SpanForHeap {
   SpanForHeap(const SpanForHeap&) = delete;
   SpanForHeap& operator=(const SpanForHeap&) = delete;
 
-  // Calls `allocate(*this)`, which takes the lock and calls allocate_from(); once more if it wants a
-  // span.
+  // Calls `allocate(*this)`, which takes the lock and calls allocate_from(); once more if it wants
+  // a span.
   template <class Allocate>
   void* serve(Allocate allocate) noexcept {
     void* const p = allocate(*this);
@@ -35,8 +35,8 @@ class SpanForHeap {
   Span* span_ = nullptr;
 };
 
-// A block of the class from a heap that no thread owns, under its lock; without its mark. Null if it has
-// none, and wants a span.
+// A block of the class from a heap that no thread owns, under its lock; without its mark. Null if
+// it has none, and wants a span.
 void* allocate_from(ThreadHeap& heap, unsigned size_class, SpanForHeap& span) noexcept;
 
 // A block of the common heap; null without memory.

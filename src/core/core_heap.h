@@ -1,6 +1,6 @@
-// The core as a heap like the others (base/heap_like.h): small requests go to the thread's cache bins,
-// large ones to the page heap. There is one per process; its state is page_map, page_heap and the
-// thread's heap.
+// The core as a heap like the others (base/heap_like.h): small requests go to the thread's cache
+// bins, large ones to the page heap. There is one per process; its state is page_map, page_heap and
+// the thread's heap.
 #pragma once
 
 #include "base/check.h"
@@ -52,7 +52,7 @@ class CoreHeap {
   }
   // Whether a block in use may begin there; if not, reports it.
   static bool is_block(const void* p, FoundBy found_by) noexcept {
-    return is_in_use(p) || report_stray(p, found_by);
+    return is_in_use(p) || report_invalid_pointer(p, found_by);
   }
   // Reports a size larger than the block. If `p` is no block, the free reports that.
   static void check_size(const void* p, std::size_t bytes) noexcept {

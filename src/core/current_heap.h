@@ -50,8 +50,8 @@ inline HeapFront* threads_heap() noexcept {
   return reinterpret_cast<HeapFront*>(own_heap().user.load(std::memory_order_relaxed));
 }
 
-// While it lives, the calling thread is in no scope. A thread in none may get its heap meanwhile, and
-// keeps it. (One in a scope has a heap outside.)
+// While it lives, the calling thread is in no scope. A thread in none may get its heap meanwhile,
+// and keeps it. (One in a scope has a heap outside.)
 class OutOfScope {
  public:
   OutOfScope() noexcept : inside_{is_in_scope() ? this_thread.heap : nullptr} {

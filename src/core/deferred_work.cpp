@@ -12,8 +12,8 @@ namespace {
 // Of threads without a heap.
 constinit Atomic<std::uint32_t> calls_without_heap{0};
 
-// How many calls in a row may find another one under way. A longjmp out of a replaced function never
-// ends its call: later ones would find it for ever.
+// How many calls in a row may find another one under way. A longjmp out of a replaced function
+// never ends its call: later ones would find it for ever.
 constexpr std::uint32_t max_nested_calls = 64;
 
 bool holds(const ThreadHeap* heap) noexcept {
@@ -23,7 +23,8 @@ bool holds(const ThreadHeap* heap) noexcept {
 
 }  // namespace
 
-// relaxed, and below: its own thread's; of threads without a heap, one passes over what another one does
+// relaxed, and below: its own thread's; of threads without a heap, one passes over what another one
+// does
 DeferredCall::DeferredCall(ThreadHeap* heap) noexcept
     : calls_{heap != nullptr ? &heap->deferred_calls : &calls_without_heap} {
   const std::uint32_t before = calls_->load(std::memory_order_relaxed);

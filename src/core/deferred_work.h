@@ -1,5 +1,6 @@
-// Work that waits for the end of a slow path, where the thread has no lock and no hold: what a feature
-// left for the heap's owner (hooks::attend_to_heap), and system calls that other libraries may see.
+// Work that waits for the end of a slow path, where the thread has no lock and no hold: what a
+// feature left for the heap's owner (hooks::attend_to_heap), and system calls that other libraries
+// may see.
 #pragma once
 
 #include "core/page_heap.h"
@@ -28,7 +29,8 @@ class DeferredCall {
   Atomic<std::uint32_t>* calls_;
 };
 
-// Sends what purges chose (page_heap.h). Without a lock; nothing is sent while the thread holds its heap.
+// Sends what purges chose (page_heap.h). Without a lock; nothing is sent while the thread holds its
+// heap.
 [[gnu::noinline]] void send_purges() noexcept;
 inline void send_purges_if_any() noexcept {
   if (page_heap.has_purges()) [[unlikely]]
@@ -39,7 +41,7 @@ inline void send_purges_if_any() noexcept {
 
 // Whether the heap's owner has any. Two loads: slow paths ask before they return.
 inline bool has_deferred_work(const ThreadHeap& heap) noexcept {
-  return heap.is_to_tend || page_heap.has_purges();
+  return heap.is_to_scavenge || page_heap.has_purges();
 }
 
 // Does all that is due, in the calling thread, which owns a heap and has no lock.

@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "core/cache_bins.h"
-#include "core/low_slabs.h"
 #include "core/slabs.h"
+#include "core/sparse_slabs.h"
 
 namespace ts::engine {
 namespace {
@@ -62,8 +62,9 @@ Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
       slab.free_list != nullptr || slab.carved < slab.slab_blocks || slab.purged_blocks != 0;
   if (is_listed(slab) != has_blocks)
     return {"a slab is listed, if and only if it has blocks to give", &slab};
-  const std::int32_t mark = slab.low_mark;
-  if (slab.quiet_above < 0 || (std::int32_t{slab.quiet_above} < mark && used(slab) > slab.low_mark))
+  const std::int32_t mark = slab.sparse_mark;
+  if (slab.fast_free_threshold < 0 ||
+      (std::int32_t{slab.fast_free_threshold} < mark && used(slab) > slab.sparse_mark))
     return {"frees of a listed slab stop at its marks", &slab};
   return {};
 }
@@ -86,7 +87,8 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t capacity = heap.capacities[size_class];
   if (capacity > max_bin_capacity(heap, c))
     return {"a cache bin's capacity is at most its class's", &bin};
-  if (heap.closed_refills != 0 && capacity != 0) return {"closed cache bins have capacity 0", &bin};
+  if (heap.bypassed_refills != 0 && capacity != 0)
+    return {"bypassed cache bins have capacity 0", &bin};
   const bool is_of_one_slab = bin.capacity_left < 0 && !heap.has_sampling_bins;
   const Span* only_slab = nullptr;
   std::int64_t length = 0;
@@ -156,22 +158,23 @@ Fault find_class_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   return {};
 }
 
-// The queue of low slabs, which are the heap's; of an arena, all of its slabs.
+// The queue of sparse slabs, which are the heap's; of an arena, all of its slabs.
 Fault find_queue_fault(const ThreadHeap& heap) noexcept {
   std::uint32_t pages = 0;
   std::uint32_t queued = 0;
   std::uint32_t before = 0;
-  for (std::uint32_t link = heap.first_low; link != 0;) {
+  for (std::uint32_t link = heap.first_sparse; link != 0;) {
     const Span& slab = queued_slab(link);
     if (slab.state != SpanState::slab || !is_own(heap, span_entry(slab)))
-      return {"a queue of low slabs has its heap's", &slab};
-    if (slab.previous_low != before) return {"queued slabs are linked in both directions", &slab};
+      return {"a queue of sparse slabs has its heap's", &slab};
+    if (slab.previous_sparse != before)
+      return {"queued slabs are linked in both directions", &slab};
     pages += slab.pages;
     ++queued;
     before = link;
     link = link_behind(slab);
   }
-  if (pages != heap.low_pages || before != heap.last_low)
+  if (pages != heap.sparse_pages || before != heap.last_sparse)
     return {"a queue has as many pages as it counts", &heap};
   if (is_arena(heap) && queued != std::accumulate(heap.slabs, heap.slabs + class_count, 0U))
     return {"an arena's queue has all its slabs", &heap};

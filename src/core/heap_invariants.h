@@ -1,4 +1,5 @@
-// The invariants of one heap (types.h): bins, slabs, the queue of low slabs, batches, span caches.
+// The invariants of one heap (types.h): bins, slabs, the queue of sparse slabs, batches, span
+// caches.
 #pragma once
 
 #include <cstdint>

@@ -89,10 +89,10 @@ ThreadHeap* attach_heap() noexcept {
 namespace {
 
 // A queue: threads adopt the first heap, and collect_abandoned() puts the first one last. Meanwhile
-// it is out of the queue, marked as abandoned all the same, and the thread holds collection_lock but
-// not abandoned_lock: threads begin and end.
-// Invariant: the heaps are linked from first to last, each marked as abandoned. Their kept_pages is
-// the sum over heaps that keep their bins. any_abandoned is true if and only if there is a first.
+// it is out of the queue, marked as abandoned all the same, and the thread holds collection_lock
+// but not abandoned_lock: threads begin and end. Invariant: the heaps are linked from first to
+// last, each marked as abandoned. Their kept_pages is the sum over heaps that keep their bins.
+// any_abandoned is true if and only if there is a first.
 constinit Plain<ThreadHeap*> first TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<ThreadHeap*> last TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
@@ -142,15 +142,15 @@ void collect_from(ThreadHeap& heap) noexcept {
   }
 }
 
-// The first heap with low slabs, out of the queue, and not abandoned any more, as if a thread had adopted
-// it; null if there is none.
-ThreadHeap* take_out_with_low_slabs() noexcept {
+// The first heap with sparse slabs, out of the queue, and not abandoned any more, as if a thread
+// had adopted it; null if there is none.
+ThreadHeap* take_out_with_sparse_slabs() noexcept {
   const Guard guard{abandoned_lock};
   ThreadHeap* before = nullptr;
   for (ThreadHeap* heap = first; heap != nullptr; before = heap, heap = heap->next_abandoned) {
     {
       const HeapHold hold{*heap};
-      if (heap->first_low == 0) continue;
+      if (heap->first_sparse == 0) continue;
     }
     take_out(before);
     if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
@@ -227,9 +227,9 @@ bool collect_from_queue(std::size_t at_most) noexcept {
 // Without a lock, since memory goes back: a child of a fork finds the heap without an owner, and
 // abandons it.
 bool purge_abandoned(Mutex* lock) noexcept {
-  ThreadHeap* const heap = take_out_with_low_slabs();
+  ThreadHeap* const heap = take_out_with_sparse_slabs();
   if (heap == nullptr) return false;
-  hooks::purge_low_slabs(*heap, purged_slabs, lock);
+  hooks::purge_sparse_slabs(*heap, purged_slabs, lock);
   {
     const Guard guard{abandoned_lock};
     heap->is_abandoned.store(true, std::memory_order_relaxed);

@@ -25,19 +25,19 @@ ThreadHeap* attach_heap() noexcept;
 
 // ---- abandoned heaps ----
 
-// A thread that ends leaves its heap, whole, to the next thread that starts. Until then other threads
-// may collect from it. The heap keeps the blocks of its bins for the adopting thread, unless all such
-// heaps then had more than 16 MiB of slabs.
+// A thread that ends leaves its heap, whole, to the next thread that starts. Until then other
+// threads may collect from it. The heap keeps the blocks of its bins for the adopting thread,
+// unless all such heaps then had more than 16 MiB of slabs.
 
 // The queue of abandoned heaps, and what is noted of them. Threads take it as they begin and end.
 inline constinit Mutex abandoned_lock;
 
-// One thread at a time works at abandoned heaps. It takes each out of the queue for as long, so that
-// no thread adopts that one; other threads need not wait.
+// One thread at a time works at abandoned heaps. It takes each out of the queue for as long, so
+// that no thread adopts that one; other threads need not wait.
 inline constinit Mutex collection_lock;
 
-// What a slice of the housekeeper's work changes, it changes under this lock; memory goes back without it.
-// So a fork, which takes it, loses no memory that is on its way to the page heap.
+// What a slice of the housekeeper's work changes, it changes under this lock; memory goes back
+// without it. So a fork, which takes it, loses no memory that is on its way to the page heap.
 inline constinit Mutex housekeeping_lock;
 
 // Whether there is an abandoned heap: a hint, read without the lock. Relaxed: a thread that reads
@@ -66,8 +66,8 @@ inline bool collect_abandoned(std::size_t at_most) noexcept {
   return any_abandoned.load(std::memory_order_relaxed) && collect_from_queue(at_most);
 }
 
-// Purges some low slabs of abandoned heaps (tending.h); false if none is left. Without a lock or a hold;
-// takes `lock`, if there is one, around each change.
+// Purges some sparse slabs of abandoned heaps (scavenge.h); false if none is left. Without a lock
+// or a hold; takes `lock`, if there is one, around each change.
 bool purge_abandoned(Mutex* lock = nullptr) noexcept;
 
 // Checks the list and its sums (invariants.h); to be called at rest.

@@ -1,6 +1,6 @@
 // What the core calls where a feature may have something to do. The core defines none of these and
-// knows no feature: each feature defines its own, engine/hooks.cpp those that several features share,
-// and core/no_features.cpp all of them for the core alone.
+// knows no feature: each feature defines its own, engine/hooks.cpp those that several features
+// share, and core/no_features.cpp all of them for the core alone.
 //
 // "Free" means that the calling thread has no lock and holds no heap: the hook may allocate, take
 // locks, and make system calls that other libraries see. Everything else must not.
@@ -20,7 +20,8 @@ namespace ts::engine::hooks {
 
 // A thread's heap was made; no thread uses it yet.
 void heap_begins(ThreadHeap& heap) noexcept;
-// A thread gets its heap, in malloc or free; or ends, with a heap, before that is abandoned, and after.
+// A thread gets its heap, in malloc or free; or ends, with a heap, before that is abandoned, and
+// after.
 void thread_begins() noexcept;
 void thread_is_ending() noexcept;
 void thread_ended() noexcept;
@@ -53,8 +54,8 @@ void fresh_memory(void* begin, std::size_t bytes, bool is_dense) noexcept;
 inline bool has_guard() noexcept { return current_options.guard_sample != 0; }
 // A block of the class, instead of a refill; null if not. Free.
 void* allocate_guarded(unsigned size_class) noexcept;
-// A block for the empty bin of the current heap, whose number has sampling_bit; null without memory.
-// Free. To be called last: the caller's caller is in its return address.
+// A block for the empty bin of the current heap, whose number has sampling_bit; null without
+// memory. Free. To be called last: the caller's caller is in its return address.
 void* allocate_sampled(std::size_t bytes, unsigned size_class) noexcept;
 // A free of a block of a heap that is no thread's: false if it is no sample. Free.
 bool release_sampled(void* p, PageMapEntry entry) noexcept;
@@ -73,8 +74,8 @@ std::size_t bytes_kept() noexcept;
 void fresh_large_block(const Span& span, std::size_t alignment_pages) noexcept;
 // A large block begins in the scope of an arena, or in a thread without a heap.
 void large_block_begins(Span& span) noexcept;
-// The current heap's number has sampling_bit, and a large block began, or has another size. `caller`
-// is the return address of malloc's caller, or null. Free.
+// The current heap's number has sampling_bit, and a large block began, or has another size.
+// `caller` is the return address of malloc's caller, or null. Free.
 void large_block_sampled(void* p, std::size_t bytes, const void* caller) noexcept;
 // A large block ends that a hook marked (Span::used is not 0). Free.
 void large_block_ends(Span& span) noexcept;
@@ -85,9 +86,9 @@ void before_large_release(const Span& span) noexcept;
 
 // Puts purged blocks of one page on the slab's free list. The slab must have some.
 void restore_blocks(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
-// Purges the heap's oldest low slabs, so many at most; takes `lock`, if there is one, around each
-// change. The calling thread owns the heap. Free.
-void purge_low_slabs(ThreadHeap& heap, std::size_t at_most, Mutex* lock) noexcept;
+// Purges the heap's oldest sparse slabs, so many at most; takes `lock`, if there is one, around
+// each change. The calling thread owns the heap. Free.
+void purge_sparse_slabs(ThreadHeap& heap, std::size_t at_most, Mutex* lock) noexcept;
 
 // ---- trim: all free memory goes back ----
 

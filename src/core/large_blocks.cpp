@@ -196,9 +196,10 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
 
 namespace {
 
-// Copying into touched memory costs less than the faults in what a move leaves clean, and touches no
-// other memory. Not for a block that the program has not filled; nor for one that grows by little,
-// where the copies would add up; nor for a locked one, whose old memory would stay locked for good.
+// Copying into touched memory costs less than the faults in what a move leaves clean, and touches
+// no other memory. Not for a block that the program has not filled; nor for one that grows by
+// little, where the copies would add up; nor for a locked one, whose old memory would stay locked
+// for good.
 bool copying_is_cheaper(const Span& old, std::size_t old_bytes, std::size_t pages) noexcept {
   constexpr std::size_t looked_at = 4;
   return pages * page_bytes - old_bytes >= old_bytes / 4 && page_heap.has_dirty(pages) &&

@@ -1,7 +1,7 @@
 // Blocks larger than the largest class, or aligned to more than a page. Each is a span of its own,
 // from the page heap and back to it, and begins some cache lines into it (colours.h). A block that
-// grew by moving may have a tail that the program has not asked for yet: address space to grow into,
-// never touched.
+// grew by moving may have a tail that the program has not asked for yet: address space to grow
+// into, never touched.
 #pragma once
 
 #include "core/page_map.h"

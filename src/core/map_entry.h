@@ -9,9 +9,10 @@
 
 namespace ts::engine {
 
-// Number of the owning heap (20 bits) | 0 (1) | size class (7) | 0 (3) | large (1). Heaps count from
-// 1; the highest bit of the number says that the heap is an arena's. 0 is a page at which no block
-// begins. The class stands where it is the offset of its cache bin, so that free() computes none.
+// Number of the owning heap (20 bits) | 0 (1) | size class (7) | 0 (3) | large (1). Heaps count
+// from 1; the highest bit of the number says that the heap is an arena's. 0 is a page at which no
+// block begins. The class stands where it is the offset of its cache bin, so that free() computes
+// none.
 //
 // Invariant: each page of a slab has its owner's number and its class; the first page of a large
 // block in use has large_entry. Every other page has 0.

@@ -50,7 +50,7 @@ bool is_in_use(const void* p) noexcept {
   return entry != 0 && is_small_block(p, size_class_of(entry));
 }
 
-bool report_stray(const void* p, FoundBy found_by) noexcept {
+bool report_invalid_pointer(const void* p, FoundBy found_by) noexcept {
   if (found_by == FoundBy::free ? hooks::release_foreign(p) : hooks::foreign_bytes(p) != 0)
     return true;
   const bool is_ours = page_of(p) < page_map.page_count.load(std::memory_order_relaxed);

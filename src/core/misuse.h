@@ -18,6 +18,6 @@ bool is_in_use(const void* p) noexcept;
 // For a pointer at which no block in use begins. A sampled block (sampled_guard.h): returns true,
 // and frees it if `found_by` is free. Otherwise reports the misuse and returns false. The caller
 // holds no lock.
-[[gnu::cold, gnu::noinline]] bool report_stray(const void* p, FoundBy found_by) noexcept;
+[[gnu::cold, gnu::noinline]] bool report_invalid_pointer(const void* p, FoundBy found_by) noexcept;
 
 }  // namespace ts::engine

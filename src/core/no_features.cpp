@@ -15,7 +15,7 @@ void hooks::thread_is_ending() noexcept {}
 void hooks::thread_ended() noexcept {}
 
 void hooks::attend() noexcept {}
-void hooks::attend_to_heap(ThreadHeap& heap) noexcept { heap.is_to_tend = false; }
+void hooks::attend_to_heap(ThreadHeap& heap) noexcept { heap.is_to_scavenge = false; }
 void hooks::look_at_heap(ThreadHeap&) noexcept {}
 
 void hooks::heap_grows(ThreadHeap&, std::size_t) noexcept {}
@@ -40,7 +40,7 @@ void hooks::before_large_release(const Span&) noexcept {}
 
 // Nothing purges within slabs.
 void hooks::restore_blocks(ThreadHeap&, Span&) noexcept {}
-void hooks::purge_low_slabs(ThreadHeap&, std::size_t, Mutex*) noexcept {}
+void hooks::purge_sparse_slabs(ThreadHeap&, std::size_t, Mutex*) noexcept {}
 
 void hooks::flush_heaps() noexcept {}
 void hooks::purge_slabs(ThreadHeap&) noexcept {}

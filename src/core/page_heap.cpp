@@ -50,8 +50,8 @@ void PageHeap::set_in_use(Span* span, std::size_t pages, SpanState state) noexce
   span->pages = static_cast<std::uint32_t>(pages);
 }
 
-// Out of the lists: this dirty span with as much of its clean neighbours as makes it long enough; null
-// if they are too short.
+// Out of the lists: this dirty span with as much of its clean neighbours as makes it long enough;
+// null if they are too short.
 Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexcept {
   const std::size_t dirty = span->pages;
   if (dirty >= pages || !is_room_for(pages - dirty)) return nullptr;
@@ -81,8 +81,8 @@ Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexc
 }
 
 // The same with one of the longest dirty spans, so that memory serves that was given back in part;
-// null if none of those looked at serves. Where programs touch the beginning alone, the dirty part is
-// to be that, and may be short (large_memory.h).
+// null if none of those looked at serves. Where programs touch the beginning alone, the dirty part
+// is to be that, and may be short (large_memory.h).
 [[gnu::noinline]] Span* PageHeap::join_longest(std::size_t pages) noexcept {
   constexpr int looked_at = 64;
   const bool sparse = are_sparse(pages);
@@ -96,8 +96,8 @@ Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexc
   return nullptr;
 }
 
-// A span of at least `enough` pages, of which `pages` are needed, out of the lists or from beyond the
-// end.
+// A span of at least `enough` pages, of which `pages` are needed, out of the lists or from beyond
+// the end.
 Span* PageHeap::take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept {
   Span* span = from != From::clean ? dirty_.find(enough) : nullptr;
   if (span == nullptr && from != From::clean && may_join) {
@@ -156,7 +156,7 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
   const std::uint32_t blocks =
       size_class != 0 ? blocks_in_slab(size_classes[size_class], pages) : 0;
   span->slab_blocks = static_cast<std::uint16_t>(blocks);
-  span->low_mark = low_mark_of(*span);
+  span->sparse_mark = sparse_mark_of(*span);
   span->used.store(0, std::memory_order_relaxed);
   if (is_dense(*span)) dense_pages_ += pages;
   if constexpr (debug_level >= 1) check_unused(*span);

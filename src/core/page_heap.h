@@ -2,9 +2,9 @@
 // kind is merged with its neighbours at once, and never with the other. A request is served from
 // dirty memory if a span is long enough, then from clean memory, then from beyond the end. So a
 // page is touched for the first time only when no touched one serves. Dirty memory goes back to the
-// operating system by the rule of purge_policy.h, in pieces of 64 KiB and more. A purge only chooses
-// the spans under the lock. They wait outside of all lists for send_purges(), which a thread calls
-// without a lock or a hold, since another library may see the call (os.h).
+// operating system by the rule of purge_policy.h, in pieces of 64 KiB and more. A purge only
+// chooses the spans under the lock. They wait outside of all lists for send_purges(), which a
+// thread calls without a lock or a hold, since another library may see the call (os.h).
 //
 //   release -> insert_coalesced -> purge_surplus -> purge (page_heap_purge.cpp)
 //   do_deferred_work -> send_purges -> purge_within
@@ -42,15 +42,15 @@ class PageHeap {
   Span* allocate(std::size_t pages, std::size_t alignment_pages, unsigned size_class,
                  From from) noexcept;
 
-  // Takes a span back. Its map entries must be 0 again. As resize() and allocate(), it may leave spans
-  // to send_purges().
+  // Takes a span back. Its map entries must be 0 again. As resize() and allocate(), it may leave
+  // spans to send_purges().
   void release(Span* span) noexcept;
   // The same of a large span that reads as zero behind its first `dirty` pages.
   void release_clean(Span* span, std::size_t dirty = 0) noexcept;
 
   // Makes a large span so long without moving it, or changes nothing and returns false: where other
-  // memory is behind it; or, if its pages can move, where it would move the end of all spans although
-  // a clean span is half as long again. Without a lock or a hold.
+  // memory is behind it; or, if its pages can move, where it would move the end of all spans
+  // although a clean span is half as long again. Without a lock or a hold.
   bool resize(Span* span, std::size_t pages, bool can_move = false) noexcept;
 
   // Whether touched memory serves a request for so many; a hint, out of date at once.
@@ -73,8 +73,8 @@ class PageHeap {
   static constexpr std::size_t no_limit = ~std::size_t{0};
   void limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept;
   // Whether so many more are within the limit, if need be after dirty memory went back for them:
-  // without a lock or a hold. allocate() asks by itself, but for clean memory, to which pages move; it
-  // fails where purges have to be sent first.
+  // without a lock or a hold. allocate() asks by itself, but for clean memory, to which pages move;
+  // it fails where purges have to be sent first.
   bool has_room(std::size_t pages) noexcept;
   // How many purges by any thread are over. Spans that a purge gives back are in no list meanwhile:
   // if this differs before and after an allocation that failed, another may succeed.
@@ -82,18 +82,18 @@ class PageHeap {
     // relaxed: stored under the lock, which the allocation takes later
     return purges_.load(std::memory_order_relaxed);
   }
-  // Gives the spans back that purges chose, until none is left; returns how many pages went. Without a
-  // lock or a hold: what the system's functions are replaced by may allocate.
+  // Gives the spans back that purges chose, until none is left; returns how many pages went.
+  // Without a lock or a hold: what the system's functions are replaced by may allocate.
   std::size_t send_purges() noexcept;
   // Whether there is something to send: a hint.
   bool has_purges() const noexcept { return has_purges_.load(std::memory_order_relaxed); }
 
-  // Waits, a millisecond at most, while another thread's purge is under way and none has ended since
-  // `ended_purges`, which becomes the present count. False if none is, and none has.
+  // Waits, a millisecond at most, while another thread's purge is under way and none has ended
+  // since `ended_purges`, which becomes the present count. False if none is, and none has.
   bool wait_for_purge(std::uint32_t& ended_purges) noexcept;
 
-  // This and the next three send purges: without a lock or a hold. Purges all dirty memory but about
-  // `keep_bytes`; true if there was any.
+  // This and the next three send purges: without a lock or a hold. Purges all dirty memory but
+  // about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
   // Purges all dirty memory, which merges all free spans, if they have so many pages. False if not,
@@ -103,7 +103,7 @@ class PageHeap {
   // Purges a slice of what a release left of its purge, or of what the policy finds to be too much.
   // Whether more of it is too much.
   // Short spans only if the program `is_quiet`.
-  bool tend(bool is_quiet) noexcept;
+  bool scavenge(bool is_quiet) noexcept;
 
   // For housekeeping.h. From now on a housekeeper does what releases leave of their purges.
   void expect_housekeeper() noexcept;
@@ -186,7 +186,7 @@ class PageHeap {
   // most, or one if a housekeeper does the rest.
   static constexpr std::size_t slice_pages = (std::size_t{8} << 20) / page_bytes;
   static constexpr std::size_t pages_of_a_call = 8 * slice_pages;
-  static constexpr std::size_t slice_of_tending = 2 * slice_pages;
+  static constexpr std::size_t slice_of_scavenging = 2 * slice_pages;
 
   void insert(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
   void remove(Span* span) noexcept TS_REQUIRES(lock_);

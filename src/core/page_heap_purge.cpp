@@ -50,9 +50,9 @@ void PageHeap::end_purge(Span* span, std::size_t pages) noexcept {
     os::wake(purges_, static_cast<int>(waiting_for_purges_));
 }
 
-// Gives the OS pages within a span back that was chosen; the lock is free meanwhile. Where OS pages are
-// longer than the engine's, the ends of the span may share one with its neighbours, and stay dirty.
-// Null, or what the system did not take, which is in no list then.
+// Gives the OS pages within a span back that was chosen; the lock is free meanwhile. Where OS pages
+// are longer than the engine's, the ends of the span may share one with its neighbours, and stay
+// dirty. Null, or what the system did not take, which is in no list then.
 Span* PageHeap::purge_within(Span* span) noexcept {
   const std::size_t pages = span->pages;
   const std::size_t begin = first_page_of(span);
@@ -91,8 +91,8 @@ Span* PageHeap::purge_within(Span* span) noexcept {
   return discarded ? nullptr : within;
 }
 
-// Chooses dirty spans of at least `min_pages`, the longest first, until about `keep_pages` are left, or
-// about `at_most` are to go. Returns how many are.
+// Chooses dirty spans of at least `min_pages`, the longest first, until about `keep_pages` are
+// left, or about `at_most` are to go. Returns how many are.
 [[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
                                               std::size_t at_most) noexcept {
   // So long a span has a whole OS page, wherever it begins.
@@ -131,8 +131,8 @@ Span* PageHeap::purge_within(Span* span) noexcept {
   return chosen;
 }
 
-// The next span to send. If the system refused some, others are chosen in their place, as long as those
-// are in no list: else the next purge would choose the same ones again.
+// The next span to send. If the system refused some, others are chosen in their place, as long as
+// those are in no list: else the next purge would choose the same ones again.
 Span* PageHeap::next_chosen(std::size_t& refused) noexcept {
   if (first_chosen_ == nullptr && refused != 0) {
     const std::size_t keep = last_purge_.keep_pages;
@@ -145,7 +145,8 @@ Span* PageHeap::next_chosen(std::size_t& refused) noexcept {
   return span;
 }
 
-// Memory that the system does not take, such as locked memory, stays dirty. It is in no list meanwhile.
+// Memory that the system does not take, such as locked memory, stays dirty. It is in no list
+// meanwhile.
 std::size_t PageHeap::send_purges() noexcept {
   std::size_t gone = 0;
   std::size_t refused = 0;
@@ -190,17 +191,17 @@ void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcep
   policy_.note_dirty(dirty_.pages());
 }
 
-bool PageHeap::tend(bool is_quiet) noexcept {
+bool PageHeap::scavenge(bool is_quiet) noexcept {
   std::size_t before = 0;
   bool was_due = false;
   {
     const Guard guard{lock_};
     const std::size_t min_pages = is_quiet ? 1 : min_purge_pages;
     before = dirty_.pages();
-    const std::size_t slice = std::min(slice_of_tending, policy_.pages_left(before));
+    const std::size_t slice = std::min(slice_of_scavenging, policy_.pages_left(before));
     was_due = policy_.pages_left(before) != 0;
     if (slice == 0) {
-      purge_surplus(min_pages, slice_of_tending);
+      purge_surplus(min_pages, slice_of_scavenging);
     } else {
       purge(before - slice, min_pages, slice);
       policy_.note_dirty(dirty_.pages());

@@ -71,15 +71,15 @@ inline std::uint32_t offset_in_slab(const void* p, const MapPage& page) noexcept
   return static_cast<std::uint32_t>(address_of(p)) - page.slab_begin;
 }
 
-// The slab that the address, of that page, lies in. Its descriptor, to which the owner writes all the time, is not
-// read.
+// The slab that the address, of that page, lies in. Its descriptor, to which the owner writes all
+// the time, is not read.
 inline Span* slab_at(const void* p, std::size_t page) noexcept {
   return page_map.spans + page - (offset_in_slab(p, page_map.pages[page]) >> page_shift);
 }
 inline Span* slab_of(const void* p) noexcept { return slab_at(p, page_of(p)); }
 
-// A pointer into a slab: the slab, the block, and whether it is the block's beginning. (A place that
-// was never carved, or behind the last block, has one, too. Only collect() looks at that.)
+// A pointer into a slab: the slab, the block, and whether it is the block's beginning. (A place
+// that was never carved, or behind the last block, has one, too. Only collect() looks at that.)
 struct BlockPlace {
   std::size_t slab_page;  // the slab's first page
   std::uint32_t number;
@@ -106,10 +106,10 @@ inline void count_given_back(std::size_t bytes) noexcept {
   if constexpr (counting) count_event(Event::purged_bytes, bytes);
 }
 
-// Of a slab that has not run low since it gave blocks: a quarter of its blocks.
-inline std::uint16_t low_mark_of(const Span& slab) noexcept {
-  constexpr unsigned low_part = 4;
-  return static_cast<std::uint16_t>((slab.slab_blocks + low_part - 1) / low_part);
+// Of a slab that has not become sparse since it gave blocks: a quarter of its blocks.
+inline std::uint16_t sparse_mark_of(const Span& slab) noexcept {
+  constexpr unsigned sparse_part = 4;
+  return static_cast<std::uint16_t>((slab.slab_blocks + sparse_part - 1) / sparse_part);
 }
 
 // ---- remote frees ----

@@ -26,8 +26,8 @@ bool are_pending(const Span& slab, std::uint32_t blocks) noexcept {
   return found == blocks;
 }
 
-// Whether all used blocks of a slab of the stack are pending; of an empty slab, none. If the numbers
-// disagree, after misuse or a fork that cut a thread off, the slab is left to the owner.
+// Whether all used blocks of a slab of the stack are pending; of an empty slab, none. If the
+// numbers disagree, after misuse or a fork that cut a thread off, the slab is left to the owner.
 bool is_reclaimable(const Span& slab) noexcept {
   // acquire: pairs with the additions in send(); sees the bits, and every use of the blocks is over
   const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_acquire);

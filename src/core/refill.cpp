@@ -5,11 +5,11 @@
 #include "base/event_counts.h"
 #include "core/cache_bins.h"
 #include "core/hooks.h"
-#include "core/low_slabs.h"
 #include "core/reclaim.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/span_supply.h"
+#include "core/sparse_slabs.h"
 
 namespace ts::engine {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // Looks at all classes, also at those that the thread does not use.
 [[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   collect(heap);
-  heap.is_to_tend = has_to_tend(heap);
+  heap.is_to_scavenge = has_to_scavenge(heap);
   hooks::look_at_heap(heap);
 }
 
@@ -35,7 +35,7 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   report_damage(slab.size_class, slab.free_list);
   slab.free_list = nullptr;
   add_used(slab, slab.free_blocks);
-  set_quiet_above(slab);
+  set_fast_free_threshold(slab);
 }
 
 // Whether the slab's free list begins with a free block.
@@ -78,9 +78,10 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
 [[gnu::always_inline]] inline void relist_after_use(ThreadHeap& heap, Span& slab) noexcept
     TS_REQUIRES(heap) {
   if (is_queued(slab) && !is_arena(heap)) [[unlikely]]
-    unqueue_low_slab(heap, slab);
-  slab.low_mark = low_mark_of(slab);
-  if (slab.free_list != nullptr || slab.carved != slab.slab_blocks) return set_quiet_above(slab);
+    unqueue_sparse_slab(heap, slab);
+  slab.sparse_mark = sparse_mark_of(slab);
+  if (slab.free_list != nullptr || slab.carved != slab.slab_blocks)
+    return set_fast_free_threshold(slab);
   if (slab.purged_blocks != 0) return move_behind_others(heap, slab);
   unlink_partial(heap, slab);
 }
@@ -106,7 +107,7 @@ inline std::uint32_t wanted_blocks(const ThreadHeap& heap, unsigned size_class) 
 
 // Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
 // dirty already. The first list is taken whole, since its end need not be found, but not that of a
-// long slab (move_quiet_above). Of further ones, the bin takes as many blocks as it has
+// long slab (move_fast_free_threshold). Of further ones, the bin takes as many blocks as it has
 // capacity for.
 Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
@@ -175,7 +176,7 @@ inline constexpr unsigned first_carved_singly = [] {
   Span* const slab = heap.partial[size_class];
   if (slab == nullptr || slab->free_list != nullptr || slab->next != nullptr ||
       slab->carved == slab->slab_blocks || slab->purged_blocks != 0 ||
-      heap.low_slabs[size_class] != 0 || heap.capacities[size_class] == 0 || has_ready(heap))
+      heap.sparse_slabs[size_class] != 0 || heap.capacities[size_class] == 0 || has_ready(heap))
     return nullptr;
   std::byte* const at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
   set_carved(*slab, slab->carved + 1U);
@@ -185,11 +186,11 @@ inline constexpr unsigned first_carved_singly = [] {
   return reinterpret_cast<Block*>(at);
 }
 
-// The refill of a closed bin, which stays empty (tending.h).
-[[gnu::noinline]] Block* refill_closed(ThreadHeap& heap, unsigned size_class) noexcept
+// The refill of a bypassed bin, which stays empty (scavenge.h).
+[[gnu::noinline]] Block* refill_bypassed(ThreadHeap& heap, unsigned size_class) noexcept
     TS_REQUIRES(heap) {
-  --heap.closed_refills;
-  heap.is_to_tend = true;
+  --heap.bypassed_refills;
+  heap.is_to_scavenge = true;
   Span* slab = slab_with_free_block(heap, size_class, true);
   if (slab == nullptr && collect(heap)) slab = slab_with_free_block(heap, size_class, true);
   if (slab == nullptr) return take_fresh(heap, size_class, 1).first;
@@ -218,8 +219,8 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.bins[size_class].head != nullptr || counted_blocks(heap, size_class) > count_tolerance)
       [[unlikely]]
     drop_damaged_bin(heap, size_class, heap.bins[size_class].head);
-  if (heap.closed_refills != 0) [[unlikely]]
-    return refill_closed(heap, size_class);
+  if (heap.bypassed_refills != 0) [[unlikely]]
+    return refill_bypassed(heap, size_class);
   if (size_class >= first_carved_singly) {
     if (Block* const block = carve_one(heap, size_class); block != nullptr) return block;
   }
@@ -238,7 +239,7 @@ Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
   const unsigned size_class = span.size_class;
   add_slab(heap, span);
   // A replaced function of the system may have allocated meanwhile.
-  if (heap.closed_refills != 0 || heap.bins[size_class].head != nullptr)
+  if (heap.bypassed_refills != 0 || heap.bins[size_class].head != nullptr)
     return take_fresh(heap, size_class, 1).first;
   const Taken taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks);
   open_bin_wide(heap, size_class);

@@ -1,8 +1,8 @@
 #include "core/slabs.h"
 
 #include "base/event_counts.h"
-#include "core/low_slabs.h"
 #include "core/page_heap.h"
+#include "core/sparse_slabs.h"
 
 namespace ts::engine {
 namespace {
@@ -21,11 +21,11 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
 
 [[gnu::noinline]] void queue_slab_of_arena(ThreadHeap& arena, Span& slab) noexcept
     TS_REQUIRES(arena) {
-  queue_low_slab(arena, slab);
+  queue_sparse_slab(arena, slab);
 }
 
-// The blocks of a slab that is empty lie side by side: this is faster than the walk along their list.
-// Their marks are compared all at once, by their sum.
+// The blocks of a slab that is empty lie side by side: this is faster than the walk along their
+// list. Their marks are compared all at once, by their sum.
 [[nodiscard]] bool take_marks_of_all(const Span& slab) noexcept {
   const std::size_t bytes = size_classes[slab.size_class].block_bytes;
   const std::size_t count = slab.carved;
@@ -54,9 +54,9 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
 }
 
 // Takes the marks off a slab that is retired: a program may copy memory that it never wrote, and a
-// mark with it back to the same block, which would then look free. Only blocks on the list have one.
-// False if one of them has none. It was written to; or it is on the list a second time, after a double
-// free that found the bin full (release_overflow), and another block is still in use.
+// mark with it back to the same block, which would then look free. Only blocks on the list have
+// one. False if one of them has none. It was written to; or it is on the list a second time, after
+// a double free that found the bin full (release_overflow), and another block is still in use.
 [[nodiscard]] bool take_marks(const Span& slab) noexcept {
   // A slab with blocks on no list has fewer free ones: purged, or lost to a longjmp.
   return slab.free_blocks == slab.carved ? take_marks_of_all(slab) : take_marks_of_list(slab);
@@ -71,7 +71,7 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
 [[gnu::cold, gnu::noinline]] void give_up(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   report_damaged(slab);
   if (is_listed(slab)) unlink_partial(heap, slab);
-  if (is_queued(slab) && !is_arena(heap)) unqueue_low_slab(heap, slab);
+  if (is_queued(slab) && !is_arena(heap)) unqueue_sparse_slab(heap, slab);
   slab.free_list = nullptr;
 }
 
@@ -100,7 +100,7 @@ void link_partial(ThreadHeap& heap, Span& slab) noexcept {
   }
   slab.next = first;
   head = &slab;
-  set_quiet_above(slab);
+  set_fast_free_threshold(slab);
 }
 
 void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
@@ -112,7 +112,7 @@ void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
         &slab);
   link_back = slab.previous;
   link_to_it = slab.next;
-  slab.quiet_above = unlisted;
+  slab.fast_free_threshold = unlisted;
 }
 
 void move_behind_others(ThreadHeap& heap, Span& slab) noexcept {
@@ -123,12 +123,12 @@ void move_behind_others(ThreadHeap& heap, Span& slab) noexcept {
   slab.next = nullptr;
   slab.previous->next = &slab;
   head->previous = &slab;
-  set_quiet_above(slab);
+  set_fast_free_threshold(slab);
 }
 
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
   if (is_listed(slab)) unlink_partial(heap, slab);
-  if (is_queued(slab)) unqueue_low_slab(heap, slab);
+  if (is_queued(slab)) unqueue_sparse_slab(heap, slab);
   check(heap.slabs[slab.size_class] != 0, "a heap counts its slabs", &slab);
   --heap.slabs[slab.size_class];
 }
@@ -157,8 +157,8 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   // A count may come without a block, if an earlier collect() found the bit before it was counted.
   if (!is_listed(slab) && slab.free_list != nullptr) link_partial(heap, slab);
   if (used(slab) != 0) {
-    if (is_low(slab) && !is_queued(slab) && page_map.pages_per_os_page == 1)
-      queue_low_slab(heap, slab);
+    if (is_sparse(slab) && !is_queued(slab) && page_map.pages_per_os_page == 1)
+      queue_sparse_slab(heap, slab);
     return true;
   }
   const bool is_only_one = slab.next == nullptr && slab.previous == &slab;

@@ -16,19 +16,20 @@ inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) 
   return heap.slabs[size_class] == 0 ? c.first_slab_pages : c.slab_pages;
 }
 
-inline bool is_listed(const Span& slab) noexcept { return slab.quiet_above != unlisted; }
+inline bool is_listed(const Span& slab) noexcept { return slab.fast_free_threshold != unlisted; }
 
-// Of a long slab with so few used blocks, frees look whether bins pin it (move_quiet_above). The
-// bins of classes with long slabs hold no more blocks.
+// Of a long slab with so few used blocks, frees look whether bins pin it
+// (move_fast_free_threshold). The bins of classes with long slabs hold no more blocks.
 inline constexpr std::uint16_t max_used_to_flush = 8;
 static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
   return c.slab_pages == 1 || c.wide_bin_blocks <= max_used_to_flush;
 }));
 
 // To be called when a listed slab has more used blocks, or another mark.
-inline void set_quiet_above(Span& slab) noexcept {
+inline void set_fast_free_threshold(Span& slab) noexcept {
   const std::uint16_t least = slab.pages == 1 ? 0 : max_used_to_flush;
-  slab.quiet_above = static_cast<std::int16_t>(std::max<std::uint16_t>(slab.low_mark, least));
+  slab.fast_free_threshold =
+      static_cast<std::int16_t>(std::max<std::uint16_t>(slab.sparse_mark, least));
 }
 
 // Carved blocks, and where they end.

@@ -13,11 +13,11 @@
 #include "core/hooks.h"
 #include "core/invariants.h"
 #include "core/large_blocks.h"
-#include "core/low_slabs.h"
 #include "core/refill.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/span_supply.h"
+#include "core/sparse_slabs.h"
 
 namespace ts::engine {
 namespace {
@@ -51,8 +51,8 @@ void* hand_out(Block* block) noexcept {
   return hand_out(block);
 }
 
-// What needs attention may allocate, after which the bin may have blocks. What needs it from then on
-// waits for the next malloc.
+// What needs attention may allocate, after which the bin may have blocks. What needs it from then
+// on waits for the next malloc.
 [[gnu::noinline]] void* allocate_after_attention(std::size_t bytes, unsigned size_class) noexcept {
   hooks::attend();
   return allocate_small_or(bytes, size_class * sizeof(CacheBin), [=](std::size_t) {
@@ -74,7 +74,7 @@ void* hand_out(Block* block) noexcept {
 [[gnu::noinline]] void release_to_arena(void* p, PageMapEntry entry) noexcept {
   const BlockPlace place = place_of(p, size_class_of(entry));
   if (!place.is_beginning || is_marked(p)) [[unlikely]]
-    return static_cast<void>(report_stray(p, FoundBy::free));
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
   release_remote_at_once(place, FoundBy::free);
 }
@@ -83,7 +83,7 @@ void* hand_out(Block* block) noexcept {
 [[gnu::noinline]] void release_rare(void* p, PageMapEntry entry) noexcept {
   const int saved_errno = errno;
   if (entry < arena_bit || (entry & large_entry) != 0) {
-    report_stray(p, FoundBy::free);
+    report_invalid_pointer(p, FoundBy::free);
   } else {
     if (!hooks::release_sampled(p, entry)) release_to_arena(p, entry);
   }
@@ -116,13 +116,14 @@ void* hand_out(Block* block) noexcept {
   release_remote_at_once(place_of(p, size_class_of(entry)), FoundBy::free);
 }
 
-// A place that was never a block of the slab, which free took for one: reports it, and the block is lost.
+// A place that was never a block of the slab, which free took for one: reports it, and the block is
+// lost.
 [[gnu::cold, gnu::noinline]] void report_fresh(void* p, const Span& slab) noexcept {
   report_misuse(Misuse::no_beginning, FoundBy::free, p, size_classes[slab.size_class].block_bytes);
 }
 
 // The rest of release_overflow, with its arguments: a slab may have to be listed or retired, or its
-// bin flushed, or it ran low.
+// bin flushed, or it became sparse.
 [[gnu::noinline]] void finish_overflow(void* p, CacheBin&, HeapFront* front,
                                        std::size_t page) noexcept {
   auto& heap = static_cast<ThreadHeap&>(*front);
@@ -138,11 +139,11 @@ void* hand_out(Block* block) noexcept {
   {
     const HeapHold hold{heap};
     sub_used(slab, 1);
-    const bool is_low = used(slab) == slab.low_mark;
-    if (relist_or_retire(heap, slab)) move_quiet_above(heap, slab);
-    if (is_low) {
-      note_low_slab(heap, size_class);
-      heap.is_to_tend = has_to_tend(heap);
+    const bool is_sparse = used(slab) == slab.sparse_mark;
+    if (relist_or_retire(heap, slab)) move_fast_free_threshold(heap, slab);
+    if (is_sparse) {
+      note_sparse_slab(heap, size_class);
+      heap.is_to_scavenge = has_to_scavenge(heap);
     }
     if constexpr (debug_level >= 2) check_slow_path(heap);
   }
@@ -177,7 +178,7 @@ void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
 
 void report_double_free(void* p, CacheBin& bin) noexcept {
   ++bin.capacity_left;
-  report_stray(p, FoundBy::free);
+  report_invalid_pointer(p, FoundBy::free);
 }
 
 void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
@@ -193,7 +194,7 @@ void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page)
   push_front(slab.free_list, marked(p));
   fence(std::memory_order_release);
   ++slab.free_blocks;
-  if (static_cast<std::int16_t>(others) <= slab.quiet_above) [[unlikely]]  // -1, or few
+  if (static_cast<std::int16_t>(others) <= slab.fast_free_threshold) [[unlikely]]  // -1, or few
     return finish_overflow(p, bin, heap, page);
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
   slab.used.store(others, std::memory_order_release);
@@ -207,18 +208,18 @@ void release_slow(void* p, PageMapEntry kind) noexcept {
   const SizeClass& c = size_class_of(entry);
   const BlockPlace place = place_of(p, c);
   if (!place.is_beginning) [[unlikely]]
-    return static_cast<void>(report_stray(p, FoundBy::free));
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if ((kind ^ entry) >= arena_bit) [[unlikely]]  // the current heap's number
     return release_without_heap(p, entry);
   if constexpr (counting) count_event(Event::remote_frees);
   ThreadHeap& heap = own_heap();
-  // A block that shares no cache line with others stays here, where its lines are. All others are not
-  // looked at: their lines are cold, or another thread's. Their bits tell of a second free, and their
-  // marks of one by the owner, when it collects them.
+  // A block that shares no cache line with others stays here, where its lines are. All others are
+  // not looked at: their lines are cold, or another thread's. Their bits tell of a second free, and
+  // their marks of one by the owner, when it collects them.
   CacheBin& bin = bin_at(&heap, kind & (class_mask | sampling_bit));
   if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0) {
     if (is_marked(p)) [[unlikely]]
-      return static_cast<void>(report_stray(p, FoundBy::free));
+      return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
     --bin.capacity_left;
     return push_front(bin.head, marked(p));
   }

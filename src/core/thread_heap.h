@@ -7,11 +7,11 @@
 //                                           -> hooks::allocate_sampled (hooks.h)
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
-//                   -> report_stray (misuse.h)
+//                   -> report_invalid_pointer (misuse.h)
 //                   -> release_overflow -> the slab's free list | finish_overflow
 //                   -> release_slow -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
-//                                   -> report_stray (misuse.h)
+//                                   -> report_invalid_pointer (misuse.h)
 #pragma once
 
 #include "core/current_heap.h"
@@ -104,7 +104,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   const auto offset =
       of_one_access(static_cast<std::uint32_t>(address_of(p))) - pages[page].slab_begin;
   if (!is_multiple(offset, bin.reciprocal)) [[unlikely]]
-    return static_cast<void>(report_stray(p, FoundBy::free));
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   Block* const head = bin.head;
   if (falls_below_zero(bin.capacity_left)) [[unlikely]]
     return release_overflow(p, bin, heap, page);

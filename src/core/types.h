@@ -15,11 +15,11 @@
 //   page map        per page: the entry that free() reads, the span, the remote frees
 //   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
 //   purge           dirty memory goes back to the operating system, and is clean then
-//   low slab        about a quarter of its blocks is used, or half of what was at the last look
-//   purged block    a free block of a low slab, on no list: it begins in an OS page that went back
-//   tend            the owner purges, in rounds, OS pages within slabs that stay low
+//   sparse slab     about a quarter of its blocks is used, or half of what was at the last look
+//   purged block    a free block of a sparse slab, on no list: it begins in an OS page that went back
+//   scavenge        the owner purges, in rounds, OS pages within slabs that stay sparse
 //   deferred work   what waits for the end of a slow path, where the thread has no lock and no hold
-//   closed bin      has capacity 0 for some refills, so that each malloc comes by to tend
+//   bypassed bin    has capacity 0 for some refills, so that each malloc comes by to scavenge
 //   housekeeper     a thread of the library that purges what the program leaves idle
 //   arena           a heap of the program's own, whose blocks can be freed all at once
 //   scope           while a thread is in an arena's scope, its current heap is the arena's
@@ -67,9 +67,9 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // capacity_left is negative, frees bypass the bin, so that all of it stays that slab's. (Not while
 // the heap samples: of the sampling bin, a turn has blocks of many slabs.)
 //
-// The capacity is 0 until the first refill, and while bins are closed: a thread that only frees
-// keeps nothing. It falls when many slabs of the class run low, since each block of a bin may be the
-// last of its slab; refills raise it again (cache_bins.h).
+// The capacity is 0 until the first refill, and while bins are bypassed: a thread that only frees
+// keeps nothing. It falls when many slabs of the class become sparse, since each block of a bin may
+// be the last of its slab; refills raise it again (cache_bins.h).
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
@@ -87,7 +87,7 @@ enum class SpanState : std::uint8_t {
   large,
 };
 
-// Of Span::quiet_above: more than any slab has blocks.
+// Of Span::fast_free_threshold: more than any slab has blocks.
 inline constexpr std::int16_t unlisted = 0x7fff;
 static_assert(max_slab_blocks < unlisted);
 
@@ -100,16 +100,16 @@ static_assert(max_slab_blocks < unlisted);
 //            their count: pending less the bits that are set; most slabs have none;
 //            purged_blocks are the carved blocks that begin in purged OS pages: no list has them;
 //            listed, if and only if free_list is not empty, carved < slab_blocks, or
-//            purged_blocks is positive; quiet_above is `unlisted`, if and only if it is not;
-//            while more than quiet_above blocks are used, a free has only to push its block: that
-//            is low_mark at least while `used` is above it, and of a long slab, as many as bins
-//            had of it when a free last met quiet_above (cache_bins.h);
+//            purged_blocks is positive; fast_free_threshold is `unlisted`, if and only if it is not;
+//            while more than fast_free_threshold blocks are used, a free has only to push its block: that
+//            is sparse_mark at least while `used` is above it, and of a long slab, as many as bins
+//            had of it when a free last met fast_free_threshold (cache_bins.h);
 //            used covers blocks of the program, in cache bins, in batches, and pending ones, and
 //            free ones while OS pages under them go back (slab_purge.h);
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
-//            usable_pages; next and previous link the large blocks of an arena; low_mark is the
+//            usable_pages; next and previous link the large blocks of an arena; sparse_mark is the
 //            block's colour (colours.h)
 struct alignas(64) Span {
   Plain<Block*> free_list = nullptr;  // holder: blocks that are in no cache bin
@@ -121,21 +121,21 @@ struct alignas(64) Span {
   Atomic<std::uint32_t> used{0};
   Plain<std::uint32_t> pages = 0;        // locked; const while in use, but for a large block
   Plain<std::uint32_t> free_blocks = 0;  // holder: length of free_list
-  // large: the program, by realloc; others read. slab: holder: where its carved blocks end, in bytes.
-  // locked, of a span that a purge chose: how many of its pages are dirty
+  // large: the program, by realloc; others read. slab: holder: where its carved blocks end, in
+  // bytes. locked, of a span that a purge chose: how many of its pages are dirty
   Atomic<std::uint32_t> usable_pages{0};
-  // holder: the heap's queue of slabs that ran low (low_slabs.h), by page; an arena's has all slabs
-  Plain<std::uint32_t> next_low = 0;
-  Plain<std::uint32_t> previous_low = 0;
-  Plain<std::uint16_t> low_round = 0;          // holder: in which round the slab ran low
-  Plain<std::uint16_t> carved = 0;             // holder
-  Plain<std::uint16_t> purged_blocks = 0;      // holder
-  Plain<std::uint16_t> slab_blocks = 0;        // locked; const while in use: capacity of the slab
-  Plain<std::uint16_t> low_mark = 0;           // holder: so few used blocks are low; large: above
-  Plain<std::int16_t> quiet_above = unlisted;  // holder: see above
-  Plain<std::uint8_t> size_class = 0;          // locked; const while in use
-  Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
-  Plain<bool> zeroed = false;                  // locked: reads as zero throughout
+  // holder: the heap's queue of sparse slabs (sparse_slabs.h), by page; an arena's has all slabs
+  Plain<std::uint32_t> next_sparse = 0;
+  Plain<std::uint32_t> previous_sparse = 0;
+  Plain<std::uint16_t> sparse_round = 0;   // holder: in which round the slab became sparse
+  Plain<std::uint16_t> carved = 0;         // holder
+  Plain<std::uint16_t> purged_blocks = 0;  // holder
+  Plain<std::uint16_t> slab_blocks = 0;    // locked; const while in use: capacity of the slab
+  Plain<std::uint16_t> sparse_mark = 0;    // holder: so few used blocks are sparse; large: above
+  Plain<std::int16_t> fast_free_threshold = unlisted;  // holder: see above
+  Plain<std::uint8_t> size_class = 0;                  // locked; const while in use
+  Plain<SpanState> state = SpanState::in_use;          // locked; const while in use
+  Plain<bool> zeroed = false;                          // locked: reads as zero throughout
   Plain<std::uint8_t> purged = 0;  // holder, of each page of a slab: a bit for each purged OS page
 };
 static_assert(sizeof(Span) == 64);
@@ -206,14 +206,14 @@ struct HeapFront {
   Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
   std::uint8_t refills_since_look = 0;  // owner: since it looked at all classes (refill.cpp)
   bool has_sampling_bins = false;       // owner: they may hold blocks
-  bool is_to_tend = false;              // owner: at the end of its slow path (deferred_work.h)
+  bool is_to_scavenge = false;          // owner: at the end of its slow path (deferred_work.h)
   Atomic<Holder> holder{};              // any: which thread holds the heap
   Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock; of free arenas, arenas_lock
   CacheBin bins[class_count];                   // owner
 };
 
-// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The list
-// partial[c] links those of them that are listed, in both directions.
+// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The
+// list partial[c] links those of them that are listed, in both directions.
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
@@ -221,17 +221,18 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
   CacheBin sampling_bins[class_count];
   std::uint16_t capacities[class_count] = {};  // owner: of the bins
-  std::uint16_t low_slabs[class_count] = {};   // owner: that ran low since the bin was opened wide
+  std::uint16_t sparse_slabs[class_count] =
+      {};                               // owner: that became sparse since the bin was opened wide
   Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
-  // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h). An arena's
+  // holder: the queue of sparse slabs (sparse_slabs.h), and its rounds (scavenge.h). An arena's
   // queue has all its slabs, and no rounds.
-  Plain<std::uint32_t> first_low = 0;
-  Plain<std::uint32_t> last_low = 0;
-  Plain<std::uint32_t> low_pages = 0;
+  Plain<std::uint32_t> first_sparse = 0;
+  Plain<std::uint32_t> last_sparse = 0;
+  Plain<std::uint32_t> sparse_pages = 0;
   Plain<std::uint16_t> round = 0;
-  Plain<std::uint16_t> closed_refills = 0;    // so many refills find closed bins
+  Plain<std::uint16_t> bypassed_refills = 0;  // so many refills find bypassed bins
   Plain<std::uint64_t> round_began = 0;       // nanoseconds
-  Plain<std::uint64_t> tended_at = 0;         // likewise
+  Plain<std::uint64_t> scavenged_at = 0;      // likewise
   RemoteBatch batches[batch_count];           // owner
   SpanCache span_caches[cached_lengths];      // owner: by length
   alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack

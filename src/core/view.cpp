@@ -4,11 +4,11 @@
 
 #include "core/block_set.h"
 #include "core/colours.h"
-#include "core/glance.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
 #include "core/large_blocks.h"
-#include "core/low_slabs.h"
+#include "core/racy_read.h"
+#include "core/sparse_slabs.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -17,13 +17,13 @@ namespace {
 // The blocks in a heap's bins and batches.
 std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
   std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities);
-  if (glance(heap.has_sampling_bins))
+  if (racy_read(heap.has_sampling_bins))
     bytes += bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
   for (const RemoteBatch& batch : heap.batches) {
-    const Span* const slab = glance(batch.slab);
-    const std::uint32_t blocks = glance(batch.count);
+    const Span* const slab = racy_read(batch.slab);
+    const std::uint32_t blocks = racy_read(batch.count);
     if (slab != nullptr && blocks <= 64)
-      bytes += blocks * std::size_t{size_classes[glance(slab->size_class)].block_bytes};
+      bytes += blocks * std::size_t{size_classes[racy_read(slab->size_class)].block_bytes};
   }
   return bytes;
 }
@@ -161,8 +161,8 @@ BlockState state_of(MapState state) noexcept {
 BlockState state_of_block(const Span& slab, std::uint32_t number, const std::byte* block) noexcept {
   const std::size_t offset = address_of(block) - address_of(memory_of(&slab));
   const unsigned os_page = static_cast<unsigned>(offset % page_bytes / os::page_bytes());
-  const bool is_purged = (glance((&slab)[offset / page_bytes].purged) >> os_page & 1) != 0;
-  if (is_purged || glance(reinterpret_cast<const Block*>(block)->mark) == mark_of(block))
+  const bool is_purged = (racy_read((&slab)[offset / page_bytes].purged) >> os_page & 1) != 0;
+  if (is_purged || racy_read(reinterpret_cast<const Block*>(block)->mark) == mark_of(block))
     return BlockState::free;
   const std::uint64_t word = remote_word_of(&slab, number / 64).load(std::memory_order_relaxed);
   return (word >> number % 64 & 1) != 0 ? BlockState::cached : BlockState::used;
@@ -175,7 +175,7 @@ bool find_in_slab(const void* address, BlockView& block, MapExtent& span) noexce
   // Not so if the slab is retired meanwhile.
   if (slab_page >= page_map.page_count.load(std::memory_order_relaxed)) return false;
   const Span& slab = page_map.spans[slab_page];
-  if (number >= glance(slab.carved) || number >= blocks_in_slab(c, slab.pages) ||
+  if (number >= racy_read(slab.carved) || number >= blocks_in_slab(c, slab.pages) ||
       entry_of(address) != entry)
     return false;
   const std::byte* const begin = memory_of(&slab) + std::size_t{number} * c.block_bytes;
@@ -185,7 +185,7 @@ bool find_in_slab(const void* address, BlockView& block, MapExtent& span) noexce
 }
 
 // The colour of a large span's block, which other threads may change.
-std::size_t glance_at_colour(const Span& span) noexcept { return glance(span.low_mark); }
+std::size_t racy_read_of_colour(const Span& span) noexcept { return racy_read(span.sparse_mark); }
 
 bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept {
   const std::size_t page = page_of(address);
@@ -198,7 +198,7 @@ bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept
   });
   if (!is_found) return false;
   const Span& found = span_at(span);
-  const std::byte* const begin = memory_of(&found) + glance_at_colour(found);
+  const std::byte* const begin = memory_of(&found) + racy_read_of_colour(found);
   if (address_of(address) < address_of(begin)) return false;
   block = {begin, usable_large(begin), BlockState::used, 0};
   return true;
@@ -254,7 +254,7 @@ bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
     if (extent.state == MapState::mixed) return walk_slab(span_at(extent), visit, argument);
     // What a block has as a tail counts as its own.
     const std::size_t colour =
-        extent.state == MapState::used ? glance_at_colour(span_at(extent)) : 0;
+        extent.state == MapState::used ? racy_read_of_colour(span_at(extent)) : 0;
     return visit({reinterpret_cast<const std::byte*>(extent.address) + colour,
                   extent.bytes - room_of(colour), state_of(extent.state), 0},
                  argument);

@@ -1,5 +1,5 @@
-// Where the core meets several features at once: the hooks that more than one of them has something to
-// do in.
+// Where the core meets several features at once: the hooks that more than one of them has something
+// to do in.
 #include "core/hooks.h"
 
 #include <utility>
@@ -21,7 +21,7 @@
 #include "features/profile/sample_heap.h"
 #include "features/profile/samples.h"
 #include "features/profile/sampling_switch.h"
-#include "features/sparse/tending.h"
+#include "features/sparse/scavenge.h"
 #include "os/touched_pages.h"
 
 namespace ts::engine {
@@ -41,7 +41,7 @@ void hooks::attend() noexcept {
 }
 
 void hooks::attend_to_heap(ThreadHeap& heap) noexcept {
-  if (std::exchange(heap.is_to_tend, false)) tend(heap);
+  if (std::exchange(heap.is_to_scavenge, false)) scavenge(heap);
   request_missing_start();
 }
 

@@ -1,5 +1,5 @@
-// The note by which a look at another process's memory (tools/outside) finds the engine in it. It is
-// in a program header of library or program, which strip leaves alone.
+// The note by which a look at another process's memory (tools/outside) finds the engine in it. It
+// is in a program header of library or program, which strip leaves alone.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
 // The core alone as a drop-in library, for tests and for the price of the features (dev/price).
 #include "core/core_heap.h"
-
 #include "libc/cxx_runtime.h"
 #include "libc/diagnostics.h"
 #include "libc/semantics.h"

@@ -1,5 +1,5 @@
-// The functions of tsmalloc/tsmalloc.h for any heap: what it lacks has no effect, or says so. Refuses
-// to say how a heap does what it has.
+// The functions of tsmalloc/tsmalloc.h for any heap: what it lacks has no effect, or says so.
+// Refuses to say how a heap does what it has.
 #pragma once
 
 #include <cerrno>

@@ -91,8 +91,8 @@ class Semantics {
     return reallocate(old, bytes);
   }
 
-  // The same, aligned to a power of two. A heap that has it says which alignment all its blocks of a
-  // size have, or else checks sizes: then each block comes out as its request asks for it.
+  // The same, aligned to a power of two. A heap that has it says which alignment all its blocks of
+  // a size have, or else checks sizes: then each block comes out as its request asks for it.
   void* realloc_aligned(void* old, std::size_t alignment, std::size_t bytes) noexcept {
     if (old == nullptr) return memalign(alignment, bytes);
     if (bytes == 0) return realloc(old, bytes);

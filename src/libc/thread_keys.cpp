@@ -1,6 +1,6 @@
 // glibc's functions that make a thread-specific key, of which a process can have PTHREAD_KEYS_MAX.
-// The library needs one itself, to learn that threads end, and leaves it to a program that has taken
-// all others. Weak, since older libc.a's define the same names as strongly as others.
+// The library needs one itself, to learn that threads end, and leaves it to a program that has
+// taken all others. Weak, since older libc.a's define the same names as strongly as others.
 #include <pthread.h>
 #include <threads.h>
 

@@ -30,8 +30,8 @@ namespace {
 constexpr std::size_t least_alignment = alignof(void*);
 
 // An allocator may have blocks of no bytes in inaccessible memory, but hardly in none. By msync(2),
-// which does nothing here: unlike mincore(2), the filters of sandboxed services know it. Where it is
-// refused, memory may be mapped.
+// which does nothing here: unlike mincore(2), the filters of sandboxed services know it. Where it
+// is refused, memory may be mapped.
 bool is_mapped(const void* p) noexcept {
   return call(SYS_msync, align_down(address_of(p), page_bytes()), 1, MS_ASYNC) != -ENOMEM;
 }
@@ -39,8 +39,8 @@ bool is_mapped(const void* p) noexcept {
 // Most of what modules have for a thread lies so near to one of it, errno.
 constexpr std::uintptr_t near = std::uintptr_t{64} << 10;
 
-// Whether it lies in the code or the variables of the program or of a library; among the variables that
-// each thread has, in the calling one's.
+// Whether it lies in the code or the variables of the program or of a library; among the variables
+// that each thread has, in the calling one's.
 bool is_of_module(const void* p) noexcept {
   std::uintptr_t address = address_of(p);
   // Of the most addresses that come here, without a lock.
@@ -70,8 +70,8 @@ constinit auto* const stack_of = &::pthread_attr_getstack;
 constinit auto* const attributes_of = &::pthread_getattr_np;
 #endif
 
-// Whether it lies on the first thread's stack, or among the arguments and variables above it: the name
-// of the program is the last. The kernel keeps 128 MiB below for it.
+// Whether it lies on the first thread's stack, or among the arguments and variables above it: the
+// name of the program is the last. The kernel keeps 128 MiB below for it.
 bool is_of_first_stack(const void* p) noexcept {
   constexpr std::uintptr_t most = std::uintptr_t{8} << 20;
   const std::uintptr_t last = ::getauxval(AT_EXECFN);

@@ -133,7 +133,8 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   std::uint32_t chosen = key_plus_one.load(std::memory_order_acquire);
   if (chosen == 0) {
     // Before glibc 2.34, and without libpthread, a program's first thread is its only one and ends
-    // with it. If libpthread is loaded later, its threads share what is for those that were refused.
+    // with it. If libpthread is loaded later, its threads share what is for those that were
+    // refused.
     if (!has_keys()) return thread_id() == process_id();
     chosen = choose_key(on_exit);
   }

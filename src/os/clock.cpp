@@ -1,5 +1,5 @@
-// The clock, by the code that the kernel maps into each process (vdso(7)), not by clock_gettime() of
-// the C library, which fake clocks and tracers replace.
+// The clock, by the code that the kernel maps into each process (vdso(7)), not by clock_gettime()
+// of the C library, which fake clocks and tracers replace.
 #include <elf.h>
 #include <link.h>
 #include <sys/auxv.h>
@@ -34,8 +34,8 @@ bool is_named(const char* name, std::string_view wanted) noexcept {
   return *name == '\0';
 }
 
-// The dynamic symbols of an image in memory that the kernel made. Newer kernels leave out the first of
-// the two hash tables, which alone says how many symbols there are.
+// The dynamic symbols of an image in memory that the kernel made. Newer kernels leave out the first
+// of the two hash tables, which alone says how many symbols there are.
 struct Symbols {
   std::uintptr_t bias = 0;  // is added to all addresses
   const ElfW(Sym) * first = nullptr;
@@ -46,8 +46,8 @@ struct Symbols {
   std::uint32_t count() const noexcept {
     if (hash != nullptr) return hash[1];
     if (gnu_hash == nullptr) return 0;
-    // Buckets, first symbol in the table, words of the filter, shift | filter | buckets | chains: the
-    // last symbol is the end of the longest bucket's chain.
+    // Buckets, first symbol in the table, words of the filter, shift | filter | buckets | chains:
+    // the last symbol is the end of the longest bucket's chain.
     const std::uint32_t buckets = gnu_hash[0];
     const std::uint32_t first_hashed = gnu_hash[1];
     const auto* const bucket =

@@ -6,8 +6,8 @@
 
 namespace ts::os {
 
-// Finds what fill_with_entropy() falls back on: to be called first, without a lock, since the C library
-// knows it.
+// Finds what fill_with_entropy() falls back on: to be called first, without a lock, since the C
+// library knows it.
 void find_entropy() noexcept;
 
 // Random bytes of the kernel; where it has none yet, or gives none, numbers of the process that are

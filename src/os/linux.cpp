@@ -10,8 +10,8 @@
 
 #include "base/bits.h"
 #include "base/platform.h"
+#include "os/cgroup.h"
 #include "os/mapping.h"
-#include "os/memory_group.h"
 #include "os/os.h"
 #include "os/refusals.h"
 #include "os/system_call.h"
@@ -48,8 +48,8 @@ bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   return placed == begin;
 }
 
-// By a call that does nothing but refuse an address that is not a page's. (The C library's sysconf()
-// and getauxval() may be another library's.)
+// By a call that does nothing but refuse an address that is not a page's. (The C library's
+// sysconf() and getauxval() may be another library's.)
 std::size_t page_bytes() noexcept {
   constexpr std::size_t least = 4096;
   if constexpr (max_os_page_bytes == least) return least;
@@ -114,9 +114,9 @@ void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
   return reinterpret_cast<void*>(first[attempt] + mix(places + attempt) % (spread / unit) * unit);
 }
 
-// The kernel counts reserved memory neither here nor at a fork. There it would refuse a process whose
-// freed blocks and live ones together are more than the machine has. So it is asked, by a mapping
-// that it counts, where one request alone is more than that, which can never be filled.
+// The kernel counts reserved memory neither here nor at a fork. There it would refuse a process
+// whose freed blocks and live ones together are more than the machine has. So it is asked, by a
+// mapping that it counts, where one request alone is more than that, which can never be filled.
 bool commit(void* begin, std::size_t bytes) noexcept {
   const auto at = static_cast<long>(address_of(begin));
   constexpr int counted = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
@@ -137,8 +137,8 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
 }
 
 bool renew(void* begin, std::size_t bytes) noexcept {
-  // By way of a mapping that counts as no memory: of one that does, Linux before 6.12 may leave a hole
-  // where it refuses.
+  // By way of a mapping that counts as no memory: of one that does, Linux before 6.12 may leave a
+  // hole where it refuses.
   return !decommit(begin, bytes) || call(SYS_mprotect, begin, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 

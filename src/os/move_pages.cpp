@@ -20,9 +20,9 @@ bool is_zero(const std::byte* page) noexcept {
 enum class Moving : std::uint32_t {
   unknown,
   never,
-  // Before Linux 6.17. A range of several mappings is refused, after the destination was unmapped. So
-  // that a block's mapping stays one, it becomes as long as the block may grow, for which its old
-  // place has to be unmapped, and mapped again.
+  // Before Linux 6.17. A range of several mappings is refused, after the destination was unmapped.
+  // So that a block's mapping stays one, it becomes as long as the block may grow, for which its
+  // old place has to be unmapped, and mapped again.
   one_mapping,
   // From 6.17 on, each mapping of a range moves by itself, and its old place stays (Linux 5.7).
   each_mapping,
@@ -48,14 +48,15 @@ bool drop(void* begin, std::size_t bytes) noexcept {
 }
 
 // Whether memory can be discarded there. qemu-user (version 7.2 at least) forgets that there is
-// memory where MREMAP_DONTUNMAP moved pages from, and then discards nothing there, without an error.
+// memory where MREMAP_DONTUNMAP moved pages from, and then discards nothing there, without an
+// error.
 bool reads_as_zero_when_discarded(std::byte* page) noexcept {
   *page = std::byte{1};
   return drop(page, page_bytes()) && *page == std::byte{0};
 }
 
-// Tried on memory of its own; unknown without it. What a refused call may have unmapped is left alone,
-// where another thread may have mapped memory meanwhile.
+// Tried on memory of its own; unknown without it. What a refused call may have unmapped is left
+// alone, where another thread may have mapped memory meanwhile.
 Moving try_moving() noexcept {
   const std::size_t page = page_bytes();
   auto* const memory = static_cast<std::byte*>(map(7 * page));
@@ -115,8 +116,8 @@ bool move_each_mapping(void* from, std::size_t bytes, void* to) noexcept {
   return false;
 }
 
-// Pages that are locked. The kernel (Linux 6.18) would count those that MREMAP_DONTUNMAP moves twice,
-// until the process ends. So the old place is unmapped, and mapped again.
+// Pages that are locked. The kernel (Linux 6.18) would count those that MREMAP_DONTUNMAP moves
+// twice, until the process ends. So the old place is unmapped, and mapped again.
 bool move_locked(void* from, std::size_t bytes, void* to, bool& is_left) noexcept {
   constexpr int readable = PROT_READ | PROT_WRITE;
   if (remap(from, bytes, bytes, moving, to)) {

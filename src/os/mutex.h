@@ -50,7 +50,8 @@ class TS_CAPABILITY("mutex") Mutex {
       os::wake(word_, 1);
   }
 
-  // For a reader of another process's memory, while that stands still, or in a process of one thread.
+  // For a reader of another process's memory, while that stands still, or in a process of one
+  // thread.
   bool is_locked() const noexcept { return word_.load(std::memory_order_relaxed) != unlocked; }
 
   // Before a fork, and after it in the parent. In a process of one thread, a locked mutex belongs

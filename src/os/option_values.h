@@ -1,5 +1,5 @@
-// The values of options, as text and as the 64 bits of options.h. Refuses to know which options there
-// are. Inside os/.
+// The values of options, as text and as the 64 bits of options.h. Refuses to know which options
+// there are. Inside os/.
 #pragma once
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 //
 // Everything has its default until the library's first constructor runs, before all others of the
 // process. A process with more rights than its user (AT_SECURE) does not read its environment. It
-// refuses to allocate, to use the C library's environment, which is not there yet, and to be read on
-// a fast path.
+// refuses to allocate, to use the C library's environment, which is not there yet, and to be read
+// on a fast path.
 #pragma once
 
 #include <atomic>
@@ -94,8 +94,8 @@ struct Options {
 
 inline constinit Options current_options;
 
-// TSMALLOC_STRICT_OVERCOMMIT=1, for tests: as if the system had that rule (os.h, counts_all_memory).
-// relaxed: set before the program runs
+// TSMALLOC_STRICT_OVERCOMMIT=1, for tests: as if the system had that rule (os.h,
+// counts_all_memory). relaxed: set before the program runs
 inline constinit std::atomic<bool> assumes_strict_overcommit{false};
 
 // Called once, before any constructor, with the environment of the process.
@@ -105,14 +105,15 @@ inline constinit std::atomic<bool> assumes_strict_overcommit{false};
 const char* profile_output() noexcept;
 
 // Changes an option from now on, by a name with or without TSMALLOC_. 0, or ENOENT without such an
-// option, EINVAL of another value, EPERM where the option is for the start alone. Allocates nothing,
-// takes no lock, and writes no message.
+// option, EINVAL of another value, EPERM where the option is for the start alone. Allocates
+// nothing, takes no lock, and writes no message.
 [[gnu::cold]] int change_option(const char* name, const char* value) noexcept;
 inline bool set_option(const char* name, const char* value) noexcept {
   return change_option(name, value) == 0;
 }
 
-// For a list of all: the name of each option, without TSMALLOC_, by its number; null behind the last.
+// For a list of all: the name of each option, without TSMALLOC_, by its number; null behind the
+// last.
 [[gnu::cold]] const char* option_name(std::size_t number) noexcept;
 // Writes which values an option takes, as write_option writes its value.
 [[gnu::cold]] int write_option_values(const char* name, char* text, std::size_t size) noexcept;

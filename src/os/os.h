@@ -4,8 +4,8 @@
 // says so, and none keeps state but the process's own.
 //
 // Functions marked *seen by others* call the C library by names that another library may replace
-// (seen_by_others.cpp, c_library.cpp). What stands there may allocate: the caller has no lock and no
-// heap in the middle of a change. All others are system calls by instruction (system_call.h).
+// (seen_by_others.cpp, c_library.cpp). What stands there may allocate: the caller has no lock and
+// no heap in the middle of a change. All others are system calls by instruction (system_call.h).
 #pragma once
 
 #include <atomic>
@@ -44,13 +44,13 @@ bool commit(void* begin, std::size_t bytes) noexcept;
 bool decommit(void* begin, std::size_t bytes) noexcept;
 
 // Whether the system counts all writable memory against a limit, touched or not, and refuses more
-// (vm.overcommit_memory=2): memory that was discarded still counts then, and decommitted memory does
-// not. As it was when the process began, since a filter may forbid a later look.
+// (vm.overcommit_memory=2): memory that was discarded still counts then, and decommitted memory
+// does not. As it was when the process began, since a filter may forbid a later look.
 bool counts_all_memory() noexcept;
 void find_memory_rule() noexcept;
 
-// Another mapping in place of committed memory that was discarded and reads as zero, as it does then;
-// or none, if the system refuses. False if the memory is inaccessible from then on.
+// Another mapping in place of committed memory that was discarded and reads as zero, as it does
+// then; or none, if the system refuses. False if the memory is inaccessible from then on.
 bool renew(void* begin, std::size_t bytes) noexcept;
 
 // Address space, or committed memory, at exactly this page, and never over another mapping.
@@ -129,8 +129,8 @@ std::uint64_t process_id() noexcept;
 // The calling thread's number to the kernel; whether the process still has a thread of that number.
 std::uint32_t thread_id() noexcept;
 bool has_thread(std::uint32_t id) noexcept;
-// Whether the process has a thread beside its first one, the calling one, and the one of this number; as
-// /proc tells. False if it does not tell.
+// Whether the process has a thread beside its first one, the calling one, and the one of this
+// number; as /proc tells. False if it does not tell.
 bool has_thread_beside(std::uint32_t id) noexcept;
 
 // Gives the calling thread a name, of 15 letters at most, which tools show.
@@ -142,8 +142,8 @@ void name_thread(const char* name) noexcept;
 // might wait for a lock that `prepare` took.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept;
 
-// Calls `end()` when the process ends by exit(): after all handlers that are registered later, which
-// destructors of a program under glibc are. False if the C library refuses it.
+// Calls `end()` when the process ends by exit(): after all handlers that are registered later,
+// which destructors of a program under glibc are. False if the C library refuses it.
 bool call_at_exit(void (*end)(void*)) noexcept;
 
 // Whether the process has never had another thread; false if the C library has no such flag.
@@ -163,9 +163,9 @@ Function* find_function(const char* name) noexcept {
 }
 
 // Whether another allocator may have given the address out: it is aligned as a pointer is and
-// mapped, and is neither of a variable of the program, of a library or of the thread, nor of the first
-// thread's stack, nor of the own one between its frame and its end. The C library may allocate for it,
-// so the caller has no lock. No cancellation point.
+// mapped, and is neither of a variable of the program, of a library or of the thread, nor of the
+// first thread's stack, nor of the own one between its frame and its end. The C library may
+// allocate for it, so the caller has no lock. No cancellation point.
 bool may_be_allocated(const void* p) noexcept;
 // Finds what it and the unwinder (unwind.h) need of the C library, at the start: later, the dynamic
 // linker might make a thread wait.

@@ -8,9 +8,9 @@
 namespace ts::os {
 namespace {
 
-// By a call that reads eight bytes and then refuses: no signal set is changed in a way that does not
-// exist. Every program makes this call, so that filters (seccomp) let it pass. It leaves no trace,
-// and takes no descriptor. Any other answer, such as a filter's, is a no.
+// By a call that reads eight bytes and then refuses: no signal set is changed in a way that does
+// not exist. Every program makes this call, so that filters (seccomp) let it pass. It leaves no
+// trace, and takes no descriptor. Any other answer, such as a filter's, is a no.
 bool can_be_read(std::uintptr_t at) noexcept {
   constexpr long no_such_change = -1;
   const long answer = call(SYS_rt_sigprocmask, no_such_change, at & ~std::uintptr_t{7}, nullptr,

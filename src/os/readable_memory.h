@@ -23,7 +23,8 @@ class ReadableMemory {
     return look(at, bytes);
   }
 
-  // A word on the stack; false if it cannot be read. AddressSanitizer keeps parts of stacks from others.
+  // A word on the stack; false if it cannot be read. AddressSanitizer keeps parts of stacks from
+  // others.
   [[gnu::no_sanitize_address]] bool load(std::uintptr_t at, std::uintptr_t& word) noexcept {
     if (at % sizeof word != 0 || !holds(at, sizeof word)) return false;
     word = *reinterpret_cast<const std::uintptr_t*>(at);

@@ -1,6 +1,7 @@
 // Memory that goes back through the C library's names: caches of pinned memory (of RDMA, MPI, GPUs)
-// replace these functions, to forget what they know of addresses whose pages change. What stands there
-// may allocate and take locks, so the callers have no lock and no heap in the middle of a change.
+// replace these functions, to forget what they know of addresses whose pages change. What stands
+// there may allocate and take locks, so the callers have no lock and no heap in the middle of a
+// change.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,8 +29,8 @@ bool discard(void* begin, std::size_t bytes) noexcept {
 }
 
 // sbrk(3) by hand, whose place of the end other users of the break have to find moved. (Another
-// library's sbrk would be called under the lock that keeps our own users apart.) musl has no such place,
-// and no sbrk() that moves the end.
+// library's sbrk would be called under the lock that keeps our own users apart.) musl has no such
+// place, and no sbrk() that moves the end.
 void* grow_break(std::size_t bytes) noexcept {
   if (&__curbrk == nullptr || bytes > static_cast<std::size_t>(PTRDIFF_MAX)) return nullptr;
   if (__curbrk == nullptr) __curbrk = reinterpret_cast<void*>(call(SYS_brk, 0));

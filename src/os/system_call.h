@@ -1,10 +1,10 @@
 // System calls by instruction, not through the C library: another library may replace its functions
 // (tracers, fake clocks, proxies), and what it puts there may allocate, take locks, or call dlsym,
-// while the caller here holds a heap's lock, or has no heap yet. Nor is errno touched, and no call is a
-// cancellation point.
+// while the caller here holds a heap's lock, or has no heap yet. Nor is errno touched, and no call
+// is a cancellation point.
 //
-// In sanitizers' builds they go through the C library (and mappings by its own names, linux.cpp), since
-// ThreadSanitizer has to see memory come and go.
+// In sanitizers' builds they go through the C library (and mappings by its own names, linux.cpp),
+// since ThreadSanitizer has to see memory come and go.
 #pragma once
 
 #include <sys/syscall.h>

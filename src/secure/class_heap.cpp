@@ -11,15 +11,15 @@
 namespace ts::secure {
 namespace {
 
-// Empty slabs that keep their memory: in a class heap in any case, and as long as those of all class
-// heaps together have no more than that. A program whose threads pass blocks on by the thousand
-// would otherwise wait for the system more than for the heap.
+// Empty slabs that keep their memory: in a class heap in any case, and as long as those of all
+// class heaps together have no more than that. A program whose threads pass blocks on by the
+// thousand would otherwise wait for the system more than for the heap.
 constexpr std::size_t max_empty_bytes = std::size_t{64} << 10;
 constexpr std::size_t max_kept_bytes = std::size_t{1} << 20;
 constexpr std::int64_t max_kept_in_all = std::int64_t{8} << 20;
 
-// Whether slots are cleared under the lock: those for which that is shorter than to take it a second
-// time. (Where OS pages are long, slabs have more slots than a word has bits.)
+// Whether slots are cleared under the lock: those for which that is shorter than to take it a
+// second time. (Where OS pages are long, slabs have more slots than a word has bits.)
 bool is_cleared_under_lock(const SizeClass& c) noexcept {
   constexpr std::size_t most = 512;
   return c.slot_bytes <= most || c.slots > max_leaving_slots;
@@ -236,8 +236,9 @@ std::uint32_t ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept 
   return leaving;
 }
 
-// Short slots are cleared under the lock. Of a longer one, the thread makes it a slot that is leaving,
-// which others neither hand out nor look at; clears it without the lock; and takes the lock again.
+// Short slots are cleared under the lock. Of a longer one, the thread makes it a slot that is
+// leaving, which others neither hand out nor look at; clears it without the lock; and takes the
+// lock again.
 Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
   Place place;
   std::size_t slot_bytes = 0;

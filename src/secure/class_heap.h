@@ -7,8 +7,8 @@
 //               -> an empty slab: leaving -> give_back, without the lock -> given back
 //
 // One lock each, so threads wait for each other only in the same class of the same arena. A free
-// takes the lock of the heap that has the address, from every thread. Pages go back without it: other
-// libraries may see that (os.h). Zero-filled memory is a valid heap.
+// takes the lock of the heap that has the address, from every thread. Pages go back without it:
+// other libraries may see that (os.h). Zero-filled memory is a valid heap.
 #pragma once
 
 #include <cstddef>
@@ -121,8 +121,8 @@ class alignas(cache_line_bytes) ClassHeap {
   bool is_joined(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   int joined_neighbours(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   unsigned random_slot(const Slab& slab) noexcept TS_REQUIRES(lock_);
-  // Either returns a slab that is leaving, which the caller gives back when it has let go of the lock:
-  // its number plus one; 0: none.
+  // Either returns a slab that is leaving, which the caller gives back when it has let go of the
+  // lock: its number plus one; 0: none.
   std::uint32_t put_away(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   std::uint32_t settle(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   bool must_stay(std::uint32_t number) const noexcept TS_REQUIRES(lock_);

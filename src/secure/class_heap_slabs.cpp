@@ -122,9 +122,10 @@ bool ClassHeap::take_out(std::uint32_t number) noexcept {
   return true;
 }
 
-// A slab that is leaving loses its memory; but one that was written to after a free keeps it until that
-// is found: by the malloc that takes the slot, by malloc_trim, or at exit. False if the slab is
-// accessible still, and empty again: it has such a write, or without it a mapping more would be needed.
+// A slab that is leaving loses its memory; but one that was written to after a free keeps it until
+// that is found: by the malloc that takes the slot, by malloc_trim, or at exit. False if the slab
+// is accessible still, and empty again: it has such a write, or without it a mapping more would be
+// needed.
 //
 // No lock, for others see the calls (os.h). What is read here without it does not change meanwhile.
 bool ClassHeap::give_back(std::uint32_t number) noexcept TS_NO_ANALYSIS {

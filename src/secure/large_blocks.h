@@ -11,9 +11,10 @@
 //   allocate -> a part of a group: one that was freed, or the next one -> table
 //   release  -> leaving -> put_away: pages are given back -> quarantine -> evict -> grouped
 //
-// One lock for the table and the quarantine. Long calls of the system are made without it, and so are
-// those that others see (os.h), for a block in state leaving, which no other thread touches. Files: large_blocks.cpp,
-// large_quarantine.cpp, large_groups.cpp, large_resize.cpp, large_inspect.cpp, large_invariants.cpp.
+// One lock for the table and the quarantine. Long calls of the system are made without it, and so
+// are those that others see (os.h), for a block in state leaving, which no other thread touches.
+// Files: large_blocks.cpp, large_quarantine.cpp, large_groups.cpp, large_resize.cpp,
+// large_inspect.cpp, large_invariants.cpp.
 #pragma once
 
 #include <cstddef>

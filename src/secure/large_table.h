@@ -35,7 +35,8 @@ class LargeTable {
       if (slots_[i].begin != 0) visit(slots_[i]);
     }
   }
-  // Erases the blocks that `is_done` says so of, in one pass, which may miss some; whether it did one.
+  // Erases the blocks that `is_done` says so of, in one pass, which may miss some; whether it did
+  // one.
   template <class IsDone>
   bool erase_some(IsDone is_done) noexcept {
     bool erased = false;

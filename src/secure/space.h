@@ -85,9 +85,9 @@ inline unsigned region_of(const void* p) noexcept {
   return number < roots.arenas * regions_per_arena ? static_cast<unsigned>(number) : UINT32_MAX;
 }
 
-// Makes pages of a region or table memory that reads as zero; makes them inaccessible again, which is
-// seen by others (os.h). False if the system refuses, with nothing changed but, in the second case,
-// contents.
+// Makes pages of a region or table memory that reads as zero; makes them inaccessible again, which
+// is seen by others (os.h). False if the system refuses, with nothing changed but, in the second
+// case, contents.
 bool take_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 

@@ -23,8 +23,9 @@ inline void clear_bytes(std::byte* begin, std::size_t bytes) noexcept {
   }
 }
 
-// Makes all of a slot zero. From a page on, writes to none that is zero already: of one that was never touched,
-// the system has only the page of zeros that all share. Both numbers are multiples of 16.
+// Makes all of a slot zero. From a page on, writes to none that is zero already: of one that was
+// never touched, the system has only the page of zeros that all share. Both numbers are multiples
+// of 16.
 void make_zero(std::byte* begin, std::size_t bytes) noexcept;
 
 }  // namespace ts::secure

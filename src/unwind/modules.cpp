@@ -1,6 +1,7 @@
-// Records of modules in .bss, which cost no memory before the first is met. Slots are taken in their
-// order and never given back, and a slot's state is the last that is stored of it. So a thread, a
-// signal handler or the child of a fork that comes in between finds a slot complete or skips it.
+// Records of modules in .bss, which cost no memory before the first is met. Slots are taken in
+// their order and never given back, and a slot's state is the last that is stored of it. So a
+// thread, a signal handler or the child of a fork that comes in between finds a slot complete or
+// skips it.
 #include "unwind/modules.h"
 
 #include <sys/auxv.h>
@@ -52,9 +53,9 @@ std::uint64_t word_at(std::uintptr_t at) noexcept {
   return word;
 }
 
-// The beginnings of a module's table and of its build id, which no other module at its place shares.
-// Of a module that is loaded at the slot's place, the linker says that the table is there, and that
-// its memory begins with a segment.
+// The beginnings of a module's table and of its build id, which no other module at its place
+// shares. Of a module that is loaded at the slot's place, the linker says that the table is there,
+// and that its memory begins with a segment.
 std::uint64_t stamp_of(const Slot& slot) noexcept {
   std::uint64_t stamp = 0;
   if (slot.has_table) stamp = mix(word_at(slot.module.header) ^ word_at(slot.module.header + 8));
@@ -99,10 +100,10 @@ void publish(Slot& slot) noexcept {
 }
 
 // A module for which there is no slot. Nothing tells it from others without one that were at its
-// place, so the rows are forgotten whenever a walk comes to its code. The walk itself does so before
-// it looks for a row there, so no order between threads is needed: what others add from then on is of
-// code on their stacks, as this module is. Slots at its place become unloaded ones, so that their
-// modules' return is noticed.
+// place, so the rows are forgotten whenever a walk comes to its code. The walk itself does so
+// before it looks for a row there, so no order between threads is needed: what others add from then
+// on is of code on their stacks, as this module is. Slots at its place become unloaded ones, so
+// that their modules' return is noticed.
 void pass_without_slot(const LoadedModule& module) noexcept {
   unload_others(module, nullptr);
   row_cache.clear();
@@ -161,8 +162,8 @@ bool find_in_slots(std::uintptr_t pc, LoadedModule& module) noexcept {
   return false;
 }
 
-// Modules that stay for as long as this code can run: its own, the program and the C library. Nothing
-// has to be asked about them.
+// Modules that stay for as long as this code can run: its own, the program and the C library.
+// Nothing has to be asked about them.
 struct LastingModules {
   Atomic<std::uint32_t> is_begun{0};  // not a byte, which riscv64 exchanges by a library
   Atomic<std::uint32_t> count{0};

@@ -1,6 +1,7 @@
-// Rows that were found before, by the address of the instruction: two tables of words in .bss, which
-// cost no memory before the first stack. Each changes by single words, so that signal handlers, forks
-// and threads find nothing half done. It refuses to know whether a row is still true.
+// Rows that were found before, by the address of the instruction: two tables of words in .bss,
+// which cost no memory before the first stack. Each changes by single words, so that signal
+// handlers, forks and threads find nothing half done. It refuses to know whether a row is still
+// true.
 #pragma once
 
 #include "base/atomic.h"

@@ -1,6 +1,6 @@
-// Call stacks for people. libc's backtrace_symbols_fd() takes the lock of dlopen, which a thread may
-// hold that waits for this one: a plugin whose constructor starts a thread and joins it, for one. So
-// the symbols of a file are read here.
+// Call stacks for people. libc's backtrace_symbols_fd() takes the lock of dlopen, which a thread
+// may hold that waits for this one: a plugin whose constructor starts a thread and joins it, for
+// one. So the symbols of a file are read here.
 #include "unwind/stack_lines.h"
 
 #include <elf.h>
@@ -11,9 +11,9 @@
 #include <cerrno>
 
 #include "base/bits.h"
+#include "os/atomic_file.h"
 #include "os/error_line.h"
 #include "os/os.h"
-#include "os/whole_file.h"
 #include "unwind/unwind.h"
 
 namespace ts::os {

@@ -3,8 +3,9 @@
 
 namespace ts::os {
 
-// The return addresses of a thread's calls, innermost first (unwind.h). Within malloc, and under any
-// lock of the dynamic linker but the one of dl_iterate_phdr, which no constructor is called under.
+// The return addresses of a thread's calls, innermost first (unwind.h). Within malloc, and under
+// any lock of the dynamic linker but the one of dl_iterate_phdr, which no constructor is called
+// under.
 inline constexpr int most_frames = 24;
 struct CallStack {
   void* frames[most_frames] = {};

@@ -1,5 +1,6 @@
-// A cursor over bytes of .eh_frame and .eh_frame_hdr, which may be damaged: it reads nothing outside
-// of its bounds, nor of pages that cannot be read. After a read that failed, all fail and give 0.
+// A cursor over bytes of .eh_frame and .eh_frame_hdr, which may be damaged: it reads nothing
+// outside of its bounds, nor of pages that cannot be read. After a read that failed, all fail and
+// give 0.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
-// Call stacks for the heap profiler, taken in the middle of malloc: by the tables of .eh_frame, else
-// by frame pointers. It allocates nothing, takes no lock, reads no memory that may fault, and keeps
-// errno. It refuses to know names: a stack is addresses, and a module says of which file they are.
+// Call stacks for the heap profiler, taken in the middle of malloc: by the tables of .eh_frame,
+// else by frame pointers. It allocates nothing, takes no lock, reads no memory that may fault, and
+// keeps errno. It refuses to know names: a stack is addresses, and a module says of which file they
+// are.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,11 @@ struct UnwoundStack {
 };
 
 // The stack of the calling thread. Left out are the frames of a drop-in library itself, innermost
-// ones only, and, if `caller` is a return address in the stack, all below it. In code that is linked
-// into a program, `caller` alone tells the allocator from the program: an entry of malloc passes
-// __builtin_return_address(0). Works in any thread, in signal handlers, in the child of a vfork,
-// before constructors and after destructors. Before the first refresh_modules() it knows no tables.
+// ones only, and, if `caller` is a return address in the stack, all below it. In code that is
+// linked into a program, `caller` alone tells the allocator from the program: an entry of malloc
+// passes __builtin_return_address(0). Works in any thread, in signal handlers, in the child of a
+// vfork, before constructors and after destructors. Before the first refresh_modules() it knows no
+// tables.
 void unwind(UnwoundStack& stack, const void* caller = nullptr) noexcept;
 
 // Learns which modules are loaded, and notices those that were unloaded, where the C library has no

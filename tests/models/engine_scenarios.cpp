@@ -34,8 +34,8 @@
 #include "features/profile/probes.h"
 #include "features/profile/sample_heap.h"
 #include "features/profile/sampling.h"
+#include "features/sparse/scavenge.h"
 #include "features/sparse/slab_purge.h"
-#include "features/sparse/tending.h"
 #include "os/os.h"
 #include "unwind/unwind.h"
 
@@ -188,7 +188,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   const HeapHold hold{heap(owner)};
   make_span_in_use(made);
   made.slab_blocks = static_cast<std::uint16_t>(blocks);
-  made.low_mark = 1;
+  made.sparse_mark = 1;
   add_slab(heap(owner), made);
   set_carved(made, made.slab_blocks);
   add_used(made, live);
@@ -197,7 +197,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
     auto* const made_block = static_cast<Block*>(block(page, i));
     i < live ? static_cast<void>(unmarked(made_block)) : push_free(made, made_block);
   }
-  set_quiet_above(made);
+  set_fast_free_threshold(made);
   if (live == blocks) unlink_partial(heap(owner), made);
 }
 
@@ -563,12 +563,12 @@ void PageHeap::release(Span* span) noexcept {
   span->slab_blocks = 0;
   span->carved = 0;
   span->usable_pages.store(0, std::memory_order_relaxed);
-  span->low_mark = 0;
+  span->sparse_mark = 0;
   span->purged = 0;
   span->purged_blocks = 0;
   span->free_blocks = 0;
   span->free_list = nullptr;
-  span->quiet_above = unlisted;
+  span->fast_free_threshold = unlisted;
   span->zeroed = false;
   span->previous = nullptr;
   for (unsigned i = 0; i < blocks_per_page; ++i) clear(block(page, i));
@@ -586,7 +586,7 @@ Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
   return span;
 }
 
-bool PageHeap::tend(bool) noexcept { return false; }
+bool PageHeap::scavenge(bool) noexcept { return false; }
 std::size_t PageHeap::send_purges() noexcept { return 0; }
 void PageHeap::note_uncollected(std::uint32_t) noexcept {}
 
@@ -606,7 +606,7 @@ std::size_t PageHeap::touched_pages() noexcept { return 0; }
 // Features that no scenario uses.
 void hooks::attend() noexcept {}
 void hooks::attend_to_heap(ThreadHeap& heap) noexcept {
-  if (std::exchange(heap.is_to_tend, false)) tend(heap);
+  if (std::exchange(heap.is_to_scavenge, false)) scavenge(heap);
 }
 void hooks::before_growth(std::size_t) noexcept {}
 void hooks::growth_refused(std::size_t, std::size_t) noexcept {}
@@ -626,7 +626,7 @@ bool hooks::release_foreign(const void*) noexcept { return false; }
 bool hooks::release_sampled(void*, PageMapEntry) noexcept { return false; }
 void hooks::before_large_release(const Span&) noexcept {}
 void refuse_huge_slab_pages() noexcept {}
-bool report_stray(const void*, FoundBy) noexcept {
+bool report_invalid_pointer(const void*, FoundBy) noexcept {
   testing::fail("a stray pointer is reported");
   return true;
 }

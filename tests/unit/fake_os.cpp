@@ -15,8 +15,8 @@
 
 #include "base/bits.h"
 #include "os/bad_access.h"
+#include "os/cgroup.h"
 #include "os/error_line.h"
-#include "os/memory_group.h"
 #include "os/os.h"
 #include "unwind/stack_lines.h"
 #include "unwind/unwind.h"
@@ -236,7 +236,7 @@ void reset(std::size_t break_offset) {
   set_break(s.region + break_offset);
 }
 
-void set_memory_group(std::size_t limit_bytes, std::function<std::size_t()> used_bytes) {
+void set_cgroup(std::size_t limit_bytes, std::function<std::size_t()> used_bytes) {
   const std::lock_guard guard{state().mutex};
   state().group_limit = limit_bytes;
   state().group_used = std::move(used_bytes);
@@ -560,7 +560,7 @@ std::uint64_t coarse_milliseconds() noexcept {
 
 std::uint64_t nanoseconds() noexcept { return coarse_milliseconds() * 1'000'000; }
 
-bool find_memory_group(const char* root, MemoryGroup& group) noexcept {
+bool find_cgroup(const char* root, Cgroup& group) noexcept {
   if (*root != '\0') std::abort();  // a test's own
   const std::lock_guard guard{state().mutex};
   ++state().looks_for_group;
@@ -569,7 +569,7 @@ bool find_memory_group(const char* root, MemoryGroup& group) noexcept {
   return group.limit_bytes != 0;
 }
 
-std::size_t used_by(const MemoryGroup&, std::size_t) noexcept {
+std::size_t used_by(const Cgroup&, std::size_t) noexcept {
   std::function<std::size_t()> used;
   {
     const std::lock_guard guard{state().mutex};

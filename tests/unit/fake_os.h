@@ -112,7 +112,7 @@ void has_other_allocators(bool has);
 
 // The limit of the process's control group, and what the group uses; 0 for no group. How often they
 // were asked for.
-void set_memory_group(std::size_t limit_bytes, std::function<std::size_t()> used_bytes);
+void set_cgroup(std::size_t limit_bytes, std::function<std::size_t()> used_bytes);
 unsigned looks_for_group();
 unsigned looks_at_group();
 void set_machine_memory(std::size_t bytes);

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "os/memory_group.h"
+#include "os/cgroup.h"
 #include "os/os.h"
 #include "secure/large_block.h"
 #include "secure/large_table.h"

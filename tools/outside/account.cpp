@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/glance.h"
+#include "core/racy_read.h"
 #include "outside/batches.h"
 #include "outside/list.h"
 #include "outside/page_walk.h"
@@ -132,7 +132,7 @@ class Walk {
     batches_.add(image_, heap, noted.is_ended);
   }
 
-  // Blocks that the heap profile holds (features/profile/pinned_room.h) are none of the program's.
+  // Blocks that the heap profile holds (features/profile/stranded_bytes.h) are none of the program's.
   void take_out_proxies() {
     const Copy<engine::Samples> samples;
     if (!samples.read(process_, image_.samples())) return;

@@ -70,9 +70,7 @@ class EngineImage {
   std::uintptr_t options_were_set() const {
     return place(offsetof(engine::Inspection, options_were_set));
   }
-  std::uintptr_t attention() const {
-    return place(offsetof(engine::Inspection, attention));
-  }
+  std::uintptr_t attention() const { return place(offsetof(engine::Inspection, attention)); }
   std::uintptr_t samples() const { return place(offsetof(engine::Inspection, samples)); }
   std::uintptr_t module_table() const { return place(offsetof(engine::Inspection, module_table)); }
 

@@ -1,4 +1,4 @@
-// Fragmentation by call site (features/profile/pinned_room.h), for `explain`: which sites keep the free room of
+// Fragmentation by call site (features/profile/stranded_bytes.h), for `explain`: which sites keep the free room of
 // slabs from going back, by the heap profile of a process that samples. Without names: a place in a
 // file.
 #pragma once

@@ -15,8 +15,8 @@
 
 #include "common/json_line.h"
 #include "front/run.h"
+#include "os/atomic_file.h"
 #include "os/options.h"
-#include "os/whole_file.h"
 #include "outside/profile_image.h"
 #include "outside/program.h"
 #include "outside/remote_options.h"
@@ -100,7 +100,7 @@ void expect_no_error(int error, const char* path) {
 // A file that --output names can be written, and loses nothing.
 void check_output(const Settings& settings) {
   const char* const path = settings.output;
-  expect_no_error(os::WholeFile{path}.error(), path);
+  expect_no_error(os::AtomicFile{path}.error(), path);
   if (!settings.overwrites && ::access(path, F_OK) == 0)
     fail(exit_usage, "%s exists: --force overwrites it; or name another file", path);
 }

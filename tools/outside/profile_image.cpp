@@ -11,10 +11,10 @@
 #include <cstring>
 
 #include "common/json_line.h"
-#include "features/profile/pinned_room.h"
+#include "features/profile/stranded_bytes.h"
 #include "front/fail.h"
+#include "os/atomic_file.h"
 #include "os/os.h"
-#include "os/whole_file.h"
 #include "outside/account.h"
 
 namespace ts {
@@ -156,7 +156,7 @@ const os::Module* ProfileImage::module_of(std::uint64_t address) const {
 
 int ProfileImage::write_to(const char* path, Process& process, const EngineImage& image,
                            engine::ProfileKind kind) const {
-  os::WholeFile file{path};
+  os::AtomicFile file{path};
   if (file.error() != 0) return file.error();
   engine::ProfileSource source = source_;
   source.kind = kind;

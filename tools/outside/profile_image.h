@@ -17,7 +17,7 @@ class ProfileImage {
   // them.
   struct State {
     bool are_taken = false;
-    std::size_t proxy_bytes = 0;  // features/profile/pinned_room.h
+    std::size_t proxy_bytes = 0;  // features/profile/stranded_bytes.h
   };
   static State state(const Process& process, const EngineImage& image);
 

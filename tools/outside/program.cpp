@@ -17,7 +17,7 @@
 
 #include "front/fail.h"
 #include "front/run.h"
-#include "os/whole_file.h"
+#include "os/atomic_file.h"
 #include "outside/list.h"
 #include "outside/profile_image.h"
 #include "outside/stopped_threads.h"

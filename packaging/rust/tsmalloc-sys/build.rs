@@ -31,7 +31,7 @@ const SMALL: [&str; 0] = [
     "features/hugepages/huge_pages",
     "features/limits/limits",
     "features/profile/large_samples",
-    "features/profile/pinned_room",
+    "features/profile/stranded_bytes",
     "features/profile/probes",
     "features/profile/profile_file",
     "features/profile/profiling",

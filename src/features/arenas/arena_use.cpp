@@ -52,8 +52,8 @@ void hooks::thread_is_ending() noexcept {
   }
 }
 
-// The child has the calling thread alone: an arena that another thread used is free again, unless that
-// thread was in the middle of a change.
+// The child has the calling thread alone: an arena that another thread used is free again, unless
+// that thread was in the middle of a change.
 void hooks::arena_in_child(ThreadHeap& arena, bool is_in_change) noexcept {
   const std::uintptr_t user = arena.user.load(std::memory_order_relaxed);
   if (user == 0 || is_idle_mark(user) || user == address_of(threads_heap())) return;

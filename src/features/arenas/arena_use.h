@@ -1,16 +1,16 @@
 // Which thread uses an arena. One at a time does: is in its scope, or is inside of one of its
 // functions. `user` says which: it has the address of that thread's own heap, or one of the marks
-// below. The thread that changes it from the idle mark is to the arena what an owner is to its heap,
-// until it stores the mark again (release). The next one sees all changes (acquire). Other threads
-// send frees, and reclaim, as from any heap (remote_frees.h, reclaim.h).
+// below. The thread that changes it from the idle mark is to the arena what an owner is to its
+// heap, until it stores the mark again (release). The next one sees all changes (acquire). Other
+// threads send frees, and reclaim, as from any heap (remote_frees.h, reclaim.h).
 //
 // The idle mark has the arena's generation, as handles have. So one compare-and-swap claims the
 // arena and looks at the handle. A stale one changes nothing, and is in no other thread's way.
 //
 // A free() of an arena's block is over when it returns (release_to_arena() in thread_heap.cpp). So
 // where the program has ordered its frees before the arena's end, no other thread has a block of it
-// in a batch or in a bin. Nor has the arena's heap batches, or blocks of others in its bins: for what
-// a thread frees in a scope that is not the arena's, it steps out of the scope (OutOfScope).
+// in a batch or in a bin. Nor has the arena's heap batches, or blocks of others in its bins: for
+// what a thread frees in a scope that is not the arena's, it steps out of the scope (OutOfScope).
 #pragma once
 
 #include "core/current_heap.h"

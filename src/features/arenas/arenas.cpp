@@ -10,12 +10,12 @@
 #include "core/heap_invariants.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
-#include "core/low_slabs.h"
 #include "core/page_heap.h"
 #include "core/reclaim.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/span_cache.h"
+#include "core/sparse_slabs.h"
 #include "features/arenas/arena_blocks.h"
 
 namespace ts::engine {
@@ -59,13 +59,13 @@ void forget_remote_frees(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
 
 // Without a look at blocks in use.
 void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
-  std::uint32_t link = arena.first_low;
+  std::uint32_t link = arena.first_sparse;
   while (link != 0) {
     Span& slab = queued_slab(link);
     link = link_behind(slab);
     if (link != 0) prefetch_to_write(&queued_slab(link));
-    slab.next_low = 0;
-    slab.quiet_above = unlisted;
+    slab.next_sparse = 0;
+    slab.fast_free_threshold = unlisted;
     retire_slab(slab);
   }
 }
@@ -84,7 +84,7 @@ void empty(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
     clear_marks_of_bin(arena, c);
     drop_bin(arena, c);
     set_capacity(arena, c, 0);
-    arena.low_slabs[c] = 0;
+    arena.sparse_slabs[c] = 0;
     arena.partial[c] = nullptr;
     arena.slabs[c] = 0;
   }
@@ -92,7 +92,7 @@ void empty(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   flush_span_cache(arena);
   release_large_blocks(arena);
   release_slabs(arena);
-  arena.first_low = arena.last_low = arena.low_pages = 0;
+  arena.first_sparse = arena.last_sparse = arena.sparse_pages = 0;
   arena.refills_since_look = 0;
   arena.reclaimable_pages.store(0, std::memory_order_relaxed);
   arena.from_fork = false;
@@ -160,7 +160,7 @@ int measure_arena(ArenaHandle handle, ArenaUsage& usage) noexcept {
   return use_arena(handle, true, [&](ThreadHeap& arena) TS_NO_ANALYSIS {
     collect(arena);
     std::size_t used_bytes = 0;
-    for (std::uint32_t link = arena.first_low; link != 0;) {
+    for (std::uint32_t link = arena.first_sparse; link != 0;) {
       const Span& slab = queued_slab(link);
       used_bytes += used(slab) * std::size_t{size_classes[slab.size_class].block_bytes};
       link = link_behind(slab);
@@ -175,7 +175,7 @@ int measure_arena(ArenaHandle handle, ArenaUsage& usage) noexcept {
       for (const Span* span = arena.large_blocks; span != nullptr; span = span->next)
         large_bytes += usable_bytes_of(*span);
     }
-    usage.slab_bytes = arena.low_pages * page_bytes;
+    usage.slab_bytes = arena.sparse_pages * page_bytes;
     usage.large_bytes = large_bytes;
     usage.used_bytes = used_bytes + usage.large_bytes;
   });

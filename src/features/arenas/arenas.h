@@ -1,6 +1,6 @@
-// Arenas: heaps of the program's own, whose blocks can be freed all at once. An arena is a heap as a
-// thread's is, with a number and slabs; arena_use.h says which thread uses it. Beside its slabs, which
-// are in its queue of low slabs, it has a list of its large blocks (arena_blocks.h).
+// Arenas: heaps of the program's own, whose blocks can be freed all at once. An arena is a heap as
+// a thread's is, with a number and slabs; arena_use.h says which thread uses it. Beside its slabs,
+// which are in its queue of sparse slabs, it has a list of its large blocks (arena_blocks.h).
 //
 // A destroyed arena's heap, empty as a new one, waits for the next arena.
 #pragma once

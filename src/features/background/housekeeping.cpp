@@ -10,7 +10,7 @@
 #include "core/page_heap.h"
 #include "core/remote_frees.h"
 #include "features/background/thread_ends.h"
-#include "features/sparse/tending.h"
+#include "features/sparse/scavenge.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -22,11 +22,11 @@ constexpr std::uint32_t rest_without_first_ms = 1000;
 
 // How many threads are housekeepers, from before their start to the end of keep_house().
 constinit Atomic<std::uint32_t> housekeepers{0};
-// The process, for the start of a housekeeper; 0 before it is known. The child of a vfork is another one,
-// in the memory of this one. relaxed: set before other threads begin
+// The process, for the start of a housekeeper; 0 before it is known. The child of a vfork is
+// another one, in the memory of this one. relaxed: set before other threads begin
 constinit Atomic<std::uint64_t> own_process{0};
-// Not 0 in the child of a fork, where the C library's word on threads may be the parent's. relaxed: set
-// before the child goes on
+// Not 0 in the child of a fork, where the C library's word on threads may be the parent's. relaxed:
+// set before the child goes on
 constinit Atomic<std::uint32_t> is_child{0};
 inline Atomic<std::uint32_t>& starts = housekeeper_starts;
 
@@ -56,9 +56,9 @@ void work_and_wait() noexcept {
 
 // Whether the thread is no housekeeper any more.
 bool has_ended() noexcept {
-  // acq_rel: of this exchange and that of a start, the later one sees what comes before the other. A
-  // start that found a housekeeper here was asked for by a value that is seen below; any later one
-  // starts another.
+  // acq_rel: of this exchange and that of a start, the later one sees what comes before the other.
+  // A start that found a housekeeper here was asked for by a value that is seen below; any later
+  // one starts another.
   starts.exchange(0, std::memory_order_acq_rel);
   return has_to_end() || starts.exchange(1, std::memory_order_acq_rel) != 0;
 }
@@ -103,8 +103,8 @@ void start_housekeeper() noexcept {
   errno = saved_errno;
 }
 
-// The last thread of a process runs its exit handlers, on its stack and with its signals: that is to
-// be a thread of the program. For two seconds at most, in steps of a millisecond.
+// The last thread of a process runs its exit handlers, on its stack and with its signals: that is
+// to be a thread of the program. For two seconds at most, in steps of a millisecond.
 void outlast_housekeeper() noexcept {
   constexpr int most_steps = 1000;
   // acquire: pairs with keep_house()
@@ -127,7 +127,7 @@ int housekeep_heap() noexcept {
     collect(heap);
   }
   send_purges_if_any();
-  return tend_before_wait(heap);
+  return scavenge_before_wait(heap);
 }
 
 int sooner(int pause, int other) noexcept {

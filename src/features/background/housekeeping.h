@@ -8,16 +8,16 @@
 //   hooks::thread_begins, request_missing_start -> request_attention (core/attention.h)
 //   hooks::attend -> start_housekeeper_if_wanted -> a thread: rest, or a slice -> wait
 //   release -> purge_surplus -> wake_housekeeper
-//   ts_housekeep -> housekeep -> tend, and a slice where there is no housekeeper
+//   ts_housekeep -> housekeep -> scavenge, and a slice where there is no housekeeper
 //
-// TSMALLOC_BACKGROUND=auto starts it with the process's second heap; or, where the C library tells that
-// there is a second thread which never allocates, when fresh memory is taken or a slow path left work.
-// Never at once, since the thread may be in free, which the C library calls with locks of its own, or
-// hold a heap: the next malloc that refills a bin starts it. The
-// thread allocates nothing, and it has no heap. The child of a fork has none, until a second thread
-// of its own gets a heap. The option may change at any time: `off` ends the thread, and `on` starts
-// one. It also ends when all threads with heaps have: a program whose first thread calls pthread_exit
-// ends with its last thread.
+// TSMALLOC_BACKGROUND=auto starts it with the process's second heap; or, where the C library tells
+// that there is a second thread which never allocates, when fresh memory is taken or a slow path
+// left work. Never at once, since the thread may be in free, which the C library calls with locks
+// of its own, or hold a heap: the next malloc that refills a bin starts it. The thread allocates
+// nothing, and it has no heap. The child of a fork has none, until a second thread of its own gets
+// a heap. The option may change at any time: `off` ends the thread, and `on` starts one. It also
+// ends when all threads with heaps have: a program whose first thread calls pthread_exit ends with
+// its last thread.
 #pragma once
 
 #include "base/atomic.h"
@@ -25,15 +25,15 @@
 
 namespace ts::engine {
 
-// Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64 exchanges
-// by a library.)
+// Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
+// exchanges by a library.)
 inline constinit Atomic<std::uint32_t> housekeeper_starts{0};
 
 // To be called when the process begins.
 void begin_housekeeping() noexcept;
 
-// Asks for attention if a housekeeper is missing. To be called where one may have become due: a thread
-// got a heap, or a second thread may have begun that never allocates.
+// Asks for attention if a housekeeper is missing. To be called where one may have become due: a
+// thread got a heap, or a second thread may have begun that never allocates.
 [[gnu::noinline]] void request_start() noexcept;
 inline void request_missing_start() noexcept {
   if (housekeeper_starts.load(std::memory_order_relaxed) == 0) request_start();
@@ -42,8 +42,8 @@ inline void request_missing_start() noexcept {
 // Starts one if that is wanted and there is none. Free (core/hooks.h).
 void start_housekeeper_if_wanted() noexcept;
 
-// To be called when TSMALLOC_BACKGROUND may have changed, anywhere: one that is due now starts soon, one
-// that is off ends soon.
+// To be called when TSMALLOC_BACKGROUND may have changed, anywhere: one that is due now starts
+// soon, one that is off ends soon.
 void follow_background_option() noexcept;
 
 // ts_housekeep(): the next step of the calling thread's heap, and of the process where no

@@ -16,12 +16,12 @@ constexpr std::uint64_t round_ms = 200;
 
 // The last round, and what of it is left to do.
 struct Round {
-  std::uint64_t ended_at = 0;  // milliseconds
-  std::size_t pages = 0;       // to be purged
-  bool has_low_slabs = false;  // perhaps, of abandoned heaps
-  bool has_collected = false;  // from abandoned heaps, since the last rest or what was noted
-  std::uint32_t heaps = 0;     // from which to collect
-  bool is_refused = false;     // by the system, what was to be purged
+  std::uint64_t ended_at = 0;     // milliseconds
+  std::size_t pages = 0;          // to be purged
+  bool has_sparse_slabs = false;  // perhaps, of abandoned heaps
+  bool has_collected = false;     // from abandoned heaps, since the last rest or what was noted
+  std::uint32_t heaps = 0;        // from which to collect
+  bool is_refused = false;        // by the system, what was to be purged
 };
 constinit Round last_round TS_GUARDED_BY(housekeeping_lock);
 // Not 0 while a thread is in a slice, for which it lets go of the lock. (Not a byte, as above.)
@@ -40,7 +40,7 @@ bool collect_slice() noexcept TS_REQUIRES(housekeeping_lock) {
   }
   collect_abandoned(heaps_of_slice);
   last_round.heaps -= std::min(last_round.heaps, heaps_of_slice);
-  last_round.has_low_slabs = true;
+  last_round.has_sparse_slabs = true;
   return true;
 }
 
@@ -51,7 +51,7 @@ void end_round() noexcept {
   reclaim_all();
   if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
   last_round.pages = page_heap.end_round();
-  last_round.has_low_slabs = true;
+  last_round.has_sparse_slabs = true;
   if (page_heap.take_uncollected()) last_round.has_collected = false;
   last_round.is_refused = false;
 }
@@ -63,12 +63,12 @@ bool purge_slice() noexcept {
     const Guard guard{housekeeping_lock};
     now = last_round;
   }
-  if (now.has_low_slabs) {
-    now.has_low_slabs = purge_abandoned(&housekeeping_lock);
+  if (now.has_sparse_slabs) {
+    now.has_sparse_slabs = purge_abandoned(&housekeeping_lock);
     const Guard guard{housekeeping_lock};
-    last_round.has_low_slabs = now.has_low_slabs;
+    last_round.has_sparse_slabs = now.has_sparse_slabs;
   }
-  if (now.has_low_slabs) return true;
+  if (now.has_sparse_slabs) return true;
   if (now.pages == 0) return false;
   const std::size_t gone = page_heap.purge_slice(now.pages);
   const Guard guard{housekeeping_lock};

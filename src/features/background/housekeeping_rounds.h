@@ -6,8 +6,8 @@ namespace ts::engine {
 // Nothing is due until the page heap has more dirty memory.
 inline constexpr int none_is_due = -1;
 
-// A slice of work, or the end of a round. Returns in how many milliseconds another is due, or none_is_due;
-// nothing is done while another thread is at it. Without a lock or a hold.
+// A slice of work, or the end of a round. Returns in how many milliseconds another is due, or
+// none_is_due; nothing is done while another thread is at it. Without a lock or a hold.
 int do_housekeeping() noexcept;
 
 // Whether the housekeeper may rest until it is woken (PageHeap::may_rest).

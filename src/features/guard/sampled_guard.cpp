@@ -33,8 +33,8 @@ constinit std::size_t next_slot = 0;
 // Const once it is not null.
 constinit std::atomic<std::byte*> region{nullptr};
 
-// How many blocks have to leave slabs until the next sample, and one in how many is one; relaxed: no
-// data depends on them.
+// How many blocks have to leave slabs until the next sample, and one in how many is one; relaxed:
+// no data depends on them.
 constinit std::atomic<std::int64_t> left{0};
 constinit std::atomic<std::uint32_t> interval{0};
 // A thread takes a sample; a block that it needs for that is not sampled.
@@ -120,8 +120,8 @@ std::int64_t next_interval(std::uint32_t sample) noexcept {
 
 }  // namespace
 
-// One to give out instead of a refill, if it is time for one. Blocks of a scope are the arena's, and
-// none is guarded.
+// One to give out instead of a refill, if it is time for one. Blocks of a scope are the arena's,
+// and none is guarded.
 [[gnu::cold]] void* hooks::allocate_guarded(unsigned size_class) noexcept {
   if (is_in_scope()) return nullptr;
   const SizeClass& c = size_classes[size_class];

@@ -34,8 +34,8 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
   os::refuse_huge_pages(begin, bytes);
 }
 
-// Asks, or refuses, as TSMALLOC_THP says; `auto` asks where dense slabs are likely to fill it. Another
-// value holds for later memory, and `never` for all so far, too (follow_options).
+// Asks, or refuses, as TSMALLOC_THP says; `auto` asks where dense slabs are likely to fill it.
+// Another value holds for later memory, and `never` for all so far, too (follow_options).
 void hooks::fresh_memory(void* begin, std::size_t bytes, bool is_dense) noexcept {
   switch (current_options.huge_pages) {
     case HugePages::never:

@@ -13,8 +13,8 @@
 #include "core/remote_frees.h"
 #include "features/hugepages/huge_pages.h"
 #include "features/profile/profiling.h"
+#include "os/cgroup.h"
 #include "os/error_line.h"
-#include "os/memory_group.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -38,7 +38,7 @@ constinit std::atomic<std::uint32_t> is_looking{0};
 
 // Changed by looks alone.
 struct Limits {
-  os::MemoryGroup group;
+  os::Cgroup group;
   bool has_group = false;
   bool counts_group = false;               // what the group uses counts, not what the page heap has
   std::size_t soft_bytes = without_limit;  // and so is each value that is none
@@ -52,17 +52,17 @@ constinit Limits now;
 // fresh_left is, and a look that misses it reads the options a second later
 constinit std::atomic<std::uint32_t> has_changed{0};
 
-// The events that are due, a bit each, and of each its bytes. relaxed: a later event's bytes with an
-// earlier one would be harmless.
+// The events that are due, a bit each, and of each its bytes. relaxed: a later event's bytes with
+// an earlier one would be harmless.
 constinit std::atomic<std::uint32_t> due{0};
 constinit std::atomic<std::size_t> due_bytes[2]{};
 constinit std::atomic<LimitHandler*> handler{nullptr};
-// The number of the thread that calls the handler, or 0: one call comes after the other. Sequentially
-// consistent, as what sets `due`: a thread that finds another calling has set its bit before, and the
-// other looks at the bits after its call.
+// The number of the thread that calls the handler, or 0: one call comes after the other.
+// Sequentially consistent, as what sets `due`: a thread that finds another calling has set its bit
+// before, and the other looks at the bits after its call.
 constinit std::atomic<std::uint32_t> delivering{0};
-// How many pages the hard limit refused, and beside how many; 0: told, or none. relaxed, as those of
-// events.
+// How many pages the hard limit refused, and beside how many; 0: told, or none. relaxed, as those
+// of events.
 constinit std::atomic<std::size_t> refused_pages{0};
 constinit std::atomic<std::size_t> refused_at{0};
 constinit std::atomic<std::uint32_t> has_told{0};
@@ -81,7 +81,7 @@ void read_limits(std::uint64_t time) noexcept {
   const SizeOption hard = current_options.hard_limit;
   now.read_at = time;
   now.has_group = (soft.bits == automatic || soft.is_percent() || hard.is_percent()) &&
-                  os::find_memory_group("", now.group);
+                  os::find_cgroup("", now.group);
   const bool has_part = soft.is_percent() || hard.is_percent();
   const std::size_t whole = now.has_group ? now.group.limit_bytes
                             : has_part    ? os::machine_memory()
@@ -101,8 +101,8 @@ std::size_t used_bytes(std::size_t more) noexcept {
   return now.counts_group ? std::max(own, os::used_by(now.group, enough)) : own;
 }
 
-// False if there is no handler and no profile for it, or the handler's own request is the cause, which
-// would call it again and again.
+// False if there is no handler and no profile for it, or the handler's own request is the cause,
+// which would call it again and again.
 bool note_event(LimitEvent event, std::size_t bytes) noexcept {
   if (handler.load(std::memory_order_relaxed) == nullptr && !profiles_at_limit()) return false;
   if (delivering.load(std::memory_order_relaxed) == os::thread_id()) return false;

@@ -2,7 +2,7 @@
 //
 // - The soft limit never refuses. Above it, what threads left behind and all dirty memory go back to
 //   the system first, and nothing asks for huge pages. `auto` is 90 % of the smallest limit of the
-//   control groups (os/memory_group.h), and what their group uses counts; so do other processes in
+//   control groups (os/cgroup.h), and what their group uses counts; so do other processes in
 //   it, and file pages that stay. Of a limit in bytes, the pages count that the page heap has
 //   touched. A block counts as touched once it is handed out.
 // - Above the hard limit, the page heap hands out no fresh memory: malloc fails.
@@ -10,9 +10,9 @@
 //   allocate_span, resize_large, move_large -> hooks::before_growth -> prepare_growth -> look, now and then -> give back
 //   PageHeap::take -> is beyond the hard limit -> hooks::growth_refused;  out_of_memory -> explain it
 //
-// Now and then is after 64 MiB of fresh memory, and after each doubling, 256 MiB at most; above half
-// of the soft limit, after each 2 MiB. No system call is made before, unless an option names a limit.
-// One thread looks at a time, others go on.
+// Now and then is after 64 MiB of fresh memory, and after each doubling, 256 MiB at most; above
+// half of the soft limit, after each 2 MiB. No system call is made before, unless an option names a
+// limit. One thread looks at a time, others go on.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,8 @@ inline constinit std::atomic<std::int64_t> fresh_left{first_look_pages};
 
 }  // namespace limits
 
-// To be called before so many pages are touched for the first time, or perhaps not; without a lock or
-// a hold.
+// To be called before so many pages are touched for the first time, or perhaps not; without a lock
+// or a hold.
 inline void prepare_growth(std::size_t pages) noexcept {
   const auto count = static_cast<std::int64_t>(pages);
   if (limits::fresh_left.fetch_sub(count, std::memory_order_relaxed) <= count) [[unlikely]]

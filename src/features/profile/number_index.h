@@ -55,7 +55,8 @@ bool reserve_number(NumberIndex& index, HashOf hash_of) noexcept {
   return true;
 }
 
-// Takes an item out, and moves those behind it up (Knuth, The Art of Computer Programming 3, 6.4, R).
+// Takes an item out, and moves those behind it up (Knuth, The Art of Computer Programming 3, 6.4,
+// R).
 template <class HashOf>
 void remove_number(NumberIndex& index, std::uint64_t hash, std::uint32_t number,
                    HashOf hash_of) noexcept {

@@ -1,5 +1,5 @@
-// Probes of sampled blocks for tracers: the USDT contract of OpenTelemetry's memory profiling, which
-// eBPF profilers, bpftrace and gdb attach to.
+// Probes of sampled blocks for tracers: the USDT contract of OpenTelemetry's memory profiling,
+// which eBPF profilers, bpftrace and gdb attach to.
 //
 //   otel_memory:alloc(ptr, size, weighted_bytes)   a sample was allocated; it stands for so many bytes
 //   otel_memory:free(ptr)                          it was freed
@@ -15,7 +15,8 @@
 namespace ts::engine {
 
 // How many tracers are attached; the kernel writes them, and finds them by the notes. In a section
-// that is part of the file: the kernel looks for the semaphore there. relaxed: no data depends on it.
+// that is part of the file: the kernel looks for the semaphore there. relaxed: no data depends on
+// it.
 struct ProbeSemaphores {
   Atomic<std::uint16_t> alloc{0};
   Atomic<std::uint16_t> free{0};

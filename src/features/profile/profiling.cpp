@@ -4,18 +4,18 @@
 #include <climits>
 #include <cstring>
 
-#include "features/profile/pinned_room.h"
 #include "features/profile/sampling_switch.h"
+#include "features/profile/stranded_bytes.h"
+#include "os/atomic_file.h"
 #include "os/error_line.h"
 #include "os/options.h"
 #include "os/os.h"
-#include "os/whole_file.h"
 
 namespace ts::engine {
 namespace {
 
-// A copy of the tables, so that no thread waits for the file, and the path of the program, for which a
-// thread's stack may have no room.
+// A copy of the tables, so that no thread waits for the file, and the path of the program, for
+// which a thread's stack may have no room.
 class Copy {
  public:
   Copy() noexcept {
@@ -93,7 +93,7 @@ void find_output_path() noexcept {
 
 void write_file(ProfileKind kind) noexcept {
   find_output_path();
-  os::WholeFile file{output_path};
+  os::AtomicFile file{output_path};
   int error = file.error();
   if (error == 0) error = write_profile(file.descriptor(), kind);
   if (error == 0) error = file.keep();
@@ -128,8 +128,8 @@ int start_profile(std::size_t interval) noexcept {
 void stop_profile() noexcept { set_sampling_interval(0); }
 
 int write_profile(int descriptor, ProfileKind kind) noexcept {
-  // At a limit, a malloc calls it, of a thread that the holder of the dynamic linker's lock may wait
-  // for.
+  // At a limit, a malloc calls it, of a thread that the holder of the dynamic linker's lock may
+  // wait for.
   if (kind == ProfileKind::limit) {
     os::refresh_modules_within_malloc();
   } else {

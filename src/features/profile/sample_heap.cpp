@@ -58,7 +58,7 @@ void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t inte
   if (!is_of_sample(entry)) return false;
   const BlockPlace place = place_of(p, size_class_of(entry));
   if (!place.is_beginning || is_marked(p)) {
-    report_stray(p, FoundBy::free);
+    report_invalid_pointer(p, FoundBy::free);
     return true;
   }
   forget_sample(p);

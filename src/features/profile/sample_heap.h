@@ -7,8 +7,8 @@
 
 namespace ts::engine {
 
-// Its number as map entries have it; 0 before the first sample. relaxed: a thread that frees a sample
-// has its address from the thread that took it.
+// Its number as map entries have it; 0 before the first sample. relaxed: a thread that frees a
+// sample has its address from the thread that took it.
 inline constinit std::atomic<PageMapEntry> sample_heap_entry{0};
 
 // Whether the entry of an arena's page is one of the sample heap.
@@ -16,8 +16,9 @@ inline bool is_of_sample(PageMapEntry entry) noexcept {
   return (entry ^ sample_heap_entry.load(std::memory_order_relaxed)) < heap_unit;
 }
 
-// A block of the class that is a sample, without its mark; null if there is no room. Without a lock.
-// `caller` is the return address of malloc's caller, if that is known. The sample keeps the proxy.
+// A block of the class that is a sample, without its mark; null if there is no room. Without a
+// lock. `caller` is the return address of malloc's caller, if that is known. The sample keeps the
+// proxy.
 [[gnu::cold]] void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,
                                     const void* caller, void* proxy) noexcept;
 

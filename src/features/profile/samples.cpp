@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "base/exponential.h"
-#include "core/glance.h"
 #include "core/hooks.h"
+#include "core/racy_read.h"
 #include "core/remote_frees.h"
 #include "features/profile/probes.h"
 #include "os/os.h"
@@ -122,8 +122,8 @@ std::uint32_t stack_number(const os::UnwoundStack& stack) noexcept TS_REQUIRES(s
   return number;
 }
 
-// The most bytes of a block of the same class. Blocks of slabs have as many; large ones differ by an
-// eighth of an octave.
+// The most bytes of a block of the same class. Blocks of slabs have as many; large ones differ by
+// an eighth of an octave.
 std::uint64_t row_class_of(std::size_t block_bytes) noexcept {
   return block_bytes <= max_small_bytes ? block_bytes
                                         : align_up(block_bytes, std::bit_floor(block_bytes) / 8);
@@ -282,6 +282,6 @@ std::size_t requested_bytes_of_sample(const void* p) noexcept {
   return number != no_number ? samples.in_use.items[number].requested_bytes : 0;
 }
 
-std::size_t hooks::bytes_kept() noexcept { return glance(samples.proxy_bytes); }
+std::size_t hooks::bytes_kept() noexcept { return racy_read(samples.proxy_bytes); }
 
 }  // namespace ts::engine

@@ -1,13 +1,14 @@
-// The samples of the heap profile: blocks in use whose call stacks are known, and sums over all that
-// there were, by call stack.
+// The samples of the heap profile: blocks in use whose call stacks are known, and sums over all
+// that there were, by call stack.
 //
 // A sampled small block lies in a slab of a heap of its own, the sample heap. That is an arena by
 // its number, so the free of such a block takes the slow path of a free into an arena. No other
 // free pays. The span of a sampled large block says that it is one.
 //
-// Estimates are Horvitz and Thompson's (1952): a sample that was taken with probability p stands for
-// 1 / p blocks. A row sums them for one call stack and about one size, so that its samples have about
-// one p. All is in mappings of its own, which tools/outside may read at any time (`changes`).
+// Estimates are Horvitz and Thompson's (1952): a sample that was taken with probability p stands
+// for
+// 1 / p blocks. A row sums them for one call stack and about one size, so that its samples have
+// about one p. All is in mappings of its own, which tools/outside may read at any time (`changes`).
 #pragma once
 
 #include "core/page_map.h"
@@ -34,7 +35,7 @@ struct Estimate {
   double bytes = 0;  // as requested
 };
 
-// Sums over samples in use of what each one stands for, and of its squares (pinned_room.h).
+// Sums over samples in use of what each one stands for, and of its squares (stranded_bytes.h).
 struct Pinned {
   double bytes = 0;
   double squares = 0;
@@ -62,7 +63,7 @@ struct Sample {
   std::uint64_t block_bytes = 0;
   std::uint32_t row = 0;
   std::uint32_t born_ms = 0;  // since `began_ms`
-  void* proxy = nullptr;      // the block that malloc would have returned (pinned_room.h), or null
+  void* proxy = nullptr;  // the block that malloc would have returned (stranded_bytes.h), or null
 };
 
 // Words of call stacks: a header, then its addresses, innermost first.
@@ -100,8 +101,8 @@ inline constinit Samples samples TS_GUARDED_BY(samples_lock);
 // Makes room for the first samples, once; false if there is none.
 bool open_samples() noexcept TS_REQUIRES(samples_lock);
 
-// Keeps a block as a sample, with its proxy if it has one, and returns how many blocks it stands for;
-// 0, and counted as dropped, if there is no room.
+// Keeps a block as a sample, with its proxy if it has one, and returns how many blocks it stands
+// for; 0, and counted as dropped, if there is no room.
 double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
                    std::uint64_t interval, const os::UnwoundStack& stack,
                    void* proxy = nullptr) noexcept TS_REQUIRES(samples_lock);
@@ -115,7 +116,8 @@ void take_stack(os::UnwoundStack& stack, const void* caller) noexcept;
 // Tells tracers of a sample; without a lock.
 void trace_alloc(const void* p, std::size_t bytes, double weight) noexcept;
 
-// To be called before a sampled block is freed, or becomes another; without a lock. Frees its proxy.
+// To be called before a sampled block is freed, or becomes another; without a lock. Frees its
+// proxy.
 [[gnu::cold]] void forget_sample(const void* p) noexcept;
 
 // The bytes that were requested of a sampled block; 0 of others.

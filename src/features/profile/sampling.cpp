@@ -7,9 +7,9 @@
 #include "core/hooks.h"
 #include "core/refill.h"
 #include "core/span_supply.h"
-#include "features/profile/pinned_room.h"
 #include "features/profile/sample_heap.h"
 #include "features/profile/sampling_switch.h"
+#include "features/profile/stranded_bytes.h"
 
 namespace ts::engine {
 namespace {
@@ -63,7 +63,7 @@ Turn take_from_slabs(ThreadHeap& heap, unsigned size_class) noexcept {
   const HeapHold hold{heap};
   const Turn turn = turn_of(first, 1 + counted_blocks(heap, size_class));
   if (first != nullptr)
-    first->next = heap.bins[size_class].head;  // of closed bins, it is the slab's
+    first->next = heap.bins[size_class].head;  // of bypassed bins, it is the slab's
   drop_bin(heap, size_class);
   if (heap.has_sampling_bins) set_sampling_capacity(heap, size_class, heap.capacities[size_class]);
   return turn;
@@ -116,19 +116,20 @@ Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_
   return turn.first != nullptr ? hand_out(heap, size_class, turn) : out_of_memory();
 }
 
-// An interval that changed: the numbers of mallocs are drawn anew, which the past does not matter to.
+// An interval that changed: the numbers of mallocs are drawn anew, which the past does not matter
+// to.
 [[gnu::cold]] void begin_interval(ThreadHeap& heap, std::uint64_t interval) noexcept {
   heap.has_sampling_bins = true;
   heap.drawn_interval = interval;
   std::ranges::fill(heap.until_sample, 0U);
 }
 
-// A thread takes one sample at a time: a signal handler's malloc within is none. A longjmp out of it
-// leaves the count too high, until so many others were passed over.
+// A thread takes one sample at a time: a signal handler's malloc within is none. A longjmp out of
+// it leaves the count too high, until so many others were passed over.
 constexpr std::uint32_t max_passed_over = 64;
 
-// The malloc that is a sample; null if it passes, as any other. Its proxy comes out of the next turn,
-// and is the malloc's own block if there is no room for the sample.
+// The malloc that is a sample; null if it passes, as any other. Its proxy comes out of the next
+// turn, and is the malloc's own block if there is no room for the sample.
 void* take_sample(ThreadHeap& heap, std::size_t bytes, unsigned size_class,
                   const void* caller) noexcept {
   if (heap.sampling_depth != 0 && ++heap.sampling_depth < max_passed_over) return nullptr;

@@ -1,12 +1,13 @@
-// Sampling for the heap profile: each malloc is a sample with probability 1 - exp(-block / interval),
-// whatever its call stack. The samples of all bytes are thus those of a Poisson process, `interval`
-// apart on the mean. Neither malloc nor free has an instruction for it.
+// Sampling for the heap profile: each malloc is a sample with probability 1 - exp(-block /
+// interval), whatever its call stack. The samples of all bytes are thus those of a Poisson process,
+// `interval` apart on the mean. Neither malloc nor free has an instruction for it.
 //
 // malloc pops from a cache bin until that is empty. While a heap samples, free pushes into a second
-// bin of the class, its sampling bin: the heap's own number has sampling_bit then, and an own block's
-// entry, exclusive-or with it, is the offset of that bin. So the first bin only empties, and its
-// refills know how many mallocs there were. (Where frees fill it, too, refills follow net growth
-// alone: a call site whose blocks are freed at once would be sampled for one whose blocks stay.)
+// bin of the class, its sampling bin: the heap's own number has sampling_bit then, and an own
+// block's entry, exclusive-or with it, is the offset of that bin. So the first bin only empties,
+// and its refills know how many mallocs there were. (Where frees fill it, too, refills follow net
+// growth alone: a call site whose blocks are freed at once would be sampled for one whose blocks
+// stay.)
 //
 // - A refill takes the sampling bin whole, or blocks of slabs; at most as many as are to pass before
 //   the next sample (until_sample, a geometric number). The malloc that comes then is the sample.

@@ -28,8 +28,8 @@ std::uint64_t next_random(ThreadHeap& heap) noexcept {
 
 namespace {
 
-// Also of heaps that are about to begin, and of abandoned ones. The reciprocals are there before the
-// bit by which free reads them (release; pairs with memory_order_dependent in release()).
+// Also of heaps that are about to begin, and of abandoned ones. The reciprocals are there before
+// the bit by which free reads them (release; pairs with memory_order_dependent in release()).
 void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
   const PageMapEntry self = heap.self.load(std::memory_order_relaxed);
   if ((self & ~sampling_bit) == 0 || is_arena(heap) || (self & sampling_bit) != 0) return;
@@ -43,8 +43,8 @@ void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
 
 // Before the thread uses it: it samples if others do.
 void hooks::heap_begins(ThreadHeap& heap) noexcept {
-  // seq_cst: pairs with the fence in set_sampling_interval(). Either this thread sees the interval, or
-  // that one the heap, which was counted before.
+  // seq_cst: pairs with the fence in set_sampling_interval(). Either this thread sees the interval,
+  // or that one the heap, which was counted before.
   fence(std::memory_order_seq_cst);
   if (!is_sampling()) [[likely]]
     return;

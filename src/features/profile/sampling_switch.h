@@ -1,5 +1,5 @@
-// Sampling for the heap profile: on, off, and how far apart samples are. sampling.h has how they are
-// taken.
+// Sampling for the heap profile: on, off, and how far apart samples are. sampling.h has how they
+// are taken.
 #pragma once
 
 #include "core/current_heap.h"
@@ -36,7 +36,8 @@ std::uint64_t next_random(std::uint64_t& state) noexcept;
 // Follows the option PROFILE; where that is `off`, tracers that were attached to the probes or left
 // them. Without a lock or a hold.
 void follow_profile_option() noexcept;
-// To be called now and then, also within malloc: if there is something to follow, asks for attention.
+// To be called now and then, also within malloc: if there is something to follow, asks for
+// attention.
 void request_profile_option() noexcept;
 
 }  // namespace ts::engine

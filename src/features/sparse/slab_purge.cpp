@@ -5,8 +5,8 @@
 
 #include "core/block_set.h"
 #include "core/hooks.h"
-#include "core/low_slabs.h"
 #include "core/slabs.h"
+#include "core/sparse_slabs.h"
 #include "features/hugepages/huge_pages.h"
 #include "os/os.h"
 
@@ -95,9 +95,9 @@ bool has_block(const SlabPurge& purge, std::uint32_t number) noexcept {
   return (purge.blocks[number / 64] >> number % 64 & 1) != 0;
 }
 
-// Takes the blocks of `purge` off the list, which is made anew in the order of addresses, and from the
-// purged ones. A signal handler may end this by longjmp, which loses blocks, but leaves none both listed
-// and purged.
+// Takes the blocks of `purge` off the list, which is made anew in the order of addresses, and from
+// the purged ones. A signal handler may end this by longjmp, which loses blocks, but leaves none
+// both listed and purged.
 void take_out(Span& slab, const SlabPages& pages, const BlockSet& listed,
               const SlabPurge& purge) noexcept {
   slab.free_list = nullptr;

@@ -3,7 +3,7 @@
 // they are the slab's purged blocks. A refill that needs them links them again, and the pages are
 // touched anew.
 //
-//   tend -> purge_slab
+//   scavenge -> purge_slab
 //   refill -> take_used -> hooks::restore_blocks
 #pragma once
 
@@ -15,8 +15,8 @@ namespace ts::engine {
 // The OS pages of one page of the engine, a bit for each; 0 where OS pages are longer than that.
 unsigned os_pages_in_page() noexcept;
 
-// OS pages of a slab go back in three steps, since another library may see the system's call (os.h).
-// Its replacement may allocate and free, and so change the slab:
+// OS pages of a slab go back in three steps, since another library may see the system's call
+// (os.h). Its replacement may allocate and free, and so change the slab:
 //
 //   begin_purge   the free blocks that overlap these pages come off the list, and count as used
 //   discard       without a hold: the slab stays, and nothing hands those blocks out

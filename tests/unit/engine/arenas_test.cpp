@@ -366,7 +366,7 @@ TS_ENGINE_TEST(Arenas, TheHousekeeperCollectsFromWhatNobodyUses) {
   const std::size_t before = usage_of(arena).slab_bytes;
   for (void* const p : blocks) release(p);
   engine::collect_idle_arenas();
-  EXPECT_LT(engine::arena_of(arena)->low_pages * page_bytes, before / 4);
+  EXPECT_LT(engine::arena_of(arena)->sparse_pages * page_bytes, before / 4);
   expect_sound();
   enter(arena);
   allocate(100);

@@ -398,9 +398,9 @@ TS_ENGINE_TEST(CacheBins, OfTheFirstHeapsAreWide) {
   expect_sound();
 }
 
-// Blocks of many slabs, freed in an order in which all slabs run low together: what a bin keeps of
+// Blocks of many slabs, freed in an order in which all slabs become sparse together: what a bin keeps of
 // the last ones keeps their slabs.
-TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsRanLow) {
+TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsAreSparse) {
   for (std::uint32_t i = 0; i < engine::max_heaps_with_wide_bins; ++i) make_heap();
   ThreadHeap& heap = make_heap();
   const SizeClass& k = size_classes[small_class];
@@ -453,7 +453,7 @@ TS_ENGINE_TEST(CacheBins, ANarrowBinIsRefilledFromSeveralSlabsUpToItsCapacity) {
 }
 
 // In a process of few threads, which cache little in all, a few slabs are no evidence.
-TS_ENGINE_TEST(CacheBins, StayWideWhileAFewSlabsOfFewThreadsRunLow) {
+TS_ENGINE_TEST(CacheBins, StayWideWhileAFewSlabsOfFewThreadsAreSparse) {
   ThreadHeap& heap = make_heap();
   const SizeClass& k = size_classes[small_class];
   std::vector<void*> blocks;
@@ -634,7 +634,7 @@ TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
   for (const bool is_long : {false, true}) {
     const SizeClass& k = size_classes[is_long ? long_class() : small_class];
     const auto c = static_cast<unsigned>(&k - size_classes.data());
-    for (const std::uint16_t closed_refills : {std::uint16_t{0}, std::uint16_t{5}}) {
+    for (const std::uint16_t bypassed_refills : {std::uint16_t{0}, std::uint16_t{5}}) {
       for (const std::size_t counted : {0U, 1U}) {
         ThreadHeap& heap = make_heap();
         std::vector<void*> blocks;
@@ -651,7 +651,7 @@ TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
           const engine::HeapHold hold{heap};
           engine::relist_or_retire(heap, slab);
         }
-        heap.closed_refills = closed_refills;
+        heap.bypassed_refills = bypassed_refills;
         heap.from_fork = true;
         std::set<void*> expected(blocks.begin(), blocks.begin() + 1 + counted);
         for (std::size_t i = 0; i <= counted; ++i)

@@ -13,8 +13,8 @@
 #include "core/heap_invariants.h"
 #include "core/heap_lifecycle.h"
 #include "core/large_blocks.h"
-#include "core/low_slabs.h"
 #include "core/slabs.h"
+#include "core/sparse_slabs.h"
 #include "features/arenas/arenas.h"
 #include "features/arenas/scopes.h"
 #include "features/profile/large_samples.h"
@@ -102,15 +102,15 @@ struct Whole {
   engine::RemoteBatch& batch() {
     return other.batches[engine::first_page_of(slab) % engine::batch_count];
   }
-  // Of a queue of low slabs.
+  // Of a queue of sparse slabs.
   std::uint32_t link(const Span& span) {
     return static_cast<std::uint32_t>(engine::first_page_of(&span) + 1);
   }
   void queue() {
     const engine::HeapHold hold{heap};
     for (Span* const low : {slab, fresh}) {
-      if (engine::is_queued(*low)) engine::unqueue_low_slab(heap, *low);
-      engine::queue_low_slab(heap, *low);
+      if (engine::is_queued(*low)) engine::unqueue_sparse_slab(heap, *low);
+      engine::queue_sparse_slab(heap, *low);
     }
   }
   // An arena with a slab, and two large blocks.
@@ -196,8 +196,9 @@ const std::vector<Row>& engine_rows() {
          w.slab->used.fetch_sub(1);
        }},
       {"a slab is listed, if and only if it has blocks to give",
-       [](Whole& w) { w.slab->quiet_above = unlisted; }},
-      {"frees of a listed slab stop at its marks", [](Whole& w) { w.slab->quiet_above = 0; }},
+       [](Whole& w) { w.slab->fast_free_threshold = unlisted; }},
+      {"frees of a listed slab stop at its marks",
+       [](Whole& w) { w.slab->fast_free_threshold = 0; }},
       {"each page of a slab has its owner's number and its class",
        [](Whole& w) { w.entry(w.long_slab, 1).store(0); }},
       {"each page of a slab has the slab's beginning",
@@ -230,9 +231,9 @@ const std::vector<Row>& engine_rows() {
        [](Whole& w) { w.entry(w.large).store(engine::heap_unit); }},
       {"usable_pages <= pages", [](Whole& w) { w.large->usable_pages.store(w.large->pages + 1); }},
       {"a large block begins with a line of its first OS page",
-       [](Whole& w) { ++w.large->low_mark; }},
+       [](Whole& w) { ++w.large->sparse_mark; }},
       {"a large block begins with a line of its first OS page",
-       [](Whole& w) { w.large->low_mark = engine::max_colour + engine::line_bytes; }},
+       [](Whole& w) { w.large->sparse_mark = engine::max_colour + engine::line_bytes; }},
       {"a large block's length is in the page map",
        [](Whole& w) { ++w.map_page(w.large).slab_begin; }},
       {"a large block's length is in the page map",
@@ -275,7 +276,7 @@ const std::vector<Row>& engine_rows() {
        [](Whole& w) {
          ThreadHeap& arena = w.arena();
          const engine::HeapHold hold{arena};
-         engine::unqueue_low_slab(arena, engine::queued_slab(arena.first_low));
+         engine::unqueue_sparse_slab(arena, engine::queued_slab(arena.first_sparse));
        }},
       {"an arena's list has its large blocks",
        [](Whole& w) { w.entry(w.arena().large_blocks).store(0); }},
@@ -346,30 +347,30 @@ const std::vector<Row>& heap_rows() {
        [](Whole& w) { w.heap.partial[w.small]->previous = w.large; }},
       {"purged_blocks begin in purged OS pages", [](Whole& w) { ++w.slab->purged_blocks; }},
       {"a free list has carved blocks of its slab", [](Whole& w) { w.slab->purged = 0xff; }},
-      {"closed cache bins have capacity 0", [](Whole& w) { w.heap.closed_refills = 1; }},
-      {"a queue of low slabs has its heap's",
-       [](Whole& w) { w.heap.first_low = w.link(*w.large); }},
-      {"a queue of low slabs has its heap's",
-       [](Whole& w) { w.heap.first_low = w.link(*w.other.partial[w.small]); }},
+      {"bypassed cache bins have capacity 0", [](Whole& w) { w.heap.bypassed_refills = 1; }},
+      {"a queue of sparse slabs has its heap's",
+       [](Whole& w) { w.heap.first_sparse = w.link(*w.large); }},
+      {"a queue of sparse slabs has its heap's",
+       [](Whole& w) { w.heap.first_sparse = w.link(*w.other.partial[w.small]); }},
       {"queued slabs are linked in both directions",
        [](Whole& w) {
          w.queue();
-         w.slab->previous_low = w.link(*w.slab);
+         w.slab->previous_sparse = w.link(*w.slab);
        }},
       {"a queue has as many pages as it counts",
        [](Whole& w) {
          w.queue();
-         ++w.heap.low_pages;
+         ++w.heap.sparse_pages;
        }},
       {"queued slabs are linked in both directions",
        [](Whole& w) {
          w.queue();
-         w.fresh->next_low = w.link(*w.slab);  // a ring
+         w.fresh->next_sparse = w.link(*w.slab);  // a ring
        }},
       {"a queue has as many pages as it counts",
        [](Whole& w) {
          w.queue();
-         w.heap.last_low = w.link(*w.slab);
+         w.heap.last_sparse = w.link(*w.slab);
        }},
       {"a list of slabs has slabs of its class",
        [](Whole& w) { w.heap.partial[w.small]->size_class = 1; }},

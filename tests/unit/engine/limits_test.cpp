@@ -54,9 +54,7 @@ void set(const char* name, const char* value) {
 std::size_t others = 0;
 std::size_t used_by_group() { return others + page_heap.touched_pages() * engine::page_bytes; }
 
-void be_in_group(std::size_t megabytes) {
-  fake_os::set_memory_group(megabytes * mebi, used_by_group);
-}
+void be_in_group(std::size_t megabytes) { fake_os::set_cgroup(megabytes * mebi, used_by_group); }
 
 TS_ENGINE_TEST(Limits, ASmallHeapAsksNothing) {
   be_in_group(100);

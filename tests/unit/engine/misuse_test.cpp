@@ -137,19 +137,19 @@ TS_ENGINE_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
   EXPECT_EQ(in_use->mark, 77U);
   expect_sound("after a write to a link");
   // On the list of a slab.
-  for (const std::uint16_t closed_refills : {std::uint16_t{0}, std::uint16_t{2}}) {
+  for (const std::uint16_t bypassed_refills : {std::uint16_t{0}, std::uint16_t{2}}) {
     flush_bin_of(heap, c);
     void* const p = engine.allocate(64, 16);
     testing::release(p);
     flush_bin_of(heap, c);
     Block* const flushed = span_of(p).free_list;
     flushed->mark = 77;
-    heap.closed_refills = closed_refills;
+    heap.bypassed_refills = bypassed_refills;
     EXPECT_NE(engine.allocate(64, 16), flushed);
     expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, flushed);
     EXPECT_EQ(flushed->mark, 77U);
     flush_bin_of(heap, c);
-    heap.closed_refills = 0;
+    heap.bypassed_refills = 0;
     expect_sound("after a write to a slab's block");
   }
   // In the common heap, of a thread that ended.

@@ -10,10 +10,10 @@
 #include "core/large_blocks.h"
 #include "core/view.h"
 #include "features/guard/sampled_guard.h"
-#include "features/profile/pinned_room.h"
 #include "features/profile/probes.h"
 #include "features/profile/profiling.h"
 #include "features/profile/samples.h"
+#include "features/profile/stranded_bytes.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
@@ -339,7 +339,7 @@ TS_ENGINE_TEST(SamplingTest, AnOverfullTurnOfTwoSlabsIsFlushedToBoth) {
   }
   heap.sampling_capacities[c] = narrow;
   heap.sampling_bins[c].capacity_left = narrow;
-  heap.low_slabs[c] = 1;  // so that refills do not open it wide
+  heap.sparse_slabs[c] = 1;  // so that refills do not open it wide
   release(blocks[in_slab]);
   release(blocks.back());
   blocks.back() = allocate_at(site_a, small);  // the other one is in the bin
@@ -356,7 +356,7 @@ TS_ENGINE_TEST(SamplingTest, AnOverfullTurnOfTwoSlabsIsFlushedToBoth) {
   expect_sound();
 }
 
-// Bins that tending closed stay empty: a refill gives one block, whose link is its slab's.
+// Bins that scavenging bypasses stay empty: a refill gives one block, whose link is its slab's.
 TS_ENGINE_TEST(SamplingTest, AClosedBinIsHandedOutAlone) {
   ThreadHeap& heap = begin(engine::max_sampling_interval);
   const As as{heap};
@@ -372,13 +372,13 @@ TS_ENGINE_TEST(SamplingTest, AClosedBinIsHandedOutAlone) {
         engine::set_capacity(heap, k, 0);
       }
     }
-    heap.closed_refills = 2;
+    heap.bypassed_refills = 2;
     blocks[i] = allocate_at(site_a, small);
     EXPECT_EQ(heap.bins[c].head, nullptr);
     EXPECT_EQ(engine::counted_blocks(heap, c), 0);
     expect_sound();
   }
-  heap.closed_refills = 0;
+  heap.bypassed_refills = 0;
   for (int i = 0; i < 20; ++i) release(blocks[i]);
   flush_heap(heap);
   EXPECT_EQ(heap.slabs[c], 0U);

@@ -1,4 +1,4 @@
-// Slabs that ran low: which OS pages go back, which blocks the lists keep, how purged blocks are
+// Sparse slabs: which OS pages go back, which blocks the lists keep, how purged blocks are
 // used again, and when a heap's owner does all that.
 #include "features/sparse/slab_purge.h"
 
@@ -8,11 +8,11 @@
 
 #include "core/heap_lifecycle.h"
 #include "core/invariants.h"
-#include "core/low_slabs.h"
 #include "core/page_heap.h"
 #include "core/slabs.h"
+#include "core/sparse_slabs.h"
 #include "core/view.h"
-#include "features/sparse/tending.h"
+#include "features/sparse/scavenge.h"
 #include "unit/engine/fresh_engine.h"
 
 namespace ts::testing {
@@ -36,9 +36,9 @@ void purge(ThreadHeap& heap, Span& slab) {
   engine::end_purge(heap, purge, gone);
 }
 
-void tend_at(ThreadHeap& heap, std::uint64_t milliseconds) {
+void scavenge_at(ThreadHeap& heap, std::uint64_t milliseconds) {
   fake_os::set_clock(milliseconds);
-  engine::tend(heap);
+  engine::scavenge(heap);
 }
 
 // Whether a slab of one page may have an OS page that no used block overlaps.
@@ -330,46 +330,46 @@ TS_ENGINE_TEST(SlabPurge, ASlabWithPurgedBlocksIsReclaimedAndRetired) {
 
 // ---- rounds ----
 
-TS_ENGINE_TEST(Tending, PurgesWhatStayedLowThroughARound) {
+TS_ENGINE_TEST(Scavenging, PurgesWhatStayedSparseThroughARound) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
-  Filled filled{c, 2 * engine::min_low_pages};
+  Filled filled{c, 2 * engine::min_sparse_queue_pages};
   filled.free_unless([](std::uint32_t number) { return number == 7; });
-  ASSERT_GE(filled.heap.low_pages, engine::min_low_pages);
+  ASSERT_GE(filled.heap.sparse_pages, engine::min_sparse_queue_pages);
   const std::size_t before = fake_os::discarded_bytes();
-  tend_at(filled.heap, 1000);
+  scavenge_at(filled.heap, 1000);
   EXPECT_EQ(discarded_since(before), 0U);
-  tend_at(filled.heap, 1100);
+  scavenge_at(filled.heap, 1100);
   EXPECT_EQ(discarded_since(before), 0U) << "the round has not ended";
   // The clock of this system stands still within a call, which therefore does not end early.
-  tend_at(filled.heap, 1300);
-  EXPECT_GT(discarded_since(before), engine::min_low_pages * page_bytes);
-  EXPECT_EQ(filled.heap.first_low, 0U);
-  EXPECT_EQ(filled.heap.low_pages, 0U);
-  EXPECT_EQ(filled.heap.closed_refills, 0U);
+  scavenge_at(filled.heap, 1300);
+  EXPECT_GT(discarded_since(before), engine::min_sparse_queue_pages * page_bytes);
+  EXPECT_EQ(filled.heap.first_sparse, 0U);
+  EXPECT_EQ(filled.heap.sparse_pages, 0U);
+  EXPECT_EQ(filled.heap.bypassed_refills, 0U);
   EXPECT_TRUE(filled.are_whole());
   expect_sound();
 }
 
 // A slab that goes on emptying is looked at again, at each half.
-TS_ENGINE_TEST(Tending, PurgesAgainWhatGoesOnEmptying) {
+TS_ENGINE_TEST(Scavenging, PurgesAgainWhatGoesOnEmptying) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
-  Filled filled{c, 2 * engine::min_low_pages};
+  Filled filled{c, 2 * engine::min_sparse_queue_pages};
   const std::size_t before = fake_os::discarded_bytes();
   std::size_t discarded = 0;
   std::uint64_t now = 1000;
   for (const std::uint32_t left : {4U, 2U, 1U}) {
     filled.free_unless([&](std::uint32_t number) { return number % 4 == 0 && number / 4 < left; });
-    for (int i = 0; i < 4; ++i) tend_at(filled.heap, now += 300);
+    for (int i = 0; i < 4; ++i) scavenge_at(filled.heap, now += 300);
     EXPECT_GT(discarded_since(before), discarded) << left << " stay";
     discarded = discarded_since(before);
     expect_sound();
   }
-  EXPECT_GE(discarded, 2 * engine::min_low_pages * (page_bytes - os::page_bytes()));
+  EXPECT_GE(discarded, 2 * engine::min_sparse_queue_pages * (page_bytes - os::page_bytes()));
 }
 
-TS_ENGINE_TEST(Tending, PurgesWhatAnAbandonedHeapLeft) {
+TS_ENGINE_TEST(Scavenging, PurgesWhatAnAbandonedHeapLeft) {
   if (!has_short_pages()) return;
   Filled filled{engine::class_for(848), 40};
   filled.free_unless([](std::uint32_t number) { return number == 7; });
@@ -381,12 +381,12 @@ TS_ENGINE_TEST(Tending, PurgesWhatAnAbandonedHeapLeft) {
   unsigned calls = 1;
   while (engine::purge_abandoned()) ++calls;
   EXPECT_GT(calls, 2U) << "the lock is let go between";
-  EXPECT_EQ(filled.heap.first_low, 0U);
+  EXPECT_EQ(filled.heap.first_sparse, 0U);
   EXPECT_GE(discarded_since(before), 38 * 3 * os::page_bytes());
   expect_sound();
 }
 
-TS_ENGINE_TEST(Tending, LetsThreadsBeginAndEndWhileItPurgesWhatAnAbandonedHeapLeft) {
+TS_ENGINE_TEST(Scavenging, LetsThreadsBeginAndEndWhileItPurgesWhatAnAbandonedHeapLeft) {
   if (!has_short_pages()) return;
   ThreadHeap& other = make_heap();
   Filled filled{engine::class_for(848), 40};
@@ -409,56 +409,56 @@ TS_ENGINE_TEST(Tending, LetsThreadsBeginAndEndWhileItPurgesWhatAnAbandonedHeapLe
   while (engine::purge_abandoned()) continue;
   fake_os::refuse_if(nullptr);
   EXPECT_GT(begun, 0U);
-  EXPECT_EQ(filled.heap.first_low, 0U);
+  EXPECT_EQ(filled.heap.first_sparse, 0U);
   expect_sound();
 }
 
-TS_ENGINE_TEST(Tending, LeavesASlabThatIsUsedAgain) {
+TS_ENGINE_TEST(Scavenging, LeavesASlabThatIsUsedAgain) {
   if (!has_purges()) return;
   const unsigned c = engine::class_for(848);
-  Filled filled{c, 2 * engine::min_low_pages};
+  Filled filled{c, 2 * engine::min_sparse_queue_pages};
   filled.free_unless([](std::uint32_t number) { return number == 7; });
-  const std::uint32_t low = filled.heap.low_pages;
+  const std::uint32_t low = filled.heap.sparse_pages;
   for (int i = 0; i < 40; ++i) filled.take(size_classes[c].block_bytes);
-  EXPECT_LT(filled.heap.low_pages, low);
+  EXPECT_LT(filled.heap.sparse_pages, low);
   expect_sound();
 }
 
-TS_ENGINE_TEST(Tending, WithFewLowSlabsClosesNoBins) {
+TS_ENGINE_TEST(Scavenging, WithFewSparseSlabsBypassesNoBins) {
   const unsigned c = engine::class_for(848);
   Filled filled{c, 3};
   filled.free_unless([](std::uint32_t number) { return number == 7; });
-  ASSERT_FALSE(engine::has_to_tend(filled.heap));
+  ASSERT_FALSE(engine::has_to_scavenge(filled.heap));
   for (int i = 0; i < 1000; ++i) release(filled.heap, allocate(filled.heap, 64));
-  EXPECT_EQ(filled.heap.closed_refills, 0U);
+  EXPECT_EQ(filled.heap.bypassed_refills, 0U);
   EXPECT_EQ(filled.heap.round, 0U);
 }
 
-TS_ENGINE_TEST(Tending, BeforeAWaitSaysWhenItHasToBeDoneAgain) {
+TS_ENGINE_TEST(Scavenging, BeforeAWaitSaysWhenItHasToBeDoneAgain) {
   if (!has_short_pages()) return;
-  Filled filled{engine::class_for(848), 2 * engine::min_low_pages};
-  const auto tend_before_wait_at = [&](std::uint64_t milliseconds) {
+  Filled filled{engine::class_for(848), 2 * engine::min_sparse_queue_pages};
+  const auto scavenge_before_wait_at = [&](std::uint64_t milliseconds) {
     fake_os::set_clock(milliseconds);
     const engine::HeapHold hold{filled.heap};
-    return engine::tend_before_wait(filled.heap);
+    return engine::scavenge_before_wait(filled.heap);
   };
-  EXPECT_EQ(tend_before_wait_at(1000), -1) << "nothing is low";
+  EXPECT_EQ(scavenge_before_wait_at(1000), -1) << "nothing is sparse";
   filled.free_unless([](std::uint32_t number) { return number == 7; });
   const std::size_t before = fake_os::discarded_bytes();
-  EXPECT_EQ(tend_before_wait_at(1100), 100) << "frees began a round";
-  EXPECT_EQ(tend_before_wait_at(1150), 50);
+  EXPECT_EQ(scavenge_before_wait_at(1100), 100) << "frees began a round";
+  EXPECT_EQ(scavenge_before_wait_at(1150), 50);
   EXPECT_EQ(discarded_since(before), 0U);
-  EXPECT_EQ(tend_before_wait_at(1200), 200);
-  EXPECT_EQ(tend_before_wait_at(1400), -1);
-  EXPECT_GT(discarded_since(before), engine::min_low_pages * page_bytes);
+  EXPECT_EQ(scavenge_before_wait_at(1200), 200);
+  EXPECT_EQ(scavenge_before_wait_at(1400), -1);
+  EXPECT_GT(discarded_since(before), engine::min_sparse_queue_pages * page_bytes);
   EXPECT_TRUE(filled.are_whole());
 }
 
 // A program of some small blocks now and then comes by, until the work is done.
-TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
+TS_ENGINE_TEST(Scavenging, AHeartbeatComesByThroughClosedBins) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
-  Filled filled{c, 2 * engine::min_low_pages};
+  Filled filled{c, 2 * engine::min_sparse_queue_pages};
   release(filled.heap, allocate(filled.heap, 64));
   fake_os::set_clock(1000);
   filled.free_unless([](std::uint32_t number) { return number == 7; });
@@ -467,31 +467,31 @@ TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
     fake_os::set_clock(at);
     for (int i = 0; i < 100; ++i) release(filled.heap, allocate(filled.heap, 64));
   }
-  EXPECT_GT(discarded_since(before), engine::min_low_pages * page_bytes);
-  EXPECT_EQ(filled.heap.first_low, 0U);
-  EXPECT_EQ(filled.heap.closed_refills, 0U);
+  EXPECT_GT(discarded_since(before), engine::min_sparse_queue_pages * page_bytes);
+  EXPECT_EQ(filled.heap.first_sparse, 0U);
+  EXPECT_EQ(filled.heap.bypassed_refills, 0U);
   // Bins are open again.
   release(filled.heap, allocate(filled.heap, 64));
   EXPECT_GT(filled.heap.capacities[engine::class_for(64)], 0U);
   expect_sound();
 }
 
-TS_ENGINE_TEST(Tending, ABusyProgramOpensItsBins) {
+TS_ENGINE_TEST(Scavenging, ABusyProgramOpensItsBins) {
   if (!has_purges()) return;
   const unsigned c = engine::class_for(848);
-  Filled filled{c, 2 * engine::min_low_pages};
+  Filled filled{c, 2 * engine::min_sparse_queue_pages};
   filled.free_unless([](std::uint32_t number) { return number == 7; });
-  tend_at(filled.heap, 1000);
-  ASSERT_NE(filled.heap.closed_refills, 0U);
+  scavenge_at(filled.heap, 1000);
+  ASSERT_NE(filled.heap.bypassed_refills, 0U);
   const unsigned small = engine::class_for(64);
   EXPECT_EQ(filled.heap.capacities[small], 0U);
   for (int i = 0; i < 1500; ++i) allocate(filled.heap, 64);
-  EXPECT_EQ(filled.heap.closed_refills, 0U);
+  EXPECT_EQ(filled.heap.bypassed_refills, 0U);
   EXPECT_GT(filled.heap.capacities[small], 0U);
   expect_sound();
 }
 
-TS_ENGINE_TEST(Tending, LowSlabsMakeUpForFreshMemory) {
+TS_ENGINE_TEST(Scavenging, SparseSlabsMakeUpForFreshMemory) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
   Filled filled{c, 40};
@@ -508,7 +508,7 @@ TS_ENGINE_TEST(Tending, LowSlabsMakeUpForFreshMemory) {
   expect_sound();
 }
 
-TS_ENGINE_TEST(Tending, VeryManyLowSlabsMakeUpForItWithoutAWait) {
+TS_ENGINE_TEST(Scavenging, VeryManySparseSlabsMakeUpForItWithoutAWait) {
   if (!has_short_pages()) return;
   constexpr std::size_t very_many = (std::size_t{16} << 20) / page_bytes;
   for (const std::size_t slabs : {very_many / 2, very_many + 20}) {
@@ -522,7 +522,7 @@ TS_ENGINE_TEST(Tending, VeryManyLowSlabsMakeUpForItWithoutAWait) {
   expect_sound();
 }
 
-TS_ENGINE_TEST(Tending, ATrimPurgesAllLowSlabs) {
+TS_ENGINE_TEST(Scavenging, ATrimPurgesAllSparseSlabs) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
   Filled filled{c, 20};

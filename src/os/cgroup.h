@@ -8,7 +8,7 @@
 
 namespace ts::os {
 
-struct MemoryGroup {
+struct Cgroup {
   std::size_t limit_bytes = 0;  // 0: none
   bool is_version_1 = false;
   char folder[512] = {};  // of the group that has this limit
@@ -16,11 +16,11 @@ struct MemoryGroup {
 
 // Finds the group with the smallest limit. False, with `group` empty, where none has one, or none
 // can be read. `root` is put before each path: "" but in tests.
-bool find_memory_group(const char* root, MemoryGroup& group) noexcept;
+bool find_cgroup(const char* root, Cgroup& group) noexcept;
 
 // The bytes that the group uses; 0 if that cannot be read. Beyond `enough`, file pages that the
 // system drops first do not count, which takes a second, longer file to read.
-std::size_t used_by(const MemoryGroup& group, std::size_t enough) noexcept;
+std::size_t used_by(const Cgroup& group, std::size_t enough) noexcept;
 
 // The bytes of memory of the machine.
 std::size_t machine_memory() noexcept;

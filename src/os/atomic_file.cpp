@@ -1,4 +1,4 @@
-#include "os/whole_file.h"
+#include "os/atomic_file.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -41,8 +41,8 @@ int error_at(const char* path) noexcept {
   return S_ISDIR(there.st_mode) ? EISDIR : ENOTSUP;
 }
 
-// The path, `.PID` and `.part`: made anew for each call, so that no thread has it on its stack while
-// the file is written.
+// The path, `.PID` and `.part`: made anew for each call, so that no thread has it on its stack
+// while the file is written.
 struct PartPath {
   explicit PartPath(const char* path) noexcept {
     constexpr std::size_t most_behind = 32;
@@ -84,7 +84,7 @@ void end_name(char* name, long bytes) noexcept {
 
 }  // namespace
 
-WholeFile::WholeFile(const char* path) noexcept : path_{path} {
+AtomicFile::AtomicFile(const char* path) noexcept : path_{path} {
   const int opened = open_part(path);
   if (opened < 0) {
     error_ = -opened;
@@ -95,13 +95,13 @@ WholeFile::WholeFile(const char* path) noexcept : path_{path} {
   call(SYS_rt_sigprocmask, SIG_BLOCK, &file_too_large, &signals_, sizeof signals_);
 }
 
-WholeFile::~WholeFile() {
+AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
   close();
   remove_part(path_);
 }
 
-int WholeFile::close() noexcept {
+int AtomicFile::close() noexcept {
   const int closed = static_cast<int>(-call(SYS_close, descriptor_));
   descriptor_ = -1;
   if (takes_signals_) take_back();  // what a write sent to the thread
@@ -109,7 +109,7 @@ int WholeFile::close() noexcept {
   return closed;
 }
 
-int WholeFile::keep() noexcept {
+int AtomicFile::keep() noexcept {
   const int closed = close();
   const int error = closed != 0 ? closed : rename_part(path_);
   if (error != 0) remove_part(path_);

@@ -1,5 +1,5 @@
 // Control groups as files under a root of the test's own: each kind of tree, and each kind of damage.
-#include "os/memory_group.h"
+#include "os/cgroup.h"
 
 #include <gtest/gtest.h>
 
@@ -13,11 +13,11 @@ namespace ts::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using os::MemoryGroup;
+using os::Cgroup;
 
 constexpr std::size_t mib = 1 << 20;
 
-class MemoryGroups : public ::testing::Test {
+class Cgroups : public ::testing::Test {
  protected:
   void SetUp() override {
     root_ = fs::temp_directory_path() / ("tsmalloc-groups-" + std::to_string(::getpid()));
@@ -42,7 +42,7 @@ class MemoryGroups : public ::testing::Test {
   // The limit that is found, 0 if none is.
   std::size_t limit() {
     errno = 7;
-    const bool found = os::find_memory_group(root_.c_str(), group_);
+    const bool found = os::find_cgroup(root_.c_str(), group_);
     EXPECT_EQ(errno, 7);
     EXPECT_EQ(found, group_.limit_bytes != 0);
     return group_.limit_bytes;
@@ -52,10 +52,10 @@ class MemoryGroups : public ::testing::Test {
   }
 
   fs::path root_;
-  MemoryGroup group_;
+  Cgroup group_;
 };
 
-TEST_F(MemoryGroups, OfVersion2HaveTheSmallestLimitOfMaxAndHigh) {
+TEST_F(Cgroups, OfVersion2HaveTheSmallestLimitOfMaxAndHigh) {
   be_in("0::/app\n");
   write("sys/fs/cgroup/app/memory.max", "max\n");
   write("sys/fs/cgroup/app/memory.high", "max\n");
@@ -69,7 +69,7 @@ TEST_F(MemoryGroups, OfVersion2HaveTheSmallestLimitOfMaxAndHigh) {
   EXPECT_EQ(os::used_by(group_, 200 * mib), 123 * mib);
 }
 
-TEST_F(MemoryGroups, TheSmallestLimitOnTheWayUpCountsWithTheUseOfItsGroup) {
+TEST_F(Cgroups, TheSmallestLimitOnTheWayUpCountsWithTheUseOfItsGroup) {
   be_in("0::/pods.slice/pod7/container\n");
   write_v2("pods.slice/pod7/container/memory.max", 500 * mib);
   write_v2("pods.slice/pod7/container/memory.current", 1 * mib);
@@ -81,7 +81,7 @@ TEST_F(MemoryGroups, TheSmallestLimitOnTheWayUpCountsWithTheUseOfItsGroup) {
   EXPECT_EQ(os::used_by(group_, SIZE_MAX), 350 * mib);
 }
 
-TEST_F(MemoryGroups, OfVersion1HaveOneLimit) {
+TEST_F(Cgroups, OfVersion1HaveOneLimit) {
   be_in("12:pids:/x\n5:cpu,memory,io:/docker/abc\n1:name=systemd:/x\n");
   write_v1("docker/abc/memory.limit_in_bytes", 256 * mib);
   write_v1("docker/memory.limit_in_bytes", 9223372036854771712U);
@@ -93,14 +93,14 @@ TEST_F(MemoryGroups, OfVersion1HaveOneLimit) {
   EXPECT_EQ(os::used_by(group_, SIZE_MAX), 77 * mib);
 }
 
-TEST_F(MemoryGroups, WithoutALimitOfVersion1ThereIsNone) {
+TEST_F(Cgroups, WithoutALimitOfVersion1ThereIsNone) {
   be_in("4:memory:/\n");
   write_v1("memory.limit_in_bytes", 9223372036854771712U);
   EXPECT_EQ(limit(), 0U);
 }
 
 // The memory controller is version 1's; version 2 is mounted beside it, without controllers.
-TEST_F(MemoryGroups, OfAHybridTreeAreVersion1s) {
+TEST_F(Cgroups, OfAHybridTreeAreVersion1s) {
   be_in("0::/user.slice\n4:memory:/user.slice\n");
   write_v1("user.slice/memory.limit_in_bytes", 64 * mib);
   write_v2("user.slice/memory.max", 32 * mib);
@@ -109,7 +109,7 @@ TEST_F(MemoryGroups, OfAHybridTreeAreVersion1s) {
   EXPECT_EQ(limit(), 64 * mib);
 }
 
-TEST_F(MemoryGroups, ControllersAreWholeWords) {
+TEST_F(Cgroups, ControllersAreWholeWords) {
   be_in("4:memoryless,hugetlb-memory:/a\n0::/b\n");
   write_v1("a/memory.limit_in_bytes", 64 * mib);
   write_v2("b/memory.max", 32 * mib);
@@ -117,7 +117,7 @@ TEST_F(MemoryGroups, ControllersAreWholeWords) {
 }
 
 // In a namespace of groups, its root is "/", and has the files of a group.
-TEST_F(MemoryGroups, OfANamespaceAreAtItsRoot) {
+TEST_F(Cgroups, OfANamespaceAreAtItsRoot) {
   be_in("0::/\n");
   write_v2("memory.max", 128 * mib);
   EXPECT_EQ(limit(), 128 * mib);
@@ -127,14 +127,14 @@ TEST_F(MemoryGroups, OfANamespaceAreAtItsRoot) {
 }
 
 // A container without a namespace of groups: the host's path, and the container's own group mounted.
-TEST_F(MemoryGroups, OfAContainerWithTheHostsPathAreAtTheRoot) {
+TEST_F(Cgroups, OfAContainerWithTheHostsPathAreAtTheRoot) {
   be_in("0::/system.slice/docker-0123.scope\n");
   write_v2("memory.max", 96 * mib);
   EXPECT_EQ(limit(), 96 * mib);
   EXPECT_EQ(folder(), ".");
 }
 
-TEST_F(MemoryGroups, ThatCannotBeReadAreNone) {
+TEST_F(Cgroups, ThatCannotBeReadAreNone) {
   EXPECT_EQ(limit(), 0U) << "no /proc";
   be_in("0::/gone (deleted)\n");
   EXPECT_EQ(limit(), 0U) << "no files";
@@ -145,7 +145,7 @@ TEST_F(MemoryGroups, ThatCannotBeReadAreNone) {
   EXPECT_EQ(limit(), 0U) << "a folder";
 }
 
-TEST_F(MemoryGroups, MalformedFilesAreNone) {
+TEST_F(Cgroups, MalformedFilesAreNone) {
   for (const char* const lines : {"", "\n", "0", "0:", "0::", ":::", "\n\n0:", "memory", "4:memory",
                                   "no line at all\n", "::\n"}) {
     be_in(lines);
@@ -161,7 +161,7 @@ TEST_F(MemoryGroups, MalformedFilesAreNone) {
   EXPECT_EQ(limit(), 4 * mib);
 }
 
-TEST_F(MemoryGroups, LongPathsAreNone) {
+TEST_F(Cgroups, LongPathsAreNone) {
   std::string path;
   for (int i = 0; i < 50; ++i) path += "/a-folder-of-22-letters";
   be_in("0::" + path + "\n");
@@ -170,7 +170,7 @@ TEST_F(MemoryGroups, LongPathsAreNone) {
   EXPECT_EQ(limit(), 0U);
 }
 
-TEST_F(MemoryGroups, AreFoundAsTheyAreNow) {
+TEST_F(Cgroups, AreFoundAsTheyAreNow) {
   be_in("0::/app\n");
   for (const std::size_t now : {512 * mib, 256 * mib, 1024 * mib}) {
     write_v2("app/memory.max", now);
@@ -181,7 +181,7 @@ TEST_F(MemoryGroups, AreFoundAsTheyAreNow) {
   EXPECT_EQ(limit(), 64 * mib);
 }
 
-TEST_F(MemoryGroups, FilePagesThatGoFirstAreNotUsed) {
+TEST_F(Cgroups, FilePagesThatGoFirstAreNotUsed) {
   be_in("0::/app\n");
   write_v2("app/memory.max", 512 * mib);
   write_v2("app/memory.current", 400 * mib);
@@ -198,7 +198,7 @@ TEST_F(MemoryGroups, FilePagesThatGoFirstAreNotUsed) {
   EXPECT_EQ(os::used_by(group_, 0), 0U);
 }
 
-TEST_F(MemoryGroups, FilePagesOfVersion1AreThoseOfTheWholeTree) {
+TEST_F(Cgroups, FilePagesOfVersion1AreThoseOfTheWholeTree) {
   be_in("4:memory:/app\n");
   write_v1("app/memory.limit_in_bytes", 512 * mib);
   write_v1("app/memory.usage_in_bytes", 400 * mib);

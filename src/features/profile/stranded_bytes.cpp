@@ -1,9 +1,9 @@
-#include "features/profile/pinned_room.h"
+#include "features/profile/stranded_bytes.h"
 
 #include <algorithm>
 
 #include "base/exponential.h"
-#include "core/glance.h"
+#include "core/racy_read.h"
 
 namespace ts::engine {
 

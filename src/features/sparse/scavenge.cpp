@@ -1,12 +1,12 @@
-#include "features/sparse/tending.h"
+#include "features/sparse/scavenge.h"
 
 #include <algorithm>
 
 #include "core/cache_bins.h"
 #include "core/hooks.h"
-#include "core/low_slabs.h"
 #include "core/page_heap.h"
 #include "core/slabs.h"
+#include "core/sparse_slabs.h"
 #include "features/sparse/slab_purge.h"
 #include "os/os.h"
 
@@ -14,10 +14,10 @@ namespace ts::engine {
 namespace {
 
 constexpr std::uint64_t round_ns = 200'000'000;
-// A slab that ran low in one round stays so all through the next.
+// A slab that became sparse in one round stays so all through the next.
 constexpr std::uint16_t rounds_to_wait = 2;
 // If all of them come within a round, they take a part in a thousand of it.
-constexpr std::uint16_t closed_refills_of_round = 1024;
+constexpr std::uint16_t bypassed_refills_of_round = 1024;
 // A call works for a part of the time since the last one that did, and not for long. It looks at
 // the clock after each few slabs.
 constexpr std::uint64_t min_pause_ns = 1'000'000;
@@ -25,7 +25,7 @@ constexpr std::uint64_t part_of_time = 16;
 constexpr std::uint64_t max_slice_ns = 4'000'000;
 constexpr unsigned slabs_per_look = 8;
 constexpr std::size_t max_made_up = 256;
-// Where so much is low, of the memory that was ever in use, growth waits for no round.
+// Where so much is sparse, of the memory that was ever in use, growth waits for no round.
 constexpr std::size_t min_surplus_pages = (std::size_t{16} << 20) / page_bytes;
 constexpr std::size_t surplus_part = 8;
 
@@ -44,38 +44,38 @@ class OptionalGuard {
   Mutex* lock_;
 };
 
-void close_bins(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+void bypass_bins(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   for (unsigned c = 1; c < class_count; ++c) {
     flush_bin(heap, c);
     set_capacity(heap, c, 0);
   }
-  heap.closed_refills = closed_refills_of_round;
+  heap.bypassed_refills = bypassed_refills_of_round;
 }
 
 // Whether the slab has been in the queue for so many rounds.
 bool waited(const ThreadHeap& heap, const Span& slab, std::uint16_t rounds) noexcept {
-  return static_cast<std::uint16_t>(heap.round - slab.low_round) >= rounds;
+  return static_cast<std::uint16_t>(heap.round - slab.sparse_round) >= rounds;
 }
 
 // It is queued again when half of what is used now is free, too.
-void end_low(Span& slab) noexcept {
-  slab.low_mark = static_cast<std::uint16_t>(used(slab) / 2);
-  if (is_listed(slab)) set_quiet_above(slab);
+void end_sparse(Span& slab) noexcept {
+  slab.sparse_mark = static_cast<std::uint16_t>(used(slab) / 2);
+  if (is_listed(slab)) set_fast_free_threshold(slab);
 }
 
-// Takes the oldest slab out of the queue, if it waited for so many rounds; else false. Begins its purge
-// if there is something to purge.
+// Takes the oldest slab out of the queue, if it waited for so many rounds; else false. Begins its
+// purge if there is something to purge.
 bool begin_purge_of_oldest(ThreadHeap& heap, std::uint16_t rounds, SlabPurge& purge,
                            Mutex* lock) noexcept {
   const OptionalGuard guard{lock};
   const HeapHold hold{heap};
-  if (heap.first_low == 0) return false;
-  Span& slab = queued_slab(heap.first_low);
+  if (heap.first_sparse == 0) return false;
+  Span& slab = queued_slab(heap.first_sparse);
   if (!waited(heap, slab, rounds)) return false;
-  unqueue_low_slab(heap, slab);
+  unqueue_sparse_slab(heap, slab);
   purge.to_purge = 0;
-  if (is_low(slab)) begin_purge(heap, slab, purge);
-  if (purge.to_purge == 0) end_low(slab);
+  if (is_sparse(slab)) begin_purge(heap, slab, purge);
+  if (purge.to_purge == 0) end_sparse(slab);
   return true;
 }
 
@@ -91,7 +91,7 @@ bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most,
     const OptionalGuard guard{lock};
     const HeapHold hold{heap};
     end_purge(heap, purge, gone);
-    end_low(*purge.slab);
+    end_sparse(*purge.slab);
     if (used(*purge.slab) == 0) relist_or_retire(heap, *purge.slab);
   }
   return true;
@@ -99,48 +99,48 @@ bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most,
 
 }  // namespace
 
-void tend(ThreadHeap& heap) noexcept {
+void scavenge(ThreadHeap& heap) noexcept {
   const std::uint64_t now = os::nanoseconds();
-  const std::uint64_t since = now - heap.tended_at;
+  const std::uint64_t since = now - heap.scavenged_at;
   if (since < min_pause_ns) return;
   const bool is_new_round = now - heap.round_began >= round_ns;
-  heap.tended_at = now;  // a replaced function of the system may allocate, and come by here
+  heap.scavenged_at = now;  // a replaced function of the system may allocate, and come by here
   if (is_new_round) {
     const HeapHold hold{heap};
     heap.round_began = now;
     ++heap.round;
-    close_bins(heap);
+    bypass_bins(heap);
   }
   // A busy thread leaves the lock of the page heap alone, but for once a round.
-  const bool has_surplus = heap.closed_refills != 0 && page_heap.tend(!is_new_round);
+  const bool has_surplus = heap.bypassed_refills != 0 && page_heap.scavenge(!is_new_round);
   const std::uint64_t end = now + std::min(since / part_of_time, max_slice_ns);
   while (purge_oldest(heap, rounds_to_wait, slabs_per_look) && os::nanoseconds() < end) continue;
-  heap.tended_at = os::nanoseconds();
-  if (!has_to_tend(heap) && !has_surplus) heap.closed_refills = 0;
+  heap.scavenged_at = os::nanoseconds();
+  if (!has_to_scavenge(heap) && !has_surplus) heap.bypassed_refills = 0;
 }
 
-int tend_before_wait(ThreadHeap& heap) noexcept {
-  if (has_to_tend(heap)) tend(heap);
-  if (!has_to_tend(heap)) return -1;
+int scavenge_before_wait(ThreadHeap& heap) noexcept {
+  if (has_to_scavenge(heap)) scavenge(heap);
+  if (!has_to_scavenge(heap)) return -1;
   std::uint64_t pause = min_pause_ns;
-  if (!waited(heap, queued_slab(heap.first_low), rounds_to_wait)) {
+  if (!waited(heap, queued_slab(heap.first_sparse), rounds_to_wait)) {
     const std::uint64_t since = os::nanoseconds() - heap.round_began;
     pause = round_ns - std::min(since, round_ns - min_pause_ns);
   }
   return static_cast<int>((pause + min_pause_ns - 1) / min_pause_ns);
 }
 
-// As many low slabs that waited long enough, or of which there are very many, are purged, but not all
-// at once.
+// As many sparse slabs that waited long enough, or of which there are very many, are purged, but
+// not all at once.
 void hooks::heap_grows(ThreadHeap& heap, std::size_t pages) noexcept {
   if (is_arena(heap)) return;
   // relaxed: it only grows, and any value will do
   const std::size_t in_use = page_map.page_count.load(std::memory_order_relaxed);
-  const bool is_surplus = heap.low_pages >= std::max(min_surplus_pages, in_use / surplus_part);
+  const bool is_surplus = heap.sparse_pages >= std::max(min_surplus_pages, in_use / surplus_part);
   purge_oldest(heap, is_surplus ? 0 : rounds_to_wait, std::min(pages, max_made_up));
 }
 
-void hooks::purge_low_slabs(ThreadHeap& heap, std::size_t at_most, Mutex* lock) noexcept {
+void hooks::purge_sparse_slabs(ThreadHeap& heap, std::size_t at_most, Mutex* lock) noexcept {
   purge_oldest(heap, 0, at_most, lock);
 }
 

@@ -7,18 +7,18 @@
 
 namespace ts::os {
 
-// A new file under its path, `.PID` and `.part`, until it is whole: nothing reads a part of it, and of
-// two processes the last one's stays. Readable by its user alone. A link, a device or a pipe in its
-// place stays, and is an error. A limit of its size is one, too, and not a signal, if one thread makes,
-// writes and keeps the file.
-class WholeFile {
+// A new file under its path, `.PID` and `.part`, until it is whole: nothing reads a part of it, and
+// of two processes the last one's stays. Readable by its user alone. A link, a device or a pipe in
+// its place stays, and is an error. A limit of its size is one, too, and not a signal, if one
+// thread makes, writes and keeps the file.
+class AtomicFile {
  public:
   // The path stays the caller's until the file is closed.
-  explicit WholeFile(const char* path) noexcept;
+  explicit AtomicFile(const char* path) noexcept;
   // Without keep(), nothing of it stays.
-  ~WholeFile();
-  WholeFile(const WholeFile&) = delete;
-  WholeFile& operator=(const WholeFile&) = delete;
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
 
   // 0, or why it cannot be written.
   int error() const noexcept { return error_; }

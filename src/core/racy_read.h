@@ -11,7 +11,7 @@ namespace ts::engine {
 
 // An aligned word is read whole.
 template <class T>
-[[gnu::noinline]] __attribute__((no_sanitize("thread"))) T glance(const T& memory) noexcept {
+[[gnu::noinline]] __attribute__((no_sanitize("thread"))) T racy_read(const T& memory) noexcept {
   return __atomic_load_n(&memory, __ATOMIC_RELAXED);
 }
 
@@ -21,16 +21,17 @@ inline std::size_t purged_bytes_of(const Span& slab) noexcept {
   // Memory that is read from outside may have any length.
   const std::size_t count = std::min<std::size_t>(slab.pages, max_slab_pages);
   for (std::size_t i = 0; i < count; ++i)
-    pages += static_cast<std::size_t>(std::popcount(glance((&slab)[i].purged)));
+    pages += static_cast<std::size_t>(std::popcount(racy_read((&slab)[i].purged)));
   return pages * os::page_bytes();
 }
 
-// The bytes of the blocks in a heap's bins. Of bins that are read from outside, any number may stand
-// there.
+// The bytes of the blocks in a heap's bins. Of bins that are read from outside, any number may
+// stand there.
 inline std::size_t bytes_in_bins(const CacheBin* bins, const std::uint16_t* capacities) noexcept {
   std::size_t bytes = 0;
   for (unsigned c = 1; c < class_count; ++c) {
-    const std::int64_t blocks = std::int64_t{glance(capacities[c])} - glance(bins[c].capacity_left);
+    const std::int64_t blocks =
+        std::int64_t{racy_read(capacities[c])} - racy_read(bins[c].capacity_left);
     if (blocks > 0 && blocks <= std::int64_t{max_in_bin})
       bytes += static_cast<std::size_t>(blocks) * size_classes[c].block_bytes;
   }

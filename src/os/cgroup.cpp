@@ -1,4 +1,4 @@
-#include "os/memory_group.h"
+#include "os/cgroup.h"
 
 #include <fcntl.h>
 #include <sys/sysinfo.h>
@@ -21,7 +21,7 @@ constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60;
 
 // A path, which is empty if it is too long.
 struct FolderPath {
-  char text[sizeof MemoryGroup::folder + 32] = "";
+  char text[sizeof Cgroup::folder + 32] = "";
   std::size_t length = 0;
 
   void append(const char* begin, std::size_t bytes) noexcept {
@@ -36,8 +36,8 @@ struct FolderPath {
   bool is_whole() const noexcept { return length != 0; }
 };
 
-// The lines of a file, in little room, since a thread's stack may have no more. Of a longer line, the
-// rest is a line of its own.
+// The lines of a file, in little room, since a thread's stack may have no more. Of a longer line,
+// the rest is a line of its own.
 class LinesOfFile {
  public:
   explicit LinesOfFile(const char* path) noexcept
@@ -164,9 +164,9 @@ std::size_t number_of_key(LinesOfFile& lines, const char* key) noexcept {
 
 }  // namespace
 
-// From the group up to the root of what is mounted. In a container that sees the host's path but has
-// its own group mounted, the folders of that path are missing, and the root is the group.
-bool find_memory_group(const char* root, MemoryGroup& group) noexcept {
+// From the group up to the root of what is mounted. In a container that sees the host's path but
+// has its own group mounted, the folders of that path are missing, and the root is the group.
+bool find_cgroup(const char* root, Cgroup& group) noexcept {
   group = {};
   FolderPath path;
   path.append(root);
@@ -201,7 +201,7 @@ bool find_memory_group(const char* root, MemoryGroup& group) noexcept {
   return true;
 }
 
-std::size_t used_by(const MemoryGroup& group, std::size_t enough) noexcept {
+std::size_t used_by(const Cgroup& group, std::size_t enough) noexcept {
   const char* const name = group.is_version_1 ? "/memory.usage_in_bytes" : "/memory.current";
   const std::size_t used = number_of_file(group.folder, name);
   if (used == no_limit) return 0;
