@@ -30,7 +30,7 @@ inline bool is_sparse(const Span& slab) noexcept {
 inline constexpr std::uint32_t min_sparse_queue_pages = (std::uint32_t{1} << 20) / page_bytes;
 
 // Never an arena, whose queue has all its slabs.
-inline bool has_to_scavenge(const ThreadHeap& heap) noexcept {
+inline bool has_to_scavenge(const ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   return heap.sparse_pages >= min_sparse_queue_pages && !is_arena(heap);
 }
 

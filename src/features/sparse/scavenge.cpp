@@ -97,6 +97,12 @@ bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most,
   return true;
 }
 
+// Another thread may reclaim a slab that is queued meanwhile.
+bool has_more(ThreadHeap& heap) noexcept {
+  const HeapHold hold{heap};
+  return has_to_scavenge(heap);
+}
+
 }  // namespace
 
 void scavenge(ThreadHeap& heap) noexcept {
@@ -116,11 +122,12 @@ void scavenge(ThreadHeap& heap) noexcept {
   const std::uint64_t end = now + std::min(since / part_of_time, max_slice_ns);
   while (purge_oldest(heap, rounds_to_wait, slabs_per_look) && os::nanoseconds() < end) continue;
   heap.scavenged_at = os::nanoseconds();
-  if (!has_to_scavenge(heap) && !has_surplus) heap.bypassed_refills = 0;
+  if (!has_more(heap) && !has_surplus) heap.bypassed_refills = 0;
 }
 
 int scavenge_before_wait(ThreadHeap& heap) noexcept {
-  if (has_to_scavenge(heap)) scavenge(heap);
+  if (has_more(heap)) scavenge(heap);
+  const HeapHold hold{heap};
   if (!has_to_scavenge(heap)) return -1;
   std::uint64_t pause = min_pause_ns;
   if (!waited(heap, queued_slab(heap.first_sparse), rounds_to_wait)) {
@@ -136,7 +143,10 @@ void hooks::heap_grows(ThreadHeap& heap, std::size_t pages) noexcept {
   if (is_arena(heap)) return;
   // relaxed: it only grows, and any value will do
   const std::size_t in_use = page_map.page_count.load(std::memory_order_relaxed);
-  const bool is_surplus = heap.sparse_pages >= std::max(min_surplus_pages, in_use / surplus_part);
+  const bool is_surplus = [&] {
+    const HeapHold hold{heap};  // another thread may reclaim a slab that is queued
+    return heap.sparse_pages >= std::max(min_surplus_pages, in_use / surplus_part);
+  }();
   purge_oldest(heap, is_surplus ? 0 : rounds_to_wait, std::min(pages, max_made_up));
 }
 
