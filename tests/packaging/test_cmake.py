@@ -487,9 +487,7 @@ def test_a_strict_host_s_clang_says_nothing_of_what_embedders_compile(source: st
         pytest.skip("there is no clang++ (Debian: clang-16)")
     strict = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
     folders = (f"-I{ROOT}/src", f"-I{ROOT}/include")
-    run(
-        clang, "-std=c++20", "-fsyntax-only", *strict, *folders, ROOT / f"src/libc/{source}.cpp"
-    )
+    run(clang, "-std=c++20", "-fsyntax-only", *strict, *folders, ROOT / f"src/libc/{source}.cpp")
 
 
 @pytest.mark.long

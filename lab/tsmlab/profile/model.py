@@ -19,7 +19,7 @@ from tsmlab.profile import messages
 # Of a row: what is live, all that was allocated, or the free room of slabs that live blocks pin.
 Type = Literal["inuse", "alloc", "pinned"]
 WORDS: dict[Type, str] = {"inuse": "live", "alloc": "allocated", "pinned": "pinned"}
-# The engine holds proxies of blocks up to this part of the interval (features/profile/stranded_bytes.h).
+# The engine holds proxies of blocks up to this part of the interval (profile/stranded_bytes.h).
 BLOCKS_PER_PROXY = 256
 # Functions that only hand the request on: reports begin with their callers.
 DROP_FRAMES = (
