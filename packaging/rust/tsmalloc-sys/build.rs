@@ -11,7 +11,23 @@ const OS_OF_TESTS: [&str; 2] = ["counting", "event_counts"];
 const OS_OF_SECURE: &str = "entropy";
 
 /// Off all fast paths: compiled for size, as by the `CMakeLists.txt` of their folders.
-const SMALL: [&str; 0] = [
+const SMALL: [&str; 48] = [
+    "unwind/call_stack",
+    "unwind/frame_tables",
+    "unwind/frame_rules",
+    "unwind/frame_expression",
+    "unwind/frame_row",
+    "unwind/table_reader",
+    "os/readable_memory",
+    "unwind/modules",
+    "unwind/module_file",
+    "os/loaded_modules",
+    "os/bad_access",
+    "unwind/stack_lines",
+    "os/cgroup",
+    "os/atomic_file",
+    "os/options",
+    "os/option_values",
     "core/address_range",
     "core/common_heap",
     "core/deferred_work",
