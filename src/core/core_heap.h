@@ -54,7 +54,7 @@ class CoreHeap {
   static bool is_block(const void* p, FoundBy found_by) noexcept {
     return is_in_use(p) || report_invalid_pointer(p, found_by);
   }
-  // Reports a size larger than the block. If `p` is no block, the free reports that.
+  // Reports a size larger than the block. If `p` is not a block, free reports it.
   static void check_size(const void* p, std::size_t bytes) noexcept {
     if (!surely_has(p, bytes)) check_larger_size(p, bytes);
   }
@@ -82,7 +82,7 @@ class CoreHeap {
     return bytes > max_small_bytes ? line_bytes : min_alignment;
   }
 
-  // 0 if `p` is no block, which is reported.
+  // 0 if `p` is not a block; that is reported.
   static std::size_t usable_size(const void* p) noexcept {
     return is_block(p, FoundBy::usable_size) ? bytes_of(p) : 0;
   }

@@ -108,7 +108,7 @@ void arena_in_child(ThreadHeap& arena, bool is_in_change) noexcept;
 
 // ---- invariants ----
 
-// `marked` large blocks have large_block_mark.
+// The features' own equations; `marked` large blocks have sample_mark (large_blocks.h).
 Fault find_fault(std::uint64_t marked) noexcept;
 
 }  // namespace ts::engine::hooks

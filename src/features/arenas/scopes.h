@@ -4,7 +4,7 @@
 //
 //   ts_scope_enter -> enter_scope -> enter_scope_slow -> claim_arena (arena_use.h) | enter_again
 //   ts_scope_leave -> leave_scope -> leave_scope_slow
-//   thread_ends    -> leave_all_scopes (arena_use.h)
+//   thread_ends    -> hooks::thread_is_ending (arena_use.cpp)
 #pragma once
 
 #include <cerrno>

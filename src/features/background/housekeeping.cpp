@@ -40,7 +40,7 @@ bool has_to_end() noexcept { return is_off() || have_all_ended(); }
 // Until the housekeeper is woken. What was idle before is no evidence.
 void rest() noexcept {
   if (has_to_end()) return;  // see PageHeap::may_rest
-  // acquire: pairs with note_thread_ends(), which ends a rest that began before
+  // acquire: pairs with hooks::thread_ended(), which ends a rest that began before
   const bool has_first = first_has_ended.load(std::memory_order_acquire) == 0;
   has_first ? page_heap.rest() : page_heap.rest_for(rest_without_first_ms);
   begin_rounds();

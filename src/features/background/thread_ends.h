@@ -7,7 +7,7 @@
 namespace ts::engine {
 
 // How many threads got a heap, and how many of them ended. Two that began prove that the process
-// has threads. acquire, release: note_thread_ends pairs with has_to_end(), directly or by the
+// has threads. acquire, release: hooks::thread_ended pairs with has_to_end(), directly or by the
 // housekeeper's rest.
 inline constinit Atomic<std::uint32_t> threads_begun{0};
 inline constinit Atomic<std::uint32_t> threads_ended{0};
