@@ -25,8 +25,8 @@ constexpr std::size_t aligned(std::size_t bytes) noexcept {
 
 constexpr std::size_t range_bytes(std::size_t pages, std::size_t heaps) noexcept {
   return aligned(pages * sizeof(MapPage)) + aligned(pages * sizeof(Span)) +
-         aligned(pages * sizeof(RemoteFrees)) + aligned(heaps * sizeof(ThreadHeap)) +
-         pages * page_bytes;
+         aligned(pages * sizeof(RemoteFrees)) + 2 * aligned(pages * sizeof(FreeBits)) +
+         aligned(heaps * sizeof(ThreadHeap)) + pages * page_bytes;
 }
 
 }  // namespace
@@ -40,11 +40,15 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   };
   map_ = part(capacity * sizeof(MapPage));
   spans_ = part(capacity * sizeof(Span));
+  free_bits_ = part(capacity * sizeof(FreeBits));
+  more_free_bits_ = part(capacity * sizeof(FreeBits));
   remote_frees_ = part(capacity * sizeof(RemoteFrees));
   heaps_ = part(heap_capacity * sizeof(ThreadHeap));
   memory_ = part(capacity * page_bytes);
   page_map.pages = reinterpret_cast<MapPage*>(map_.begin);
   page_map.spans = reinterpret_cast<Span*>(spans_.begin);
+  page_map.free_bits = reinterpret_cast<FreeBits*>(free_bits_.begin);
+  page_map.more_free_bits = reinterpret_cast<FreeBits*>(more_free_bits_.begin);
   page_map.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
   page_map.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
   page_map.base = memory_.begin;
@@ -54,10 +58,12 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   heap_capacity_ = heap_capacity;
 }
 
-// Gives back all parts of a range in which nothing is in use yet.
+// Gives back all parts of a range in which nothing is in use yet; a reserved one goes as a whole.
 void AddressRange::forget() noexcept {
-  for (Part* part : {&map_, &spans_, &remote_frees_, &heaps_, &memory_}) {
-    if (part->bytes != 0) os::unmap_unused(reinterpret_cast<void*>(part->begin), part->bytes);
+  for (Part* part :
+       {&map_, &spans_, &free_bits_, &more_free_bits_, &remote_frees_, &heaps_, &memory_}) {
+    if (part->bytes != 0 && !is_reserved_)
+      os::unmap_unused(reinterpret_cast<void*>(part->begin), part->bytes);
     *part = {};
   }
   capacity_ = 0;
@@ -93,6 +99,8 @@ void AddressRange::shrink_table(Part& part, std::size_t bytes) const noexcept {
 void AddressRange::shrink(std::size_t pages) noexcept {
   shrink_table(map_, pages * sizeof(MapPage));
   shrink_table(spans_, pages * sizeof(Span));
+  shrink_table(free_bits_, pages * sizeof(FreeBits));
+  shrink_table(more_free_bits_, pages * sizeof(FreeBits));
   shrink_table(remote_frees_, pages * sizeof(RemoteFrees));
   const std::size_t bytes = pages * page_bytes;
   auto* const begin = reinterpret_cast<void*>(memory_.begin + bytes);
@@ -104,6 +112,8 @@ void AddressRange::shrink(std::size_t pages) noexcept {
 // All parts or none: a failing request must not use up the rest of a limit.
 bool AddressRange::take(std::size_t pages) noexcept {
   if (!take_table(map_, pages * sizeof(MapPage)) || !take_table(spans_, pages * sizeof(Span)) ||
+      !take_table(free_bits_, pages * sizeof(FreeBits)) ||
+      !take_table(more_free_bits_, pages * sizeof(FreeBits)) ||
       !take_table(remote_frees_, pages * sizeof(RemoteFrees)) ||
       !take_addresses(pages * page_bytes)) {
     shrink(pages_);
@@ -148,8 +158,8 @@ bool AddressRange::place_reserved(std::size_t pages) noexcept {
     is_reserved_ = true;
     lay_out(align_up(address_of(begin), huge_page_bytes), capacity, heaps);
     if (extend_by_steps(pages)) return true;
-    is_reserved_ = false;
     forget();
+    is_reserved_ = false;
     os::unmap_unused(begin, bytes);
     return false;
   }

@@ -18,7 +18,7 @@ namespace ts::engine {
 class AddressRange {
  public:
   static constexpr std::size_t max_pages = std::size_t{1} << 29;        // 8 TiB
-  static constexpr std::size_t max_heaps = (std::size_t{1} << 19) - 1;  // of each kind (types.h)
+  static constexpr std::size_t max_heaps = (std::size_t{1} << 18) - 1;  // of each kind (types.h)
 
   constexpr AddressRange() = default;
 
@@ -59,6 +59,8 @@ class AddressRange {
   bool is_reserved_ = false;  // the whole range is the process's, and inaccessible at first
   Part map_;
   Part spans_;
+  Part free_bits_;
+  Part more_free_bits_;
   Part remote_frees_;
   Part heaps_;
   Part memory_;

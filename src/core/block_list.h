@@ -1,4 +1,4 @@
-// Free blocks: each has a link of a singly linked list, and a mark that it is free.
+// Blocks of cache bins: each has a link of a singly linked list, and a mark that it is free.
 #pragma once
 
 #include "base/atomic.h"
@@ -7,12 +7,13 @@
 
 namespace ts::engine {
 
-// Invariant: a block on a list has its mark, mark_of(its address); a block in use has it not. A
-// block is marked when it goes on a list, and every malloc takes the mark off. So a free that looks
-// at the block sees a double free, and malloc one that nobody looked at: the block is on a list
-// twice, and has no mark the second time. malloc also sees a list that leads to memory that is no
-// free block, or to a block that was written to. (A remote free does not touch the block: its mark
-// comes when the owner collects it.)
+// Invariant: a block on a list has its mark, mark_of(its address); a block in use has it not. So a
+// free of the block sees that it is free already. malloc takes the mark off: it sees a list that
+// leads to memory that is no free block, or to a block that was written to or is on a list twice.
+//
+// A block that goes back to its slab keeps the mark that it has, and gets none: most often its line
+// is cold. Where it has none, the slab's entries have unmarked_bit, and free looks at the block's
+// bit (FreeBits), which is exact for all blocks that are in no bin.
 struct Block {
   Plain<Block*> next;
   Plain<std::uintptr_t> mark;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "core/misuse.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/span_cache.h"
@@ -16,27 +17,19 @@ void report_damage(unsigned size_class, const void* where) noexcept {
 
 namespace {
 
-// Used blocks of one slab come back, as a list.
-void push_list_to_slab(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t count) noexcept
-    TS_REQUIRES(heap) {
-  Plain<Block*>* end = &slab.free_list;
-  auto left = static_cast<std::int32_t>(slab.free_blocks) + count_tolerance;
-  for (; *end != nullptr && left != 0; --left) end = &(*end)->next;
-  if (*end != nullptr) [[unlikely]]
-    report_damage(slab.size_class, *end);  // a ring, from here on
-  *end = first;
-  slab.free_blocks += count;
-  sub_used(slab, count);
-  relist_or_retire(heap, slab);
-}
-
 // How many slabs have to be sparse at least, by how many threads share the memory.
 std::uint32_t min_sparse_slabs() noexcept {
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
   return heaps <= 4 ? 64 : heaps <= max_heaps_with_wide_bins ? 4 : 2;
 }
 
+bool are_many_sparse(const ThreadHeap& heap, unsigned size_class) noexcept {
+  return heap.sparse_slabs[size_class] >= std::max(min_sparse_slabs(), heap.slabs[size_class] / 4);
+}
+
 constexpr std::uint32_t slabs_per_binned_block = 32;
+
+constexpr std::int32_t max_length = static_cast<std::int32_t>(max_in_bin);
 
 bool is_of_class(const void* block, unsigned size_class) noexcept {
   return (entry_of(block) & class_mask) == size_class << class_shift;
@@ -51,34 +44,37 @@ bool is_of_class(const void* block, unsigned size_class) noexcept {
   return false;
 }
 
-// Sends a bin's list of so many blocks back to their slabs.
-void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count) noexcept
-    TS_REQUIRES(heap) {
+// Sends a bin's list, of so many blocks by its count, back to their slabs; or the first ones. Returns
+// those that are left.
+Block* flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count,
+                  std::int32_t at_most = max_length) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   std::int32_t left = count + count_tolerance;
-  for (; block != nullptr; --left) {
+  for (; block != nullptr && at_most != 0; --left, --at_most) {
     const PageMapEntry entry = entry_of(block);
     // Without a mark: the program wrote to it.
     if ((entry & class_mask) != size_class << class_shift || !is_marked(block) ||
-        (left <= 0 && !has_end(block, size_class))) [[unlikely]]
-      return report_damage(size_class, block);
+        (left <= 0 && !has_end(block, size_class))) [[unlikely]] {
+      report_damage(size_class, block);
+      return nullptr;
+    }
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
     const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
-    const bool is_fresh = is_own && place.number >= page_map.spans[place.slab_page].carved;
-    if (!place.is_beginning || is_fresh) [[unlikely]] {  // of no malloc
-      report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);
-    } else if (!is_own) {
+    if (place.is_beginning && !is_own) {
       // Without a mark: with one, its owner has freed it.
       release_remote(heap, unmarked(block), place, c, FoundBy::a_later_call);
-    } else {
-      push_to_slab(heap, page_map.spans[place.slab_page], block);
+    } else if (!place.is_beginning || !push_to_slab(heap, block, place)) [[unlikely]] {
+      report_misuse(kind_of_free(page_map.spans[place.slab_page], place), FoundBy::a_later_call,
+                    block, c.block_bytes);
     }
     block = next;
   }
+  if (block != nullptr) return block;
   // The list ended before its count: a link in it was written to, or is one of a ring.
   if (left > 2 * count_tolerance) [[unlikely]]
     report_damage(size_class, nullptr);
+  return nullptr;
 }
 
 // The sampling bin takes no more blocks until the next refill.
@@ -88,8 +84,6 @@ void flush_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUI
   set_sampling_bin(heap, size_class, nullptr, 0, 0);
   if (block != nullptr) flush_list(heap, size_class, block, count);
 }
-
-constexpr std::int32_t max_length = static_cast<std::int32_t>(max_in_bin);
 
 // The length of a list, of which max_length + 1 is enough to know.
 std::int32_t length_of(const Block* block) noexcept {
@@ -112,27 +106,44 @@ std::int32_t count_of_slab(const Block* block, std::int32_t left, const Span& sl
 
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   Block* const block = heap.bins[size_class].head;
-  const bool is_of_one_slab = heap.bins[size_class].capacity_left < 0 && !heap.has_sampling_bins;
   const std::int32_t count = counted_blocks(heap, size_class);
   drop_bin(heap, size_class);
   // Of the blocks that were to pass before the next sample, these do not.
   if (heap.until_sample[size_class] != 0 && count > 0)
     heap.until_sample[size_class] += static_cast<std::uint32_t>(count);
-  if (block != nullptr && is_of_one_slab) {
-    push_list_to_slab(heap, *slab_of(block), block, static_cast<std::uint32_t>(count));
-  } else if (block != nullptr) {
-    flush_list(heap, size_class, block, count);
-  }
+  if (block != nullptr) flush_list(heap, size_class, block, count);
   if (heap.has_sampling_bins) flush_sampling_bin(heap, size_class);
 }
 
+void relieve_bin(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept {
+  CacheBin& bin = heap.bins[size_class];
+  if (&full != &bin) return flush_sampling_bin(heap, size_class);
+  const std::int32_t capacity = heap.capacities[size_class];
+  const std::int32_t count = counted_blocks(heap, size_class);
+  if (heap.was_relieved[size_class] || count < 2) {
+    flush_bin(heap, size_class);
+    return set_capacity(heap, size_class, 0);
+  }
+  heap.was_relieved[size_class] = true;
+  Block* const first = bin.head;
+  drop_bin(heap, size_class);
+  bin.head = flush_list(heap, size_class, first, count, count - capacity / 2);
+  if (bin.head != nullptr) bin.capacity_left = capacity - capacity / 2;
+}
+
+void reopen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  const std::uint32_t most = max_bin_capacity(heap, size_classes[size_class]);
+  set_capacity(heap, size_class,
+               are_many_sparse(heap, size_class) ? std::min(min_narrow_capacity, most) : most);
+}
+
 void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept {
-  const std::uint32_t slabs = heap.slabs[size_class];
-  if (heap.sparse_slabs[size_class] < std::max(min_sparse_slabs(), slabs / 4)) {
+  if (!are_many_sparse(heap, size_class)) {
     ++heap.sparse_slabs[size_class];
     return;
   }
-  const std::uint32_t capacity = std::max(min_narrow_capacity, slabs / slabs_per_binned_block);
+  const std::uint32_t capacity =
+      std::max(min_narrow_capacity, heap.slabs[size_class] / slabs_per_binned_block);
   if (2 * capacity > heap.capacities[size_class]) return;
   flush_bin(heap, size_class);
   set_capacity(heap, size_class, capacity);

@@ -87,17 +87,17 @@ inline void open_bin_wide(ThreadHeap& heap, unsigned size_class) noexcept {
 // Once slabs of a class became sparse, its bin holds so few blocks at least.
 inline constexpr std::uint32_t min_narrow_capacity = 2;
 
-// Raises the capacity of an empty bin that is about to be refilled: to the most the first time, and
-// to twice what it was where slabs became sparse.
+// Gives an empty bin without capacity the most, or little where many slabs became sparse.
+void reopen_bin(ThreadHeap& heap, unsigned size_class) noexcept;
+
+// Raises the capacity of an empty bin that is about to be refilled: to twice what it was where slabs
+// became sparse.
 inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t capacity = heap.capacities[size_class];
-  if (heap.sparse_slabs[size_class] == 0) {
-    if (capacity == 0) open_bin_wide(heap, size_class);
-    return;
-  }
+  if (capacity == 0) return reopen_bin(heap, size_class);
+  if (heap.sparse_slabs[size_class] == 0) return;
   const std::uint32_t most = max_bin_capacity(heap, size_classes[size_class]);
-  const std::uint32_t twice = std::max(2 * capacity, min_narrow_capacity);
-  set_capacity(heap, size_class, twice > most ? most : twice);
+  set_capacity(heap, size_class, 2 * capacity > most ? most : 2 * capacity);
 }
 
 // To be called when a slab of the class became sparse by the owner's frees. Once a quarter of the
@@ -107,6 +107,13 @@ void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRE
 
 // Sends all blocks of the class's bins back to their slabs.
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+
+// To be called when a free found a bin full. The first time since a refill, half of it goes back to
+// the slabs. The next time all of it does, and the bin has no capacity until it is refilled: the
+// program frees many blocks in a row, whose lines are cold. They go to their slabs untouched, which
+// free can tell from a second free by their bits alone, since the bin has none of them.
+void relieve_bin(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept
+    TS_REQUIRES(heap);
 
 // Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);

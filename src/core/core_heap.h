@@ -48,7 +48,7 @@ class CoreHeap {
     const std::size_t now = c.block_bytes;
     // A block that would be half empty moves to a slab of its size. So does a sampled block, and an
     // address that is no block, which is reported then.
-    return bytes <= now && (bytes > now / 2 || now <= 64) && entry != 0 && is_small_block(p, c);
+    return bytes <= now && (bytes > now / 2 || now <= 64) && entry != 0 && is_small_block(p, entry);
   }
   // Whether a block in use may begin there; if not, reports it.
   static bool is_block(const void* p, FoundBy found_by) noexcept {

@@ -18,7 +18,8 @@ bool forgives_cut_counts(const ThreadHeap& heap) noexcept { return heap.from_for
 
 // The entries and the descriptors of a slab's pages.
 Fault find_page_fault(const ThreadHeap& heap, const Span& slab) noexcept {
-  const PageMapEntry entry = entry_of_heap(heap) | PageMapEntry{slab.size_class} << class_shift;
+  const PageMapEntry entry = entry_of_heap(heap) | PageMapEntry{slab.size_class} << class_shift |
+                             (span_entry(slab) & unmarked_bit);
   for (std::size_t i = 0; i < slab.pages; ++i) {
     const MapPage& page = page_map.pages[first_page_of(&slab) + i];
     if (page.entry.load(std::memory_order_relaxed) != entry)
@@ -26,6 +27,30 @@ Fault find_page_fault(const ThreadHeap& heap, const Span& slab) noexcept {
     if (offset_in_slab(memory_of(&slab), page) != 0)
       return {"each page of a slab has the slab's beginning", &slab + i};
   }
+  return {};
+}
+
+Fault find_free_block_fault(const Span& slab) noexcept {
+  std::uint32_t purged = 0;
+  for (std::uint32_t number = 0; number < slab.slab_blocks; ++number) {
+    const bool is_purged_block = number < slab.carved && is_purged(slab, number);
+    purged += is_purged_block ? 1 : 0;
+    if (!is_free(first_page_of(&slab), number)) {
+      if (number >= slab.carved || is_purged_block)
+        return {"a block is free that was never taken, or is purged", &slab};
+      continue;
+    }
+    if (number >= slab.carved || is_purged_block) continue;
+    const std::byte* const block = block_at(slab, number);
+    if (is_marked(block) ? !slab.has_marks : !is_unmarked(slab))
+      return {"free blocks have marks, if the slab says so", block};
+  }
+  if (purged != slab.purged_blocks) return {"purged_blocks begin in purged OS pages", &slab};
+  if (purged != 0 && !is_unmarked(slab))
+    return {"free blocks have marks, if the slab says so", &slab};
+  const std::uint32_t last = slab.slab_blocks - 1U;
+  if ((free_word(slab, last / 64) & ~lowest_bits(last % 64 + 1)) != 0)
+    return {"a slab has bits for its blocks alone", &slab};
   return {};
 }
 
@@ -38,29 +63,9 @@ bool are_close(const ThreadHeap& heap, std::int64_t a, std::int64_t b) noexcept 
 
 Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   if (const Fault fault = find_page_fault(heap, slab)) return fault;
-  const SizeClass& c = size_classes[slab.size_class];
   if (slab.carved > slab.slab_blocks) return {"carved <= slab_blocks", &slab};
-  std::int64_t length = 0;
-  for (const Block* block = slab.free_list; block != nullptr; block = block->next) {
-    if (++length > slab.carved) return {"a free list ends", &slab};
-    const PageMapEntry entry = entry_of(block);
-    if (!is_own(heap, entry) || &size_class_of(entry) != &c)
-      return {"a free list has blocks of its slab", block};
-    const BlockPlace place = place_of(block, c);
-    if (page_map.spans + place.slab_page != &slab || !place.is_beginning ||
-        place.number >= slab.carved || is_purged(slab, place.number))
-      return {"a free list has carved blocks of its slab", block};
-    if (!is_marked(block)) return {"a block of a free list is marked", block};
-  }
-  if (!are_close(heap, length, slab.free_blocks))
-    return {"a free list has free_blocks blocks", &slab};
-  std::uint32_t purged = 0;
-  for (std::uint32_t number = 0; number < slab.carved; ++number)
-    purged += is_purged(slab, number) ? 1 : 0;
-  if (purged != slab.purged_blocks) return {"purged_blocks begin in purged OS pages", &slab};
-  const bool has_blocks =
-      slab.free_list != nullptr || slab.carved < slab.slab_blocks || slab.purged_blocks != 0;
-  if (is_listed(slab) != has_blocks)
+  if (const Fault fault = find_free_block_fault(slab)) return fault;
+  if (is_listed(slab) != has_free_block(slab))
     return {"a slab is listed, if and only if it has blocks to give", &slab};
   const std::int32_t mark = slab.sparse_mark;
   if (slab.fast_free_threshold < 0 ||
@@ -70,10 +75,9 @@ Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
 }
 
 Fault find_count_fault(const ThreadHeap& heap, const Span& slab, std::int64_t early) noexcept {
-  const std::int64_t accounted =
-      std::int64_t{used(slab)} + slab.free_blocks + slab.purged_blocks - early;
-  if (!are_close(heap, accounted, slab.carved))
-    return {"used + free_blocks + purged_blocks == carved", &slab};
+  const std::int64_t accounted = std::int64_t{used(slab)} + count_free_blocks(slab) - early;
+  if (!are_close(heap, accounted, slab.slab_blocks))
+    return {"used + free blocks == slab_blocks", &slab};
   return {};
 }
 
@@ -89,8 +93,7 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
     return {"a cache bin's capacity is at most its class's", &bin};
   if (heap.bypassed_refills != 0 && capacity != 0)
     return {"bypassed cache bins have capacity 0", &bin};
-  const bool is_of_one_slab = bin.capacity_left < 0 && !heap.has_sampling_bins;
-  const Span* only_slab = nullptr;
+  if (capacity == 0 && bin.head != nullptr) return {"a cache bin without capacity is empty", &bin};
   std::int64_t length = 0;
   for (const Block* block = bin.head; block != nullptr; block = block->next) {
     if (++length > max_in_bin) return {"a cache bin's list ends", &bin};
@@ -101,11 +104,7 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
     const Span& slab = page_map.spans[place.slab_page];
     if (!place.is_beginning || place.number >= slab.slab_blocks)
       return {"a cache bin has beginnings of blocks", block};
-    if (is_of_one_slab) {
-      if (!is_own(heap, entry) || (only_slab != nullptr && only_slab != &slab))
-        return {"an overfull cache bin has blocks of one slab of its heap", block};
-      only_slab = &slab;
-    }
+    if (is_own(heap, entry) && is_free(place)) return {"a block of a cache bin is not free", block};
     if (!is_marked(block)) return {"a block of a cache bin is marked", block};
   }
   if (!are_close(heap, length, counted_blocks(heap, size_class)))
@@ -136,8 +135,8 @@ Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexc
 
 // The same while other threads send frees: they may count late, but never more than there are.
 Fault find_running_count_fault(const ThreadHeap& heap, const Span& slab) noexcept {
-  const std::int64_t accounted = std::int64_t{used(slab)} + slab.free_blocks + slab.purged_blocks;
-  return accounted > slab.carved ? Fault{} : find_count_fault(heap, slab, 0);
+  const std::int64_t accounted = std::int64_t{used(slab)} + count_free_blocks(slab);
+  return accounted > slab.slab_blocks ? Fault{} : find_count_fault(heap, slab, 0);
 }
 
 Fault find_class_fault(const ThreadHeap& heap, unsigned size_class) noexcept {

@@ -17,7 +17,7 @@ inline bool is_own(const ThreadHeap& heap, PageMapEntry entry) noexcept {
   return (entry ^ entry_of_heap(heap)) < heap_unit;
 }
 
-// The pages and the free list of a slab of the heap, and whether it is listed.
+// The pages and the free blocks of a slab of the heap, and whether it is listed.
 Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept;
 
 // The equation of a slab's blocks; `early` frees were collected before they were counted.

@@ -84,7 +84,7 @@ void before_large_release(const Span& span) noexcept;
 
 // ---- OS pages within slabs ----
 
-// Puts purged blocks of one page on the slab's free list. The slab must have some.
+// Purged blocks of one page are as other free ones from now on. The slab must have some.
 void restore_blocks(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 // Purges the heap's oldest sparse slabs, so many at most; takes `lock`, if there is one, around
 // each change. The calling thread owns the heap. Free.

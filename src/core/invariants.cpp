@@ -71,8 +71,8 @@ Fault find_owned_slab_fault(const Span& slab) noexcept {
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
     const std::uint64_t word = remote_word_of(&slab, first / 64).load(std::memory_order_relaxed);
     bits += static_cast<std::uint32_t>(std::popcount(word));
-    const std::uint32_t left = first < slab.carved ? slab.carved - first : 0;
-    if (left < 64 && word >> left != 0) return {"pending frees are of carved blocks", &slab};
+    if ((word & free_word(slab, first / 64)) != 0)
+      return {"pending frees are of blocks that are not free", &slab};
   }
   const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_relaxed);
   if (bits > pending && !are_close(owner, bits, pending))

@@ -24,9 +24,9 @@ bool was_freed(const void* p) noexcept {
 
 Misuse kind_of_own(const void* p) noexcept {
   const PageMapEntry entry = entry_of(p);
-  const bool is_free = is_of_slab(entry) ? place_of(p, size_class_of(entry)).is_beginning  // marked
-                                         : was_freed(p);
-  return is_free ? Misuse::double_free : Misuse::no_beginning;
+  if (!is_of_slab(entry)) return was_freed(p) ? Misuse::double_free : Misuse::no_beginning;
+  const BlockPlace place = place_of(p, size_class_of(entry));
+  return kind_of_free(page_map.spans[place.slab_page], place);
 }
 
 // With two allocators in one process, every block of the other may come here, and a look at where
@@ -44,10 +44,14 @@ Misuse kind_of_foreign(const void* p) noexcept {
 
 }  // namespace
 
+bool is_free_without_mark(const void* p) noexcept {
+  return is_free(place_of(p, size_class_of(entry_of(p))));
+}
+
 bool is_in_use(const void* p) noexcept {
   const PageMapEntry entry = entry_of(p);
   if ((entry & large_entry) != 0) return is_large_block(p, page_map.spans[page_of(p)]);
-  return entry != 0 && is_small_block(p, size_class_of(entry));
+  return entry != 0 && is_small_block(p, entry);
 }
 
 bool report_invalid_pointer(const void* p, FoundBy found_by) noexcept {

@@ -7,9 +7,22 @@
 
 namespace ts::engine {
 
-// Whether a place for a block of a slab, which is not marked as free, begins there.
-inline bool is_small_block(const void* p, const SizeClass& c) noexcept {
-  return is_multiple(offset_in_slab(p, page_map.pages[page_of(p)]), c.reciprocal) && !is_marked(p);
+// Whether the block is free, of a slab with unmarked_bit.
+[[gnu::noinline]] bool is_free_without_mark(const void* p) noexcept;
+
+// Whether a place for a block of a slab begins there that is not free. `entry` is its page's.
+inline bool is_small_block(const void* p, PageMapEntry entry) noexcept {
+  const SizeClass& c = size_class_of(entry);
+  if (!is_multiple(offset_in_slab(p, page_map.pages[page_of(p)]), c.reciprocal) || is_marked(p))
+    return false;
+  return (entry & unmarked_bit) == 0 || !is_free_without_mark(p);
+}
+
+// What the free is of a block of the slab that is free already: of one that was never taken, it is
+// no block's beginning.
+inline Misuse kind_of_free(const Span& slab, const BlockPlace& place) noexcept {
+  return place.is_beginning && place.number < slab.carved ? Misuse::double_free
+                                                          : Misuse::no_beginning;
 }
 
 // Whether a large block begins there, or a small one.

@@ -234,7 +234,8 @@ std::size_t PageHeap::clean_behind(const Span* span) noexcept {
 PageHeap::Totals PageHeap::totals() noexcept {
   const Guard guard{lock_};
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
-  constexpr std::size_t of_page = sizeof(MapPage) + sizeof(Span) + sizeof(RemoteFrees);
+  constexpr std::size_t of_page =
+      sizeof(MapPage) + sizeof(Span) + 2 * sizeof(FreeBits) + sizeof(RemoteFrees);
   return {top_ * page_bytes, grow_calls_,
           top_ * of_page + (heaps + std::size_t{1}) * sizeof(ThreadHeap),  // the first is none
           limit_bytes(), hard_limit_bytes()};

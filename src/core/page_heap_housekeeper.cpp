@@ -120,7 +120,7 @@ void PageHeap::forget_other_threads() noexcept {
   waiting_for_purges_ = 0;
   for (Span* span = leaving_; span != nullptr;) {
     Span* const next = span->next;
-    if (span->free_list != reinterpret_cast<Block*>(&this_thread)) {
+    if (span->purger != &this_thread) {
       const std::size_t pages = span->pages;
       end_purge(span, pages);
       insert_coalesced(span, pages, false);

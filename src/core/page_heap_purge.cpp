@@ -60,7 +60,7 @@ Span* PageHeap::purge_within(Span* span) noexcept {
   const std::size_t end = align_down(begin + pages, page_map.pages_per_os_page) - begin;
   Span* const within = span + before;
   // To the child of a fork: whose span it is (forget_other_threads).
-  span->free_list = reinterpret_cast<Block*>(&this_thread);
+  span->purger = &this_thread;
   span->previous = nullptr;
   span->next = leaving_;
   if (leaving_ != nullptr) leaving_->previous = span;

@@ -1,15 +1,18 @@
 // The page map: the structures of an address, by its page. One range of addresses
 // (address_range.h), of which a prefix of each part is in use:
 //
-//   | map, 8 B a page | spans, 64 B | remote frees, 192 B | heaps, 5.1 KiB | pages, 16 KiB |
+//   | map, 8 B a page | spans, 64 B | free bits, 64 B | more of them, 64 B | remote frees, 192 B |
+//   | heaps, 5.2 KiB | pages, 16 KiB |
 //
 // free() reads one element of the map, one load away and never in memory that the program uses.
 // Address arithmetic is here; the structures are in types.h.
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "base/bits.h"
 #include "base/event_counts.h"
@@ -24,6 +27,8 @@ struct PageMap {
   std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps that exist
   MapPage* pages = nullptr;
   Span* spans = nullptr;
+  FreeBits* free_bits = nullptr;
+  FreeBits* more_free_bits = nullptr;  // touched for slabs of the smallest class alone
   RemoteFrees* remote_frees = nullptr;
   ThreadHeap* heaps = nullptr;
   std::size_t pages_per_os_page = 1;  // 1 also where OS pages are shorter
@@ -86,15 +91,69 @@ struct BlockPlace {
   bool is_beginning;
 };
 
-inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
-  const std::size_t page = page_of(p);
+// Of the address's page, and the reciprocal of its class: number_in_slab() and is_multiple() by one
+// multiplication.
+[[gnu::always_inline]] inline BlockPlace place_in(const void* p, std::size_t page,
+                                                  std::uint32_t reciprocal) noexcept {
   const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
-  return {page - (offset >> page_shift), number_in_slab(c, offset),
-          is_multiple(offset, c.reciprocal)};
+  const std::uint64_t product = std::uint64_t{offset} * reciprocal;
+  return {page - (offset >> page_shift), static_cast<std::uint32_t>(product >> 32),
+          static_cast<std::uint32_t>(product) < reciprocal};
+}
+inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
+  return place_in(p, page_of(p), c.reciprocal);
 }
 
 inline std::byte* block_at(const Span& slab, std::size_t number) noexcept {
   return memory_of(&slab) + number * size_classes[slab.size_class].block_bytes;
+}
+
+// ---- free blocks of slabs ----
+
+// A word of a slab's bits, one for each block, by number.
+inline Atomic<std::uint64_t>& free_word_at(std::size_t slab_page, std::size_t index) noexcept {
+  constexpr std::size_t in_first = std::size(FreeBits{}.words);
+  if (index < in_first) [[likely]]
+    return page_map.free_bits[slab_page].words[index];
+  return page_map.more_free_bits[slab_page].words[index - in_first];
+}
+inline Atomic<std::uint64_t>& free_word_of(const Span& slab, std::size_t index) noexcept {
+  return free_word_at(first_page_of(&slab), index);
+}
+inline std::uint64_t free_word(const Span& slab, std::size_t index) noexcept {
+  return free_word_of(slab, index).load(std::memory_order_relaxed);
+}
+
+inline bool is_free(std::size_t slab_page, std::uint32_t number) noexcept {
+  return (free_word_at(slab_page, number / 64).load(std::memory_order_relaxed) >> number % 64 &
+          1) != 0;
+}
+inline bool is_free(const BlockPlace& place) noexcept {
+  return is_free(place.slab_page, place.number);
+}
+
+// A word whose lowest `count` bits are set, at most 64.
+constexpr std::uint64_t lowest_bits(std::uint32_t count) noexcept {
+  return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+}
+
+// How many words of bits a slab has.
+inline std::size_t words_of(const Span& slab) noexcept { return (slab.slab_blocks + 63U) / 64; }
+
+inline bool has_free_block(const Span& slab) noexcept {
+  // Frees that came before their count may be more than these.
+  if (slab.used.load(std::memory_order_relaxed) < slab.slab_blocks) return true;
+  for (std::size_t i = 0; i < words_of(slab); ++i) {
+    if (free_word(slab, i) != 0) return true;
+  }
+  return false;
+}
+
+inline std::uint32_t count_free_blocks(const Span& slab) noexcept {
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < words_of(slab); ++i)
+    count += static_cast<std::uint32_t>(std::popcount(free_word(slab, i)));
+  return count;
 }
 
 // How many bytes went back to the operating system so far: for reports.

@@ -14,14 +14,13 @@ namespace {
 // For each of so many slabs that a reclaim leaves on the stack, the next one begins a page later.
 constexpr std::int32_t left_slabs_per_page = 8;
 
-// Whether exactly so many carved blocks of the slab are pending, by their bits.
+// Whether each block of the slab is free or pending, by its bits, and so many are pending.
 bool are_pending(const Span& slab, std::uint32_t blocks) noexcept {
   std::uint32_t found = 0;
-  for (std::uint32_t first = 0; first < slab.carved; first += 64) {
-    const std::uint64_t bits = remote_word_of(&slab, first / 64).load(std::memory_order_relaxed);
-    const std::uint32_t left = slab.carved - first;
-    if (left < 64 && bits >> left != 0) return false;
-    found += static_cast<std::uint32_t>(std::popcount(bits));
+  for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
+    const std::uint64_t sent = remote_word_of(&slab, first / 64).load(std::memory_order_relaxed);
+    if ((sent ^ free_word(slab, first / 64)) != lowest_bits(slab.slab_blocks - first)) return false;
+    found += static_cast<std::uint32_t>(std::popcount(sent));
   }
   return found == blocks;
 }
@@ -31,16 +30,14 @@ bool are_pending(const Span& slab, std::uint32_t blocks) noexcept {
 bool is_reclaimable(const Span& slab) noexcept {
   // acquire: pairs with the additions in send(); sees the bits, and every use of the blocks is over
   const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_acquire);
-  // acquire: pairs with release_overflow()
-  return slab.used.load(std::memory_order_acquire) == pending &&
-         slab.free_blocks + slab.purged_blocks + pending == slab.carved &&
-         are_pending(slab, pending);
+  // acquire: pairs with release_to_slab()
+  return slab.used.load(std::memory_order_acquire) == pending && are_pending(slab, pending);
 }
 
 void clear_remote_frees(const Span& slab) noexcept {
   // relaxed: a thread that frees a block of the slab's next owner got it by way of the page heap's
   // lock
-  for (std::uint32_t first = 0; first < slab.carved; first += 64)
+  for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64)
     remote_word_of(&slab, first / 64).store(0, std::memory_order_relaxed);
   remote_frees_of(&slab).pending.store(0, std::memory_order_relaxed);
 }

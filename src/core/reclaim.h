@@ -7,7 +7,7 @@
 //
 // - Blocks in cache bins, on their way to or from them, and in the program's hands count as used
 //   and are not pending. Where `pending` equals `used` there are none.
-// - The owner's change without the hold (release_overflow) is over when `used` falls by it
+// - The owner's change without the hold (release_to_slab) is over when `used` falls by it
 //   (release, paired with the acquire in is_reclaimable).
 // - After the addition that makes blocks pending, a sender touches the slab only to push it, and
 //   the reclaimer finds slabs on the stack only. The others of the stack go back onto it: their

@@ -1,6 +1,7 @@
 #include "core/refill.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/event_counts.h"
 #include "core/cache_bins.h"
@@ -29,49 +30,54 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   look_after_all(heap);
 }
 
-// Reports that the free list of the slab begins with memory that is no free block, and drops the
-// list. Its blocks count as used for good.
-[[gnu::cold, gnu::noinline]] void drop_damaged_list(Span& slab) noexcept {
-  report_damage(slab.size_class, slab.free_list);
-  slab.free_list = nullptr;
-  add_used(slab, slab.free_blocks);
-  set_fast_free_threshold(slab);
-}
+// A list of so many blocks.
+struct Taken {
+  Block* first = nullptr;
+  Block* last = nullptr;
+  std::uint32_t count = 0;
+};
 
-// Whether the slab's free list begins with a free block.
-[[gnu::always_inline]] inline bool has_free_block(const Span& slab) noexcept {
-  return slab.free_list != nullptr && is_marked(slab.free_list);
-}
-
-// The first slab with a free block, from `slab` on, which has none. Restores purged blocks, or ends
-// there.
-[[gnu::noinline]] Span* next_with_free_block(ThreadHeap& heap, Span* slab, bool restores) noexcept
-    TS_REQUIRES(heap) {
-  while (slab != nullptr && !has_free_block(*slab)) {
-    if (slab->free_list != nullptr) drop_damaged_list(*slab);
-    slab->free_blocks = 0;
-    if (slab->purged_blocks != 0) {
-      if (!restores) return nullptr;
-      hooks::restore_blocks(heap, *slab);
-      if (slab->free_list != nullptr) continue;
-    }
-    Span* const next = slab->next;
-    // Only damage, or a longjmp out of a purge or a refill, leaves it listed.
-    if (slab->carved == slab->slab_blocks) unlink_partial(heap, *slab);
-    slab = next;
+// The blocks of a word that begin in OS pages which are there.
+[[gnu::noinline]] std::uint64_t without_purged(const Span& slab, std::uint32_t first,
+                                               std::uint64_t bits) noexcept {
+  for (std::uint64_t left = bits; left != 0; left &= left - 1) {
+    const auto number = static_cast<unsigned>(std::countr_zero(left));
+    if (is_purged(slab, first + number)) bits &= ~(std::uint64_t{1} << number);
   }
-  return slab;
+  return bits;
 }
 
-// The first listed slab with a free block, or null. Of a class, only one slab has fresh blocks
-// alone. Where the list comes to purged blocks alone, so are most of the slabs behind it: there it
-// ends, unless it `restores`.
-[[gnu::always_inline]] inline Span* slab_with_free_block(ThreadHeap& heap, unsigned size_class,
-                                                         bool restores) noexcept TS_REQUIRES(heap) {
-  Span* const first = heap.partial[size_class];
-  if (first == nullptr || has_free_block(*first)) [[likely]]
-    return first;
-  return next_with_free_block(heap, first, restores);
+// Takes free blocks of the slab, the first ones of those below `end`, so many at most, and adds them
+// to the list in the order of addresses. They count as used.
+[[gnu::always_inline]] inline void take_blocks(Span& slab, std::uint32_t end, std::uint32_t at_most,
+                                               Taken& taken) noexcept {
+  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
+  std::byte* const begin = memory_of(&slab);
+  Block before;
+  Block* last = taken.last != nullptr ? taken.last : &before;
+  std::uint32_t left = at_most;
+  for (std::uint32_t number = 0; number < end && left != 0; number += 64) {
+    Atomic<std::uint64_t>& word = free_word_of(slab, number / 64);
+    const std::uint64_t all = word.load(std::memory_order_relaxed);
+    std::uint64_t bits = all & lowest_bits(end - number);
+    if (slab.purged_blocks != 0) [[unlikely]]
+      bits = without_purged(slab, number, bits);
+    const std::uint64_t others = all & ~bits;
+    if (bits == 0) continue;
+    std::byte* const of_word = begin + number * bytes;
+    for (; bits != 0 && left != 0; bits &= bits - 1, --left) {
+      Block* const block = marked(of_word + static_cast<unsigned>(std::countr_zero(bits)) * bytes);
+      last->next = block;
+      last = block;
+    }
+    word.store(others | bits, std::memory_order_relaxed);
+  }
+  if (left == at_most) return;
+  last->next = nullptr;
+  if (taken.first == nullptr) taken.first = before.next;
+  taken.last = last;
+  taken.count += at_most - left;
+  add_used(slab, at_most - left);
 }
 
 // To be called when a slab gave blocks.
@@ -80,23 +86,15 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   if (is_queued(slab) && !is_arena(heap)) [[unlikely]]
     unqueue_sparse_slab(heap, slab);
   slab.sparse_mark = sparse_mark_of(slab);
-  if (slab.free_list != nullptr || slab.carved != slab.slab_blocks)
+  if (has_free_block(slab)) {
+    if (slab.purged_blocks != 0 && count_free_blocks(slab) <= slab.purged_blocks) [[unlikely]]
+      return move_behind_others(heap, slab);
     return set_fast_free_threshold(slab);
-  if (slab.purged_blocks != 0) return move_behind_others(heap, slab);
+  }
   unlink_partial(heap, slab);
-}
-
-// A list of blocks, and how many of them were counted.
-struct Taken {
-  Block* first = nullptr;
-  std::uint32_t count = 0;
-};
-
-// Counts blocks of the slab's free list as used. (A free that a fork cut off before its count did
-// not count its block there: that one is used already.)
-[[gnu::always_inline]] inline void count_taken(Span& slab, std::uint32_t blocks) noexcept {
-  slab.free_blocks -= blocks;
-  add_used(slab, blocks);
+  // None is left that could have a mark, or lack one.
+  slab.has_marks = false;
+  if (is_unmarked(slab)) set_unmarked(slab, false);
 }
 
 // How many blocks a refill takes where they are dirty already.
@@ -105,85 +103,63 @@ inline std::uint32_t wanted_blocks(const ThreadHeap& heap, unsigned size_class) 
   return std::min(std::max(size_classes[size_class].bin_blocks, capacity / 2), capacity);
 }
 
-// Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
-// dirty already. The first list is taken whole, since its end need not be found, but not that of a
-// long slab (move_fast_free_threshold). Of further ones, the bin takes as many blocks as it has
-// capacity for.
+// Takes blocks of slabs, of those that are carved, until there are enough of them or no more: they
+// are dirty already. Where the list comes to a slab of purged blocks alone, so are most of the slabs
+// behind it: there it ends, unless there are no others.
 Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
-  const SizeClass& c = size_classes[size_class];
   const std::uint32_t wanted = wanted_blocks(heap, size_class);
   Taken taken;
-  while (taken.count < (wanted + 1) / 2) {
-    Span* const slab = slab_with_free_block(heap, size_class, taken.first == nullptr);
-    if (slab == nullptr) break;
-    std::uint32_t count = slab->free_blocks;
-    Block* const first = slab->free_list;
-    const bool takes_whole = taken.first == nullptr && c.slab_pages == 1;
-    if (takes_whole) {
-      slab->free_list = nullptr;
-      std::atomic_signal_fence(std::memory_order_release);  // before its blocks count as used
-    } else {
-      count = count < wanted - taken.count ? count : wanted - taken.count;
-      Block* last = first;
-      std::uint32_t length = 1;
-      for (; length < count && last->next != nullptr; ++length) last = last->next;
-      // One more than were counted is a free that a fork cut off.
-      if (length < count || (count == 0 && last->next != nullptr)) [[unlikely]] {
-        report_damage(size_class, last);
-        slab->free_blocks = count = length;
-      }
-      slab->free_list = last->next;
-      last->next = taken.first;
+  Span* slab = heap.partial[size_class];
+  while (slab != nullptr && taken.count < (wanted + 1) / 2) {
+    Span* const next = slab->next;
+    const std::uint32_t before = taken.count;
+    // Else its free blocks are fresh, or, while other threads send frees, not counted yet.
+    if (used(*slab) < slab->carved) take_blocks(*slab, slab->carved, wanted - taken.count, taken);
+    if (taken.count != before) {
+      relist_after_use(heap, *slab);
+    } else if (slab->purged_blocks != 0) {
+      if (before != 0) break;
+      hooks::restore_blocks(heap, *slab);
+      continue;
+    } else if (!has_free_block(*slab)) {
+      unlink_partial(heap, *slab);  // a longjmp out of a refill left it listed
     }
-    taken = {first, taken.count + count};
-    count_taken(*slab, count);
-    relist_after_use(heap, *slab);
+    slab = next;
   }
   return taken;
 }
 
-// Links fresh blocks, at most so many; none without a slab that has some.
-Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) noexcept
-    TS_REQUIRES(heap) {
-  const SizeClass& c = size_classes[size_class];
-  Span* const slab = heap.partial[size_class];
-  if (slab == nullptr) return {};
-  const std::uint32_t left = std::uint32_t{slab->slab_blocks} - slab->carved;
-  const std::uint32_t taken = std::min(at_most, left);
-  std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
-  auto* const first = reinterpret_cast<Block*>(at);
-  for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
-    marked(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
-  marked(at)->next = nullptr;
-  set_carved(*slab, slab->carved + taken);
-  add_used(*slab, taken);
-  relist_after_use(heap, *slab);
-  return {first, taken};
+// How many fresh blocks a refill takes: where that touches memory for the first time, a page of them.
+inline std::uint32_t fresh_blocks(const ThreadHeap& heap, const Span& slab) noexcept {
+  const std::uint32_t of_page = size_classes[slab.size_class].carve_blocks;
+  return slab.zeroed ? of_page : std::max(of_page, wanted_blocks(heap, slab.size_class));
 }
 
-// The first class of which a refill carves one block; so does that of each greater one.
-inline constexpr unsigned first_carved_singly = [] {
-  unsigned c = size_classes.size();
-  while (size_classes[c - 1].carve_blocks == 1) --c;
-  return c;
-}();
-
-// The next fresh block of the class's only slab with blocks to give, where each refill carves one
-// block, and this one has nothing else to do. Null otherwise.
-[[gnu::noinline]] Block* carve_one(ThreadHeap& heap, unsigned size_class) noexcept
+// Takes fresh blocks, so many at most; none without a slab that has some.
+Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) noexcept
     TS_REQUIRES(heap) {
+  Span* slab = heap.partial[size_class];
+  while (slab != nullptr && slab->carved == slab->slab_blocks) slab = slab->next;
+  if (slab == nullptr) return {};
   const SizeClass& c = size_classes[size_class];
-  Span* const slab = heap.partial[size_class];
-  if (slab == nullptr || slab->free_list != nullptr || slab->next != nullptr ||
-      slab->carved == slab->slab_blocks || slab->purged_blocks != 0 ||
-      heap.sparse_slabs[size_class] != 0 || heap.capacities[size_class] == 0 || has_ready(heap))
-    return nullptr;
-  std::byte* const at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
-  set_carved(*slab, slab->carved + 1U);
-  slab->free_blocks = 0;
-  add_used(*slab, 1);
+  const std::uint32_t first = slab->carved;
+  const std::uint32_t end = std::min<std::uint32_t>(
+      first + std::min(at_most, fresh_blocks(heap, *slab)), slab->slab_blocks);
+  std::byte* at = memory_of(slab) + std::size_t{first} * c.block_bytes;
+  auto* const block = reinterpret_cast<Block*>(at);
+  for (std::uint32_t i = first + 1; i < end; ++i, at += c.block_bytes)
+    marked(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
+  marked(at)->next = nullptr;
+  for (std::uint32_t number = first / 64 * 64; number < end; number += 64) {
+    Atomic<std::uint64_t>& word = free_word_of(*slab, number / 64);
+    const std::uint64_t below = first > number ? lowest_bits(first - number) : 0;
+    const std::uint64_t taken = lowest_bits(end - number) & ~below;
+    word.store(word.load(std::memory_order_relaxed) & ~taken, std::memory_order_relaxed);
+  }
+  slab->carved = static_cast<std::uint16_t>(end);
+  add_used(*slab, end - first);
   relist_after_use(heap, *slab);
-  return reinterpret_cast<Block*>(at);
+  return {block, nullptr, end - first};
 }
 
 // The refill of a bypassed bin, which stays empty (scavenge.h).
@@ -191,19 +167,26 @@ inline constexpr unsigned first_carved_singly = [] {
     TS_REQUIRES(heap) {
   --heap.bypassed_refills;
   heap.is_to_scavenge = true;
-  Span* slab = slab_with_free_block(heap, size_class, true);
-  if (slab == nullptr && collect(heap)) slab = slab_with_free_block(heap, size_class, true);
-  if (slab == nullptr) return take_fresh(heap, size_class, 1).first;
-  Block* const block = slab->free_list;
-  slab->free_list = block->next;
-  count_taken(*slab, slab->free_blocks != 0 ? 1 : 0);
-  relist_after_use(heap, *slab);
-  return block;
+  const auto take_one = [&]() TS_REQUIRES(heap) {
+    for (Span* slab = heap.partial[size_class]; slab != nullptr; slab = slab->next) {
+      if (slab->purged_blocks != 0) hooks::restore_blocks(heap, *slab);
+      Taken taken;
+      take_blocks(*slab, slab->carved, 1, taken);
+      if (taken.first == nullptr) continue;
+      relist_after_use(heap, *slab);
+      return taken.first;
+    }
+    return static_cast<Block*>(nullptr);
+  };
+  Block* block = take_one();
+  if (block == nullptr && collect(heap)) block = take_one();
+  return block != nullptr ? block : take_fresh(heap, size_class, 1).first;
 }
 
 // Fills the bin with all of them but the first, which it returns.
 Block* put_into_bin(ThreadHeap& heap, unsigned size_class, Taken taken) noexcept TS_REQUIRES(heap) {
   CacheBin& bin = heap.bins[size_class];
+  heap.was_relieved[size_class] = false;
   bin.head = taken.first->next;
   std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
   bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
@@ -221,16 +204,13 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
     drop_damaged_bin(heap, size_class, heap.bins[size_class].head);
   if (heap.bypassed_refills != 0) [[unlikely]]
     return refill_bypassed(heap, size_class);
-  if (size_class >= first_carved_singly) {
-    if (Block* const block = carve_one(heap, size_class); block != nullptr) return block;
-  }
   widen_bin(heap, size_class);
   Taken taken = take_used(heap, size_class);
   if (taken.first == nullptr && collect(heap)) taken = take_used(heap, size_class);
   if (taken.first == nullptr) {
-    taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks);
-    if (taken.first == nullptr) return nullptr;
     open_bin_wide(heap, size_class);
+    taken = take_fresh(heap, size_class, max_slab_blocks);
+    if (taken.first == nullptr) return nullptr;
   }
   return put_into_bin(heap, size_class, taken);
 }
@@ -241,8 +221,8 @@ Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
   // A replaced function of the system may have allocated meanwhile.
   if (heap.bypassed_refills != 0 || heap.bins[size_class].head != nullptr)
     return take_fresh(heap, size_class, 1).first;
-  const Taken taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks);
   open_bin_wide(heap, size_class);
+  const Taken taken = take_fresh(heap, size_class, max_slab_blocks);
   return put_into_bin(heap, size_class, taken);
 }
 

@@ -1,6 +1,6 @@
 // Fills an empty cache bin from the heap's slabs.
 //
-//   fill_bin -> refill -> take_used (slabs' free lists) -> collect, take_used -> take_fresh (carves)
+//   fill_bin -> refill -> take_used (blocks of slabs) -> collect, take_used -> take_fresh (new ones)
 //            -> allocate_span, without a hold -> refill_from -> add_slab, take_fresh
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace ts::engine {
 
 // Fills the bin of the calling thread's heap and returns one block more, which has its mark; null
-// without memory. The bin may exceed its capacity with blocks of one slab (types.h, CacheBin).
+// without memory.
 // Without a lock or a hold.
 inline Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept;
 

@@ -5,6 +5,7 @@
 #include "base/busy_mark.h"
 #include "base/event_counts.h"
 #include "core/deferred_work.h"
+#include "core/misuse.h"
 #include "core/page_heap.h"
 #include "core/reclaim.h"
 #include "core/slabs.h"
@@ -111,39 +112,46 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
   return also != nullptr ? also : to_reclaim;
 }
 
-// Moves the slab's sent bits to its free list. Reports bits of places where no block was in use,
-// and returns their number.
-std::uint32_t collect_bits([[maybe_unused]] ThreadHeap& heap, Span& slab) noexcept
-    TS_REQUIRES(heap) {
-  const SizeClass& c = size_classes[slab.size_class];
+// Those of the blocks of a word that have a mark: the owner freed them, too, and a bin has them.
+std::uint64_t marked_blocks(const Span& slab, std::uint32_t first, std::uint64_t bits) noexcept {
+  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
+  std::uint64_t found = 0;
+  for (; bits != 0; bits &= bits - 1) {
+    const auto number = static_cast<unsigned>(std::countr_zero(bits));
+    if (is_marked(memory_of(&slab) + (first + number) * bytes)) found |= std::uint64_t{1} << number;
+  }
+  return found;
+}
+
+[[gnu::cold, gnu::noinline]] void report_strays(const Span& slab, std::uint32_t first,
+                                                std::uint64_t bits) noexcept {
+  for (; bits != 0; bits &= bits - 1) {
+    const std::uint32_t number = first + static_cast<unsigned>(std::countr_zero(bits));
+    report_misuse(kind_of_free(slab, {first_page_of(&slab), number, true}), FoundBy::a_later_call,
+                  block_at(slab, number), size_classes[slab.size_class].block_bytes);
+  }
+}
+
+// Frees the blocks whose bits were sent, without a look at them, but where a bin of the owner may
+// have them. Reports those that were free, and returns their number.
+std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+  const bool may_be_in_bin = heap.bins[slab.size_class].head != nullptr || heap.has_sampling_bins;
   std::uint32_t strays = 0;
-  const std::byte* const carved_end = memory_of(&slab) + std::size_t{slab.carved} * c.block_bytes;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
     Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
     if (word.load(std::memory_order_relaxed) == 0) continue;
     // acquire: pairs with the setting of the bits; every use of the blocks is over
     const std::uint64_t sent = word.exchange(0, std::memory_order_acquire);
-    std::byte* const begin = memory_of(&slab) + std::size_t{first} * c.block_bytes;
-    const auto first_of = [=, bytes = std::size_t{c.block_bytes}](std::uint64_t bits) {
-      return begin + static_cast<unsigned>(std::countr_zero(bits)) * bytes;
-    };
-    // The lines are in the caches of the threads that freed the blocks. They come side by side, and
-    // each once: without this, the look at the mark fetches a line to read, and the mark to write.
-    for (std::uint64_t bits = sent; bits != 0; bits &= bits - 1) prefetch_to_write(first_of(bits));
-    for (std::uint64_t bits = sent; bits != 0; bits &= bits - 1) {
-      std::byte* const p = first_of(bits);
-      auto* const block = reinterpret_cast<Block*>(p);
-      const bool is_stray = p >= carved_end;
-      // A marked block was freed by its owner, too.
-      if (is_stray || is_marked(block)) [[unlikely]] {
-        report_misuse(is_stray ? Misuse::no_beginning : Misuse::double_free, FoundBy::a_later_call,
-                      p, c.block_bytes);
-        ++strays;
-        continue;
-      }
-      push_free(slab, block);
+    const std::uint64_t free = free_word(slab, first / 64);
+    std::uint64_t stray = sent & free;
+    if (may_be_in_bin) stray |= marked_blocks(slab, first, sent & ~free);
+    if (stray != 0) [[unlikely]] {
+      report_strays(slab, first, stray);
+      strays += static_cast<std::uint32_t>(std::popcount(stray));
     }
+    free_word_of(slab, first / 64).store(free | (sent & ~stray), std::memory_order_relaxed);
   }
+  if (!is_unmarked(slab)) set_unmarked(slab, true);
   return strays;
 }
 

@@ -3,8 +3,7 @@
 // batch, or one whose place is needed, is sent: the bits into the slab's word, then their number
 // onto the slab's `pending`. The thread that makes `pending` positive pushes the slab onto the
 // owner's stack `ready`. The owner collects when a class has no more blocks, and now and then. It
-// takes the stack, and for each slab takes the count, then the bits, and puts the blocks on the
-// slab's list.
+// takes the stack, and for each slab takes the count, then the bits, by which the blocks are free.
 //
 // - No block is lost: a bit that the owner does not see yet is counted after the owner took the
 //   count. That addition finds 0 and pushes the slab again. (Bits are set before the addition,
@@ -21,7 +20,7 @@
 //
 //   release_slow -> release_remote -> release_remote_slow -> send -> push_ready (reclaim.h)
 //                                                         -> reclaim
-//   refill -> collect -> push_free, sub_used, relist_or_retire
+//   refill -> collect -> collect_bits, sub_used, relist_or_retire
 //
 // tests/models runs this code under every interleaving of small programs.
 #pragma once

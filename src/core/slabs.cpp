@@ -1,5 +1,7 @@
 #include "core/slabs.h"
 
+#include <bit>
+
 #include "base/event_counts.h"
 #include "core/page_heap.h"
 #include "core/sparse_slabs.h"
@@ -24,55 +26,19 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
   queue_sparse_slab(arena, slab);
 }
 
-// The blocks of a slab that is empty lie side by side: this is faster than the walk along their
-// list. Their marks are compared all at once, by their sum.
-[[nodiscard]] bool take_marks_of_all(const Span& slab) noexcept {
-  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
-  const std::size_t count = slab.carved;
-  std::byte* const begin = memory_of(&slab);
-  std::uintptr_t sum = 0;
-  std::byte* at = begin;
-  for (std::size_t left = count; left != 0; --left, at += bytes) {
-    auto* const block = reinterpret_cast<Block*>(at);
-    sum += block->mark;
-    unmarked(block);
-  }
-  const std::uintptr_t step = mark_of(begin + bytes) - mark_of(begin);
-  return sum == count * mark_of(begin) + step * (count * (count - 1) / 2);
-}
-
-// May end before the count: a longjmp out of a signal handler left it too high (types.h).
-[[nodiscard]] bool take_marks_of_list(const Span& slab) noexcept {
-  const std::uintptr_t begin = address_of(memory_of(&slab));
-  Block* block = slab.free_list;
-  for (std::uint32_t left = slab.free_blocks; block != nullptr && left != 0; --left) {
-    if (address_of(block) - begin >= slab.pages * page_bytes || !is_marked(block)) [[unlikely]]
-      return false;
-    block = unmarked(block)->next;
-  }
-  return true;
-}
-
 // Takes the marks off a slab that is retired: a program may copy memory that it never wrote, and a
-// mark with it back to the same block, which would then look free. Only blocks on the list have
-// one. False if one of them has none. It was written to; or it is on the list a second time, after
-// a double free that found the bin full (release_overflow), and another block is still in use.
-[[nodiscard]] bool take_marks(const Span& slab) noexcept {
-  // A slab with blocks on no list has fewer free ones: purged, or lost to a longjmp.
-  return slab.free_blocks == slab.carved ? take_marks_of_all(slab) : take_marks_of_list(slab);
-}
-
-[[gnu::cold, gnu::noinline]] void report_damaged(const Span& slab) noexcept {
-  report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
-                size_classes[slab.size_class].block_bytes);
-}
-
-// A block is on the slab's list twice, and others may be in use: the memory is never used again.
-[[gnu::cold, gnu::noinline]] void give_up(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  report_damaged(slab);
-  if (is_listed(slab)) unlink_partial(heap, slab);
-  if (is_queued(slab) && !is_arena(heap)) unqueue_sparse_slab(heap, slab);
-  slab.free_list = nullptr;
+// mark with it back to the same block, which would then look free. Most slabs that are freed in one
+// go have none.
+void take_marks(Span& slab) noexcept {
+  if (!slab.has_marks) return;
+  const bool has_purged = slab.purged_blocks != 0;
+  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
+  std::byte* at = memory_of(&slab);
+  for (std::uint32_t left = slab.carved; left != 0; --left, at += bytes) {
+    if (has_purged && is_purged(slab, slab.carved - left)) [[unlikely]]
+      continue;
+    unmarked(reinterpret_cast<Block*>(at));
+  }
 }
 
 void release_pages(Span& slab) noexcept {
@@ -82,13 +48,32 @@ void release_pages(Span& slab) noexcept {
 }
 
 void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  if (!take_marks(slab)) [[unlikely]]
-    return give_up(heap, slab);
+  take_marks(slab);
   take_slab_out(heap, slab);
   release_pages(slab);
 }
 
 }  // namespace
+
+void set_unmarked(Span& slab, bool is_unmarked) noexcept {
+  MapPage* const pages = page_map.pages + first_page_of(&slab);
+  // relaxed: as in set_entries()
+  const PageMapEntry entry = pages->entry.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < slab.pages; ++i)
+    pages[i].entry.store(is_unmarked ? entry | unmarked_bit : entry & ~unmarked_bit,
+                         std::memory_order_relaxed);
+}
+
+void mark_free_blocks(Span& slab) noexcept {
+  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
+  slab.has_marks = true;
+  for (std::uint32_t first = 0; first < slab.carved; first += 64) {
+    std::uint64_t bits = free_word(slab, first / 64) & lowest_bits(slab.carved - first);
+    for (; bits != 0; bits &= bits - 1)
+      marked(memory_of(&slab) + (first + static_cast<unsigned>(std::countr_zero(bits))) * bytes);
+  }
+  set_unmarked(slab, false);
+}
 
 void link_partial(ThreadHeap& heap, Span& slab) noexcept {
   Plain<Span*>& head = heap.partial[slab.size_class];
@@ -134,18 +119,18 @@ void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
 }
 
 void retire_slab(Span& slab) noexcept {
-  if (take_marks(slab)) [[likely]]
-    return release_pages(slab);
-  report_damaged(slab);
-  set_entries(slab, 0);  // the memory is never used again
+  take_marks(slab);
+  release_pages(slab);
 }
 
 void add_slab(ThreadHeap& heap, Span& span) noexcept {
   if constexpr (counting) count_event(Event::slabs_created);
-  span.free_list = nullptr;
-  set_carved(span, 0);
-  span.free_blocks = 0;
+  span.carved = 0;
   span.purged_blocks = 0;
+  span.has_marks = false;
+  for (std::uint32_t first = 0; first < span.slab_blocks; first += 64)
+    free_word_of(span, first / 64)
+        .store(lowest_bits(span.slab_blocks - first), std::memory_order_relaxed);
   set_entries(span, entry_of_heap(heap) | PageMapEntry{span.size_class} << class_shift);
   link_partial(heap, span);
   ++heap.slabs[span.size_class];
@@ -155,7 +140,7 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
 
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   // A count may come without a block, if an earlier collect() found the bit before it was counted.
-  if (!is_listed(slab) && slab.free_list != nullptr) link_partial(heap, slab);
+  if (!is_listed(slab) && has_free_block(slab)) link_partial(heap, slab);
   if (used(slab) != 0) {
     if (is_sparse(slab) && !is_queued(slab) && page_map.pages_per_os_page == 1)
       queue_sparse_slab(heap, slab);
@@ -163,10 +148,6 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   }
   const bool is_only_one = slab.next == nullptr && slab.previous == &slab;
   if (is_only_one && slab.pages <= size_classes[slab.size_class].first_slab_pages) return true;
-  if (slab.free_blocks + slab.purged_blocks > slab.carved) [[unlikely]] {
-    give_up(heap, slab);
-    return false;
-  }
   retire(heap, slab);
   return false;
 }

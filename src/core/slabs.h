@@ -32,16 +32,16 @@ inline void set_fast_free_threshold(Span& slab) noexcept {
       static_cast<std::int16_t>(std::max<std::uint16_t>(slab.sparse_mark, least));
 }
 
-// Carved blocks, and where they end.
-inline void set_carved(Span& slab, std::uint32_t blocks) noexcept {
-  slab.carved = static_cast<std::uint16_t>(blocks);
-  // relaxed: its holder's own
-  slab.usable_pages.store(blocks * size_classes[slab.size_class].block_bytes,
-                          std::memory_order_relaxed);
+// Sets unmarked_bit in the slab's entries, or takes it away. Other threads may read them meanwhile:
+// either value is right to them.
+void set_unmarked(Span& slab, bool is_unmarked) noexcept;
+inline bool is_unmarked(const Span& slab) noexcept {
+  return (span_entry(slab) & unmarked_bit) != 0;
 }
-inline std::uint32_t carved_bytes(const Span& slab) noexcept {
-  return slab.usable_pages.load(std::memory_order_relaxed);
-}
+
+// Marks all free blocks of a slab with unmarked_bit, so that free need not look at their bits. Not
+// of one with purged blocks, whose memory is not to be touched.
+void mark_free_blocks(Span& slab) noexcept TS_NO_ANALYSIS;
 
 // Makes a span of a class a slab in the heap's list, with no block carved.
 void add_slab(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
@@ -59,12 +59,6 @@ void move_behind_others(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap)
 // retire_slab() returns it to the page heap, for which no hold is needed.
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 void retire_slab(Span& slab) noexcept;
-
-// Marks a block and puts it on its slab's free list; `used` stays as it is.
-inline void push_free(Span& slab, Block* block) noexcept {
-  push_front(slab.free_list, marked(block));
-  ++slab.free_blocks;
-}
 
 inline std::uint32_t used(const Span& slab) noexcept {
   return slab.used.load(std::memory_order_relaxed);  // the owner's own; others only look
@@ -90,11 +84,35 @@ inline void sub_used(Span& slab, std::uint32_t blocks) noexcept {
 // time. False if the slab was retired.
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
-// A used block comes back; false if its slab was retired.
-inline bool push_to_slab(ThreadHeap& heap, Span& slab, Block* block) noexcept TS_REQUIRES(heap) {
-  push_free(slab, block);
-  sub_used(slab, 1);
-  return relist_or_retire(heap, slab);
+// A used block comes back: false if it is free already. `used` stays as it is.
+inline bool set_free(Span& slab, std::uint32_t number) noexcept {
+  Atomic<std::uint64_t>& word = free_word_of(slab, number / 64);
+  const std::uint64_t before = word.load(std::memory_order_relaxed);
+  const std::uint64_t bit = std::uint64_t{1} << number % 64;
+  word.store(before | bit, std::memory_order_relaxed);
+  return (before & bit) == 0;
+}
+
+// The same, and `used` falls. The block, whose line is at hand, gets a mark if others of its slab may
+// have one.
+inline bool push_to_slab(ThreadHeap& heap, void* p, const BlockPlace& place) noexcept
+    TS_REQUIRES(heap) {
+  Span& slab = page_map.spans[place.slab_page];
+  if (!set_free(slab, place.number)) return false;
+  if (slab.has_marks) {
+    marked(p);
+  } else {
+    unmarked(static_cast<Block*>(p));
+    if (!is_unmarked(slab)) set_unmarked(slab, true);
+  }
+  const auto others = static_cast<std::int32_t>(used(slab)) - 1;
+  if (others > slab.fast_free_threshold) {
+    slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_relaxed);
+  } else {
+    sub_used(slab, 1);
+    relist_or_retire(heap, slab);
+  }
+  return true;
 }
 
 // Retires all empty slabs.

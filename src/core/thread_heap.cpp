@@ -73,7 +73,7 @@ void* hand_out(Block* block) noexcept {
 // that the arena can be destroyed then: neither a batch nor a bin keeps the block.
 [[gnu::noinline]] void release_to_arena(void* p, PageMapEntry entry) noexcept {
   const BlockPlace place = place_of(p, size_class_of(entry));
-  if (!place.is_beginning || is_marked(p)) [[unlikely]]
+  if (!place.is_beginning || is_marked(p) || is_free(place)) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
   release_remote_at_once(place, FoundBy::free);
@@ -111,31 +111,19 @@ void* hand_out(Block* block) noexcept {
     errno = saved_errno;
     if (heap != nullptr) return release(p);  // the block may be of the adopted heap
   }
+  const BlockPlace place = place_of(p, size_class_of(entry));
+  if (!place.is_beginning) [[unlikely]]
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
   // A thread that is ending gets no heap for this: no thread would abandon it, if its end is over.
-  release_remote_at_once(place_of(p, size_class_of(entry)), FoundBy::free);
+  release_remote_at_once(place, FoundBy::free);
 }
 
-// A place that was never a block of the slab, which free took for one: reports it, and the block is
-// lost.
-[[gnu::cold, gnu::noinline]] void report_fresh(void* p, const Span& slab) noexcept {
-  report_misuse(Misuse::no_beginning, FoundBy::free, p, size_classes[slab.size_class].block_bytes);
-}
-
-// The rest of release_overflow, with its arguments: a slab may have to be listed or retired, or its
-// bin flushed, or it became sparse.
-[[gnu::noinline]] void finish_overflow(void* p, CacheBin&, HeapFront* front,
-                                       std::size_t page) noexcept {
+// The rest of release_to_slab, where few blocks of the slab are used: it may have to be listed or
+// retired, or its bin flushed, or it became sparse.
+[[gnu::noinline]] void finish_release(HeapFront* front, Span& slab) noexcept {
   auto& heap = static_cast<ThreadHeap&>(*front);
-  Span& slab = *slab_at(p, page);
   const unsigned size_class = slab.size_class;
-  if (used(slab) == 0) [[unlikely]] {
-    // More blocks came back than the slab gave: a double free that destroyed the mark.
-    slab.free_list = static_cast<Block*>(p)->next;
-    --slab.free_blocks;
-    report_misuse(Misuse::double_free, FoundBy::free, p, size_classes[size_class].block_bytes);
-    return;
-  }
   {
     const HeapHold hold{heap};
     sub_used(slab, 1);
@@ -149,6 +137,53 @@ void* hand_out(Block* block) noexcept {
   }
   if (has_deferred_work(heap)) [[unlikely]]
     do_deferred_work();
+}
+
+// A block that no bin takes comes back to its slab, whose entries have unmarked_bit: the block is
+// not touched. Without a busy mark: a forked child may see the first of these stores alone, and then
+// a free block counts as used, which is harmless.
+[[gnu::always_inline]] inline void release_to_slab(void* p, HeapFront* heap, std::size_t slab_page,
+                                                   std::uint32_t number) noexcept {
+  if constexpr (counting) count_event(Event::bin_overflows);
+  Span& slab = page_map.spans[slab_page];
+  Atomic<std::uint64_t>& word = free_word_at(slab_page, number / 64);
+  const std::uint64_t before = word.load(std::memory_order_relaxed);
+  if ((before >> number % 64 & 1) != 0) [[unlikely]]
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
+  word.store(before | std::uint64_t{1} << number % 64, std::memory_order_relaxed);
+  const std::uint32_t others = used(slab) - 1;
+  if (static_cast<std::int16_t>(others) <= slab.fast_free_threshold) [[unlikely]]  // -1, or few
+    return finish_release(heap, slab);
+  // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
+  slab.used.store(others, std::memory_order_release);
+}
+
+// The same of a block that may be in a bin, and of one that its bin takes: with a look at its mark.
+[[gnu::noinline]] void release_with_look(void* p, CacheBin& bin, std::size_t slab_page,
+                                         std::uint32_t number) noexcept {
+  if (is_free(slab_page, number) || is_marked(p)) [[unlikely]]
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
+  ThreadHeap& heap = own_heap();
+  Span& slab = page_map.spans[slab_page];
+  if (bin.capacity_left <= 0) {
+    const HeapHold hold{heap};
+    relieve_bin(heap, slab.size_class, bin);
+  }
+  if (bin.capacity_left <= 0) {
+    set_unmarked(slab, true);
+    release_to_slab(p, &heap, slab_page, number);
+  } else {
+    if (is_unmarked(slab) && slab.purged_blocks == 0) mark_free_blocks(slab);
+    --bin.capacity_left;
+    push_front(bin.head, marked(p));
+  }
+  if (has_deferred_work(heap)) [[unlikely]]
+    do_deferred_work();
+}
+
+// Whether no bin of the heap has a block of this bin's class, and this one takes none.
+inline bool takes_none(const HeapFront& heap, const CacheBin& bin) noexcept {
+  return bin.head == nullptr && bin.capacity_left <= 0 && !heap.has_sampling_bins;
 }
 
 }  // namespace
@@ -182,48 +217,47 @@ void report_double_free(void* p, CacheBin& bin) noexcept {
 }
 
 void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
-  if constexpr (counting) count_event(Event::bin_overflows);
   ++bin.capacity_left;
-  // Without a busy mark: a forked child may see the first of these stores alone. Then a list is
-  // longer than `free_blocks`, or a free block counts as used; both are harmless.
-  const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
-  Span& slab = page_map.spans[page - (offset >> page_shift)];
-  if (offset >= carved_bytes(slab)) [[unlikely]]
-    return report_fresh(p, slab);
-  const std::uint32_t others = used(slab) - 1;
-  push_front(slab.free_list, marked(p));
-  fence(std::memory_order_release);
-  ++slab.free_blocks;
-  if (static_cast<std::int16_t>(others) <= slab.fast_free_threshold) [[unlikely]]  // -1, or few
-    return finish_overflow(p, bin, heap, page);
-  // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
-  slab.used.store(others, std::memory_order_release);
+  const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal);
+  if (!takes_none(*heap, bin)) return release_with_look(p, bin, slab_page, number);
+  set_unmarked(page_map.spans[slab_page], true);
+  release_to_slab(p, heap, slab_page, number);
 }
 
-void release_slow(void* p, PageMapEntry kind) noexcept {
+void release_unmarked(void* p, std::size_t kind, HeapFront* heap, std::size_t page) noexcept {
+  CacheBin& bin = bin_at(heap, kind - unmarked_bit);
+  const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal);
+  if (!is_beginning) [[unlikely]]
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
+  if (!takes_none(*heap, bin)) [[unlikely]]
+    return release_with_look(p, bin, slab_page, number);
+  release_to_slab(p, heap, slab_page, number);
+}
+
+void release_slow(void* p, PageMapEntry kind, HeapFront* heap, std::size_t page) noexcept {
   // Without the bit that another thread may have changed in between.
-  const PageMapEntry entry = (kind ^ self()) & ~sampling_bit;
+  const PageMapEntry entry = (kind ^ self()) & ~(sampling_bit | unmarked_bit);
   if (!is_of_thread_slab(entry)) [[unlikely]]
     return p != nullptr ? release_other(p, entry) : void();
-  const SizeClass& c = size_class_of(entry);
-  const BlockPlace place = place_of(p, c);
-  if (!place.is_beginning) [[unlikely]]
-    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if ((kind ^ entry) >= arena_bit) [[unlikely]]  // the current heap's number
     return release_without_heap(p, entry);
+  // The class's bin, where its reciprocal is at hand.
+  CacheBin& bin = bin_at(heap, kind & (class_mask | sampling_bit));
+  const BlockPlace place = place_in(p, page, bin.reciprocal);
+  if (!place.is_beginning) [[unlikely]]
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
-  ThreadHeap& heap = own_heap();
+  const SizeClass& c = size_class_of(entry);
   // A block that shares no cache line with others stays here, where its lines are. All others are
   // not looked at: their lines are cold, or another thread's. Their bits tell of a second free, and
   // their marks of one by the owner, when it collects them.
-  CacheBin& bin = bin_at(&heap, kind & (class_mask | sampling_bit));
   if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0) {
     if (is_marked(p)) [[unlikely]]
       return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
     --bin.capacity_left;
     return push_front(bin.head, marked(p));
   }
-  release_remote(heap, p, place, c, FoundBy::free);
+  release_remote(static_cast<ThreadHeap&>(*heap), p, place, c, FoundBy::free);
 }
 
 }  // namespace ts::engine

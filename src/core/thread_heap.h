@@ -8,7 +8,8 @@
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
 //                   -> report_invalid_pointer (misuse.h)
-//                   -> release_overflow -> the slab's free list | finish_overflow
+//                   -> release_overflow -> release_to_slab | release_with_look -> relieve_bin, push
+//                   -> release_unmarked -> release_to_slab | release_with_look
 //                   -> release_slow -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
 //                                   -> report_invalid_pointer (misuse.h)
@@ -49,9 +50,13 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
                                         std::size_t page) noexcept;
 // After a free of a block that is free already, which `bin` has counted, but not taken.
 [[gnu::cold, gnu::noinline]] void report_double_free(void* p, CacheBin& bin) noexcept;
+// Takes a block of the current heap of a slab with unmarked_bit.
+[[gnu::noinline]] void release_unmarked(void* p, std::size_t kind, HeapFront* heap,
+                                        std::size_t page) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.
-[[gnu::noinline]] void release_slow(void* p, PageMapEntry kind) noexcept;
+[[gnu::noinline]] void release_slow(void* p, PageMapEntry kind, HeapFront* heap,
+                                    std::size_t page) noexcept;
 
 // A block of the bin, or `if_empty(bin)`, or `if_damaged(popped, bin)`.
 [[gnu::always_inline]] inline void* pop(std::size_t bin_offset, auto if_empty, auto if_damaged) {
@@ -90,14 +95,16 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   std::size_t page = page_of(p);
   HeapFront* const heap = this_thread.heap;
   if (!is_below(page, page_map.page_count)) [[unlikely]]
-    return release_slow(p, self());
+    return release_slow(p, self(), heap, page);
   const MapPage* const pages = page_map.pages;
-  // Another heap's number leaves high bits; so do a large block's entry, and 0, where no block
-  // begins. relaxed: as in entry_of()
+  // Another heap's number leaves high bits; so do unmarked_bit, a large block's entry, and 0, where
+  // no block begins. relaxed: as in entry_of()
   const std::size_t kind =
       exclusive_or(pages[page].entry.load(std::memory_order_relaxed), heap->self);
-  if (kind >= heap_unit) [[unlikely]]
-    return release_slow(p, static_cast<PageMapEntry>(kind));
+  if (kind >= unmarked_bit) [[unlikely]] {
+    if (kind < heap_unit) return release_unmarked(p, kind, heap, page);
+    return release_slow(p, static_cast<PageMapEntry>(kind), heap, page);
+  }
   page = of_one_access(page);
   CacheBin& bin = bin_at(heap, kind);
   // offset_in_slab(), but with the address first: one instruction less

@@ -3,7 +3,7 @@
 //   page            16 KiB of the engine's addresses (an OS page is the system's, 4 KiB or more)
 //   span            a run of pages: a slab, a large block, or free memory
 //   slab            a span cut into blocks of one size class; one heap owns it
-//   carved          blocks of a slab that have been linked at least once; the rest is untouched
+//   carved          blocks of a slab, the first ones, that were taken at least once
 //   heap            the memory of one thread: cache bins, slabs, batches, a span cache
 //   cache bin       a heap's LIFO stock of free blocks of one class; malloc pops, free pushes
 //   remote free     a free by a thread that does not own the slab: a bit, in a batch at first
@@ -16,7 +16,7 @@
 //   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
 //   purge           dirty memory goes back to the operating system, and is clean then
 //   sparse slab     about a quarter of its blocks is used, or half of what was at the last look
-//   purged block    a free block of a sparse slab, on no list: it begins in an OS page that went back
+//   purged block    a free block that begins in an OS page that went back
 //   scavenge        the owner purges, in rounds, OS pages within slabs that stay sparse
 //   deferred work   what waits for the end of a slow path, where the thread has no lock and no hold
 //   bypassed bin    has capacity 0 for some refills, so that each malloc comes by to scavenge
@@ -37,7 +37,7 @@
 // heap also hold whenever its own thread is outside, but for frees that other threads are sending.
 // invariants.cpp checks them all. A call may never return: longjmp out of a signal handler,
 // cancellation, a thread that the child of a fork lacks. It may leave one list one block longer or
-// shorter than its count, and free blocks of one slab on no list.
+// shorter than its count, and free blocks of one slab that count as used.
 #pragma once
 
 #include <cstddef>
@@ -63,13 +63,12 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // ---- cache bins ----
 
 // At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
-// of a block that counts as used. A refill may exceed the capacity with the list of one slab. While
-// capacity_left is negative, frees bypass the bin, so that all of it stays that slab's. (Not while
-// the heap samples: of the sampling bin, a turn has blocks of many slabs.)
+// of a block that counts as used.
 //
-// The capacity is 0 until the first refill, and while bins are bypassed: a thread that only frees
-// keeps nothing. It falls when many slabs of the class become sparse, since each block of a bin may
-// be the last of its slab; refills raise it again (cache_bins.h).
+// The capacity is 0 until the first refill, after many frees in a row (relieve_bin), and while bins
+// are bypassed: a thread that only frees keeps nothing. It falls when many slabs of the class become
+// sparse, since each block of a bin may be the last of its slab; refills raise it again
+// (cache_bins.h). A bin without capacity is empty.
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
@@ -95,34 +94,35 @@ static_assert(max_slab_blocks < unlisted);
 // path. Invariants:
 //   all      the spans tile the pages in use: each begins where the one before it ends
 //   free     first and last page agree on state and length; two free neighbours differ in `zeroed`
-//   slab     at rest: used + free_blocks + purged_blocks == carved + early, carved <= slab_blocks,
-//            and free_list has free_blocks blocks. `early` frees had their bits collected before
-//            their count: pending less the bits that are set; most slabs have none;
-//            purged_blocks are the carved blocks that begin in purged OS pages: no list has them;
-//            listed, if and only if free_list is not empty, carved < slab_blocks, or
-//            purged_blocks is positive; fast_free_threshold is `unlisted`, if and only if it is not;
-//            while more than fast_free_threshold blocks are used, a free has only to push its block: that
-//            is sparse_mark at least while `used` is above it, and of a long slab, as many as bins
-//            had of it when a free last met fast_free_threshold (cache_bins.h);
+//   slab     at rest: used + the blocks that are free by FreeBits == slab_blocks + early. `early`
+//            frees had their bits collected before their count: pending less the bits that are set;
+//            most slabs have none; no block from `carved` on has ever been taken: it is free;
+//            purged_blocks are the carved blocks that begin in purged OS pages: they are free;
+//            listed, if and only if a block is free; fast_free_threshold is `unlisted`, if and only
+//            if it is not;
+//            while more than fast_free_threshold blocks are used, a free has only to set its bit:
+//            that is sparse_mark at least while `used` is above it, and of a long slab, as many as
+//            bins had of it when a free last met fast_free_threshold (cache_bins.h);
 //            used covers blocks of the program, in cache bins, in batches, and pending ones, and
 //            free ones while OS pages under them go back (slab_purge.h);
+//            without unmarked_bit, each free block that is carved has its mark (block_list.h);
+//            has_marks, if any free block may have one;
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
 //            usable_pages; next and previous link the large blocks of an arena; sparse_mark is the
 //            block's colour (colours.h)
 struct alignas(64) Span {
-  Plain<Block*> free_list = nullptr;  // holder: blocks that are in no cache bin
+  Plain<const void*> purger = nullptr;  // locked, of a span that a purge chose: which thread's
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
   Plain<Span*> next = nullptr;
   Plain<Span*> previous = nullptr;  // likewise
   // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0, or
   // sample_mark (samples.h), by the program's call
   Atomic<std::uint32_t> used{0};
-  Plain<std::uint32_t> pages = 0;        // locked; const while in use, but for a large block
-  Plain<std::uint32_t> free_blocks = 0;  // holder: length of free_list
-  // large: the program, by realloc; others read. slab: holder: where its carved blocks end, in
-  // bytes. locked, of a span that a purge chose: how many of its pages are dirty
+  Plain<std::uint32_t> pages = 0;  // locked; const while in use, but for a large block
+  // large: the program, by realloc; others read. locked, of a span that a purge chose: how many of
+  // its pages are dirty
   Atomic<std::uint32_t> usable_pages{0};
   // holder: the heap's queue of sparse slabs (sparse_slabs.h), by page; an arena's has all slabs
   Plain<std::uint32_t> next_sparse = 0;
@@ -137,6 +137,7 @@ struct alignas(64) Span {
   Plain<SpanState> state = SpanState::in_use;          // locked; const while in use
   Plain<bool> zeroed = false;                          // locked: reads as zero throughout
   Plain<std::uint8_t> purged = 0;  // holder, of each page of a slab: a bit for each purged OS page
+  Plain<bool> has_marks = false;   // holder: see above
 };
 static_assert(sizeof(Span) == 64);
 
@@ -154,6 +155,15 @@ struct alignas(64) RemoteFrees {
   Atomic<std::uint64_t> bits[22] = {};  // any: one for each block, by number
 };
 static_assert(sizeof(RemoteFrees) == 192);
+
+// A bit for each block of a slab, by number: 1 if it is free and in no cache bin. One structure per
+// page; a longer slab, which has fewer blocks, uses its first page's. Of the smallest class, blocks
+// from 512 on have theirs in PageMap::more_free_bits. What no slab has is of no meaning.
+// holder, others look. relaxed throughout: see Span::used
+struct alignas(64) FreeBits {
+  Atomic<std::uint64_t> words[8] = {};
+};
+static_assert(sizeof(FreeBits) == 64);
 
 // ---- heaps ----
 
@@ -223,6 +233,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint16_t capacities[class_count] = {};  // owner: of the bins
   std::uint16_t sparse_slabs[class_count] =
       {};                               // owner: that became sparse since the bin was opened wide
+  bool was_relieved[class_count] = {};  // owner: of its bin, since the last refill (relieve_bin)
   Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
   // holder: the queue of sparse slabs (sparse_slabs.h), and its rounds (scavenge.h). An arena's
   // queue has all its slabs, and no rounds.
@@ -251,7 +262,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint64_t random = 0;                             // owner
   std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
 };
-static_assert(sizeof(ThreadHeap) == 5248);
+static_assert(sizeof(ThreadHeap) == 5312);
 
 // The heap's number as map entries have it.
 inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {
@@ -275,7 +286,7 @@ inline std::uint32_t max_bin_capacity(const HeapFront& heap, const SizeClass& c)
   return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
 }
 
-// A longer list is damaged: a bin has at most its capacity, or the list of one slab.
-inline constexpr std::uint32_t max_in_bin = max_slab_blocks + max_wide_bin_blocks;
+// A longer list is damaged. (A sampling bin may get a turn beyond its capacity.)
+inline constexpr std::uint32_t max_in_bin = 2 * max_wide_bin_blocks;
 
 }  // namespace ts::engine

@@ -62,9 +62,10 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
   const std::uint32_t carved = slab.carved;
   BlockSet free{slab};
   BlockSet cached{slab};
-  free.add_list(slab.free_list);
-  for (std::size_t i = 0; i * 64 < slab.slab_blocks; ++i)
+  for (std::size_t i = 0; i < words_of(slab); ++i) {
+    free.add_word(i, free_word(slab, i));
     cached.add_word(i, remote_word_of(&slab, i).load(std::memory_order_relaxed));
+  }
   for_each_heap([&](const ThreadHeap& heap) {
     cached.add_list(heap.bins[slab.size_class].head);
     if (heap.has_sampling_bins) cached.add_list(heap.sampling_bins[slab.size_class].head);
@@ -72,9 +73,6 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
       if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);
     }
   });
-  for (std::uint32_t i = 0; i < carved; ++i) {
-    if (is_purged(slab, i)) free.add(i);
-  }
   for (std::uint32_t i = 0; i < carved; ++i) {
     const BlockState state = free.contains(i)     ? BlockState::free
                              : cached.contains(i) ? BlockState::cached
@@ -159,10 +157,8 @@ BlockState state_of(MapState state) noexcept {
 // Whether the block is free for all that is seen from outside its owner. (Its first bytes may be
 // the program's.)
 BlockState state_of_block(const Span& slab, std::uint32_t number, const std::byte* block) noexcept {
-  const std::size_t offset = address_of(block) - address_of(memory_of(&slab));
-  const unsigned os_page = static_cast<unsigned>(offset % page_bytes / os::page_bytes());
-  const bool is_purged = (racy_read((&slab)[offset / page_bytes].purged) >> os_page & 1) != 0;
-  if (is_purged || racy_read(reinterpret_cast<const Block*>(block)->mark) == mark_of(block))
+  if (is_free(first_page_of(&slab), number) ||
+      racy_read(reinterpret_cast<const Block*>(block)->mark) == mark_of(block))
     return BlockState::free;
   const std::uint64_t word = remote_word_of(&slab, number / 64).load(std::memory_order_relaxed);
   return (word >> number % 64 & 1) != 0 ? BlockState::cached : BlockState::used;

@@ -66,6 +66,11 @@ def most(series: Series) -> Call:
     return max(series, key=total)
 
 
+def most_but(larger: int) -> Callable[[Series], Call]:
+    """The call that so many calls exceed."""
+    return lambda series: sorted(series, key=total)[-1 - larger]
+
+
 def whole(series: Series) -> Call:
     return sum(series, Counter())
 
@@ -88,7 +93,9 @@ MEASURES = (
     Measure("malloc that collects 1200 remote frees", "collect", most),
     Measure("free to the cache bin", "free"),
     Measure("free that overflows the cache bin", "overflow"),
-    Measure("free that retires a slab", "retire", most),
+    Measure("free that flushes half of a full bin", "retire", most_but(1)),
+    Measure("free that flushes all of a full bin", "retire", most),
+    Measure("free that retires a slab", "retire", most_but(2)),
     Measure("remote free that joins a batch", "remote_batch"),
     Measure("remote free that sends a batch", "remote_batch", most),
     Measure("remote free that stays in the cache bin", "remote_stays", least),

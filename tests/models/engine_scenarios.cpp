@@ -62,6 +62,7 @@ constexpr unsigned blocks_per_page = blocks_in_slab(tested, 1);
 struct Tables {
   std::array<ThreadHeap, heap_limit + 1> heaps;
   std::array<Span, page_limit> spans;
+  std::array<FreeBits, page_limit> free_bits;
   std::array<RemoteFrees, page_limit> remote_frees;
   std::array<MapPage, page_limit> map;
 };
@@ -112,6 +113,7 @@ void make_first_tables() {
   page_map.page_count.store(page_limit);
   page_map.pages = tables.map.data();
   page_map.spans = tables.spans.data();
+  page_map.free_bits = tables.free_bits.data();
   page_map.remote_frees = tables.remote_frees.data();
   page_map.heaps = tables.heaps.data();
   lowest_block.store(page_map.base);
@@ -159,6 +161,7 @@ void begin() {
     const std::string text = "slab " + std::to_string(page);
     testing::name(&slab(page).used, 4, text + ".used");
     testing::name(&slab(page), sizeof(Span), text);
+    testing::name(&tables.free_bits[page], sizeof(FreeBits), text + ".free_bits");
     testing::name(&tables.remote_frees[page].pending, 4, text + ".pending");
     testing::name(&tables.remote_frees[page].bits, 8, text + ".bits");
     testing::name(&tables.remote_frees[page], sizeof(RemoteFrees), text + ".remote_frees");
@@ -190,12 +193,14 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   made.slab_blocks = static_cast<std::uint16_t>(blocks);
   made.sparse_mark = 1;
   add_slab(heap(owner), made);
-  set_carved(made, made.slab_blocks);
+  made.carved = made.slab_blocks;
   add_used(made, live);
+  made.has_marks = live != blocks;
+  free_word_of(made, 0).store(lowest_bits(blocks) & ~lowest_bits(live), std::memory_order_relaxed);
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
     auto* const made_block = static_cast<Block*>(block(page, i));
-    i < live ? static_cast<void>(unmarked(made_block)) : push_free(made, made_block);
+    i < live ? unmarked(made_block) : marked(made_block);
   }
   set_fast_free_threshold(made);
   if (live == blocks) unlink_partial(heap(owner), made);
@@ -252,13 +257,16 @@ void collect_held() {
   collect(own_heap());
 }
 
-// Frees a block as if its bin was full.
+// Frees a block as if its bin had no capacity.
 void free_past_bin(void* p) {
-  std::int32_t& capacity_left = own_heap().bins[tested_class].capacity_left;
-  const std::int32_t before = capacity_left;
-  capacity_left = 0;
+  CacheBin& bin = own_heap().bins[tested_class];
+  Block* const head = bin.head;
+  const std::int32_t capacity_left = bin.capacity_left;
+  bin.head = nullptr;
+  bin.capacity_left = 0;
   free_block(p);
-  capacity_left = before;
+  bin.head = head;
+  bin.capacity_left = capacity_left;
 }
 
 // One thread passes a block, or null, to another, once.
@@ -306,10 +314,11 @@ void check_blocks(bool in_child) {
     Span& each = slab(page);
     const ThreadHeap& owner = *heap_of(entry);
     if (in_child && (owner.busy.load() || owner.holder.load() != Holder::none)) continue;
-    std::uint32_t free_blocks = 0;
-    for (const Block* b = each.free_list; b != nullptr && free_blocks < 64; b = b->next) {
-      put(b, Place::on_slab);
-      ++free_blocks;
+    for (unsigned i = 0; i < each.slab_blocks; ++i) {
+      if (!is_free(page, i)) continue;
+      put(block(page, i), Place::on_slab);
+      if (!in_child && i < each.carved && !is_unmarked(each) && !is_marked(block(page, i)))
+        testing::fail("a free block has no mark");
     }
     std::uint32_t live = 0;
     for (unsigned i = 0; i < blocks_per_page; ++i)
@@ -317,12 +326,8 @@ void check_blocks(bool in_child) {
     if (used(each) < live + in_bins[page]) testing::fail("a block in use is not counted");
     if (in_child) continue;
     if (used(each) != live + in_bins[page]) testing::fail("used counts other blocks");
-    if (free_blocks != each.free_blocks) testing::fail("free_blocks is not the list's length");
-    if (used(each) + free_blocks + each.purged_blocks != each.carved)
-      testing::fail("a block is lost");
-    if (is_listed(each) !=
-        (each.free_list != nullptr || each.carved < each.slab_blocks || each.purged_blocks != 0))
-      testing::fail("the wrong slabs are listed");
+    if (used(each) + count_free_blocks(each) != each.slab_blocks) testing::fail("a block is lost");
+    if (is_listed(each) != has_free_block(each)) testing::fail("the wrong slabs are listed");
     const RemoteFrees& frees = remote_frees_of(&each);
     if (frees.pending.load() != 0 || frees.bits[0].load() != 0)
       testing::fail("remote frees are left");
@@ -566,8 +571,7 @@ void PageHeap::release(Span* span) noexcept {
   span->sparse_mark = 0;
   span->purged = 0;
   span->purged_blocks = 0;
-  span->free_blocks = 0;
-  span->free_list = nullptr;
+  span->has_marks = false;
   span->fast_free_threshold = unlisted;
   span->zeroed = false;
   span->previous = nullptr;

@@ -87,8 +87,6 @@ const std::map<std::string, std::string>& equivalent() {
       {"collect store relaxed left out", "a hint: more reclaims"},
       {"take_reclaimable store relaxed left out", "a hint: more reclaims"},
       {"empty store relaxed left out", "a hint: more reclaims"},
-      {"set_carved store relaxed left out",
-       "the slabs whose blocks overflow are made before, where no mistake is planted"},
       {"DeferredCall store relaxed left out",
        "only a call within a replaced function meets another"},
       {"~DeferredCall store relaxed left out",

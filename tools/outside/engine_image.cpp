@@ -101,23 +101,23 @@ Found EngineImage::find(const Process& process) {
   return found;
 }
 
-EngineImage::RangesOf<4> EngineImage::tables() const {
+EngineImage::Tables EngineImage::tables() const {
   const auto range = [](const void* begin, std::size_t bytes) {
     return Range{address_in(begin), address_in(begin) + bytes};
   };
   return {{range(map().pages, page_count() * sizeof(engine::MapPage)),
            range(map().spans, page_count() * sizeof(engine::Span)),
+           range(map().free_bits, page_count() * sizeof(engine::FreeBits)),
+           range(map().more_free_bits, page_count() * sizeof(engine::FreeBits)),
            range(map().remote_frees, page_count() * sizeof(engine::RemoteFrees)),
            range(map().heaps, (heap_count() + std::size_t{1}) * sizeof(engine::ThreadHeap))}};
 }
 
 EngineImage::Ranges EngineImage::ranges() const {
-  const auto [tables] = this->tables();
-  Ranges all{{tables[0],
-              tables[1],
-              tables[2],
-              tables[3],
-              {map().base, map().base + committed_pages() * engine::page_bytes}}};
+  const Tables tables = this->tables();
+  Ranges all;
+  std::ranges::copy(tables, std::begin(all.ranges));
+  std::end(all.ranges)[-1] = {map().base, map().base + committed_pages() * engine::page_bytes};
   std::sort(std::begin(all.ranges), std::end(all.ranges),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   return all;

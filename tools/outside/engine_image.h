@@ -91,9 +91,10 @@ class EngineImage {
     const Range* begin() const { return ranges; }
     const Range* end() const { return ranges + Count; }
   };
-  RangesOf<4> tables() const;
+  using Tables = RangesOf<6>;
+  Tables tables() const;
   // With the pages that they describe; by address.
-  using Ranges = RangesOf<5>;
+  using Ranges = RangesOf<7>;
   Ranges ranges() const;
   bool has(const Range& range) const;
 

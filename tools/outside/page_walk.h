@@ -45,10 +45,10 @@ class SpanWindow {
   std::size_t length_ = least;
 };
 
-// The pages of a slab have one entry and one beginning; `map` has `known` of them at least.
+// The pages of a slab have one entry, but for unmarked_bit, and one beginning; `map` has `known` of them at least.
 inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) {
   const auto entry_of = [map](std::size_t i) {
-    return map[i].entry.load(std::memory_order_relaxed);
+    return map[i].entry.load(std::memory_order_relaxed) & ~engine::unmarked_bit;
   };
   std::size_t pages = 1;
   while (pages < std::min(known, engine::max_slab_pages) && entry_of(pages) == entry_of(0) &&

@@ -48,7 +48,7 @@ void hooks::thread_is_ending() noexcept {
     if (entry >= arena_bit && hooks::release_sampled(frame, entry)) continue;
     auto& owner = *static_cast<ThreadHeap*>(own);
     const HeapHold hold{owner};
-    push_to_slab(owner, *slab_of(frame), reinterpret_cast<Block*>(frame));
+    push_to_slab(owner, frame, place_of(frame, size_class_of(entry)));
   }
 }
 

@@ -36,7 +36,7 @@ void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t inter
     return p;
   }
   const HeapHold hold{*sample_heap};
-  push_to_slab(*sample_heap, *slab_of(p), static_cast<Block*>(p));
+  push_to_slab(*sample_heap, p, place_of(p, size_classes[size_class]));
   return nullptr;
 }
 
@@ -57,7 +57,7 @@ void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t inte
 [[gnu::cold]] bool hooks::release_sampled(void* p, PageMapEntry entry) noexcept {
   if (!is_of_sample(entry)) return false;
   const BlockPlace place = place_of(p, size_class_of(entry));
-  if (!place.is_beginning || is_marked(p)) {
+  if (!place.is_beginning || is_marked(p) || is_free(place)) {
     report_invalid_pointer(p, FoundBy::free);
     return true;
   }

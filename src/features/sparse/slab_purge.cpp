@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/block_set.h"
 #include "core/hooks.h"
 #include "core/slabs.h"
 #include "core/sparse_slabs.h"
@@ -59,57 +58,44 @@ void for_each_block(const Span& slab, Visit visit) noexcept {
     visit(number, offset -= block_bytes);
 }
 
-// The blocks of the free list, and the OS pages that they overlap. False if the list is damaged, or
-// longer than its count: a refill looks at that.
-bool list_blocks(const SlabPages& pages, BlockSet& listed, OsPages& touched) noexcept {
-  const Span& slab = pages.slab;
-  const SizeClass& c = size_classes[slab.size_class];
-  std::uint32_t count = 0;
-  for (const Block* block = slab.free_list; block != nullptr; block = block->next) {
-    const std::size_t offset = address_of(block) - address_of(memory_of(&slab));
-    const std::uint32_t number = number_in_slab(c, offset % (max_slab_pages * page_bytes));
-    if (offset >= slab.pages * page_bytes || number >= slab.carved ||
-        number * std::size_t{c.block_bytes} != offset || listed.contains(number) ||
-        !is_marked(block))
-      return false;
-    listed.add(number);
-    touched |= pages.of_bytes(offset, c.block_bytes);
-    ++count;
-  }
-  return count == slab.free_blocks;
+bool is_free_in(const SlabPages& pages, std::uint32_t number) noexcept {
+  return number < pages.slab.carved && is_free(first_page_of(&pages.slab), number);
 }
 
-// The OS pages that a block overlaps which is not free. Blocks that are not carved yet count, too:
+// The OS pages that a block overlaps which is not free. Blocks that were never taken count, too:
 // most of them were never touched.
-OsPages pages_in_use(const SlabPages& pages, const BlockSet& listed, OsPages purged) noexcept {
+OsPages pages_in_use(const SlabPages& pages) noexcept {
   const std::size_t block_bytes = size_classes[pages.slab.size_class].block_bytes;
   OsPages in_use = 0;
   for_each_block(pages.slab, [&](std::uint32_t number, std::size_t offset) {
-    const bool is_free = listed.contains(number) || (purged >> pages.page_at(offset) & 1) != 0;
-    if (number >= pages.slab.carved || !is_free) in_use |= pages.of_bytes(offset, block_bytes);
+    if (!is_free_in(pages, number)) in_use |= pages.of_bytes(offset, block_bytes);
   });
   return in_use;
+}
+
+// The OS pages that free blocks overlap which do not begin in one of `purged`. Such blocks may have
+// been in use since then.
+OsPages touched_pages(const SlabPages& pages, OsPages purged) noexcept {
+  const std::size_t block_bytes = size_classes[pages.slab.size_class].block_bytes;
+  OsPages touched = 0;
+  for_each_block(pages.slab, [&](std::uint32_t number, std::size_t offset) {
+    if (is_free_in(pages, number) && (purged >> pages.page_at(offset) & 1) == 0)
+      touched |= pages.of_bytes(offset, block_bytes);
+  });
+  return touched;
 }
 
 bool has_block(const SlabPurge& purge, std::uint32_t number) noexcept {
   return (purge.blocks[number / 64] >> number % 64 & 1) != 0;
 }
 
-// Takes the blocks of `purge` off the list, which is made anew in the order of addresses, and from
-// the purged ones. A signal handler may end this by longjmp, which loses blocks, but leaves none
-// both listed and purged.
-void take_out(Span& slab, const SlabPages& pages, const BlockSet& listed,
-              const SlabPurge& purge) noexcept {
-  slab.free_list = nullptr;
-  std::atomic_signal_fence(std::memory_order_release);
-  slab.free_blocks = 0;
+// Takes the blocks of `purge` from the free ones, and all from the purged ones. A signal handler may
+// end this by longjmp, which loses blocks.
+void take_out(Span& slab, const SlabPages& pages, const SlabPurge& purge) noexcept {
+  for (std::size_t i = 0; i < words_of(slab); ++i)
+    free_word_of(slab, i).store(free_word(slab, i) & ~purge.blocks[i], std::memory_order_relaxed);
   slab.purged_blocks = 0;
-  std::atomic_signal_fence(std::memory_order_release);
   pages.note_purged(0);
-  for_each_block(slab, [&](std::uint32_t number, std::size_t offset) {
-    if (listed.contains(number) && !has_block(purge, number))
-      push_free(slab, reinterpret_cast<Block*>(memory_of(&slab) + offset));
-  });
 }
 
 }  // namespace
@@ -123,11 +109,9 @@ void begin_purge(ThreadHeap& heap, Span& slab, SlabPurge& purge) noexcept {
   purge.to_purge = 0;
   if (os_pages_in_page() == 0) return;
   const SlabPages pages{slab};
-  BlockSet listed{slab};
-  OsPages touched = 0;  // perhaps, by blocks of the list: also purged ones that such reach into
-  if (!list_blocks(pages, listed, touched)) return;
   purge.before = pages.purged();
-  const OsPages in_use = pages_in_use(pages, listed, purge.before);
+  const OsPages in_use = pages_in_use(pages);
+  const OsPages touched = touched_pages(pages, purge.before);
   const OsPages to_purge = pages.all() & ~in_use & ~(purge.before & ~touched);
   if (to_purge == 0) return;
   purge.purged = (purge.before & ~in_use) | to_purge;
@@ -135,20 +119,19 @@ void begin_purge(ThreadHeap& heap, Span& slab, SlabPurge& purge) noexcept {
   std::ranges::fill(purge.blocks, 0);
   const std::size_t block_bytes = size_classes[slab.size_class].block_bytes;
   for_each_block(slab, [&](std::uint32_t number, std::size_t offset) {
-    if (number >= slab.carved) return;
+    if (!is_free_in(pages, number)) return;
     const bool overlaps = (pages.of_bytes(offset, block_bytes) & to_purge) != 0;
     const bool was_purged = (purge.before >> pages.page_at(offset) & 1) != 0;
-    if (!was_purged && !(overlaps && listed.contains(number))) return;
+    if (!was_purged && !overlaps) return;
     purge.blocks[number / 64] |= std::uint64_t{1} << number % 64;
     ++purge.count;
   });
   if (purge.count == 0) return;  // they would not keep the slab
   purge.to_purge = to_purge;
   refuse_huge_slab_pages();
-  take_out(slab, pages, listed, purge);
+  take_out(slab, pages, purge);
   add_used(slab, purge.count);
-  const bool has_blocks = slab.free_list != nullptr || slab.carved != slab.slab_blocks;
-  if (is_listed(slab) && !has_blocks) unlink_partial(heap, slab);
+  if (is_listed(slab) && !has_free_block(slab)) unlink_partial(heap, slab);
 }
 
 OsPages discard(const SlabPurge& purge) noexcept {
@@ -172,16 +155,15 @@ void end_purge(ThreadHeap& heap, const SlabPurge& purge, OsPages gone) noexcept 
   const OsPages purged = purge.purged & ~(purge.to_purge & ~gone & ~purge.before);
   pages.note_purged(purged);
   for_each_block(slab, [&](std::uint32_t number, std::size_t offset) {
-    if (!has_block(purge, number)) return;
-    if ((purged >> pages.page_at(offset) & 1) != 0) {
+    if (has_block(purge, number) && (purged >> pages.page_at(offset) & 1) != 0)
       ++slab.purged_blocks;
-    } else {
-      push_free(slab, reinterpret_cast<Block*>(memory_of(&slab) + offset));
-    }
   });
+  for (std::size_t i = 0; i < words_of(slab); ++i)
+    free_word_of(slab, i).store(free_word(slab, i) | purge.blocks[i], std::memory_order_relaxed);
+  set_unmarked(slab, true);
   sub_used(slab, purge.count);
   if (!is_listed(slab)) link_partial(heap, slab);
-  if (slab.free_list == nullptr) move_behind_others(heap, slab);
+  if (count_free_blocks(slab) == slab.purged_blocks) move_behind_others(heap, slab);
 }
 
 // In the order of addresses, since lists change meanwhile.
@@ -190,7 +172,7 @@ void hooks::purge_slabs(ThreadHeap& heap) noexcept {
   const std::size_t page_count = page_map.page_count.load(std::memory_order_relaxed);
   for (std::size_t page = 0; page < page_count; ++page) {
     const PageMapEntry entry = page_map.pages[page].entry.load(std::memory_order_relaxed);
-    if ((entry & ~class_mask) != entry_of_heap(heap)) continue;
+    if ((entry & ~(class_mask | unmarked_bit)) != entry_of_heap(heap)) continue;
     SlabPurge purge;
     {
       const HeapHold hold{heap};
@@ -211,23 +193,22 @@ void hooks::purge_slabs(ThreadHeap& heap) noexcept {
 
 void hooks::restore_blocks(ThreadHeap&, Span& slab) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
-  for (std::size_t i = 0; i < slab.pages; ++i) {
+  for (std::size_t i = 0; i < slab.pages && slab.purged_blocks != 0; ++i) {
     Span& page = (&slab)[i];
     const std::uint8_t purged = page.purged;
     if (purged == 0) continue;
-    // What the list has, page and count have no more: a signal handler may end this by longjmp.
     page.purged = 0;
-    const std::uint32_t before = slab.free_blocks;
+    const std::uint32_t before = slab.purged_blocks;
     const std::size_t first = (i * page_bytes + c.block_bytes - 1) / c.block_bytes;
     const std::size_t behind = ((i + 1) * page_bytes + c.block_bytes - 1) / c.block_bytes;
-    for (std::size_t number = std::min<std::size_t>(behind, slab.carved); number-- > first;) {
-      if (!begins_in(purged, number * c.block_bytes)) continue;
-      if (slab.purged_blocks != 0) --slab.purged_blocks;
-      push_free(slab, reinterpret_cast<Block*>(block_at(slab, number)));
+    for (std::size_t number = first; number < std::min<std::size_t>(behind, slab.carved);
+         ++number) {
+      if (begins_in(purged, number * c.block_bytes) && slab.purged_blocks != 0)
+        --slab.purged_blocks;
     }
-    if (slab.free_blocks != before) return;
+    if (slab.purged_blocks != before) return;
   }
-  slab.purged_blocks = 0;  // such a longjmp lost the others
+  slab.purged_blocks = 0;  // a longjmp out of a purge lost the others
 }
 
 }  // namespace ts::engine

@@ -1,7 +1,6 @@
 // OS pages within slabs. Where no block that overlaps an OS page is in use, the page goes back to
-// the operating system. Blocks that begin in it are on no list then, since their links are gone:
-// they are the slab's purged blocks. A refill that needs them links them again, and the pages are
-// touched anew.
+// the operating system. Blocks that begin in it are the slab's purged blocks. A refill takes others
+// first; where there are none, it restores those of a page, and the OS pages are touched anew.
 //
 //   scavenge -> purge_slab
 //   refill -> take_used -> hooks::restore_blocks
@@ -18,9 +17,9 @@ unsigned os_pages_in_page() noexcept;
 // OS pages of a slab go back in three steps, since another library may see the system's call
 // (os.h). Its replacement may allocate and free, and so change the slab:
 //
-//   begin_purge   the free blocks that overlap these pages come off the list, and count as used
+//   begin_purge   the free blocks that overlap these pages count as used
 //   discard       without a hold: the slab stays, and nothing hands those blocks out
-//   end_purge     each of them is purged now, or on the list again
+//   end_purge     they are free again, and those that begin in these pages are purged
 //
 // If the thread never comes to the third (a longjmp, a fork by another thread), they are lost.
 struct SlabPurge {

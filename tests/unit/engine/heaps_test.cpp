@@ -48,12 +48,13 @@ TS_ENGINE_TEST(Refill, CarvesAPageOfTheFirstSlabOfEachClass) {
     EXPECT_EQ(used_by(slab), carved);
     EXPECT_EQ(list_length(heap.bins[c].head), carved - 1);
     EXPECT_EQ(engine::counted_blocks(heap, c), static_cast<std::int32_t>(carved) - 1);
+    EXPECT_EQ(engine::count_free_blocks(slab), slab.slab_blocks - carved);
     EXPECT_EQ(is_listed(slab), carved < slab.slab_blocks);
     expect_sound();
   }
 }
 
-TS_ENGINE_TEST(Refill, TakesAWholeShortListAndLetsTheBinExceedItsCapacity) {
+TS_ENGINE_TEST(Refill, TakesFreeBlocksInTheOrderOfTheirAddresses) {
   ThreadHeap& heap = make_heap();
   const SizeClass& k = size_classes[1];
   std::vector<void*> blocks;
@@ -62,22 +63,99 @@ TS_ENGINE_TEST(Refill, TakesAWholeShortListAndLetsTheBinExceedItsCapacity) {
   for (void* const p : blocks) release(heap, p);
   flush_bin_of(heap, 1);
   const Span& slab = span_of(blocks[0]);
-  EXPECT_EQ(slab.free_blocks, in_slab);
-  allocate(heap, 16);
-  EXPECT_EQ(slab.free_list, nullptr);
-  EXPECT_LT(heap.bins[1].capacity_left, 0);
-  EXPECT_EQ(list_length(heap.bins[1].head), in_slab - 1);
+  EXPECT_EQ(engine::count_free_blocks(slab), in_slab);
+  EXPECT_TRUE(engine::is_unmarked(slab));
+  std::byte* expected = engine::memory_of(&slab);
+  while (engine::count_free_blocks(slab) != 0) {
+    EXPECT_TRUE(engine::is_unmarked(slab));
+    EXPECT_EQ(allocate(heap, 16), expected);
+    EXPECT_GE(heap.bins[1].capacity_left, 0);
+    expected += 16;
+    expect_sound();
+  }
+  EXPECT_FALSE(engine::is_unmarked(slab)) << "no block is left that could lack a mark";
+}
+
+// All blocks of some slabs of the class.
+std::vector<std::uintptr_t*> fill_slabs(ThreadHeap& heap, unsigned c, std::uint32_t slabs) {
+  std::vector<std::uintptr_t*> blocks;
+  const SizeClass& k = size_classes[c];
+  const std::uint32_t count = slabs * engine::blocks_in_slab(k, k.first_slab_pages);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    blocks.push_back(static_cast<std::uintptr_t*>(allocate(heap, k.block_bytes)));
+    blocks.back()[0] = blocks.back()[1] = i;
+  }
+  return blocks;
+}
+
+TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
+  for (const unsigned c : {1U, small_class}) {
+    ThreadHeap& heap = make_heap();
+    const std::vector<std::uintptr_t*> blocks = fill_slabs(heap, c, 8);
+    const std::int32_t capacity = heap.capacities[c];
+    std::size_t next = 0;
+    // A full bin is relieved of one half, then of all.
+    while (!heap.was_relieved[c]) release(heap, blocks[next++]);
+    EXPECT_EQ(engine::counted_blocks(heap, c), capacity - capacity / 2 + 1);
+    expect_sound();
+    while (heap.capacities[c] != 0) release(heap, blocks[next++]);
+    EXPECT_EQ(heap.bins[c].head, nullptr);
+    expect_sound();
+    const std::size_t end = next + 3 * engine::blocks_in_slab(size_classes[c], 1) / 2;
+    for (; next < end; ++next) {
+      const Span& slab = span_of(blocks[next]);
+      const std::uintptr_t before[] = {blocks[next][0], blocks[next][1]};
+      release(heap, blocks[next]);
+      EXPECT_EQ(blocks[next][0], before[0]);
+      EXPECT_EQ(blocks[next][1], before[1]);
+      EXPECT_TRUE(engine::is_unmarked(slab) || slab.state != SpanState::slab);
+    }
+    EXPECT_FALSE(span_of(blocks[next - 1]).has_marks);
+    expect_sound();
+    // A second free of each of them is found in the call.
+    for (std::size_t i = 0; i < next; ++i) {
+      if (span_of(blocks[i]).state != SpanState::slab) continue;  // it went back
+      release(heap, blocks[i]);
+      expect_misuse(Misuse::double_free, FoundBy::free, blocks[i]);
+    }
+    expect_sound();
+  }
+}
+
+TS_ENGINE_TEST(Slabs, HaveTheirFreeBlocksMarkedByAFreeThatABinTakes) {
+  ThreadHeap& heap = make_heap();
+  const std::vector<std::uintptr_t*> blocks = fill_slabs(heap, small_class, 8);
+  std::size_t next = 0;
+  do {
+    release(heap, blocks[next++]);
+  } while (heap.capacities[small_class] != 0);
+  std::uintptr_t* const freed = blocks[next++];
+  release(heap, freed);
+  Span& slab = span_of(freed);
+  ASSERT_EQ(&span_of(blocks[next]), &slab);
+  ASSERT_TRUE(engine::is_unmarked(slab) && !engine::is_marked(freed));
+  ASSERT_TRUE(engine::free_word(slab, 0) != 0 || engine::has_free_block(slab));
+  void* const opened = allocate(heap, 64);  // the bin
+  ASSERT_TRUE(engine::is_free(engine::place_of(freed, size_classes[small_class])));
+  release(heap, freed);
+  expect_misuse(Misuse::double_free, FoundBy::free, freed);
+  EXPECT_TRUE(engine::is_unmarked(slab));
+  release(heap, blocks[next]);
+  expect_no_misuse();
+  EXPECT_EQ(heap.bins[small_class].head, reinterpret_cast<Block*>(blocks[next]));
+  EXPECT_TRUE(engine::is_marked(freed));
+  EXPECT_FALSE(engine::is_unmarked(slab));
+  for (std::uintptr_t* const p : {freed, blocks[next]}) {
+    release(heap, p);
+    expect_misuse(Misuse::double_free, FoundBy::free, p);
+  }
   expect_sound();
-  // As long as that is so, frees bypass the bin.
-  void* const p = allocate(heap, 16);
-  release(heap, p);
-  EXPECT_EQ(slab.free_list, static_cast<Block*>(p));
-  EXPECT_TRUE(is_listed(slab));
-  expect_sound();
-  // A flush sends all of the list to its one slab.
-  flush_bin_of(heap, 1);
-  EXPECT_EQ(slab.free_blocks + used_by(slab), in_slab);
-  EXPECT_EQ(used_by(slab), 1U);
+  // What is marked, a retirement clears.
+  for (std::size_t i = next + 1; i < blocks.size(); ++i) release(heap, blocks[i]);
+  release(heap, opened);
+  flush_heap(heap);
+  ASSERT_EQ(heap.slabs[small_class], 0U);
+  EXPECT_FALSE(engine::is_marked(freed) || engine::is_marked(blocks[next]));
   expect_sound();
 }
 
@@ -96,17 +174,17 @@ TS_ENGINE_TEST(Refill, TakesFromSeveralSlabsUntilHalfOfTheBinIsFull) {
   }
   flush_bin_of(heap, small_class);
   expect_sound();
-  for (const Span* const slab : slabs) EXPECT_EQ(slab->free_blocks, 10U);
+  for (const Span* const slab : slabs) EXPECT_EQ(engine::count_free_blocks(*slab), 10U);
   allocate(heap, k.block_bytes);
   EXPECT_EQ(engine::counted_blocks(heap, small_class), 39);
   for (const Span* const slab : slabs) {
-    EXPECT_EQ(slab->free_blocks, 0U);
+    EXPECT_EQ(engine::count_free_blocks(*slab), 0U);
     EXPECT_FALSE(is_listed(*slab));
   }
   expect_sound();
 }
 
-TS_ENGINE_TEST(Refill, TakesAPartOfALongSlabsList) {
+TS_ENGINE_TEST(Refill, TakesAPartOfALongSlab) {
   ThreadHeap& heap = make_heap();
   const unsigned c = long_class();
   const SizeClass& k = size_classes[c];
@@ -125,10 +203,11 @@ TS_ENGINE_TEST(Refill, TakesAPartOfALongSlabsList) {
     keeps_one = false;
   }
   flush_bin_of(heap, c);
-  const std::uint32_t free_before = full.free_blocks;
-  EXPECT_GT(free_before, 0U);
+  const std::uint32_t free_before = engine::count_free_blocks(full);
+  EXPECT_GT(free_before, k.wide_bin_blocks);
   allocate(heap, k.block_bytes);
-  EXPECT_EQ(full.free_blocks + std::min(free_before, k.bin_blocks), free_before);
+  EXPECT_GT(engine::count_free_blocks(full), 0U);
+  EXPECT_GE(heap.bins[c].capacity_left, 0);
   expect_sound();
 }
 
@@ -192,10 +271,10 @@ TS_ENGINE_TEST(Slabs, AFreeBeyondTheBinGoesToItsSlab) {
   for (std::uint32_t i = 0; i < 2 * capacity + 100; ++i)
     blocks.push_back(allocate(heap, k.block_bytes));
   flush_bin_of(heap, small_class);
-  for (std::uint32_t i = 0; i < capacity; ++i) release(heap, blocks[i]);
-  EXPECT_EQ(heap.bins[small_class].capacity_left, 0);
+  for (std::uint32_t i = 0; i < 2 * capacity; ++i) release(heap, blocks[i]);
+  EXPECT_EQ(heap.capacities[small_class], 0);
   expect_sound();
-  for (std::uint32_t i = capacity; i < blocks.size(); ++i) {
+  for (std::uint32_t i = 2 * capacity; i < blocks.size(); ++i) {
     Span& slab = span_of(blocks[i]);
     const std::uint32_t before = used_by(slab);
     const bool stays = before > 1 || heap.partial[small_class] == &slab;
@@ -305,68 +384,23 @@ TS_ENGINE_TEST(Slabs, MoreReturnsThanUsesAreReported) {
   EXPECT_EQ(used_by(slab), 0U);
 }
 
-TS_ENGINE_TEST(Slabs, AnEmptySlabWithABlockTwiceIsGivenToNoOne) {
+// As a longjmp out of a refill leaves it.
+TS_ENGINE_TEST(Slabs, AnEmptySlabThatLostABlockIsRetired) {
   ThreadHeap& heap = make_heap();
-  const SizeClass& k = size_classes[small_class];
-  std::vector<void*> blocks;
-  for (std::uint32_t i = 0; i < 2 * engine::blocks_in_slab(k, 1) + 1; ++i)
-    blocks.push_back(allocate(heap, k.block_bytes));
+  const std::vector<std::uintptr_t*> blocks = fill_slabs(heap, small_class, 3);
+  allocate(heap, 64);
   Span& slab = span_of(blocks[0]);
-  ASSERT_NE(&slab, &span_of(blocks.back()));
+  for (void* const p : blocks) {
+    if (&span_of(p) == &slab && p != blocks[0]) release(heap, p);
+  }
+  flush_bin_of(heap, small_class);
   {
     const HeapHold hold{heap};
-    for (const bool listed : {true, false}) {
-      // As after a double free that went unnoticed.
-      slab.free_blocks = slab.carved + 1;
-      slab.used.store(0);
-      slab.free_list = listed ? static_cast<Block*>(blocks[0]) : nullptr;
-      slab.free_list != nullptr ? slab.free_list->next = nullptr : nullptr;
-      slab.next = &slab;  // not the only one
-      EXPECT_FALSE(engine::relist_or_retire(heap, slab));
-      EXPECT_FALSE(is_listed(slab));
-      EXPECT_EQ(slab.free_list, nullptr);
-      expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, engine::memory_of(&slab));
-    }
+    slab.used.store(0);
+    EXPECT_FALSE(engine::relist_or_retire(heap, slab));
   }
-  EXPECT_EQ(slab.state, SpanState::slab) << "its memory is not free";
-}
-
-// As many frees as blocks, but one of them twice, and another never.
-TS_ENGINE_TEST(Slabs, AnEmptySlabWithABlockInUseIsGivenToNoOne) {
-  for (const bool is_reclaimed : {false, true}) {
-    ThreadHeap& heap = make_heap();
-    const SizeClass& k = size_classes[small_class];
-    std::vector<void*> blocks;
-    for (std::uint32_t i = 0; i < 2 * engine::blocks_in_slab(k, 1) + 1; ++i)
-      blocks.push_back(allocate(heap, k.block_bytes));
-    Span& slab = span_of(blocks[0]);
-    ASSERT_NE(&slab, &span_of(blocks.back()));
-    const auto to_slab = [&](void* p) {
-      engine::push_free(slab, static_cast<Block*>(p));
-      const HeapHold hold{heap};
-      engine::sub_used(slab, 1);
-    };
-    for (void* const p : blocks) {
-      if (&span_of(p) == &slab && p != blocks[1]) to_slab(p);
-    }
-    to_slab(blocks[is_reclaimed ? 0 : 2]);  // again: the last of the list, or one within
-    EXPECT_EQ(used_by(slab), 0U);
-    expect_no_misuse();
-    {
-      const HeapHold hold{heap};
-      if (is_reclaimed) {
-        engine::take_slab_out(heap, slab);
-        ++slab.carved;  // as if that one were purged: not all that were carved are on the list
-        engine::retire_slab(slab);
-        EXPECT_EQ(engine::span_entry(slab), 0U);
-      } else {
-        EXPECT_FALSE(engine::relist_or_retire(heap, slab));
-        EXPECT_FALSE(is_listed(slab));
-      }
-    }
-    expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, engine::memory_of(&slab));
-    EXPECT_EQ(slab.state, SpanState::slab) << "its memory is not free";
-  }
+  expect_no_misuse();
+  expect_sound();
 }
 
 // ---- cache bins ----
@@ -411,13 +445,12 @@ TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsAreSparse) {
   std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64{1});
   EXPECT_EQ(heap.capacities[small_class], k.bin_blocks);
   for (void* const p : blocks) release(heap, p);
-  EXPECT_EQ(heap.capacities[small_class], 2);
+  EXPECT_EQ(heap.capacities[small_class], 0);
   EXPECT_LE(heap.slabs[small_class], 4U);
   expect_sound();
   // Refills widen the bin again: twice with used blocks, at once with fresh ones.
-  flush_bin_of(heap, small_class);
   allocate(heap, k.block_bytes);
-  EXPECT_EQ(heap.capacities[small_class], 4);
+  EXPECT_EQ(heap.capacities[small_class], 2);
   expect_sound();
   for (std::uint32_t i = 0; i < 8 * engine::blocks_in_slab(k, 1); ++i)
     allocate(heap, k.block_bytes);
@@ -425,7 +458,6 @@ TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsAreSparse) {
   expect_sound();
 }
 
-// A bin that holds more than its capacity has blocks of one slab alone.
 TS_ENGINE_TEST(CacheBins, ANarrowBinIsRefilledFromSeveralSlabsUpToItsCapacity) {
   ThreadHeap& heap = make_heap();
   const SizeClass& k = size_classes[small_class];
@@ -461,6 +493,7 @@ TS_ENGINE_TEST(CacheBins, StayWideWhileAFewSlabsOfFewThreadsAreSparse) {
     blocks.push_back(allocate(heap, k.block_bytes));
   std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64{1});
   for (void* const p : blocks) release(heap, p);
+  allocate(heap, k.block_bytes);
   EXPECT_EQ(heap.capacities[small_class], k.wide_bin_blocks);
   expect_sound();
 }
@@ -504,7 +537,7 @@ TS_ENGINE_TEST(CacheBins, ADamagedListIsReportedByAFlush) {
   release(fresh, ring);
   ring->next = ring;
   flush_bin_of(fresh, small_class);
-  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, nullptr);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, ring);
   // A link into the middle of a block.
   auto* const r = static_cast<Block*>(allocate(heap, 64));
   release(heap, r);
@@ -519,24 +552,6 @@ TS_ENGINE_TEST(CacheBins, ADamagedListIsReportedByAFlush) {
   written->mark = 1;
   flush_bin_of(heap, small_class);
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, written);
-}
-
-TS_ENGINE_TEST(CacheBins, ARingOnASlabsListIsCutAndReported) {
-  ThreadHeap& heap = make_heap();
-  std::vector<Block*> blocks;
-  const std::uint32_t in_slab = engine::blocks_in_slab(size_classes[1], 1);
-  for (std::uint32_t i = 0; i < in_slab; ++i)
-    blocks.push_back(static_cast<Block*>(allocate(heap, 16)));
-  for (Block* const p : blocks) release(heap, p);
-  flush_bin_of(heap, 1);
-  allocate(heap, 16);  // takes the whole list, and exceeds the capacity
-  auto* const p = static_cast<Block*>(allocate(heap, 16));
-  release(heap, p);  // to the slab's list
-  Span& slab = span_of(p);
-  p->next = p;
-  flush_bin_of(heap, 1);
-  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, p);
-  EXPECT_EQ(slab.free_blocks, in_slab - 1);
 }
 
 TS_ENGINE_TEST(CacheBins, ARingIsReportedByTheMallocThatComesToItsBeginning) {
@@ -566,7 +581,7 @@ TS_ENGINE_TEST(CacheBins, AListThatIsLongerThanItsCountIsNoDamage) {
     }
     expect_no_misuse();
     const Span& slab = span_of(p);
-    EXPECT_EQ(flushes ? slab.free_blocks + 1 : engine::used(slab), slab.carved);
+    EXPECT_EQ(engine::used(slab), flushes ? 1U : slab.carved);
     expect_sound();
   }
 }
@@ -583,27 +598,6 @@ TS_ENGINE_TEST(CacheBins, ALinkToNowhereIsReportedByARefill) {
   }
 }
 
-TS_ENGINE_TEST(CacheBins, AListOfALongSlabThatEndsEarlyIsReportedByARefill) {
-  ThreadHeap& heap = make_heap();
-  const unsigned c = long_class();
-  const SizeClass& k = size_classes[c];
-  std::vector<void*> blocks;
-  for (std::uint32_t i = 0; i < 2 * engine::blocks_in_slab(k, k.slab_pages); ++i)
-    blocks.push_back(allocate(heap, k.block_bytes));
-  Span& slab = *engine::slab_of(blocks.back());
-  int left = 4;
-  for (void* const p : blocks) {
-    if (engine::slab_of(p) == &slab && left-- > 0) release(heap, p);
-  }
-  flush_bin_of(heap, c);
-  ASSERT_EQ(heap.partial[c], &slab);
-  ASSERT_GE(slab.free_blocks, 3U);
-  Block* const first = slab.free_list;
-  first->next = nullptr;
-  EXPECT_EQ(allocate(heap, k.block_bytes), first);
-  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, first);
-}
-
 // As damage, or a longjmp out of a purge, leaves it.
 TS_ENGINE_TEST(CacheBins, AListedSlabWithoutBlocksGivesNone) {
   for (const unsigned c : {small_class, long_class(), last_class}) {
@@ -617,9 +611,7 @@ TS_ENGINE_TEST(CacheBins, AListedSlabWithoutBlocksGivesNone) {
     ASSERT_TRUE(slab.carved == slab.slab_blocks && !is_listed(slab));
     {
       const HeapHold hold{heap};
-      slab.free_list = static_cast<Block*>(blocks[0]);
-      engine::relist_or_retire(heap, slab);
-      slab.free_list = nullptr;
+      engine::link_partial(heap, slab);
     }
     ASSERT_EQ(heap.partial[c], &slab);
     EXPECT_NE(engine::slab_of(allocate(heap, k.block_bytes)), &slab);
@@ -629,7 +621,8 @@ TS_ENGINE_TEST(CacheBins, AListedSlabWithoutBlocksGivesNone) {
   }
 }
 
-// The child of a fork may see the block on its slab's list, and neither count.
+// The child of a fork may see the block's bit without the count: one block more counts as used than
+// there are, for good.
 TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
   for (const bool is_long : {false, true}) {
     const SizeClass& k = size_classes[is_long ? long_class() : small_class];
@@ -646,20 +639,21 @@ TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
         for (std::size_t i = 0; i < counted; ++i) release(heap, blocks[1 + i]);
         flush_bin_of(heap, c);
         void* const cut_off = blocks[0];
-        engine::push_front(slab.free_list, engine::marked(cut_off));
+        engine::set_free(slab, engine::place_of(cut_off, k).number);
+        engine::set_unmarked(slab, true);
         if (!is_listed(slab)) {
           const engine::HeapHold hold{heap};
           engine::relist_or_retire(heap, slab);
         }
         heap.bypassed_refills = bypassed_refills;
         heap.from_fork = true;
-        std::set<void*> expected(blocks.begin(), blocks.begin() + 1 + counted);
-        for (std::size_t i = 0; i <= counted; ++i)
-          EXPECT_EQ(expected.erase(allocate(heap, k.block_bytes)), 1U);
-        EXPECT_EQ(slab.free_blocks, 0U);
-        EXPECT_EQ(used_by(slab), slab.slab_blocks);
+        std::set<void*> in_use(blocks.begin() + 1 + static_cast<std::ptrdiff_t>(counted),
+                               blocks.end());
+        for (std::size_t i = 0; i < 2 * in_slab; ++i)
+          EXPECT_TRUE(in_use.insert(allocate(heap, k.block_bytes)).second);
+        EXPECT_GE(used_by(slab), slab.slab_blocks);
         expect_no_misuse();
-        expect_sound("when the block is in use again");
+        expect_sound("when other blocks are in use");
       }
     }
   }

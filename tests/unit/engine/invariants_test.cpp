@@ -99,6 +99,7 @@ struct Whole {
     return map_page(span, page).entry;
   }
   engine::CacheBin& bin() { return heap.bins[small]; }
+  std::uint32_t number(const void* p) { return engine::place_of(p, size_classes[small]).number; }
   engine::RemoteBatch& batch() {
     return other.batches[engine::first_page_of(slab) % engine::batch_count];
   }
@@ -178,23 +179,18 @@ const std::vector<Row>& engine_rows() {
       {"free spans are linked in both directions", [](Whole& w) { w.clean->previous = w.large; }},
 
       {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},
-      {"used + free_blocks + purged_blocks == carved", [](Whole& w) { w.slab->used.fetch_add(1); }},
-      {"a free list ends", [](Whole& w) { w.slab->free_list->next = w.slab->free_list; }},
-      {"a free list has blocks of its slab",
-       [](Whole& w) { w.slab->free_list->next = static_cast<Block*>(allocate(w.heap, 64)); }},
-      {"a free list has carved blocks of its slab",
-       [](Whole& w) { w.slab->free_list->next = w.block(400); }},
-      {"a free list has carved blocks of its slab",
-       [](Whole& w) { w.slab->free_list = w.slab->free_list + 1; }},
-      {"a free list has carved blocks of its slab",
+      {"used + free blocks == slab_blocks", [](Whole& w) { w.slab->used.fetch_add(1); }},
+      {"a block is free that was never taken, or is purged",
        [](Whole& w) {
-         w.fresh->free_list = reinterpret_cast<Block*>(engine::block_at(*w.fresh, w.fresh->carved));
+         const std::uint32_t next = w.fresh->carved;
+         engine::free_word_of(*w.fresh, next / 64).fetch_and(~(std::uint64_t{1} << next % 64));
        }},
-      {"a free list has free_blocks blocks",
+      {"a slab has bits for its blocks alone",
        [](Whole& w) {
-         ++w.slab->free_blocks;
-         w.slab->used.fetch_sub(1);
+         const std::uint32_t behind = w.slab->slab_blocks;
+         engine::free_word_of(*w.slab, behind / 64).fetch_or(std::uint64_t{1} << behind % 64);
        }},
+      {"free blocks have marks, if the slab says so", [](Whole& w) { w.block(50)->mark = 0; }},
       {"a slab is listed, if and only if it has blocks to give",
        [](Whole& w) { w.slab->fast_free_threshold = unlisted; }},
       {"frees of a listed slab stop at its marks",
@@ -209,21 +205,22 @@ const std::vector<Row>& engine_rows() {
        [](Whole& w) {
          w.entry(w.slab).store(engine::heap_unit * 9 | Whole::small << engine::class_shift);
        }},
-      {"pending frees are of carved blocks",
+      {"pending frees are of blocks that are not free",
        [](Whole& w) { engine::remote_word_of(w.fresh, 3).fetch_or(std::uint64_t{1} << 63); }},
-      {"pending frees are of carved blocks",
-       [](Whole& w) { engine::remote_word_of(w.slab, 5).fetch_or(std::uint64_t{1} << 63); }},
+      {"pending frees are of blocks that are not free",
+       [](Whole& w) { engine::remote_word_of(w.slab, 0).fetch_or(std::uint64_t{1} << 7); }},
       {"at most as many bits are set as frees are pending",
        [](Whole& w) { w.frees().pending.fetch_sub(1); }},
       {"at most as many bits are set as frees are pending",
-       [](Whole& w) { engine::remote_word_of(w.slab, 0).fetch_or(1); }},
+       [](Whole& w) { engine::remote_word_of(w.slab, 2).fetch_or(1); }},
       {"pending blocks count as used",
        [](Whole& w) {
-         // As many blocks are free as are carved, and some are pending.
-         w.slab->free_list = nullptr;
-         for (std::uint32_t i = 0; i < w.slab->carved; ++i)
-           engine::push_front(w.slab->free_list, engine::marked(engine::block_at(*w.slab, i)));
-         w.slab->free_blocks = w.slab->carved;
+         // All blocks are free but those that are pending, and these do not count as used.
+         engine::set_unmarked(*w.slab, true);
+         for (std::uint32_t first = 0; first < w.slab->slab_blocks; first += 64)
+           engine::free_word_of(*w.slab, first / 64)
+               .store(engine::lowest_bits(w.slab->slab_blocks - first) &
+                      ~engine::remote_word_of(w.slab, first / 64).load());
          w.slab->used.store(0);
        }},
 
@@ -306,21 +303,12 @@ const std::vector<Row>& heap_rows() {
        [](Whole& w) { w.bin().head = reinterpret_cast<Block*>(engine::memory_of(w.large)); }},
       {"a cache bin has beginnings of blocks", [](Whole& w) { w.bin().head = w.block(5) + 1; }},
       {"a block of a cache bin is marked", [](Whole& w) { w.bin().head->mark = 0; }},
-      {"a block of a free list is marked", [](Whole& w) { w.slab->free_list->mark = 0; }},
+      {"a block of a cache bin is not free",
+       [](Whole& w) { engine::set_free(*w.slab, w.number(w.bin().head)); }},
+      {"a cache bin without capacity is empty", [](Whole& w) { w.heap.capacities[w.small] = 0; }},
       {"a cache bin has beginnings of blocks",
        [](Whole& w) {  // behind the last block there is room for a link
          w.bin().head = reinterpret_cast<Block*>(engine::block_at(*w.slab, w.slab->slab_blocks));
-       }},
-      {"an overfull cache bin has blocks of one slab of its heap",
-       [](Whole& w) {
-         w.bin().capacity_left = -1;
-         w.bin().head->next = engine::marked(w.block(400));
-         w.block(400)->next = nullptr;
-       }},
-      {"an overfull cache bin has blocks of one slab of its heap",
-       [](Whole& w) {
-         w.bin().capacity_left = -1;
-         w.bin().head = static_cast<Block*>(allocate(w.other, 48));
        }},
       {"a cache bin's capacity is at most its class's",
        [](Whole& w) { w.heap.capacities[w.small] = 1000; }},
@@ -346,7 +334,8 @@ const std::vector<Row>& heap_rows() {
       {"the first slab of a list is linked to the last",
        [](Whole& w) { w.heap.partial[w.small]->previous = w.large; }},
       {"purged_blocks begin in purged OS pages", [](Whole& w) { ++w.slab->purged_blocks; }},
-      {"a free list has carved blocks of its slab", [](Whole& w) { w.slab->purged = 0xff; }},
+      {"a block is free that was never taken, or is purged",
+       [](Whole& w) { w.slab->purged = 0xff; }},
       {"bypassed cache bins have capacity 0", [](Whole& w) { w.heap.bypassed_refills = 1; }},
       {"a queue of sparse slabs has its heap's",
        [](Whole& w) { w.heap.first_sparse = w.link(*w.large); }},
@@ -458,6 +447,22 @@ TEST(Invariants, EachEquationOfTheEngineIsFoundBroken) {
       }
     });
   }
+}
+
+// Where OS pages are shorter than a slab, so that it may have purged blocks and others.
+TEST(Invariants, ASlabWithPurgedBlocksIsUnmarked) {
+  if (os::page_bytes() >= page_bytes) return;
+  in_child([] {
+    Whole w;
+    w.slab->purged = 1;
+    for (std::uint32_t i = 0; i < w.slab->carved; ++i) {
+      if (!engine::is_purged(*w.slab, i)) continue;
+      engine::set_free(*w.slab, i);
+      ++w.slab->purged_blocks;
+    }
+    engine::set_unmarked(*w.slab, false);
+    expect_fault(fault_of(w.heap), "free blocks have marks, if the slab says so");
+  });
 }
 
 TEST(Invariants, EachEquationOfAHeapIsFoundBroken) {

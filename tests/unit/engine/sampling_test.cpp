@@ -322,40 +322,6 @@ TS_ENGINE_TEST(SamplingTest, BothBinsHoldWhatOneMay) {
   expect_sound();
 }
 
-// A turn may exceed the capacity with the list of one slab behind blocks of others.
-TS_ENGINE_TEST(SamplingTest, AnOverfullTurnOfTwoSlabsIsFlushedToBoth) {
-  ThreadHeap& heap = begin(engine::max_sampling_interval);
-  const As as{heap};
-  const unsigned c = class_for(small);
-  const std::uint32_t in_slab = engine::blocks_in_slab(engine::size_classes[c], 1);
-  std::vector<void*> blocks;
-  for (std::uint32_t i = 0; i < 2 * in_slab; ++i) blocks.push_back(allocate_at(site_a, small));
-  for (std::uint32_t i = 0; i < in_slab; ++i) release(blocks[i]);
-  flush_bin_of(heap, c);
-  constexpr std::uint32_t narrow = 16;
-  {
-    const engine::HeapHold hold{heap};
-    engine::set_capacity(heap, c, narrow);
-  }
-  heap.sampling_capacities[c] = narrow;
-  heap.sampling_bins[c].capacity_left = narrow;
-  heap.sparse_slabs[c] = 1;  // so that refills do not open it wide
-  release(blocks[in_slab]);
-  release(blocks.back());
-  blocks.back() = allocate_at(site_a, small);  // the other one is in the bin
-  blocks[in_slab] = blocks.back();
-  blocks.pop_back();
-  EXPECT_LT(heap.bins[c].capacity_left, 0);
-  expect_sound();
-  flush_bin_of(heap, c);
-  expect_no_misuse();
-  expect_sound();
-  for (std::uint32_t i = in_slab; i < blocks.size(); ++i) release(blocks[i]);
-  flush_heap(heap);
-  EXPECT_EQ(heap.slabs[c], 0U);
-  expect_sound();
-}
-
 // Bins that scavenging bypasses stay empty: a refill gives one block, whose link is its slab's.
 TS_ENGINE_TEST(SamplingTest, AClosedBinIsHandedOutAlone) {
   ThreadHeap& heap = begin(engine::max_sampling_interval);
