@@ -19,13 +19,17 @@ constexpr std::size_t heap_step_bytes = std::size_t{64} << 10;
 constexpr std::size_t max_reserved_pages = std::size_t{1} << 26;  // 1 TiB
 constexpr std::size_t min_reserved_pages = std::size_t{1} << 9;   // 8 MiB
 
+// A slab's descriptor and its bits are written in turn. Were their addresses alike but for high bits,
+// as parts of this range are, processors would take one line for the other (docs/adr/0140).
+constexpr std::size_t bits_skew = 4096 + 33 * sizeof(FreeBits);
+
 constexpr std::size_t aligned(std::size_t bytes) noexcept {
   return align_up(bytes, huge_page_bytes);
 }
 
 constexpr std::size_t range_bytes(std::size_t pages, std::size_t heaps) noexcept {
   return aligned(pages * sizeof(MapPage)) + aligned(pages * sizeof(Span)) +
-         aligned(pages * sizeof(RemoteFrees)) + 2 * aligned(pages * sizeof(FreeBits)) +
+         aligned(pages * sizeof(RemoteFrees)) + 2 * aligned(pages * sizeof(FreeBits) + bits_skew) +
          aligned(heaps * sizeof(ThreadHeap)) + pages * page_bytes;
 }
 
@@ -40,15 +44,15 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   };
   map_ = part(capacity * sizeof(MapPage));
   spans_ = part(capacity * sizeof(Span));
-  free_bits_ = part(capacity * sizeof(FreeBits));
-  more_free_bits_ = part(capacity * sizeof(FreeBits));
+  free_bits_ = part(capacity * sizeof(FreeBits) + bits_skew);
+  more_free_bits_ = part(capacity * sizeof(FreeBits) + bits_skew);
   remote_frees_ = part(capacity * sizeof(RemoteFrees));
   heaps_ = part(heap_capacity * sizeof(ThreadHeap));
   memory_ = part(capacity * page_bytes);
   page_map.pages = reinterpret_cast<MapPage*>(map_.begin);
   page_map.spans = reinterpret_cast<Span*>(spans_.begin);
-  page_map.free_bits = reinterpret_cast<FreeBits*>(free_bits_.begin);
-  page_map.more_free_bits = reinterpret_cast<FreeBits*>(more_free_bits_.begin);
+  page_map.free_bits = reinterpret_cast<FreeBits*>(free_bits_.begin + bits_skew);
+  page_map.more_free_bits = reinterpret_cast<FreeBits*>(more_free_bits_.begin + bits_skew);
   page_map.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
   page_map.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
   page_map.base = memory_.begin;
@@ -99,8 +103,8 @@ void AddressRange::shrink_table(Part& part, std::size_t bytes) const noexcept {
 void AddressRange::shrink(std::size_t pages) noexcept {
   shrink_table(map_, pages * sizeof(MapPage));
   shrink_table(spans_, pages * sizeof(Span));
-  shrink_table(free_bits_, pages * sizeof(FreeBits));
-  shrink_table(more_free_bits_, pages * sizeof(FreeBits));
+  shrink_table(free_bits_, pages * sizeof(FreeBits) + bits_skew);
+  shrink_table(more_free_bits_, pages * sizeof(FreeBits) + bits_skew);
   shrink_table(remote_frees_, pages * sizeof(RemoteFrees));
   const std::size_t bytes = pages * page_bytes;
   auto* const begin = reinterpret_cast<void*>(memory_.begin + bytes);
@@ -112,8 +116,8 @@ void AddressRange::shrink(std::size_t pages) noexcept {
 // All parts or none: a failing request must not use up the rest of a limit.
 bool AddressRange::take(std::size_t pages) noexcept {
   if (!take_table(map_, pages * sizeof(MapPage)) || !take_table(spans_, pages * sizeof(Span)) ||
-      !take_table(free_bits_, pages * sizeof(FreeBits)) ||
-      !take_table(more_free_bits_, pages * sizeof(FreeBits)) ||
+      !take_table(free_bits_, pages * sizeof(FreeBits) + bits_skew) ||
+      !take_table(more_free_bits_, pages * sizeof(FreeBits) + bits_skew) ||
       !take_table(remote_frees_, pages * sizeof(RemoteFrees)) ||
       !take_addresses(pages * page_bytes)) {
     shrink(pages_);

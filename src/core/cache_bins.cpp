@@ -44,20 +44,17 @@ bool is_of_class(const void* block, unsigned size_class) noexcept {
   return false;
 }
 
-// Sends a bin's list, of so many blocks by its count, back to their slabs; or the first ones. Returns
-// those that are left.
-Block* flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count,
-                  std::int32_t at_most = max_length) noexcept TS_REQUIRES(heap) {
+// Sends a bin's list of so many blocks, by its count, back to their slabs.
+void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count) noexcept
+    TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   std::int32_t left = count + count_tolerance;
-  for (; block != nullptr && at_most != 0; --left, --at_most) {
+  for (; block != nullptr; --left) {
     const PageMapEntry entry = entry_of(block);
     // Without a mark: the program wrote to it.
     if ((entry & class_mask) != size_class << class_shift || !is_marked(block) ||
-        (left <= 0 && !has_end(block, size_class))) [[unlikely]] {
-      report_damage(size_class, block);
-      return nullptr;
-    }
+        (left <= 0 && !has_end(block, size_class))) [[unlikely]]
+      return report_damage(size_class, block);
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
     const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
@@ -70,11 +67,9 @@ Block* flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int3
     }
     block = next;
   }
-  if (block != nullptr) return block;
   // The list ended before its count: a link in it was written to, or is one of a ring.
   if (left > 2 * count_tolerance) [[unlikely]]
     report_damage(size_class, nullptr);
-  return nullptr;
 }
 
 // The sampling bin takes no more blocks until the next refill.
@@ -115,20 +110,19 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.has_sampling_bins) flush_sampling_bin(heap, size_class);
 }
 
-void relieve_bin(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept {
-  CacheBin& bin = heap.bins[size_class];
-  if (&full != &bin) return flush_sampling_bin(heap, size_class);
-  const std::int32_t capacity = heap.capacities[size_class];
-  const std::int32_t count = counted_blocks(heap, size_class);
-  if (heap.was_relieved[size_class] || count < 2) {
-    flush_bin(heap, size_class);
-    return set_capacity(heap, size_class, 0);
-  }
-  heap.was_relieved[size_class] = true;
-  Block* const first = bin.head;
-  drop_bin(heap, size_class);
-  bin.head = flush_list(heap, size_class, first, count, count - capacity / 2);
-  if (bin.head != nullptr) bin.capacity_left = capacity - capacity / 2;
+bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept {
+  constexpr std::uint8_t frees_of_burst = 12;
+  if (&full != &heap.bins[size_class]) return true;
+  const auto first = static_cast<std::uint32_t>(address_of(full.head));
+  std::uint8_t& frees = heap.frees_when_full[size_class];
+  if (heap.first_when_full[size_class] != first) frees = 0;
+  heap.first_when_full[size_class] = first;
+  return ++frees % frees_of_burst == 0;
+}
+
+void close_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  flush_bin(heap, size_class);
+  set_capacity(heap, size_class, 0);
 }
 
 void reopen_bin(ThreadHeap& heap, unsigned size_class) noexcept {

@@ -108,12 +108,14 @@ void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRE
 // Sends all blocks of the class's bins back to their slabs.
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// To be called when a free found a bin full. The first time since a refill, half of it goes back to
-// the slabs. The next time all of it does, and the bin has no capacity until it is refilled: the
-// program frees many blocks in a row, whose lines are cold. They go to their slabs untouched, which
-// free can tell from a second free by their bits alone, since the bin has none of them.
-void relieve_bin(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept
-    TS_REQUIRES(heap);
+// To be called when a free found a bin full. Whether it is one of many in a row, with no malloc of the
+// class in between: then the bin is to be closed. (Of a sampling bin, always.)
+bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept;
+
+// Sends all blocks of the bin to their slabs. It has no capacity until it is refilled: the program
+// frees many blocks in a row, whose lines are cold. They go to their slabs untouched, which free can
+// tell from a second free by their bits alone, since the bin has none of them.
+void close_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
 // Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);

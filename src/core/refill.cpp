@@ -186,7 +186,6 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
 // Fills the bin with all of them but the first, which it returns.
 Block* put_into_bin(ThreadHeap& heap, unsigned size_class, Taken taken) noexcept TS_REQUIRES(heap) {
   CacheBin& bin = heap.bins[size_class];
-  heap.was_relieved[size_class] = false;
   bin.head = taken.first->next;
   std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
   bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);

@@ -112,14 +112,21 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
   return also != nullptr ? also : to_reclaim;
 }
 
+// Calls `visit(block, bit)` for each block of a word.
+[[gnu::always_inline]] inline void for_each_block(const Span& slab, std::uint32_t first,
+                                                  std::uint64_t bits, auto visit) noexcept {
+  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
+  std::byte* const begin = memory_of(&slab) + first * bytes;
+  for (; bits != 0; bits &= bits - 1)
+    visit(begin + static_cast<unsigned>(std::countr_zero(bits)) * bytes, bits & (~bits + 1));
+}
+
 // Those of the blocks of a word that have a mark: the owner freed them, too, and a bin has them.
 std::uint64_t marked_blocks(const Span& slab, std::uint32_t first, std::uint64_t bits) noexcept {
-  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
   std::uint64_t found = 0;
-  for (; bits != 0; bits &= bits - 1) {
-    const auto number = static_cast<unsigned>(std::countr_zero(bits));
-    if (is_marked(memory_of(&slab) + (first + number) * bytes)) found |= std::uint64_t{1} << number;
-  }
+  for_each_block(slab, first, bits, [&](const std::byte* block, std::uint64_t bit) {
+    if (is_marked(block)) found |= bit;
+  });
   return found;
 }
 
@@ -132,8 +139,9 @@ std::uint64_t marked_blocks(const Span& slab, std::uint32_t first, std::uint64_t
   }
 }
 
-// Frees the blocks whose bits were sent, without a look at them, but where a bin of the owner may
-// have them. Reports those that were free, and returns their number.
+// Frees the blocks whose bits were sent. They are looked at where a bin of the owner may have them,
+// and get marks where others of the slab may have one. Reports those that were free, and returns
+// their number.
 std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   const bool may_be_in_bin = heap.bins[slab.size_class].head != nullptr || heap.has_sampling_bins;
   std::uint32_t strays = 0;
@@ -143,15 +151,22 @@ std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(he
     // acquire: pairs with the setting of the bits; every use of the blocks is over
     const std::uint64_t sent = word.exchange(0, std::memory_order_acquire);
     const std::uint64_t free = free_word(slab, first / 64);
+    // The lines are in the caches of the threads that freed the blocks: they come side by side.
+    if (slab.has_marks || may_be_in_bin)
+      for_each_block(slab, first, sent,
+                     [](std::byte* block, std::uint64_t) { prefetch_to_write(block); });
     std::uint64_t stray = sent & free;
     if (may_be_in_bin) stray |= marked_blocks(slab, first, sent & ~free);
     if (stray != 0) [[unlikely]] {
       report_strays(slab, first, stray);
       strays += static_cast<std::uint32_t>(std::popcount(stray));
     }
+    if (slab.has_marks)
+      for_each_block(slab, first, sent & ~stray,
+                     [](std::byte* block, std::uint64_t) { marked(block); });
     free_word_of(slab, first / 64).store(free | (sent & ~stray), std::memory_order_relaxed);
   }
-  if (!is_unmarked(slab)) set_unmarked(slab, true);
+  if (!slab.has_marks && !is_unmarked(slab)) set_unmarked(slab, true);
   return strays;
 }
 

@@ -93,18 +93,23 @@ inline bool set_free(Span& slab, std::uint32_t number) noexcept {
   return (before & bit) == 0;
 }
 
+// To be called when a block that has no mark is about to be free: it gets one if others of its slab
+// may have one.
+inline void note_mark(Span& slab, void* p) noexcept {
+  if (slab.has_marks) {
+    marked(p);
+  } else if (!is_unmarked(slab)) {
+    set_unmarked(slab, true);
+  }
+}
+
 // The same, and `used` falls. The block, whose line is at hand, gets a mark if others of its slab may
 // have one.
 inline bool push_to_slab(ThreadHeap& heap, void* p, const BlockPlace& place) noexcept
     TS_REQUIRES(heap) {
   Span& slab = page_map.spans[place.slab_page];
   if (!set_free(slab, place.number)) return false;
-  if (slab.has_marks) {
-    marked(p);
-  } else {
-    unmarked(static_cast<Block*>(p));
-    if (!is_unmarked(slab)) set_unmarked(slab, true);
-  }
+  note_mark(slab, unmarked(static_cast<Block*>(p)));
   const auto others = static_cast<std::int32_t>(used(slab)) - 1;
   if (others > slab.fast_free_threshold) {
     slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_relaxed);

@@ -165,20 +165,17 @@ void* hand_out(Block* block) noexcept {
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   ThreadHeap& heap = own_heap();
   Span& slab = page_map.spans[slab_page];
-  if (bin.capacity_left <= 0) {
-    const HeapHold hold{heap};
-    relieve_bin(heap, slab.size_class, bin);
-  }
-  if (bin.capacity_left <= 0) {
-    set_unmarked(slab, true);
-    release_to_slab(p, &heap, slab_page, number);
-  } else {
+  if (bin.capacity_left > 0) {
     if (is_unmarked(slab) && slab.purged_blocks == 0) mark_free_blocks(slab);
     --bin.capacity_left;
-    push_front(bin.head, marked(p));
+    return push_front(bin.head, marked(p));
   }
-  if (has_deferred_work(heap)) [[unlikely]]
-    do_deferred_work();
+  if (bin.head != nullptr && is_burst(heap, slab.size_class, bin)) [[unlikely]] {
+    const HeapHold hold{heap};
+    close_bin(heap, slab.size_class);
+  }
+  note_mark(slab, p);
+  release_to_slab(p, &heap, slab_page, number);
 }
 
 // Whether no bin of the heap has a block of this bin's class, and this one takes none.

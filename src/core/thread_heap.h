@@ -8,7 +8,7 @@
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
 //                   -> report_invalid_pointer (misuse.h)
-//                   -> release_overflow -> release_to_slab | release_with_look -> relieve_bin, push
+//                   -> release_overflow -> release_to_slab | release_with_look -> close_bin, push
 //                   -> release_unmarked -> release_to_slab | release_with_look
 //                   -> release_slow -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)

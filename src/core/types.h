@@ -65,7 +65,7 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
 // of a block that counts as used.
 //
-// The capacity is 0 until the first refill, after many frees in a row (relieve_bin), and while bins
+// The capacity is 0 until the first refill, after many frees in a row (close_bin), and while bins
 // are bypassed: a thread that only frees keeps nothing. It falls when many slabs of the class become
 // sparse, since each block of a bin may be the last of its slab; refills raise it again
 // (cache_bins.h). A bin without capacity is empty.
@@ -232,8 +232,10 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   CacheBin sampling_bins[class_count];
   std::uint16_t capacities[class_count] = {};  // owner: of the bins
   std::uint16_t sparse_slabs[class_count] =
-      {};                               // owner: that became sparse since the bin was opened wide
-  bool was_relieved[class_count] = {};  // owner: of its bin, since the last refill (relieve_bin)
+      {};  // owner: that became sparse since the bin was opened wide
+  // owner: so many frees found the bin full, since its first block is this one (is_burst)
+  std::uint8_t frees_when_full[class_count] = {};
+  std::uint32_t first_when_full[class_count] = {};
   Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
   // holder: the queue of sparse slabs (sparse_slabs.h), and its rounds (scavenge.h). An arena's
   // queue has all its slabs, and no rounds.
@@ -262,7 +264,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint64_t random = 0;                             // owner
   std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
 };
-static_assert(sizeof(ThreadHeap) == 5312);
+static_assert(sizeof(ThreadHeap) == 5568);
 
 // The heap's number as map entries have it.
 inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {

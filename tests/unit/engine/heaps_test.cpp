@@ -94,9 +94,17 @@ TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
     const std::vector<std::uintptr_t*> blocks = fill_slabs(heap, c, 8);
     const std::int32_t capacity = heap.capacities[c];
     std::size_t next = 0;
-    // A full bin is relieved of one half, then of all.
-    while (!heap.was_relieved[c]) release(heap, blocks[next++]);
-    EXPECT_EQ(engine::counted_blocks(heap, c), capacity - capacity / 2 + 1);
+    // A full bin is closed by the twelfth free in a row that finds it full.
+    while (heap.bins[c].capacity_left > 0) release(heap, blocks[next++]);
+    EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
+    for (const std::size_t end = next + 11; next < end;) release(heap, blocks[next++]);
+    EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
+    expect_sound();
+    // A malloc in between, and it begins anew.
+    release(heap, allocate(heap, size_classes[c].block_bytes));
+    allocate(heap, size_classes[c].block_bytes);
+    for (const std::size_t end = next + 12; next < end;) release(heap, blocks[next++]);
+    EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
     expect_sound();
     while (heap.capacities[c] != 0) release(heap, blocks[next++]);
     EXPECT_EQ(heap.bins[c].head, nullptr);
