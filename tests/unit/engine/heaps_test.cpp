@@ -101,21 +101,24 @@ TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
     EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
     expect_sound();
     // A malloc in between, and it begins anew.
-    release(heap, allocate(heap, size_classes[c].block_bytes));
-    allocate(heap, size_classes[c].block_bytes);
+    void* const in_between = allocate(heap, size_classes[c].block_bytes);
     for (const std::size_t end = next + 12; next < end;) release(heap, blocks[next++]);
     EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
     expect_sound();
     while (heap.capacities[c] != 0) release(heap, blocks[next++]);
     EXPECT_EQ(heap.bins[c].head, nullptr);
+    release(heap, in_between);
     expect_sound();
     const std::size_t end = next + 3 * engine::blocks_in_slab(size_classes[c], 1) / 2;
     for (; next < end; ++next) {
       const Span& slab = span_of(blocks[next]);
+      const bool has_marks = slab.has_marks;  // which it loses with its last block
       const std::uintptr_t before[] = {blocks[next][0], blocks[next][1]};
       release(heap, blocks[next]);
       EXPECT_EQ(blocks[next][0], before[0]);
-      EXPECT_EQ(blocks[next][1], before[1]);
+      if (!has_marks) {
+        EXPECT_EQ(blocks[next][1], before[1]);
+      }
       EXPECT_TRUE(engine::is_unmarked(slab) || slab.state != SpanState::slab);
     }
     EXPECT_FALSE(span_of(blocks[next - 1]).has_marks);
@@ -137,6 +140,7 @@ TS_ENGINE_TEST(Slabs, HaveTheirFreeBlocksMarkedByAFreeThatABinTakes) {
   do {
     release(heap, blocks[next++]);
   } while (heap.capacities[small_class] != 0);
+  for (const std::size_t end = next + 200; next < end;) release(heap, blocks[next++]);
   std::uintptr_t* const freed = blocks[next++];
   release(heap, freed);
   Span& slab = span_of(freed);
