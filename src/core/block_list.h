@@ -11,9 +11,9 @@ namespace ts::engine {
 // free of the block sees that it is free already. malloc takes the mark off: it sees a list that
 // leads to memory that is no free block, or to a block that was written to or is on a list twice.
 //
-// A block that goes back to its slab keeps the mark that it has, and gets none: most often its line
-// is cold. Where it has none, the slab's entries have unmarked_bit, and free looks at the block's
-// bit (FreeBits), which is exact for all blocks that are in no bin.
+// A free block that is back in its slab may have a mark or not: in a burst of frees its line is cold,
+// and free leaves it alone. A slab with such blocks has unmarked_bit in its map entries, and free
+// checks the block's bit there (FreeBits), which is exact for every block that is not in a bin.
 struct Block {
   Plain<Block*> next;
   Plain<std::uintptr_t> mark;

@@ -9,8 +9,7 @@
 namespace ts::engine {
 
 // Fills the bin of the calling thread's heap and returns one block more, which has its mark; null
-// without memory.
-// Without a lock or a hold.
+// without memory. Without a lock or a hold.
 inline Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept;
 
 // The two halves: null if the heap has no block of the class, and needs a span for another slab,

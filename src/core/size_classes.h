@@ -35,11 +35,8 @@ struct alignas(32) SizeClass {
 
 // Which block of the slab begins at this offset, or contains it: a division by a constant as a
 // multiplication, whose upper half is the quotient (Granlund and Montgomery, 1994).
-constexpr std::uint32_t number_in_slab(std::uint32_t reciprocal, std::uint64_t offset) noexcept {
-  return static_cast<std::uint32_t>(offset * reciprocal >> 32);
-}
 constexpr std::uint32_t number_in_slab(const SizeClass& size_class, std::uint64_t offset) noexcept {
-  return number_in_slab(size_class.reciprocal, offset);
+  return static_cast<std::uint32_t>(offset * size_class.reciprocal >> 32);
 }
 
 // Whether a block begins at this offset: the lower half is small where nothing remains (Lemire,

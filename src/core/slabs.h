@@ -103,8 +103,7 @@ inline void note_mark(Span& slab, void* p) noexcept {
   }
 }
 
-// The same, and `used` falls. The block, whose line is at hand, gets a mark if others of its slab may
-// have one.
+// A used block comes back from a bin, and `used` falls: false if it is free already.
 inline bool push_to_slab(ThreadHeap& heap, void* p, const BlockPlace& place) noexcept
     TS_REQUIRES(heap) {
   Span& slab = page_map.spans[place.slab_page];

@@ -158,7 +158,8 @@ void* hand_out(Block* block) noexcept {
   slab.used.store(others, std::memory_order_release);
 }
 
-// The same of a block that may be in a bin, and of one that its bin takes: with a look at its mark.
+// Frees a block where the bit alone cannot tell whether it is free already, since a bin may hold it:
+// checks the mark, too. The bin takes the block if it has room, else the slab does.
 [[gnu::noinline]] void release_with_look(void* p, CacheBin& bin, std::size_t slab_page,
                                          std::uint32_t number) noexcept {
   if (is_free(slab_page, number) || is_marked(p)) [[unlikely]]

@@ -45,7 +45,8 @@ class SpanWindow {
   std::size_t length_ = least;
 };
 
-// The pages of a slab have one entry, but for unmarked_bit, and one beginning; `map` has `known` of them at least.
+// The pages of a slab have one beginning, and one entry but for unmarked_bit, which may be changing;
+// `map` has `known` of them at least.
 inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) {
   const auto entry_of = [map](std::size_t i) {
     return map[i].entry.load(std::memory_order_relaxed) & ~engine::unmarked_bit;
