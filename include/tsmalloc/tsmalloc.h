@@ -29,10 +29,10 @@
 /* The alignment of every block of malloc, whatever its size. */
 #define TSMALLOC_MIN_ALIGNMENT 16
 
-/* The engine's largest small block. A larger one has whole pages of 16 KiB, which serve blocks of
- * every size as soon as it is free; beyond 64 KiB, it begins 1 to 64 cache lines into the first. A
- * property of this version of the engine. */
-#define TSMALLOC_MAX_SMALL_SIZE 32768
+/* The engine's largest small block. A larger one has whole pages of 16 KiB, which any request can use
+ * as soon as it is free, and begins 1 to 64 cache lines into the first. A property of this version of
+ * the engine. */
+#define TSMALLOC_MAX_SMALL_SIZE 65536
 
 #ifdef __cplusplus
 extern "C" {

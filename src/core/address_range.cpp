@@ -182,6 +182,19 @@ bool AddressRange::extend(std::size_t pages) noexcept {
   return is_placed() ? extend_by_steps(pages) : place(pages);
 }
 
+void AddressRange::forget_tables(std::size_t first_page, std::size_t pages) noexcept {
+  const auto forget = [=](auto* table) {
+    const std::uintptr_t begin = align_up(address_of(table + first_page), os::page_bytes());
+    const std::uintptr_t end = align_down(address_of(table + first_page + pages), os::page_bytes());
+    if (begin < end) os::discard_unseen(reinterpret_cast<void*>(begin), end - begin);
+  };
+  forget(page_map.pages);
+  forget(page_map.spans);
+  forget(page_map.free_bits);
+  forget(page_map.more_free_bits);
+  forget(page_map.remote_frees);
+}
+
 bool AddressRange::add_heap(std::uint32_t number) noexcept {
   if (!is_placed() && !place(1)) return false;
   if (number >= heap_capacity_) return false;

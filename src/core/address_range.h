@@ -30,6 +30,10 @@ class AddressRange {
   // Gives back all beyond the first `pages`, none of which has been used.
   void shrink(std::size_t pages) noexcept;
 
+  // Gives back the memory of the tables for so many pages, whose elements mean nothing; they are zero
+  // when they are next used.
+  static void forget_tables(std::size_t first_page, std::size_t pages) noexcept;
+
   // Makes sure that heap `number`, and each before it, has its structure; false as above, or where
   // there are too many.
   bool add_heap(std::uint32_t number) noexcept;

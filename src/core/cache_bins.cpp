@@ -6,7 +6,6 @@
 #include "core/misuse.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
-#include "core/span_cache.h"
 
 namespace ts::engine {
 
@@ -146,7 +145,6 @@ void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept {
 void flush(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) flush_bin(heap, c);
   flush_batches(heap);
-  flush_span_cache(heap);
   collect(heap);
   retire_empty_slabs(heap);
 }
@@ -156,7 +154,7 @@ void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept {
   const auto in_use = static_cast<std::int32_t>(used(slab));
   const std::int32_t mark = slab.sparse_mark;
   std::int32_t quiet = in_use > mark ? mark : 0;
-  if (slab.pages > 1) {
+  if (slab.pages > 1 && in_use != 0) {
     const std::int32_t binned = counted_blocks(heap, c);
     const std::int32_t sampled = heap.has_sampling_bins ? counted_in_sampling_bin(heap, c) : 0;
     std::int32_t in_bins = binned + sampled;

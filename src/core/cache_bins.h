@@ -117,7 +117,7 @@ bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexc
 // tell from a second free by their bits alone, since the bin has none of them.
 void close_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
+// Flushes all that the heap caches: bins and batches; collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 // To be called when a free found a listed slab at its fast_free_threshold. The next one is

@@ -15,12 +15,9 @@ inline constexpr std::size_t colour_count = 64;
 inline constexpr std::size_t max_colour = colour_count * line_bytes;
 static_assert(max_colour < page_bytes);
 
-inline constexpr std::size_t max_uncoloured_bytes =
-    (min_cached_pages + cached_lengths - 1) * page_bytes;
-
 // The room that a large block's span has beside it, for any colour.
 constexpr std::size_t colour_room(std::size_t bytes, std::size_t alignment) noexcept {
-  return bytes > max_uncoloured_bytes && alignment <= line_bytes ? max_colour : 0;
+  return bytes > max_small_bytes && alignment <= line_bytes ? max_colour : 0;
 }
 
 // The colour of a block with room for one, 1 to colour_count lines: of each span always the same. A

@@ -34,7 +34,8 @@ void* CoreHeap::allocate_aligned(std::size_t bytes, std::size_t alignment) noexc
 }
 
 void* CoreHeap::allocate_zeroed(std::size_t bytes) noexcept {
-  if (bytes <= max_small_bytes) {
+  // From a page on, clean memory is worth more than a bin.
+  if (bytes <= max_shared_bytes) {
     const unsigned size_class = class_for(bytes);
     void* const p = allocate_small(bytes, size_class * sizeof(CacheBin));
     return p != nullptr ? std::memset(p, 0, size_classes[size_class].block_bytes) : nullptr;

@@ -43,7 +43,7 @@ class CoreHeap {
   [[gnu::always_inline]] void release(void* p) noexcept { engine::release(p); }
   bool resize(void* p, std::size_t bytes) noexcept {
     const PageMapEntry entry = entry_of(p);
-    if ((entry & large_entry) != 0) return bytes > max_small_bytes && resize_large(p, bytes);
+    if ((entry & large_entry) != 0) return bytes > max_shared_bytes && resize_large(p, bytes);
     const SizeClass& c = size_class_of(entry);
     const std::size_t now = c.block_bytes;
     // A block that would be half empty moves to a slab of its size. So does a sampled block, and an
@@ -74,7 +74,7 @@ class CoreHeap {
   static constexpr std::size_t size_to_grow_into(std::size_t old_bytes,
                                                  std::size_t bytes) noexcept {
     const std::size_t roomy = old_bytes + old_bytes / 4;
-    return old_bytes < bytes && bytes < roomy && roomy <= max_small_bytes ? roomy : bytes;
+    return old_bytes < bytes && bytes < roomy && roomy <= max_shared_bytes ? roomy : bytes;
   }
 
   // The alignment of every block of so many bytes: large ones begin with a cache line (colours.h).

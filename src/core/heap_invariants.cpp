@@ -180,7 +180,7 @@ Fault find_queue_fault(const ThreadHeap& heap) noexcept {
   return {};
 }
 
-// ---- batches, span caches ----
+// ---- batches ----
 
 Fault find_batch_fault(const ThreadHeap& heap, const RemoteBatch& batch) noexcept {
   if (batch.slab == nullptr)
@@ -197,20 +197,6 @@ Fault find_batch_fault(const ThreadHeap& heap, const RemoteBatch& batch) noexcep
   return {};
 }
 
-Fault find_span_cache_fault(const SpanCache& cache, std::size_t pages) noexcept {
-  std::uint32_t length = 0;
-  for (const Span* span = cache.head; span != nullptr; span = span->next) {
-    if (++length > cache.count) break;
-    if (span->state != SpanState::large || span->pages != pages || span_entry(*span) != 0)
-      return {"a span cache has large spans of its length, without an entry", span};
-    if (span->usable_pages.load(std::memory_order_relaxed) != pages ||
-        page_map.pages[first_page_of(span)].slab_begin != pages)
-      return {"a span of a span cache has no tail", span};
-  }
-  if (length != cache.count) return {"a span cache has as many spans as it counts", &cache};
-  return {};
-}
-
 }  // namespace
 
 Fault find_heap_fault(ThreadHeap& heap) noexcept {
@@ -222,10 +208,6 @@ Fault find_heap_fault(ThreadHeap& heap) noexcept {
   if (const Fault fault = find_queue_fault(heap)) return fault;
   for (const RemoteBatch& batch : heap.batches) {
     if (const Fault fault = find_batch_fault(heap, batch)) return fault;
-  }
-  for (std::size_t i = 0; i < cached_lengths; ++i) {
-    if (const Fault fault = find_span_cache_fault(heap.span_caches[i], min_cached_pages + i))
-      return fault;
   }
   return {};
 }

@@ -13,7 +13,6 @@
 #include "core/large_memory.h"
 #include "core/misuse.h"
 #include "core/page_heap.h"
-#include "core/span_cache.h"
 #include "core/span_supply.h"
 #include "os/options.h"
 #include "os/os.h"
@@ -85,10 +84,9 @@ void forget(Span& span) noexcept {
 
 // Takes the block out of the page map. Of two threads that free it, only one succeeds; neither
 // harms the next block there.
-bool take_from_map(const void* p) noexcept {
+bool take_from_map(std::size_t page) noexcept {
   PageMapEntry entry = large_entry;
-  return page_map.pages[page_of(p)].entry.compare_exchange_strong(entry, 0,
-                                                                  std::memory_order_relaxed);
+  return page_map.pages[page].entry.compare_exchange_strong(entry, 0, std::memory_order_relaxed);
 }
 
 // Makes a span in use, which begins with an OS page, read as zero; false if the system refuses.
@@ -122,22 +120,9 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   return p;
 }
 
-[[gnu::always_inline]] inline void* allocate_any(std::size_t bytes, std::size_t alignment,
-                                                 bool* zeroed) noexcept {
-  // Far beyond any range, and far from overflowing.
-  if (bytes > address_limit || alignment > address_limit) return out_of_memory();
-  if (alignment <= page_bytes) {
-    if (Span* const cached = take_from_span_cache(pages_for(bytes)); cached != nullptr) {
-      if constexpr (counting) count_event(Event::large_allocations);
-      return begin_block(*cached, 0);  // as long as when it was freed, and without a tail
-    }
-  }
-  return allocate_from_page_heap(bytes, alignment, zeroed);
-}
-
 [[gnu::cold, gnu::noinline]] void* allocate_and_sample(std::size_t bytes, std::size_t alignment,
                                                        bool* zeroed) noexcept {
-  void* const p = allocate_any(bytes, alignment, zeroed);
+  void* const p = allocate_from_page_heap(bytes, alignment, zeroed);
   maybe_sample(p, bytes, __builtin_return_address(0));  // the last call of malloc
   return p;
 }
@@ -145,15 +130,19 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
 }  // namespace
 
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept {
+  // Far beyond any range, and far from overflowing.
+  if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   if (may_sample()) [[unlikely]]
     return allocate_and_sample(bytes, alignment, zeroed);
-  return allocate_any(bytes, alignment, zeroed);
+  return allocate_from_page_heap(bytes, alignment, zeroed);
 }
 
-namespace {
+namespace {}  // namespace
 
-// To the page heap, once nothing else knows the block.
-[[gnu::noinline]] void release_slowly(Span& span) noexcept {
+void release_large(void* p, std::size_t page) noexcept {
+  Span& span = page_map.spans[page];
+  if (!is_large_block(p, span) || !take_from_map(page)) [[unlikely]]
+    return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   const int saved_errno = errno;
   forget(span);
   hooks::before_large_release(span);
@@ -161,18 +150,6 @@ namespace {
   dirty == span.pages ? page_heap.release(&span) : page_heap.release_clean(&span, dirty);
   send_purges_if_any();
   errno = saved_errno;
-}
-
-}  // namespace
-
-bool release_large(void* p) noexcept {
-  Span& span = span_of(p);
-  if (!is_large_block(p, span) || !take_from_map(p)) [[unlikely]]
-    return false;
-  // relaxed: as in forget()
-  const bool is_known = span.used.load(std::memory_order_relaxed) != 0;
-  if (is_known || !put_into_span_cache(span)) release_slowly(span);
-  return true;
 }
 
 bool resize_large(void* p, std::size_t bytes) noexcept {
@@ -266,7 +243,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   const std::size_t rest = old_bytes - moved_bytes;
   if (rest != 0) std::memcpy(memory_of(span) + moved_bytes, memory_of(&old) + moved_bytes, rest);
   if (may_sample()) maybe_sample(moved, bytes);
-  if (!take_from_map(p)) return moved;
+  if (!take_from_map(page_of(p))) return moved;
   forget(old);
   if (!is_left) return moved;
   rest == 0 ? page_heap.release_clean(&old) : page_heap.release(&old);

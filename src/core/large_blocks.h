@@ -20,8 +20,9 @@ inline bool is_large_sample(const Span& span) noexcept {
 // memory. `alignment` is a power of two.
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept;
 
-// Takes a large block back; false if none begins there, or another free has taken it.
-bool release_large(void* p) noexcept;
+// Takes a large block back, of that page. Reports it if no block begins there, or another free has
+// taken it.
+void release_large(void* p, std::size_t page) noexcept;
 
 // Makes the block as long, where it is; or changes nothing and returns false.
 bool resize_large(void* p, std::size_t bytes) noexcept;

@@ -9,7 +9,7 @@
 namespace ts::engine {
 namespace {
 
-// Whether the memory was of blocks that are free by now: in the page heap, or in a span cache.
+// Whether the memory was of blocks that are free by now: in the page heap.
 bool was_freed(const void* p) noexcept {
   const std::size_t page = page_of(p);
   bool is_free = false;

@@ -12,6 +12,7 @@ void PageHeap::insert(Span* span, std::size_t pages, bool zeroed) noexcept {
   span->pages = span[pages - 1].pages = static_cast<std::uint32_t>(pages);
   span->state = span[pages - 1].state = SpanState::free;
   span->zeroed = zeroed;
+  span->usable_pages.store(0, std::memory_order_relaxed);
   spans_of(*span).insert(span);
 }
 

@@ -96,6 +96,9 @@ class PageHeap {
   // about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
+  // Gives back the memory of the tables for long clean spans, but for that of their ends.
+  void give_back_tables() noexcept;
+
   // Purges all dirty memory, which merges all free spans, if they have so many pages. False if not,
   // or if nothing was dirty.
   bool merge_for(std::size_t pages) noexcept;

@@ -36,7 +36,8 @@ bool PageHeap::take_uncollected() noexcept {
 std::size_t PageHeap::end_round() noexcept {
   const Guard guard{lock_};
   const std::uint64_t now = os::coarse_milliseconds();
-  const std::size_t keep = policy_.pages_to_keep_in_round(now, in_use(), dirty_.pages());
+  const std::size_t keep =
+      policy_.pages_to_keep_in_round(now, in_use(), dirty_.pages(), purge_delay());
   if (keep == PurgePolicy::keep_all) return 0;
   policy_.note_purge(now, dirty_.pages(), keep);
   return dirty_.pages() - keep;
@@ -79,7 +80,7 @@ bool PageHeap::has_housekeeper() noexcept {
 }
 
 bool PageHeap::is_too_much_dirty(bool gives_up) noexcept {
-  return dirty_.pages() > PurgePolicy::rest_limit(in_use()) && !gives_up;
+  return dirty_.pages() > PurgePolicy::rest_limit(in_use(), purge_delay()) && !gives_up;
 }
 
 bool PageHeap::has_work(bool gives_up) noexcept {
@@ -90,8 +91,8 @@ bool PageHeap::has_work(bool gives_up) noexcept {
 bool PageHeap::may_rest(bool gives_up) noexcept {
   const Guard guard{lock_};
   if (is_too_much_dirty(gives_up) || uncollected_ >= uncollected_to_collect) return false;
-  wake_above_ =
-      std::max(PurgePolicy::rest_limit(in_use()), dirty_.pages() + PurgePolicy::min_rest_limit);
+  wake_above_ = std::max(PurgePolicy::rest_limit(in_use(), purge_delay()),
+                         dirty_.pages() + PurgePolicy::min_rest_limit);
   // acquire: pairs with stir_housekeeper, whose caller's option is seen before the rest begins
   housekeeper_.exchange(resting, std::memory_order_acquire);
   return true;

@@ -182,9 +182,10 @@ std::size_t PageHeap::send_purges() noexcept {
 void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
   if (dirty_.pages() > wake_above_) [[unlikely]]
     wake_housekeeper();
-  if (!PurgePolicy::is_surplus(in_use(), dirty_.pages())) return;
+  const PurgeDelay delay = purge_delay();
+  if (!PurgePolicy::is_surplus(in_use(), dirty_.pages(), delay)) return;
   const std::uint64_t now = os::coarse_milliseconds();
-  const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages());
+  const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages(), delay);
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages(), keep);
   purge(keep, min_pages, has_housekeeper_ ? slice_pages : at_most);
@@ -210,7 +211,7 @@ bool PageHeap::scavenge(bool is_quiet) noexcept {
   send_purges();
   const Guard guard{lock_};
   const bool is_refused = is_quiet && was_due && dirty_.pages() == before;
-  return !is_refused && PurgePolicy::is_surplus(in_use(), dirty_.pages());
+  return !is_refused && PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay());
 }
 
 bool PageHeap::merge_for(std::size_t pages) noexcept {
@@ -229,8 +230,21 @@ bool PageHeap::trim(std::size_t keep_bytes) noexcept {
     before = dirty_.pages();
   }
   purge_all_but(keep_bytes / page_bytes);
+  give_back_tables();
   const Guard guard{lock_};
   return dirty_.pages() != before;
+}
+
+// Other threads may look up an address of such a page meanwhile: its entry is 0, before and after.
+void PageHeap::give_back_tables() noexcept {
+  constexpr std::size_t min_pages = (std::size_t{2} << 20) / page_bytes;
+  const Guard guard{lock_};
+  for (Span* span = clean_.longest(); span != nullptr && span->pages >= min_pages;
+       span = clean_.next_shorter(span)) {
+    if (span->usable_pages.load(std::memory_order_relaxed) == span->pages) continue;
+    AddressRange::forget_tables(first_page_of(span) + 1, span->pages - 2);
+    span->usable_pages.store(span->pages, std::memory_order_relaxed);
+  }
 }
 
 // Again, as long as some goes: ends of spans that stay dirty become one with others.

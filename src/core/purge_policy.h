@@ -8,8 +8,13 @@
 // max(1 MiB, in use / 16), half goes back, and all of it from the third such round on.
 //
 // If fresh memory is needed within 1 s of a purge, that was too early. For 10 s, twice the dirty
-// memory before that purge is allowed (the backoff). The policy knows no clock and no memory; times
-// are milliseconds that never decrease, sizes are pages.
+// memory before that purge is allowed (the backoff).
+//
+// TSMALLOC_PURGE_DELAY replaces all of this: what stayed dirty for so many milliseconds goes back, at
+// the next release or by a housekeeper; all at once with 0; or nothing, unless a limit or a trim asks.
+//
+// The policy knows no clock and no memory; times are milliseconds that never decrease, sizes are
+// pages.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +22,23 @@
 #include <cstdint>
 
 #include "core/types.h"
+#include "os/options.h"
 
 namespace ts::engine {
+
+// A value of TSMALLOC_PURGE_DELAY.
+class PurgeDelay {
+ public:
+  explicit constexpr PurgeDelay(SizeOption option = {0}) noexcept : option_{option} {}
+  bool is_automatic() const noexcept { return option_.bits == 0; }
+  bool is_never() const noexcept { return option_.is_word() && !is_automatic(); }
+  std::uint64_t milliseconds() const noexcept { return option_.number(); }
+
+ private:
+  SizeOption option_;
+};
+
+inline PurgeDelay purge_delay() noexcept { return PurgeDelay{current_options.purge_delay}; }
 
 class PurgePolicy {
  public:
@@ -34,12 +54,15 @@ class PurgePolicy {
   constexpr PurgePolicy() = default;
 
   // Whether so much is dirty that pages_to_keep() may keep less: asked first, without a clock.
-  static bool is_surplus(std::size_t in_use, std::size_t dirty) noexcept {
-    return dirty > idle_limit(in_use);
+  static bool is_surplus(std::size_t in_use, std::size_t dirty,
+                         PurgeDelay delay = PurgeDelay{}) noexcept {
+    return dirty > (delay.is_automatic() ? idle_limit(in_use) : delayed_limit(delay));
   }
 
   // To be called after a release: how many dirty pages to keep, or keep_all.
-  std::size_t pages_to_keep(std::uint64_t now, std::size_t in_use, std::size_t dirty) noexcept {
+  std::size_t pages_to_keep(std::uint64_t now, std::size_t in_use, std::size_t dirty,
+                            PurgeDelay delay = PurgeDelay{}) noexcept {
+    if (!delay.is_automatic()) return pages_to_keep_for(delay, now, dirty);
     if (now - purged_at_ > forget_ms) backoff_ = 0;
     const std::size_t idle_limit = std::max(PurgePolicy::idle_limit(in_use), backoff_);
     if (dirty <= idle_limit) return keep_all;
@@ -55,13 +78,19 @@ class PurgePolicy {
   }
 
   // How many dirty pages a process may keep for good.
-  static std::size_t rest_limit(std::size_t in_use) noexcept {
+  static std::size_t rest_limit(std::size_t in_use, PurgeDelay delay = PurgeDelay{}) noexcept {
+    if (!delay.is_automatic()) return delayed_limit(delay);
     return std::max(min_rest_limit, in_use / 16);
   }
 
   // To be called at the end of each round: how many dirty pages to keep, or keep_all.
-  std::size_t pages_to_keep_in_round(std::uint64_t now, std::size_t in_use,
-                                     std::size_t dirty) noexcept {
+  std::size_t pages_to_keep_in_round(std::uint64_t now, std::size_t in_use, std::size_t dirty,
+                                     PurgeDelay delay = PurgeDelay{}) noexcept {
+    if (!delay.is_automatic()) {
+      const std::size_t keep = pages_to_keep_for(delay, now, dirty);
+      quiet_rounds_ = keep != keep_all ? rounds_to_settle : 0;
+      return keep;
+    }
     const std::size_t idle = round_floor_;
     round_floor_ = dirty;
     const std::size_t limit = rest_limit(in_use);
@@ -106,6 +135,29 @@ class PurgePolicy {
  private:
   static std::size_t idle_limit(std::size_t in_use) noexcept {
     return std::max(min_idle_limit, in_use / 4);
+  }
+
+  // Less is not worth a system call, unless nothing is to stay.
+  static std::size_t delayed_limit(PurgeDelay delay) noexcept {
+    constexpr std::size_t little = (std::size_t{256} << 10) / page_bytes;
+    if (delay.is_never()) return keep_all;
+    return delay.milliseconds() == 0 ? 0 : little;
+  }
+
+  // The same with a delay: windows of that length follow each other, and what was idle all through
+  // one of them goes.
+  std::size_t pages_to_keep_for(PurgeDelay delay, std::uint64_t now, std::size_t dirty) noexcept {
+    const std::size_t limit = delayed_limit(delay);
+    if (dirty <= limit) return keep_all;
+    const std::uint64_t window_ms = delay.milliseconds();
+    if (window_ms == 0) return 0;
+    if (now - window_began_ < window_ms) return keep_all;
+    // A window that neither a release nor a round closed for long is no evidence of idle pages.
+    const std::size_t idle =
+        now - window_began_ < 2 * std::max(window_ms, idle_ms) ? idle_floor_ : 0;
+    window_began_ = now;
+    idle_floor_ = dirty;
+    return idle > limit ? dirty - (idle - limit) : keep_all;
   }
 
   std::uint64_t window_began_ = 0;

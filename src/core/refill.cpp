@@ -93,7 +93,7 @@ struct Taken {
   }
   unlink_partial(heap, slab);
   // None is left that could have a mark, or lack one.
-  slab.has_marks = false;
+  reset_marks(slab);
   if (is_unmarked(slab)) set_unmarked(slab, false);
 }
 

@@ -1,6 +1,6 @@
-// The sizes of small blocks: multiples of 16 up to 128, then about eight to an octave up to 32 KiB.
-// Each is as large as it can be with as many blocks in its slab, so that little is lost at the end.
-// Class 0 is none.
+// The sizes of small blocks: multiples of 16 up to 128, then about eight to an octave up to 32 KiB,
+// each as large as it can be with as many blocks in its slab, so that little is lost at the end. The
+// last two are three and four pages, which have a slab to themselves. Class 0 is none.
 #pragma once
 
 #include <array>
@@ -15,12 +15,16 @@
 namespace ts::engine {
 
 inline constexpr std::size_t page_bytes = std::size_t{16} << 10;
-inline constexpr std::size_t max_small_bytes = std::size_t{32} << 10;
+inline constexpr std::size_t max_shared_bytes = std::size_t{32}
+                                                << 10;  // of a slab's several blocks
+inline constexpr std::size_t max_small_bytes = std::size_t{64} << 10;
 inline constexpr unsigned classes_per_octave = 8;
 inline constexpr unsigned linear_classes = 128 / min_alignment;
-// Octaves from 128 bytes to max_small_bytes.
-inline constexpr unsigned octaves = std::bit_width(max_small_bytes) - std::bit_width(128U);
-inline constexpr unsigned class_count = 1 + linear_classes + octaves * classes_per_octave;
+// Octaves from 128 bytes to max_shared_bytes.
+inline constexpr unsigned octaves = std::bit_width(max_shared_bytes) - std::bit_width(128U);
+inline constexpr unsigned first_single_class = 1 + linear_classes + octaves * classes_per_octave;
+inline constexpr unsigned class_count =
+    first_single_class + (max_small_bytes - max_shared_bytes) / page_bytes;
 
 // The numbers of a class.
 struct alignas(32) SizeClass {
@@ -49,6 +53,8 @@ constexpr bool is_multiple(std::uint32_t offset, std::uint32_t reciprocal) noexc
 // The least that the blocks of a class may have.
 constexpr std::size_t least_class_bytes(unsigned size_class) noexcept {
   if (size_class <= linear_classes) return size_class * 16;
+  if (size_class >= first_single_class)
+    return max_shared_bytes + (size_class - first_single_class + 1) * page_bytes;
   const unsigned step = size_class - linear_classes - 1;
   return (classes_per_octave + 1 + step % classes_per_octave) << (step / classes_per_octave + 4);
 }
@@ -66,6 +72,7 @@ inline constexpr std::size_t wide_bin_bytes = 2 * bin_bytes;
 inline constexpr std::size_t max_wide_bin_blocks = 2 * max_bin_blocks;
 inline constexpr std::size_t several_bytes = 131072;
 inline constexpr std::size_t several_blocks = 8;
+inline constexpr std::uint32_t single_blocks = 12;
 inline constexpr std::size_t carve_bytes = 4096;
 
 // The shortest slab with so many blocks that wastes at most one part in `waste` at its end.
@@ -87,14 +94,15 @@ inline constexpr std::size_t coarse_unit = cache_line_bytes;
 constexpr SizeClass make_class(unsigned size_class) noexcept {
   if (size_class == 0) return {};
   const std::size_t least = least_class_bytes(size_class);
-  const std::uint32_t pages = shortest_slab(least, 4, 16);
+  const std::uint32_t pages = shortest_slab(least, least <= max_shared_bytes ? 4 : 1, 16);
   const std::size_t blocks = pages * page_bytes / least;
   const std::size_t unit = least < max_fine_bytes ? fine_unit : coarse_unit;
   const std::size_t bytes = least <= 128 ? least : pages * page_bytes / blocks / unit * unit;
   const auto clamp = [](std::size_t value, std::size_t low, std::size_t high) {
     return static_cast<std::uint32_t>(value < low ? low : value > high ? high : value);
   };
-  const std::uint32_t several = clamp(several_bytes / bytes, 1, several_blocks);
+  const std::uint32_t several =
+      least <= max_shared_bytes ? clamp(several_bytes / bytes, 1, several_blocks) : single_blocks;
   return {static_cast<std::uint32_t>(bytes),
           shortest_slab(bytes, 1, 4),
           pages,

@@ -127,7 +127,7 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
   if constexpr (counting) count_event(Event::slabs_created);
   span.carved = 0;
   span.purged_blocks = 0;
-  span.has_marks = false;
+  reset_marks(span);
   for (std::uint32_t first = 0; first < span.slab_blocks; first += 64)
     free_word_of(span, first / 64)
         .store(lowest_bits(span.slab_blocks - first), std::memory_order_relaxed);

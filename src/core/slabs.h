@@ -19,10 +19,11 @@ inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) 
 inline bool is_listed(const Span& slab) noexcept { return slab.fast_free_threshold != unlisted; }
 
 // Of a long slab with so few used blocks, frees look whether bins pin it
-// (move_fast_free_threshold). The bins of classes with long slabs hold no more blocks.
+// (move_fast_free_threshold). The bins of classes with long slabs of several blocks hold no more.
 inline constexpr std::uint16_t max_used_to_flush = 8;
 static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
-  return c.slab_pages == 1 || c.wide_bin_blocks <= max_used_to_flush;
+  return c.slab_pages == 1 || c.block_bytes > max_shared_bytes ||
+         c.wide_bin_blocks <= max_used_to_flush;
 }));
 
 // To be called when a listed slab has more used blocks, or another mark.
@@ -92,6 +93,10 @@ inline bool set_free(Span& slab, std::uint32_t number) noexcept {
   word.store(before | bit, std::memory_order_relaxed);
   return (before & bit) == 0;
 }
+
+// Before a slab has free blocks with a mark. Those of a long slab always get theirs: they are few, and
+// their lines far apart.
+inline void reset_marks(Span& slab) noexcept { slab.has_marks = slab.pages > 1; }
 
 // To be called when a block that has no mark is about to be free: it gets one if others of its slab
 // may have one.

@@ -4,6 +4,7 @@
 
 #include "core/heap_hold.h"
 #include "core/page_map.h"
+#include "core/purge_policy.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -31,7 +32,8 @@ inline constexpr std::uint32_t min_sparse_queue_pages = (std::uint32_t{1} << 20)
 
 // Never an arena, whose queue has all its slabs.
 inline bool has_to_scavenge(const ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
-  return heap.sparse_pages >= min_sparse_queue_pages && !is_arena(heap);
+  return heap.sparse_pages >= min_sparse_queue_pages && !is_arena(heap) &&
+         !purge_delay().is_never();
 }
 
 // Puts a slab behind the others.

@@ -81,6 +81,7 @@ void* hand_out(Block* block) noexcept {
 
 // An arena's block, or no block of the engine's.
 [[gnu::noinline]] void release_rare(void* p, PageMapEntry entry) noexcept {
+  if (p == nullptr) return;
   const int saved_errno = errno;
   if (entry < arena_bit || (entry & large_entry) != 0) {
     report_invalid_pointer(p, FoundBy::free);
@@ -88,12 +89,6 @@ void* hand_out(Block* block) noexcept {
     if (!hooks::release_sampled(p, entry)) release_to_arena(p, entry);
   }
   errno = saved_errno;
-}
-
-// A large block, an arena's, or no block of the engine's.
-[[gnu::noinline]] void release_other(void* p, PageMapEntry entry) noexcept {
-  if (entry != large_entry || !release_large(p)) [[unlikely]]
-    release_rare(p, entry);
 }
 
 // A block of a thread's slab, from a thread without a heap, or in a scope.
@@ -234,9 +229,10 @@ void release_unmarked(void* p, std::size_t kind, HeapFront* heap, std::size_t pa
 
 void release_slow(void* p, PageMapEntry kind, HeapFront* heap, std::size_t page) noexcept {
   // Without the bit that another thread may have changed in between.
-  const PageMapEntry entry = (kind ^ self()) & ~(sampling_bit | unmarked_bit);
-  if (!is_of_thread_slab(entry)) [[unlikely]]
-    return p != nullptr ? release_other(p, entry) : void();
+  const PageMapEntry entry =
+      (kind ^ heap->self.load(std::memory_order_relaxed)) & ~(sampling_bit | unmarked_bit);
+  if (!is_of_thread_slab(entry))
+    return entry == large_entry ? release_large(p, page) : release_rare(p, entry);
   if ((kind ^ entry) >= arena_bit) [[unlikely]]  // the current heap's number
     return release_without_heap(p, entry);
   // The class's bin, where its reciprocal is at hand.

@@ -4,7 +4,7 @@
 //   span            a run of pages: a slab, a large block, or free memory
 //   slab            a span cut into blocks of one size class; one heap owns it
 //   carved          blocks of a slab, the first ones, that were taken at least once
-//   heap            the memory of one thread: cache bins, slabs, batches, a span cache
+//   heap            the memory of one thread: cache bins, slabs, batches
 //   cache bin       a heap's LIFO stock of free blocks of one class; malloc pops, free pushes
 //   remote free     a free by a thread that does not own the slab: a bit, in a batch at first
 //   pending         remote frees of a slab that were counted and not taken from `used` yet
@@ -122,7 +122,7 @@ struct alignas(64) Span {
   Atomic<std::uint32_t> used{0};
   Plain<std::uint32_t> pages = 0;  // locked; const while in use, but for a large block
   // large: the program, by realloc; others read. locked, of a span that a purge chose: how many of
-  // its pages are dirty
+  // its pages are dirty; of a free one: its pages, once their part of the tables went back, else 0
   Atomic<std::uint32_t> usable_pages{0};
   // holder: the heap's queue of sparse slabs (sparse_slabs.h), by page; an arena's has all slabs
   Plain<std::uint32_t> next_sparse = 0;
@@ -181,16 +181,6 @@ struct alignas(32) RemoteBatch {
 // several batches.
 inline constexpr std::size_t batch_count = 32;
 
-// A heap keeps some free spans of each of the shortest lengths of large blocks, where the lock of
-// the page heap would cost most. Invariant: `count` spans, in state large, with entry 0.
-inline constexpr std::size_t min_cached_pages = pages_for(max_small_bytes + 1);
-inline constexpr std::size_t cached_lengths = 2;
-
-struct SpanCache {
-  Plain<Span*> head = nullptr;
-  Plain<std::uint32_t> count = 0;
-};
-
 // Which thread may change a heap's slabs and their lists at the moment (heap_hold.h).
 enum class Holder : std::uint32_t { none, owner, reclaimer };
 
@@ -225,17 +215,10 @@ struct HeapFront {
 // Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The
 // list partial[c] links those of them that are listed, in both directions.
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
-  Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
-  Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
-  // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
-  // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
-  CacheBin sampling_bins[class_count];
+  Plain<Span*> partial[class_count] = {};      // holder: slabs with blocks to give, by class
   std::uint16_t capacities[class_count] = {};  // owner: of the bins
-  std::uint16_t sparse_slabs[class_count] =
-      {};  // owner: that became sparse since the bin was opened wide
   // owner: so many frees found the bin full, since its first block is this one (is_burst)
   std::uint8_t frees_when_full[class_count] = {};
-  std::uint32_t first_when_full[class_count] = {};
   Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
   // holder: the queue of sparse slabs (sparse_slabs.h), and its rounds (scavenge.h). An arena's
   // queue has all its slabs, and no rounds.
@@ -244,10 +227,16 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<std::uint32_t> sparse_pages = 0;
   Plain<std::uint16_t> round = 0;
   Plain<std::uint16_t> bypassed_refills = 0;  // so many refills find bypassed bins
+  // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
+  // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
+  CacheBin sampling_bins[class_count];
+  Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
+  std::uint32_t first_when_full[class_count] = {};
+  // owner: slabs that became sparse since the bin was opened wide
+  std::uint16_t sparse_slabs[class_count] = {};
   Plain<std::uint64_t> round_began = 0;       // nanoseconds
   Plain<std::uint64_t> scavenged_at = 0;      // likewise
   RemoteBatch batches[batch_count];           // owner
-  SpanCache span_caches[cached_lengths];      // owner: by length
   alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
   Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
   Atomic<bool> is_abandoned{false};           // abandoned_lock; to others a hint
@@ -264,7 +253,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint64_t random = 0;                             // owner
   std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
 };
-static_assert(sizeof(ThreadHeap) == 5568);
+static_assert(sizeof(ThreadHeap) == 5696);
 
 // The heap's number as map entries have it.
 inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {

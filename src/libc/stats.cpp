@@ -22,7 +22,7 @@ struct Figure {
 
 constexpr Figure figures[] = {
     {"small_blocks", Kind::part, offsetof(ts_statistics, small_bytes),
-     "bytes in the program's blocks, up to 32 KiB"},
+     "bytes in the program's blocks, up to 64 KiB"},
     {"large_blocks", Kind::part, offsetof(ts_statistics, large_bytes),
      "in the program's larger blocks, touched or not"},
     {"bins", Kind::part, offsetof(ts_statistics, bin_bytes),

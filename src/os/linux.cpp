@@ -142,6 +142,10 @@ bool renew(void* begin, std::size_t bytes) noexcept {
   return !decommit(begin, bytes) || call(SYS_mprotect, begin, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
+bool discard_unseen(void* begin, std::size_t bytes) noexcept {
+  return call(SYS_madvise, begin, bytes, MADV_DONTNEED) == 0;
+}
+
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
   call(SYS_madvise, begin, bytes, MADV_HUGEPAGE);
 }

@@ -42,17 +42,12 @@ bool try_remap(void* from, std::size_t bytes, std::size_t to_bytes, int flags, v
   return !is_error(call(SYS_mremap, from, bytes, to_bytes, flags, to));
 }
 
-// discard(), of memory that no program has.
-bool drop(void* begin, std::size_t bytes) noexcept {
-  return call(SYS_madvise, begin, bytes, MADV_DONTNEED) == 0;
-}
-
 // Whether memory can be discarded there. qemu-user (version 7.2 at least) forgets that there is
 // memory where MREMAP_DONTUNMAP moved pages from, and then discards nothing there, without an
 // error.
 bool reads_as_zero_when_discarded(std::byte* page) noexcept {
   *page = std::byte{1};
-  return drop(page, page_bytes()) && *page == std::byte{0};
+  return discard_unseen(page, page_bytes()) && *page == std::byte{0};
 }
 
 // Tried on memory of its own; unknown without it. What a refused call may have unmapped is left
@@ -123,7 +118,7 @@ bool move_locked(void* from, std::size_t bytes, void* to, bool& is_left) noexcep
   if (remap(from, bytes, bytes, moving, to)) {
     is_left = place(from, bytes, readable, MAP_NORESERVE);
     // After mlockall(2), what comes there is locked and resident.
-    if (is_left && call(SYS_munlock, from, bytes) == 0) drop(from, bytes);
+    if (is_left && call(SYS_munlock, from, bytes) == 0) discard_unseen(from, bytes);
     return true;
   }
   // As in move_each_mapping().

@@ -72,6 +72,10 @@ bool find_word(const char* words, Word wanted, std::uint64_t& number) noexcept {
 
 bool parse(const Range& range, const char* text, std::uint64_t& value) noexcept {
   if (range.kind == Kind::number) return parse_digits(text, range.most, value) && *text == '\0';
+  if (range.kind == Kind::milliseconds && parse_digits(text, range.most, value) && *text == '\0') {
+    value |= SizeOption::bytes_bit;
+    return true;
+  }
   return find_word(range.words, word_until(text, '\0'), value) ||
          (range.kind == Kind::size && parse_size(text, value)) ||
          (range.kind == Kind::bytes && parse_size(text, value) && !SizeOption{value}.is_percent() &&
@@ -102,7 +106,11 @@ ShortText text_of(const Range& range) noexcept {
     return text;
   }
   text.add(word_until(range.words, '\0'));
-  if (range.kind != Kind::choice) text.add(word_until("|BYTES", '\0'));
+  if (range.kind == Kind::milliseconds) {
+    text.add(word_until("|MILLISECONDS", '\0'));
+  } else if (range.kind != Kind::choice) {
+    text.add(word_until("|BYTES", '\0'));
+  }
   if (range.kind == Kind::size) text.add(word_until("|N%", '\0'));
   return text;
 }
@@ -119,6 +127,10 @@ ShortText text_of(const Range& range, std::uint64_t value) noexcept {
     return text;
   }
   const std::uint64_t number = size.number();
+  if (range.kind == Kind::milliseconds) {
+    text.add(number);
+    return text;
+  }
   const Unit* unit = std::begin(units);
   while (unit != std::end(units) && number % (std::uint64_t{1} << unit->shift) != 0) ++unit;
   if (size.is_percent()) {

@@ -28,15 +28,16 @@ bool find_word(const char* words, Word wanted, std::uint64_t& number) noexcept;
 enum class Kind : std::uint8_t {
   choice,  // one of several words; the value is the number of the word
   number,
-  size,   // a SizeOption: one of several words, or bytes, or a part of memory
-  bytes,  // the same, without a part of memory
+  size,          // a SizeOption: one of several words, or bytes, or a part of memory
+  bytes,         // the same, without a part of memory
+  milliseconds,  // the same, of milliseconds
 };
 
 // Which values an option takes.
 struct Range {
   Kind kind;
-  std::uint32_t most;  // of a number; the least is 0; of bytes
-  const char* words;   // of a choice, size, or bytes
+  std::uint32_t most;  // of a number, bytes, or milliseconds; the least number is 0
+  const char* words;   // of all but a number
 };
 
 // The value that a text means; false if it means none.

@@ -21,8 +21,8 @@ struct Option {
   Kind kind;
   std::uint8_t offset;  // of its value in Options, whose default is 0
   bool is_fixed;        // after the start
-  std::uint32_t most;   // of a number; the least is 0; of bytes
-  char words[32];       // of a choice, size, or bytes
+  std::uint32_t most;   // of a number, bytes, or milliseconds; the least number is 0
+  char words[32];       // of all but a number
   char help[84];
 
   Range range() const noexcept { return {kind, most, words}; }
@@ -41,6 +41,9 @@ constexpr Option table[] = {
      "memory goes back before more is used; auto: 90 % of the control group's limit"},
     {"HARD_LIMIT", Kind::size, offsetof(Options, hard_limit), false, 0, "off",
      "beyond it, malloc fails; bytes with K, M, G, T, or a part of group or machine"},
+    {"PURGE_DELAY", Kind::milliseconds, offsetof(Options, purge_delay), false, 86'400'000,
+     "auto|never|-1",
+     "how long free memory stays; auto: by how much there is; 0: purge at once; -1: never"},
     {"THP", Kind::choice, offsetof(Options, huge_pages), false, 0, "auto|never|always",
      "huge pages; auto: where blocks fill them; always: for all fresh memory"},
     {"GUARD_SAMPLE", Kind::number, offsetof(Options, guard_sample), false, 1'000'000'000, "",

@@ -82,8 +82,9 @@ struct Options {
   OptionValue<OnMisuse> on_misuse;
   OptionValue<Background> background;
   OptionValue<AtExit> at_exit;
-  OptionValue<SizeOption> limit;       // auto, off (features/limits/limits.h)
-  OptionValue<SizeOption> hard_limit;  // off
+  OptionValue<SizeOption> limit;        // auto, off (features/limits/limits.h)
+  OptionValue<SizeOption> hard_limit;   // off
+  OptionValue<SizeOption> purge_delay;  // auto, never, -1; or milliseconds (core/purge_policy.h)
   OptionValue<HugePages> huge_pages;
   OptionValue<std::uint32_t> show;
   OptionValue<std::uint32_t>

@@ -93,6 +93,8 @@ void find_clock() noexcept;
 // Gives the pages back to the system at once; they read as zero when touched again. False if it did
 // not take all of them, such as pages that are locked in memory. Seen by others.
 bool discard(void* begin, std::size_t bytes) noexcept;
+// The same for memory that no other library has ever seen: also under a lock.
+bool discard_unseen(void* begin, std::size_t bytes) noexcept;
 
 // Sleeps until woken, unless `word` does not hold `expected`; may return early. Only wakes with a
 // common bit in `kinds` count.

@@ -38,8 +38,6 @@ CASE(retire, void, (void* p), std::free(p))
 CASE(remote_batch, void, (void* p), std::free(p))
 CASE(remote_stays, void, (void* p), std::free(p))
 CASE(collect, void*, (std::size_t bytes), std::malloc(bytes))
-CASE(malloc_span, void*, (std::size_t bytes), std::malloc(bytes))
-CASE(free_span, void, (void* p), std::free(p))
 CASE(malloc_large, void*, (std::size_t bytes), std::malloc(bytes))
 CASE(realloc_large, void*, (void* p, std::size_t bytes), std::realloc(p, bytes))
 CASE(free_large, void, (void* p), std::free(p))
@@ -143,7 +141,6 @@ void frees_of_another_thread() {
 
 void large_blocks() {
   for (int round = 0; round < 3; ++round) {
-    case_free_span(case_malloc_span(40'000));
     case_free_large(case_realloc_large(case_malloc_large(1'000'000), 990'000));
   }
 }

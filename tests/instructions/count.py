@@ -106,8 +106,6 @@ MEASURES = (
     Measure("operator new", "new"),
     Measure("operator delete", "delete"),
     Measure("operator delete, sized", "delete_sized"),
-    Measure("malloc from the span cache", "malloc_span"),
-    Measure("free to the span cache", "free_span"),
     Measure("malloc from the page heap", "malloc_large"),
     Measure("realloc in place, large", "realloc_large"),
     Measure("free to the page heap", "free_large"),

@@ -634,10 +634,7 @@ bool report_invalid_pointer(const void*, FoundBy) noexcept {
   testing::fail("a stray pointer is reported");
   return true;
 }
-bool release_large(void*) noexcept {
-  testing::fail("no block here is large");
-  return true;
-}
+void release_large(void*, std::size_t) noexcept { testing::fail("no block here is large"); }
 constinit ProbeSemaphores probe_semaphores;
 bool open_samples() noexcept { return true; }
 void* allocate_sample(std::size_t, unsigned, std::uint64_t, const void*, void*) noexcept {

@@ -169,7 +169,7 @@ def test_people_read_the_same(start: Start, program: Path) -> None:
     lines = told.stdout.splitlines()
     assert lines[0].startswith(f"Process {process.pid} (explained): ")
     for words, part in {
-        "the program's blocks, up to 32 KiB": "small_blocks",
+        "the program's blocks, up to 64 KiB": "small_blocks",
         "free, in slabs beside blocks in use": "free_in_slabs",
     }.items():
         line = next(line for line in lines if line.endswith(words))

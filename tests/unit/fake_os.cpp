@@ -453,6 +453,10 @@ bool unmap(void* begin, std::size_t bytes) noexcept {
 
 bool unmap_unused(void* begin, std::size_t bytes) noexcept { return unmap(begin, bytes); }
 
+bool discard_unseen(void* begin, std::size_t bytes) noexcept {
+  return ::madvise(begin, bytes, MADV_DONTNEED) == 0;
+}
+
 bool discard(void* begin, std::size_t bytes) noexcept {
   if (address_of(begin) % page != 0 || bytes % page != 0) std::abort();
   if (is_refused(Call::discard, begin, bytes) || ::madvise(begin, bytes, MADV_DONTNEED) != 0)

@@ -86,6 +86,14 @@ TEST(OptionValues, OtherSizesAreRefused) {
     EXPECT_EQ(parsed(size, text), "") << text;
 }
 
+TEST(OptionValues, MillisecondsHaveNoUnit) {
+  constexpr Range delay{Kind::milliseconds, 5000, "auto|never|-1"};
+  for (const char* const text : {"auto", "never", "-1", "0", "5000"})
+    EXPECT_EQ(parsed(delay, text), text);
+  for (const char* const text : {"", "5001", "1K", "1s", "-2", "10%", "1.5"})
+    EXPECT_EQ(parsed(delay, text), "") << text;
+}
+
 TEST(OptionValues, NumbersAreDigits) {
   EXPECT_EQ(parsed(number, "1000"), "1000");
   EXPECT_EQ(parsed(number, "007"), "7");

@@ -163,7 +163,7 @@ int print_prometheus(const Process& process, const Account& account, const Pinne
       {"threads", "Threads of the process.", process.threads()},
       {"heaps", "heaps, one for each thread that allocated", account.heaps},
       {"ended_heaps", "of those, heaps of threads that ended", account.ended_heaps},
-      {"large_blocks", "Blocks of more than 32 KiB.", account.large_blocks},
+      {"large_blocks", "Blocks of more than 64 KiB.", account.large_blocks},
       {"limit_bytes", "limit beyond which free memory goes back; 0: none yet", account.limit},
       {"hard_limit_bytes", "limit beyond which malloc fails; 0: none", account.hard_limit},
       {"pinned_bytes", "Free room beside sampled blocks: an estimate, 0 without samples.",

@@ -17,7 +17,7 @@ struct Part {
 };
 
 inline constexpr Part parts[] = {
-    {Use::program, "small_blocks", &Account::small, "the program's blocks, up to 32 KiB"},
+    {Use::program, "small_blocks", &Account::small, "the program's blocks, up to 64 KiB"},
     {Use::program, "large_blocks", &Account::large, "the program's larger blocks"},
     {Use::free, "bins", &Account::bins, "free, in the threads' cache bins and batches"},
     {Use::free, "waiting", &Account::waiting,

@@ -14,7 +14,6 @@
 #include "core/reclaim.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
-#include "core/span_cache.h"
 #include "core/sparse_slabs.h"
 #include "features/arenas/arena_blocks.h"
 
@@ -92,7 +91,6 @@ void empty(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
     arena.slabs[c] = 0;
   }
   forget_remote_frees(arena);
-  flush_span_cache(arena);
   release_large_blocks(arena);
   release_slabs(arena);
   arena.first_sparse = arena.last_sparse = arena.sparse_pages = 0;

@@ -49,7 +49,10 @@ void end_round() noexcept {
   const Guard guard{housekeeping_lock};
   collect_idle_arenas();
   reclaim_all();
-  if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
+  if (page_heap.is_settled()) {
+    collect_abandoned(SIZE_MAX);
+    page_heap.give_back_tables();
+  }
   last_round.pages = page_heap.end_round();
   last_round.has_sparse_slabs = true;
   if (page_heap.take_uncollected()) last_round.has_collected = false;
@@ -63,6 +66,7 @@ bool purge_slice() noexcept {
     const Guard guard{housekeeping_lock};
     now = last_round;
   }
+  if (now.has_sparse_slabs && purge_delay().is_never()) now.has_sparse_slabs = false;
   if (now.has_sparse_slabs) {
     now.has_sparse_slabs = purge_abandoned(&housekeeping_lock);
     const Guard guard{housekeeping_lock};

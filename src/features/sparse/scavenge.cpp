@@ -140,7 +140,7 @@ int scavenge_before_wait(ThreadHeap& heap) noexcept {
 // As many sparse slabs that waited long enough, or of which there are very many, are purged, but
 // not all at once.
 void hooks::heap_grows(ThreadHeap& heap, std::size_t pages) noexcept {
-  if (is_arena(heap)) return;
+  if (is_arena(heap) || purge_delay().is_never()) return;
   // relaxed: it only grows, and any value will do
   const std::size_t in_use = page_map.page_count.load(std::memory_order_relaxed);
   const bool is_surplus = [&] {

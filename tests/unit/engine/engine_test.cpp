@@ -1,5 +1,7 @@
-// Large blocks, span caches, and the engine as a whole: four heaps that play with one another's
-// blocks.
+// Large blocks, blocks with a slab of their own, and the engine as a whole: four heaps that play with
+// one another's blocks.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "core/large_blocks.h"
-#include "core/span_cache.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
@@ -31,49 +32,66 @@ using engine::SpanState;
 using engine::ThreadHeap;
 using Sizes = std::vector<std::size_t>;
 
-// ---- span caches, large blocks ----
+// ---- blocks with a slab of their own ----
 
-TS_ENGINE_TEST(SpanCaches, HaveCapacitiesByTheNumberOfHeaps) {
-  constexpr std::size_t bytes = engine::min_cached_pages * page_bytes;
-  std::vector<ThreadHeap*> heaps;
-  const auto cached_of = [&](ThreadHeap& heap) {
-    std::vector<void*> blocks;
-    for (int i = 0; i < 6; ++i) blocks.push_back(allocate(heap, bytes));
-    for (void* const p : blocks) release(heap, p);
-    expect_sound();
-    const std::uint32_t count = heap.span_caches[0].count;
-    flush_heap(heap);
-    EXPECT_EQ(heap.span_caches[0].count, 0U);
-    expect_sound();
-    return count;
-  };
-  for (unsigned heaps_now = 1; heaps_now <= 66; ++heaps_now) {
-    heaps.push_back(&make_heap());
-    EXPECT_EQ(cached_of(*heaps.back()), std::min(4U, 64 / heaps_now));
-  }
-}
-
-TS_ENGINE_TEST(SpanCaches, HaveTheShortestLengthsOfLargeBlocks) {
+TS_ENGINE_TEST(SingleBlockSlabs, HaveWholePagesAndAreReusedAtOnce) {
   ThreadHeap& heap = make_heap();
-  for (std::size_t pages = engine::min_cached_pages; pages < engine::min_cached_pages + 4;
-       ++pages) {
-    void* const p = allocate(heap, pages * page_bytes, without_colour);
+  const As as{heap};
+  engine::Engine engine;
+  for (const std::size_t pages : {3, 4}) {
+    void* const p = allocate(heap, pages * page_bytes);
+    EXPECT_EQ(address_of(p) % page_bytes, 0U);
+    EXPECT_EQ(engine.bytes_of(p), pages * page_bytes);
+    EXPECT_EQ(allocate(heap, (pages - 1) * page_bytes + 1) != p, true);
+    EXPECT_EQ(span_of(p).state, SpanState::slab);
+    EXPECT_EQ(span_of(p).slab_blocks, 1U);
+    EXPECT_EQ(span_of(p).pages, pages);
+    EXPECT_TRUE(engine.resize(p, (pages - 1) * page_bytes + 1));
     std::memset(p, 1, pages * page_bytes);
     release(heap, p);
-    const std::size_t index = pages - engine::min_cached_pages;
-    if (index < engine::cached_lengths) {
-      EXPECT_EQ(heap.span_caches[index].count, 1U);
-      EXPECT_EQ(allocate(heap, pages * page_bytes, without_colour), p);
-      EXPECT_EQ(heap.span_caches[index].count, 0U);
-      EXPECT_EQ(span_of(p).usable_pages.load(), pages);
-    } else {
-      EXPECT_EQ(span_of(p).state, SpanState::free);
-    }
+    EXPECT_EQ(allocate(heap, pages * page_bytes), p);
     expect_sound();
   }
-  const As as{engine::no_heap};
-  EXPECT_EQ(engine::take_from_span_cache(engine::min_cached_pages), nullptr) << "without a heap";
+  void* const large = allocate(heap, 4 * page_bytes + 1);
+  EXPECT_EQ(span_of(large).state, SpanState::large);
 }
+
+// The first heaps keep more of them.
+TS_ENGINE_TEST(SingleBlockSlabs, GoToThePageHeapWhenTheBinIsFull) {
+  constexpr std::size_t bytes = 4 * page_bytes;
+  constexpr unsigned c = class_for(bytes);
+  for (std::uint32_t number = 1; number <= engine::max_heaps_with_wide_bins + 1; ++number) {
+    ThreadHeap& heap = make_heap();
+    const SizeClass& of_class = size_classes[c];
+    const bool is_wide = number <= engine::max_heaps_with_wide_bins;
+    const std::uint32_t capacity = is_wide ? of_class.wide_bin_blocks : of_class.bin_blocks;
+    std::vector<void*> blocks;
+    for (std::uint32_t i = 0; i < capacity + 3; ++i) blocks.push_back(allocate(heap, bytes));
+    for (void* const p : blocks) release(heap, p);
+    expect_sound();
+    EXPECT_EQ(engine::counted_blocks(heap, c), static_cast<int>(capacity));
+    EXPECT_EQ(heap.slabs[c], capacity + 1) << "and an empty slab";
+    flush_heap(heap);
+    EXPECT_EQ(heap.slabs[c], 0U);
+    expect_sound();
+  }
+}
+
+TS_ENGINE_TEST(SingleBlockSlabs, AreNotUsedForZeroedBlocks) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  auto* const p = static_cast<unsigned char*>(engine.allocate_zeroed(3 * page_bytes));
+  EXPECT_EQ(span_of(p).state, SpanState::large) << "clean memory is not written to";
+  EXPECT_TRUE(std::all_of(p, p + 3 * page_bytes, [](unsigned char b) { return b == 0; }));
+  EXPECT_TRUE(engine.resize(p, 4 * page_bytes));
+  EXPECT_TRUE(engine.resize(p, engine::max_shared_bytes + 1));
+  EXPECT_FALSE(engine.resize(p, engine::max_shared_bytes)) << "a slab has such blocks";
+  release(p);
+  expect_sound();
+}
+
+// ---- large blocks ----
 
 TS_ENGINE_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
   ThreadHeap& heap = make_heap();
@@ -396,7 +414,7 @@ TS_ENGINE_TEST(LargeBlocks, BeginInDifferentLines) {
     EXPECT_GE(lines.size(), 9U) << bytes;
   }
   // Nor do blocks have a colour that replace each other at once, or have an alignment of their own.
-  EXPECT_EQ(offset_in_page(engine.allocate(engine::max_uncoloured_bytes, 16)), 0U);
+  EXPECT_EQ(offset_in_page(engine.allocate(engine::max_small_bytes, 16)), 0U);
   EXPECT_EQ(offset_in_page(engine.allocate(1'000'000, 4096)) % 4096, 0U);
   expect_sound();
 }
@@ -416,15 +434,16 @@ TS_ENGINE_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
   EXPECT_EQ(offset_in_page(moved), colour) << "the pages moved as they are";
   EXPECT_TRUE(std::all_of(moved, moved + bytes, [](unsigned char b) { return b == 0x33; }));
   EXPECT_GE(engine.bytes_of(moved), 4 * bytes);
-  EXPECT_TRUE(engine.resize(moved, 3 * page_bytes - engine::max_colour)) << "as heaps cache";
+  EXPECT_TRUE(engine.resize(moved, 3 * page_bytes - engine::max_colour));
   EXPECT_EQ(engine.bytes_of(moved), 3 * page_bytes - engine::max_colour);
   EXPECT_TRUE(engine.resize(moved, 3 * page_bytes)) << "by a page";
   EXPECT_EQ(engine.bytes_of(moved), 4 * page_bytes - engine::max_colour);
   expect_sound();
   release(moved);
-  EXPECT_EQ(engine.allocate(4 * page_bytes, 16), moved - colour) << "from the cache, without one";
+  EXPECT_EQ(engine.allocate_zeroed(4 * page_bytes), moved - colour) << "without one";
   EXPECT_FALSE(engine.resize(moved, bytes)) << "no block begins there";
-  EXPECT_FALSE(engine::release_large(moved));
+  release(moved);
+  expect_misuse(Misuse::no_beginning, FoundBy::free, moved);
   engine.is_block(moved, FoundBy::realloc);
   expect_misuse(Misuse::no_beginning, FoundBy::realloc, moved);
   expect_sound();
@@ -488,6 +507,75 @@ TS_ENGINE_TEST(Engine, ATrimLeavesNothingOfWhatIsFree) {
   }
   const As as{engine::no_heap};
   EXPECT_FALSE(engine::Engine{}.trim(0)) << "there is nothing";
+}
+
+TS_ENGINE_TEST(Engine, APurgeDelayOfZeroKeepsNothingAndANegativeOneAll) {
+  const As as{make_heap()};
+  engine::Engine engine;
+  const auto dirty_after_release_of = [&](std::size_t bytes) {
+    void* const p = engine.allocate(bytes, 16);
+    std::memset(p, 1, bytes);
+    release(p);
+    expect_sound();
+    return engine::PageHeapTest::dirty().pages();
+  };
+  ASSERT_TRUE(set_option("PURGE_DELAY", "0"));
+  EXPECT_EQ(dirty_after_release_of(std::size_t{1} << 20), 0U);
+  for (const char* const never : {"-1", "never"}) {
+    ASSERT_TRUE(set_option("PURGE_DELAY", never));
+    EXPECT_GE(dirty_after_release_of(std::size_t{96} << 20), (std::size_t{96} << 20) / page_bytes);
+    EXPECT_TRUE(engine.trim(0)) << "but a trim purges";
+    EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 0U);
+  }
+  ASSERT_TRUE(set_option("PURGE_DELAY", "3600000"));
+  EXPECT_NE(dirty_after_release_of(std::size_t{96} << 20), 0U);
+  ASSERT_TRUE(set_option("PURGE_DELAY", "auto"));
+  EXPECT_LT(dirty_after_release_of(std::size_t{96} << 20), (std::size_t{96} << 20) / page_bytes);
+}
+
+// Of how many OS pages within the memory there is one.
+std::size_t resident_pages(const void* begin, const void* end) {
+  const std::size_t page = os::page_bytes();
+  auto* const first = reinterpret_cast<void*>(align_down(address_of(begin), page));
+  std::vector<unsigned char> is_there((address_of(end) - address_of(first) + page - 1) / page);
+  EXPECT_EQ(mincore(first, is_there.size() * page, is_there.data()), 0);
+  return static_cast<std::size_t>(std::count_if(is_there.begin(), is_there.end(),
+                                                [](unsigned char p) { return (p & 1) != 0; }));
+}
+
+TS_ENGINE_TEST(Engine, ATrimGivesBackTheTablesOfFreeMemory) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  const auto resident = [] {
+    const std::size_t top = engine::PageHeapTest::top();
+    return resident_pages(page_map.pages, page_map.pages + top) +
+           resident_pages(page_map.spans, page_map.spans + top) +
+           resident_pages(page_map.free_bits, page_map.free_bits + top);
+  };
+  constexpr std::size_t bytes = 15'000;  // a slab each
+  std::vector<void*> blocks;
+  const auto fill = [&] {
+    for (void*& p : blocks) p = engine.allocate(bytes, 16);
+  };
+  blocks.resize(10'000);
+  fill();
+  void* const first = blocks.front();
+  const std::size_t full = resident();
+  for (std::size_t i = 1; i < blocks.size(); ++i) release(blocks[i]);
+  engine.trim(0);
+  expect_sound();
+  EXPECT_LT(resident(), full / 10) << "of " << full;
+  EXPECT_TRUE(engine.owns(first));
+  EXPECT_FALSE(engine.owns(blocks.back()));
+  blocks.front() = nullptr;
+  fill();
+  expect_sound();
+  EXPECT_GE(resident(), full - full / 10);
+  for (void* const p : blocks) release(p);
+  release(first);
+  engine.trim(0);
+  expect_sound();
 }
 
 // Four heaps allocate and free one another's blocks, whole or in part; every block keeps what was

@@ -29,7 +29,7 @@ using engine::ThreadHeap;
 
 // A class of each kind of slab: short and dense, the largest of all, long.
 constexpr unsigned small_class = 4;  // 64 bytes
-constexpr unsigned last_class = class_for(engine::max_small_bytes);
+constexpr unsigned last_class = class_for(engine::max_shared_bytes);
 
 // ---- refill ----
 
@@ -340,9 +340,10 @@ TS_ENGINE_TEST(Slabs, AnEmptyLongSlabIsRetiredThoughItIsTheOnlyOne) {
   expect_sound();
 }
 
+// Bins that hold the only block of a slab are bounded by their capacity alone.
 TS_ENGINE_TEST(Slabs, ABinThatAlonePinsALongSlabIsFlushed) {
   ThreadHeap& heap = make_heap();
-  for (unsigned c = 1; c < class_count; ++c) {
+  for (unsigned c = 1; c < engine::first_single_class; ++c) {
     const SizeClass& k = size_classes[c];
     if (k.slab_pages == 1 || class_for(k.block_bytes) != c) continue;
     std::vector<void*> blocks;

@@ -74,8 +74,8 @@ struct Whole {
     void* const big = allocate(heap, 20 * page_bytes, at_os_pages);
     void* const next = allocate(heap, 24 * page_bytes);
     allocate(heap, 100'000);
-    void* const cached = allocate(heap, 3 * page_bytes);
-    release(heap, cached);
+    void* const own_slab = allocate(heap, 3 * page_bytes);
+    release(heap, own_slab);
     release(heap, next);
     page_heap.trim(0);
     clean = &span_of(next);
@@ -365,20 +365,6 @@ const std::vector<Row>& heap_rows() {
        [](Whole& w) { w.heap.partial[w.small]->size_class = 1; }},
       {"a list of slabs has slabs of its class",
        [](Whole& w) { w.heap.partial[w.small]->state = SpanState::large; }},
-      {"a span cache has large spans of its length, without an entry",
-       [](Whole& w) { w.entry(w.heap.span_caches[0].head).store(large_entry); }},
-      {"a span cache has large spans of its length, without an entry",
-       [](Whole& w) { w.heap.span_caches[0].head->state = SpanState::free; }},
-      {"a span cache has large spans of its length, without an entry",
-       [](Whole& w) { ++w.heap.span_caches[0].head->pages; }},
-      {"a span of a span cache has no tail",
-       [](Whole& w) { w.heap.span_caches[0].head->usable_pages.fetch_sub(1); }},
-      {"a span of a span cache has no tail",
-       [](Whole& w) { --w.map_page(w.heap.span_caches[0].head).slab_begin; }},
-      {"a span cache has as many spans as it counts",
-       [](Whole& w) { ++w.heap.span_caches[0].count; }},
-      {"a span cache has as many spans as it counts",
-       [](Whole& w) { w.heap.span_caches[0].count = 0; }},
   };
   return rows;
 }

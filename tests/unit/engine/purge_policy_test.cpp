@@ -130,6 +130,62 @@ TEST(PurgePolicy, RoundsGiveBackHalfOfWhatWasIdleAndThenAll) {
     run(script);
 }
 
+constexpr PurgeDelay delay_of(std::uint64_t ms) {
+  return PurgeDelay{SizeOption{SizeOption::bytes_bit | ms}};
+}
+constexpr PurgeDelay never{SizeOption{1}};
+constexpr std::size_t little = 16;  // 256 KiB
+
+TEST(PurgePolicy, WithoutDelayAllGoesAtOnce) {
+  EXPECT_FALSE(Policy::is_surplus(1000, 0, delay_of(0)));
+  EXPECT_TRUE(Policy::is_surplus(1'000'000, 1, delay_of(0)));
+  EXPECT_EQ(Policy::rest_limit(1'000'000, delay_of(0)), 0U);
+  Policy policy;
+  EXPECT_EQ(policy.pages_to_keep(1, 1'000'000, 1, delay_of(0)), 0U);
+  EXPECT_EQ(policy.pages_to_keep(1, 1'000'000, 5, delay_of(0)), 0U);
+  EXPECT_EQ(policy.pages_to_keep_in_round(1, 1'000'000, 5, delay_of(0)), 0U);
+  EXPECT_TRUE(policy.is_settled()) << "short spans, too";
+}
+
+TEST(PurgePolicy, WithANegativeDelayNothingGoes) {
+  for (const SizeOption option : {SizeOption{1}, SizeOption{2}}) {
+    const PurgeDelay delay{option};
+    EXPECT_FALSE(Policy::is_surplus(0, 1'000'000'000, delay));
+    EXPECT_GT(Policy::rest_limit(0, delay), 1'000'000'000U);
+    Policy policy;
+    for (std::uint64_t now = 1000; now < 100'000; now += 200) {
+      EXPECT_EQ(policy.pages_to_keep(now, 0, 1'000'000, delay), keep_all);
+      EXPECT_EQ(policy.pages_to_keep_in_round(now, 0, 1'000'000, delay), keep_all);
+    }
+    EXPECT_FALSE(policy.is_settled());
+  }
+  EXPECT_FALSE(delay_of(0).is_never());
+  EXPECT_TRUE(PurgeDelay{}.is_automatic());
+}
+
+// Also much memory, or little of a large process: only the time counts.
+TEST(PurgePolicy, ADelayIsHowLongMemoryIsIdle) {
+  for (const std::uint64_t ms : {300, 1000, 10'000}) {
+    for (const std::size_t in_use : {0, 10'000'000}) {
+      const PurgeDelay delay = delay_of(ms);
+      Policy policy;
+      EXPECT_EQ(policy.pages_to_keep(100'000, in_use, 5000, delay), keep_all) << "begins a window";
+      EXPECT_EQ(policy.pages_to_keep(100'000 + ms - 1, in_use, 5000, delay), keep_all);
+      policy.note_dirty(4000);
+      EXPECT_EQ(policy.pages_to_keep(100'000 + ms, in_use, 6000, delay), 2000 + little)
+          << "4000 were idle";
+      policy.note_dirty(2000 + little);
+      EXPECT_EQ(policy.pages_to_keep(100'000 + 2 * ms - 1, in_use, 6000, delay), keep_all);
+      EXPECT_EQ(policy.pages_to_keep_in_round(100'000 + 2 * ms, in_use, 2000 + little, delay),
+                little)
+          << "rounds and releases share the window";
+      EXPECT_EQ(policy.pages_to_keep(100'000 + 9 * ms, in_use, little, delay), keep_all);
+      EXPECT_EQ(policy.pages_to_keep(100'000 + 9 * ms, in_use, 5000, delay), keep_all)
+          << "no call closed a window for long";
+    }
+  }
+}
+
 TEST(PurgePolicy, AProcessIsSettledAfterQuietRounds) {
   Policy policy;
   constexpr std::size_t much = rest_limit + 1000;

@@ -22,7 +22,7 @@ TEST(SizeClasses, EachRequestGetsTheSmallestClassThatHoldsIt) {
 }
 
 TEST(SizeClasses, ARequestIsRoundedUpByAFifthAtMost) {
-  for (std::size_t bytes = 128; bytes <= max_small_bytes; ++bytes) {
+  for (std::size_t bytes = 128; bytes <= max_shared_bytes; ++bytes) {
     const std::size_t block_bytes = size_classes[class_for(bytes)].block_bytes;
     // An eighth to the next class, of which each block gets its share of a slab's end: at most one
     // part in 16 of the slab. 9/8 * 16/15 = 6/5.
@@ -30,6 +30,8 @@ TEST(SizeClasses, ARequestIsRoundedUpByAFifthAtMost) {
   }
   for (std::size_t bytes = 1; bytes <= 128; ++bytes)
     ASSERT_LT(size_classes[class_for(bytes)].block_bytes - bytes, 16U);
+  for (std::size_t bytes = max_shared_bytes + 1; bytes <= max_small_bytes; ++bytes)
+    ASSERT_LT(size_classes[class_for(bytes)].block_bytes - bytes, page_bytes);
 }
 
 TEST(SizeClasses, SizesAreMultiplesOfTheirUnit) {
@@ -66,7 +68,7 @@ TEST(SizeClasses, SlabsWasteOnePartInSixteenAndFirstOnesInFour) {
     EXPECT_LE(waste(k.first_slab_pages), k.first_slab_pages * page_bytes / 4) << c;
     EXPECT_LE(k.first_slab_pages, k.slab_pages);
     EXPECT_LE(k.slab_pages, max_slab_pages);
-    EXPECT_GE(blocks_in_slab(k, k.slab_pages), 4U);
+    EXPECT_GE(blocks_in_slab(k, k.slab_pages), c < first_single_class ? 4U : 1U);
     EXPECT_GE(blocks_in_slab(k, k.first_slab_pages), 1U);
   }
 }
