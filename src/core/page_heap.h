@@ -223,6 +223,7 @@ class PageHeap {
   void wake_housekeeper() noexcept TS_REQUIRES(lock_);
   void forget_housekeeper() noexcept;
   void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void purge_by_policy(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_) {
     purge_surplus(min_purge_pages, pages_of_a_call);
   }

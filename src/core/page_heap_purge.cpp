@@ -182,10 +182,14 @@ std::size_t PageHeap::send_purges() noexcept {
 void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
   if (dirty_.pages() > wake_above_) [[unlikely]]
     wake_housekeeper();
-  const PurgeDelay delay = purge_delay();
-  if (!PurgePolicy::is_surplus(in_use(), dirty_.pages(), delay)) return;
+  if (PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay())) [[unlikely]]
+    purge_by_policy(min_pages, at_most);
+}
+
+[[gnu::noinline]] void PageHeap::purge_by_policy(std::size_t min_pages,
+                                                 std::size_t at_most) noexcept {
   const std::uint64_t now = os::coarse_milliseconds();
-  const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages(), delay);
+  const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages(), purge_delay());
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages(), keep);
   purge(keep, min_pages, has_housekeeper_ ? slice_pages : at_most);

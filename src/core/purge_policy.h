@@ -56,13 +56,16 @@ class PurgePolicy {
   // Whether so much is dirty that pages_to_keep() may keep less: asked first, without a clock.
   static bool is_surplus(std::size_t in_use, std::size_t dirty,
                          PurgeDelay delay = PurgeDelay{}) noexcept {
-    return dirty > (delay.is_automatic() ? idle_limit(in_use) : delayed_limit(delay));
+    if (!delay.is_automatic()) [[unlikely]]
+      return dirty > delayed_limit(delay);
+    return dirty > idle_limit(in_use);
   }
 
   // To be called after a release: how many dirty pages to keep, or keep_all.
   std::size_t pages_to_keep(std::uint64_t now, std::size_t in_use, std::size_t dirty,
                             PurgeDelay delay = PurgeDelay{}) noexcept {
-    if (!delay.is_automatic()) return pages_to_keep_for(delay, now, dirty);
+    if (!delay.is_automatic()) [[unlikely]]
+      return pages_to_keep_for(delay, now, dirty);
     if (now - purged_at_ > forget_ms) backoff_ = 0;
     const std::size_t idle_limit = std::max(PurgePolicy::idle_limit(in_use), backoff_);
     if (dirty <= idle_limit) return keep_all;
@@ -79,14 +82,15 @@ class PurgePolicy {
 
   // How many dirty pages a process may keep for good.
   static std::size_t rest_limit(std::size_t in_use, PurgeDelay delay = PurgeDelay{}) noexcept {
-    if (!delay.is_automatic()) return delayed_limit(delay);
+    if (!delay.is_automatic()) [[unlikely]]
+      return delayed_limit(delay);
     return std::max(min_rest_limit, in_use / 16);
   }
 
   // To be called at the end of each round: how many dirty pages to keep, or keep_all.
   std::size_t pages_to_keep_in_round(std::uint64_t now, std::size_t in_use, std::size_t dirty,
                                      PurgeDelay delay = PurgeDelay{}) noexcept {
-    if (!delay.is_automatic()) {
+    if (!delay.is_automatic()) [[unlikely]] {
       const std::size_t keep = pages_to_keep_for(delay, now, dirty);
       quiet_rounds_ = keep != keep_all ? rounds_to_settle : 0;
       return keep;
@@ -138,7 +142,7 @@ class PurgePolicy {
   }
 
   // Less is not worth a system call, unless nothing is to stay.
-  static std::size_t delayed_limit(PurgeDelay delay) noexcept {
+  [[gnu::cold, gnu::noinline]] static std::size_t delayed_limit(PurgeDelay delay) noexcept {
     constexpr std::size_t little = (std::size_t{256} << 10) / page_bytes;
     if (delay.is_never()) return keep_all;
     return delay.milliseconds() == 0 ? 0 : little;
@@ -146,7 +150,8 @@ class PurgePolicy {
 
   // The same with a delay: windows of that length follow each other, and what was idle all through
   // one of them goes.
-  std::size_t pages_to_keep_for(PurgeDelay delay, std::uint64_t now, std::size_t dirty) noexcept {
+  [[gnu::cold, gnu::noinline]] std::size_t pages_to_keep_for(PurgeDelay delay, std::uint64_t now,
+                                                             std::size_t dirty) noexcept {
     const std::size_t limit = delayed_limit(delay);
     if (dirty <= limit) return keep_all;
     const std::uint64_t window_ms = delay.milliseconds();
