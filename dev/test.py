@@ -132,7 +132,6 @@ ALL = (
         (
             "tests_checked",
             "tests_fuzz",
-            "fork_exec",
             "drop_in_libraries",
             "tests_programs",
             "thread_test_measurement",
@@ -144,7 +143,7 @@ ALL = (
         ),
         r"^(programs|conformance|[A-Z]).*[.-](tsmalloc|secure|best|linked)$"
         r"|^(link|footprint|StaticLink|Hardened|FullMemory.inside)"
-        r"|^stress\.fork_exec\.(tsmalloc|secure)$|^fuzz\.|" + LEVEL_3_TESTS,
+        r"|^fuzz\.|" + LEVEL_3_TESTS,
     ),
     Build("asan"),
     Build("musl", ("tests_musl",)),

@@ -155,8 +155,8 @@ def build_hooks(names: Sequence[str], compiler: str, folder: Path) -> Path:
 def build_program(name: str, compiler: str, folder: Path) -> Path:
     """Compiles a program, where CMake has not."""
     program = folder / name
-    command = [compiler, *COMPILER_OPTIONS, str(HERE / f"{name}.c"), "-o", str(program), "-ldl"]
-    subprocess.run(command, check=True)
+    command = [compiler, *COMPILER_OPTIONS, f"-I{HERE.parent}", str(HERE / f"{name}.c")]
+    subprocess.run([*command, "-o", program, "-ldl"], check=True)
     return program
 
 

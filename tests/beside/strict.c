@@ -8,10 +8,7 @@
 // CALL is a further call that is allowed. (The signal SIGSYS stands for the kill, so that the call can
 // be named.)
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/futex.h>
-#include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,20 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { no_filter = 77, most_calls = 64 };
+#include "programs/support/seccomp.h"
 
-#if defined(__x86_64__)
-#define OWN_ARCHITECTURE AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define OWN_ARCHITECTURE AUDIT_ARCH_AARCH64
-#elif defined(__riscv)
-#define OWN_ARCHITECTURE AUDIT_ARCH_RISCV64
-#endif
+enum { no_filter = 77, most_calls = 64 };
 
 static const char* when = "";
 static unsigned allowed[most_calls] = {
@@ -94,7 +83,7 @@ static _Noreturn void refused(int signal, siginfo_t* about, void* context) {
   _exit(1);
 }
 
-static void set_filter(void) {
+static void begin_sandbox(void) {
   struct sigaction action = {.sa_flags = SA_SIGINFO};
   action.sa_sigaction = refused;
   sigaction(SIGSYS, &action, NULL);
@@ -112,10 +101,7 @@ static void set_filter(void) {
     filter[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   }
   filter[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
-  const struct sock_fprog program = {length, filter};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
-    _exit(no_filter);
+  if (set_filter(filter, length, SECCOMP_FILTER_FLAG_TSYNC) != 0) _exit(no_filter);
 }
 
 // ---- what is done under it ----
@@ -212,7 +198,7 @@ static void with_threads(bool also_before) {
   if (pthread_create(&thread, NULL, second, also_before ? &step : NULL) != 0) _exit(1);
   if (also_before) use_heap();
   await(1);
-  set_filter();
+  begin_sandbox();
   advance(2);
   use_heap();
   await(3);
@@ -227,7 +213,7 @@ static void before_constructors(int argc, char** argv) {
     for (size_t k = 0; k < known_calls; ++k)
       if (strcmp(other_calls[k].name, argv[i]) == 0)
         allowed[allowed_calls++] = other_calls[k].number;
-  if (is("preinit")) set_filter();
+  if (is("preinit")) begin_sandbox();
 }
 
 __attribute__((section(".preinit_array"),

@@ -84,21 +84,6 @@ static void freed_memory_is_used_again(void) {
   EXPECT(grown < (size_t)32 << 20, "2000 rounds of 1 MiB made the process %zu bytes larger", grown);
 }
 
-static void any_order_of_frees(void) {
-  enum { blocks = 5000 };
-  static void* block[blocks];
-  uint64_t random = 1;
-  for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(random_size(&random, 20000));
-    REQUIRE(block[i] != NULL, "null at block %zu", i);
-  }
-  for (size_t left = blocks; left > 0; --left) {
-    const size_t chosen = next_random(&random) % left;
-    free(block[chosen]);
-    block[chosen] = block[left - 1];
-  }
-}
-
 static const Check checks[] = {
     {"malloc serves every size", serves_every_size},
     {"all small sizes are aligned and do not overlap", small_sizes_are_aligned},
@@ -106,6 +91,5 @@ static const Check checks[] = {
     {"malloc(0) returns distinct blocks", zero_bytes_are_blocks},
     {"free(NULL) does nothing", free_of_null},
     {"freed memory is used again", freed_memory_is_used_again},
-    {"blocks may be freed in any order", any_order_of_frees},
 };
 CHECK_MAIN(checks)

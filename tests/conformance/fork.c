@@ -1,5 +1,6 @@
-// fork: the child of a threaded process can allocate at once, whatever the other threads were
-// doing.
+// fork: the child of a threaded process may start threads and run fork handlers that allocate, and
+// the parent goes on. What a child finds of the other threads' blocks, whether it forks again and
+// execs, and what forks lose is reliability/fork_in_threaded_program.c.
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -78,12 +79,6 @@ static void expect_child(void (*body)(void), int rounds) {
   }
 }
 
-static void child_allocates(void) {
-  start_workers();
-  expect_child(allocate_much, 50);
-  stop_workers();
-}
-
 static void* allocate_in_thread(void* argument) {
   allocate_much();
   return argument;
@@ -101,28 +96,6 @@ static void start_threads(void) {
 static void child_starts_threads(void) {
   start_workers();
   expect_child(start_threads, 15);
-  stop_workers();
-}
-
-static void fork_again(void) {
-  allocate_much();
-  expect_child(allocate_much, 2);
-}
-
-static void child_forks(void) {
-  start_workers();
-  expect_child(fork_again, 10);
-  stop_workers();
-}
-
-static void run_true(void) {
-  free(malloc(1000));
-  execl(TRUE_PROGRAM, "true", (char*)NULL);
-}
-
-static void child_execs(void) {
-  start_workers();
-  expect_child(run_true, 15);
   stop_workers();
 }
 
@@ -183,10 +156,7 @@ static void parent_goes_on(void) {
 }
 
 static const Check checks[] = {
-    {"the child of a threaded process allocates", child_allocates},
     {"the child starts threads that allocate", child_starts_threads},
-    {"the child forks again", child_forks},
-    {"the child execs", child_execs},
     {"the program's fork handlers allocate", handlers_allocate},
     {"the program's oldest fork handlers allocate", old_handlers_allocate},
     {"the parent goes on", parent_goes_on},

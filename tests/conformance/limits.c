@@ -59,47 +59,6 @@ static void impossible_sizes(void) {
   }
 }
 
-static void works_after_refusals(void) {
-  for (int i = 0; i < 1000; ++i) {
-    void* refused = malloc(opaque(SIZE_MAX - (size_t)i));
-    REQUIRE(refused == NULL, "%p", refused);
-    char* block = malloc(100);
-    REQUIRE(block != NULL, "malloc(100) is null after a refusal");
-    fill(block, 100, (uint64_t)i);
-    free(block);
-  }
-}
-
-static void free_preserves_errno(void) {
-  static const size_t sizes[] = {0, 1, 100, 5000, 100000, 1 << 20, 16 << 20, 64 << 20};
-  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    // Twice: what is unmapped, trimmed or cached at the first free is not at the second.
-    for (int round = 0; round < 2; ++round) {
-      char* block = malloc(sizes[i]);
-      REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
-      memset(block, 1, sizes[i]);
-      errno = 4711;
-      free(opaque_pointer(block));
-      EXPECT(errno == 4711, "free of %zu bytes set errno to %d", sizes[i], errno);
-    }
-  }
-  errno = 4711;
-  free(opaque_pointer(NULL));
-  EXPECT(errno == 4711, "free(NULL) set errno to %d", errno);
-}
-
-static void frees_of_many_blocks_preserve_errno(void) {
-  enum { blocks = 20000 };
-  static void* block[blocks];
-  for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(1000);
-    REQUIRE(block[i] != NULL, "null at block %zu", i);
-  }
-  errno = 4711;
-  for (size_t i = blocks; i > 0; --i) free(block[i - 1]);
-  EXPECT(errno == 4711, "freeing %d blocks set errno to %d", blocks, errno);
-}
-
 // What the machine has, in bytes, where the kernel refuses to promise more at once. None of it is
 // touched by these checks.
 static size_t memory_that_is_not_overcommitted(void) {
@@ -166,8 +125,5 @@ static const Check checks[] = {
     {"more than the machine has is refused with ENOMEM", more_than_the_machine_has},
     {"a process with much that is free can fork", forks_with_much_that_is_free},
     {"impossible sizes are refused with ENOMEM", impossible_sizes},
-    {"allocation works after refusals", works_after_refusals},
-    {"free preserves errno", free_preserves_errno},
-    {"freeing a whole heap preserves errno", frees_of_many_blocks_preserve_errno},
 };
 CHECK_MAIN(checks)

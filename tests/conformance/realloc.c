@@ -1,5 +1,5 @@
-// realloc: contents survive, null and zero mean what glibc says, and a failure leaves the old block
-// alone.
+// realloc: contents survive, and a failure leaves the old block alone. (What null and zero mean is in
+// the table of rules.c.)
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -69,33 +69,6 @@ static void grows_step_by_step(void) {
   }
   free(block);
   for (size_t i = 0; i < neighbours; ++i) free(neighbour[i]);
-}
-
-static void null_allocates(void) {
-  char* block = realloc(opaque_pointer(NULL), 100);
-  REQUIRE(block != NULL, "null");
-  fill(block, 100, 1);
-  free(block);
-  block = realloc(opaque_pointer(NULL), opaque(0));
-  EXPECT(block != NULL, "realloc(NULL, 0) is null; it is malloc(0)");
-  free(block);
-}
-
-// glibc: realloc(p, 0) frees p and returns null. That it frees shows in memory that does not grow.
-static void zero_frees(void) {
-  enum { large = 1 << 20, rounds = 256 };
-  const size_t before = resident_bytes();
-  for (int i = 0; i < rounds; ++i) {
-    void* block = malloc(large);
-    REQUIRE(block != NULL, "null in round %d", i);
-    memset(block, 1, large);
-    void* result = realloc(opaque_pointer(block), opaque(0));
-    REQUIRE(result == NULL, "%p", result);
-  }
-  const size_t grown = resident_bytes() - before;
-  EXPECT(grown < (size_t)64 << 20,
-         "%d blocks of %d bytes, each reallocated to 0, made the process %zu bytes larger", rounds,
-         large, grown);
 }
 
 static void failure_keeps_the_block(void) {
@@ -241,8 +214,6 @@ static const Check checks[] = {
     {"pages that userfaultfd watches survive", watched_pages_survive},
     {"realloc keeps contents from every size to every size", contents_survive},
     {"realloc grows and shrinks step by step", grows_step_by_step},
-    {"realloc(NULL, n) is malloc(n)", null_allocates},
-    {"realloc(p, 0) frees p and returns null", zero_frees},
     {"a realloc that fails keeps the old block", failure_keeps_the_block},
     {"realloc to the same size stays in place", same_size_stays},
     {"realloc takes blocks of the aligned functions", aligned_blocks},

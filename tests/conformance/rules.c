@@ -56,6 +56,7 @@ static const char* const names[] = {"malloc(a)",
 
 #define MOST PTRDIFF_MAX
 #define ROOT ((size_t)1 << 32)  // whose square overflows
+#define HUGE ((size_t)1 << 63)  // the largest power of two
 
 static const Rule rules[] = {
     // A request for nothing is a block of its own; and success leaves errno alone, whatever was
@@ -67,6 +68,8 @@ static const Rule rules[] = {
     {f_malloc, 9 << 20, 0, block, 16},
     {f_malloc, 300 << 20, 0, block, 16},
     {f_calloc, 0, 0, block, 16},
+    {f_calloc, 0, 1, block, 16},
+    {f_calloc, 1, 0, block, 16},
     {f_calloc, 0, SIZE_MAX, block, 16},
     {f_calloc, SIZE_MAX, 0, block, 16},
     {f_calloc, 7, 1000, block, 16},
@@ -91,7 +94,11 @@ static const Rule rules[] = {
     {f_calloc, ROOT, ROOT, no_memory, 0},
     {f_calloc, ROOT + 1, ROOT, no_memory, 0},
     {f_calloc, SIZE_MAX, 2, no_memory, 0},
+    {f_calloc, 2, SIZE_MAX, no_memory, 0},
     {f_calloc, 2, SIZE_MAX / 2 + 1, no_memory, 0},
+    {f_calloc, SIZE_MAX / 2 + 1, 2, no_memory, 0},
+    {f_calloc, 2 * ROOT, 2 * ROOT, no_memory, 0},
+    {f_calloc, SIZE_MAX / 3 + 17, 3, no_memory, 0},
     {f_calloc, 16, SIZE_MAX / 16 + 2, no_memory, 0},
     {f_calloc, SIZE_MAX / 3 + 1, 3, no_memory, 0},
     {f_calloc, SIZE_MAX, SIZE_MAX, no_memory, 0},
@@ -113,13 +120,39 @@ static const Rule rules[] = {
     {f_posix_memalign, 8, MOST, no_memory, 0},
     {f_posix_memalign, 4096, (size_t)MOST - 4095, no_memory, 0},
     {f_posix_memalign, 16, SIZE_MAX, no_memory, 0},
+    {f_posix_memalign, 64, SIZE_MAX - 64, no_memory, 0},
+    {f_posix_memalign, 4096, MOST, no_memory, 0},
+    {f_posix_memalign, HUGE / 2, HUGE / 2, no_memory, 0},
+    {f_posix_memalign, HUGE, 8, no_memory, 0},
+    {f_posix_memalign, HUGE, SIZE_MAX, no_memory, 0},
+    {f_memalign, 32, SIZE_MAX, no_memory, 0},
+    {f_memalign, 32, SIZE_MAX - 31, no_memory, 0},
+    {f_memalign, 64, (size_t)MOST + 1, no_memory, 0},
     {f_memalign, 4096, (size_t)MOST - 4096, no_memory, 0},
+    {f_memalign, 4096, MOST, no_memory, 0},
+    {f_memalign, HUGE / 2, 1, no_memory, 0},
+    {f_memalign, HUGE / 2, HUGE / 2, no_memory, 0},
+    {f_memalign, HUGE, 1, no_memory, 0},
+    {f_memalign, HUGE, HUGE, no_memory, 0},
+    {f_aligned_alloc, 32, SIZE_MAX, no_memory, 0},
+    {f_aligned_alloc, 32, SIZE_MAX - 31, no_memory, 0},
+    {f_aligned_alloc, 64, (size_t)MOST + 1, no_memory, 0},
+    {f_aligned_alloc, 4096, MOST, no_memory, 0},
     {f_aligned_alloc, 4096, SIZE_MAX - 4095, no_memory, 0},
+    {f_aligned_alloc, HUGE / 2, 1, no_memory, 0},
+    {f_aligned_alloc, HUGE / 2, HUGE / 2, no_memory, 0},
+    {f_aligned_alloc, HUGE, 1, no_memory, 0},
+    {f_aligned_alloc, HUGE, HUGE, no_memory, 0},
     // POSIX: a power of two and a multiple of sizeof(void*); and the pointer is not touched.
     {f_posix_memalign, 0, 100, invalid, 0},
     {f_posix_memalign, 1, 100, invalid, 0},
+    {f_posix_memalign, 2, 100, invalid, 0},
     {f_posix_memalign, 4, 100, invalid, 0},
+    {f_posix_memalign, 12, 100, invalid, 0},
     {f_posix_memalign, 24, 100, invalid, 0},
+    {f_posix_memalign, 48, 100, invalid, 0},
+    {f_posix_memalign, 4097, 100, invalid, 0},
+    {f_posix_memalign, SIZE_MAX, 100, invalid, 0},
     {f_posix_memalign, 0, SIZE_MAX, invalid, 0},
     {f_posix_memalign, 8, 0, block, 8},
     {f_posix_memalign, 8, 100, block, 8},
@@ -128,9 +161,15 @@ static const Rule rules[] = {
     {f_memalign, 0, 100, block, 16},
     {f_memalign, 1, 100, block, 16},
     {f_memalign, 3, 100, block, 16},
+    {f_memalign, 5, 100, block, 16},
     {f_memalign, 17, 100, block, 32},
+    {f_memalign, 24, 100, block, 32},
     {f_memalign, 48, 100, block, 64},
     {f_memalign, 65, 0, block, 128},
+    {f_memalign, 100, 100, block, 128},
+    {f_memalign, 1000, 100, block, 1024},
+    {f_memalign, 4095, 100, block, 4096},
+    {f_memalign, 5000, 100, block, 8192},
     {f_memalign, 4097, 5, block, 8192},
     {f_memalign, ((size_t)1 << 63) + 1, 100, invalid, 0},
     {f_memalign, SIZE_MAX, 100, invalid, 0},
@@ -143,7 +182,14 @@ static const Rule rules[] = {
     {f_aligned_alloc, 2, 1, block, 2},
     {f_aligned_alloc, 0, 100, invalid_now, 1},
     {f_aligned_alloc, 3, 100, invalid_now, 4},
+    {f_aligned_alloc, 5, 100, invalid_now, 8},
+    {f_aligned_alloc, 17, 100, invalid_now, 32},
+    {f_aligned_alloc, 24, 100, invalid_now, 32},
     {f_aligned_alloc, 48, 96, invalid_now, 64},
+    {f_aligned_alloc, 100, 100, invalid_now, 128},
+    {f_aligned_alloc, 1000, 100, invalid_now, 1024},
+    {f_aligned_alloc, 4095, 100, invalid_now, 4096},
+    {f_aligned_alloc, 5000, 100, invalid_now, 8192},
     {f_aligned_alloc, SIZE_MAX, 100, invalid, 0},
 };
 
@@ -263,16 +309,24 @@ static void in_a_used_heap(void) {
   for (size_t i = 0; i < held; ++i) free(holding[i]);
 }
 
-// realloc(p, 0) frees: a million of them cost nothing.
+// realloc(p, 0) frees: a gigabyte of them costs nothing.
 static void freeing_by_realloc(void) {
-  const size_t before = resident_bytes();
-  for (int i = 0; i < 1000000; ++i) {
-    char* const p = malloc(1000);
-    REQUIRE(p != NULL, "null");
-    p[0] = 1;
-    EXPECT(realloc(opaque_pointer(p), 0) == NULL, "realloc(p, 0) is a block");
+  static const struct {
+    size_t bytes;
+    int times;
+    size_t most;  // that may stay resident
+  } rounds[] = {{1000, 1000000, 4 << 20}, {1 << 20, 256, 64 << 20}};
+  for (size_t i = 0; i < COUNT_OF(rounds); ++i) {
+    const size_t before = resident_bytes();
+    for (int k = 0; k < rounds[i].times; ++k) {
+      char* const p = malloc(rounds[i].bytes);
+      REQUIRE(p != NULL, "null");
+      memset(p, 1, rounds[i].bytes);
+      EXPECT(realloc(opaque_pointer(p), 0) == NULL, "realloc(p, 0) is a block");
+    }
+    EXPECT(resident_bytes() < before + rounds[i].most, "blocks of %zu bytes: %zu bytes more",
+           rounds[i].bytes, resident_bytes() - before);
   }
-  EXPECT(resident_bytes() < before + (4 << 20), "%zu bytes more", resident_bytes() - before);
 }
 
 static const Check checks[] = {

@@ -1,66 +1,14 @@
-// Signals that arrive in the middle of an allocation, on every thread: system calls return early,
-// and nothing else changes. A signal that another process sends does what it does without the
-// allocator, even if the allocator has a handler of its own. (A handler that allocates is the program's error, and not checked.)
+// Signals: the mask stays as it is, and one that another process sends does what it does without the
+// allocator, even if the allocator has a handler of its own. (Signals in the middle of an allocation
+// are reliability/signals_and_jumps.c's.)
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
-
-static atomic_int signals_seen;
-static atomic_bool stop;
-
-static void count_signal(int number) {
-  (void)number;
-  atomic_fetch_add(&signals_seen, 1);
-}
-
-static void* churn(void* argument) {
-  uint64_t random = (uint64_t)(uintptr_t)argument;
-  void* block[64] = {0};
-  size_t bytes[64] = {0};
-  while (!atomic_load(&stop)) {
-    const size_t i = next_random(&random) % COUNT_OF(block);
-    EXPECT(first_damage(block[i], bytes[i], i) == bytes[i], "a block of %zu bytes was overwritten",
-           bytes[i]);
-    free(block[i]);
-    bytes[i] = random_size(&random, 300000) / 8;
-    block[i] = malloc(bytes[i]);
-    REQUIRE(block[i] != NULL, "malloc(%zu) is null", bytes[i]);
-    fill(block[i], bytes[i], i);
-  }
-  for (size_t i = 0; i < COUNT_OF(block); ++i) free(block[i]);
-  return NULL;
-}
-
-static void interrupted_allocations(void) {
-  enum { threads = 3, interval_microseconds = 500, wanted_signals = 400 };
-  struct sigaction action = {.sa_handler = count_signal};  // without SA_RESTART
-  REQUIRE(sigaction(SIGVTALRM, &action, NULL) == 0, "sigaction: %s", strerror(errno));
-  REQUIRE(sigaction(SIGPROF, &action, NULL) == 0, "sigaction: %s", strerror(errno));
-  const struct itimerval often = {{0, interval_microseconds}, {0, interval_microseconds}};
-  setitimer(ITIMER_PROF, &often, NULL);
-  pthread_t thread[threads];
-  for (size_t i = 0; i < threads; ++i) {
-    const int error = pthread_create(&thread[i], NULL, churn, (void*)(uintptr_t)(i + 1));
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
-  // Besides the timer's signals, which go to any running thread, some for each thread.
-  while (atomic_load(&signals_seen) < wanted_signals) {
-    for (size_t i = 0; i < threads; ++i) pthread_kill(thread[i], SIGVTALRM);
-    nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-  }
-  atomic_store(&stop, true);
-  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
-  setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL);
-}
 
 static void blocked_signals_stay_blocked(void) {
   sigset_t blocked;
@@ -178,7 +126,6 @@ static void faults_reach_their_handler(void) {
 
 static const Check checks[] = {
     {faults, faults_reach_their_handler},
-    {"signals interrupt allocations", interrupted_allocations},
     {"the signal mask is left alone", blocked_signals_stay_blocked},
     {"a SIGSEGV that is sent ends the process", sent_faults_end_the_process},
     {ignored, sent_faults_are_ignored},

@@ -1,5 +1,5 @@
-// Threads: blocks that travel between them, threads that end while they hold memory, destructors
-// that run when the allocator's own per-thread state is gone.
+// Threads: those that end while they hold memory, and destructors that run when the allocator's own
+// per-thread state is gone. (Threads that free one another's blocks are torture.c's.)
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -15,75 +15,6 @@ static pthread_t start(void* (*body)(void*), void* argument) {
   const int error = pthread_create(&thread, NULL, body, argument);
   REQUIRE(error == 0, "pthread_create: %s", strerror(error));
   return thread;
-}
-
-// A queue from producers to consumers, without memory of its own.
-enum { queue_slots = 256, producers = 3, consumers = 3, blocks_per_producer = 20000 };
-
-typedef struct Parcel {
-  void* block;
-  size_t bytes;
-  uint64_t seed;
-} Parcel;
-
-static struct {
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  Parcel parcel[queue_slots];
-  size_t first;
-  size_t count;
-  int open_producers;
-} queue = {.lock = PTHREAD_MUTEX_INITIALIZER,
-           .changed = PTHREAD_COND_INITIALIZER,
-           .open_producers = producers};
-
-static void* produce(void* argument) {
-  uint64_t random = (uint64_t)(uintptr_t)argument;
-  for (int i = 0; i < blocks_per_producer; ++i) {
-    Parcel parcel = {.bytes = random_size(&random, 3000), .seed = next_random(&random)};
-    parcel.block = malloc(parcel.bytes);
-    REQUIRE(parcel.block != NULL, "malloc(%zu) is null", parcel.bytes);
-    fill(parcel.block, parcel.bytes, parcel.seed);
-    pthread_mutex_lock(&queue.lock);
-    while (queue.count == queue_slots) pthread_cond_wait(&queue.changed, &queue.lock);
-    queue.parcel[(queue.first + queue.count++) % queue_slots] = parcel;
-    pthread_cond_broadcast(&queue.changed);
-    pthread_mutex_unlock(&queue.lock);
-  }
-  pthread_mutex_lock(&queue.lock);
-  --queue.open_producers;
-  pthread_cond_broadcast(&queue.changed);
-  pthread_mutex_unlock(&queue.lock);
-  return NULL;
-}
-
-static void* consume(void* argument) {
-  (void)argument;
-  for (;;) {
-    pthread_mutex_lock(&queue.lock);
-    while (queue.count == 0 && queue.open_producers > 0)
-      pthread_cond_wait(&queue.changed, &queue.lock);
-    const bool done = queue.count == 0;
-    Parcel parcel = {0};
-    if (!done) {
-      parcel = queue.parcel[queue.first];
-      queue.first = (queue.first + 1) % queue_slots;
-      --queue.count;
-      pthread_cond_broadcast(&queue.changed);
-    }
-    pthread_mutex_unlock(&queue.lock);
-    if (done) return NULL;
-    EXPECT(first_damage(parcel.block, parcel.bytes, parcel.seed) == parcel.bytes,
-           "a block of %zu bytes changed on its way", parcel.bytes);
-    free(parcel.block);
-  }
-}
-
-static void blocks_cross_threads(void) {
-  pthread_t thread[producers + consumers];
-  for (size_t i = 0; i < producers; ++i) thread[i] = start(produce, (void*)(uintptr_t)(i + 1));
-  for (size_t i = 0; i < consumers; ++i) thread[producers + i] = start(consume, NULL);
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
 }
 
 static void* allocate_and_leave(void* argument) {
@@ -311,7 +242,6 @@ static void small_stacks(void) {
 }
 
 static const Check checks[] = {
-    {"blocks are freed by other threads", blocks_cross_threads},
     {"blocks outlive the thread that made them", blocks_outlive_their_thread},
     {"dead threads lose no memory", dead_threads_lose_no_memory},
     {"many threads begin at once", many_threads_begin_at_once},

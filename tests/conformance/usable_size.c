@@ -1,16 +1,11 @@
 // malloc_usable_size and the functions that promise sizes: all that is promised may be written.
 // (Compiled with _FORTIFY_SOURCE=3, under which the compiler tracks requested sizes: programs that
-// use the surplus must go through malloc_good_size or realloc.)
+// use the surplus must go through malloc_good_size or realloc: reliability/usable_size_fortified.c.)
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
-
-static void null_has_none(void) {
-  EXPECT(malloc_usable_size(opaque_pointer(NULL)) == 0, "%zu",
-         malloc_usable_size(opaque_pointer(NULL)));
-}
 
 static void all_of_it_is_writable(void) {
   enum { blocks = 2000 };
@@ -31,44 +26,6 @@ static void all_of_it_is_writable(void) {
     EXPECT(first_damage(block[i], usable[i], i) == usable[i], "byte %zu of %zu was overwritten",
            first_damage(block[i], usable[i], i), usable[i]);
     free(block[i]);
-  }
-}
-
-static void follows_realloc(void) {
-  char* block = NULL;
-  for (size_t bytes = 1; bytes < 2000000; bytes = bytes * 2 + 3) {
-    block = realloc(block, bytes);
-    REQUIRE(block != NULL, "realloc to %zu is null", bytes);
-    const size_t usable = malloc_usable_size(block);
-    EXPECT(usable >= bytes, "realloc to %zu: usable size %zu", bytes, usable);
-    fill(block, usable, bytes);
-    char* stretched = realloc(block, usable);
-    REQUIRE(stretched != NULL, "realloc to the usable size %zu is null", usable);
-    EXPECT(first_damage(stretched, usable, bytes) == usable,
-           "the usable size %zu was not kept by realloc", usable);
-    block = stretched;
-  }
-  free(block);
-}
-
-static void good_size(void) {
-  size_t (*const malloc_good_size_)(size_t) = (size_t(*)(size_t))find_function("malloc_good_size");
-  if (malloc_good_size_ == NULL) skip_check("no malloc_good_size");
-  uint64_t random = 5;
-  for (int i = 0; i < 2000; ++i) {
-    const size_t bytes = random_size(&random, 100000);
-    const size_t good = malloc_good_size_(bytes);
-    EXPECT(good >= bytes, "malloc_good_size(%zu) is %zu", bytes, good);
-    EXPECT(malloc_good_size_(good) == good, "malloc_good_size(%zu) is %zu, of which it is %zu",
-           bytes, good, malloc_good_size_(good));
-    void* plain = malloc(bytes);
-    EXPECT(malloc_usable_size(plain) >= good,
-           "malloc(%zu) has %zu usable bytes, malloc_good_size says %zu", bytes,
-           malloc_usable_size(plain), good);
-    void* full = malloc(good);
-    memset(full, 1, good);
-    free(full);
-    free(plain);
   }
 }
 
@@ -111,10 +68,7 @@ static void at_least(void) {
 }
 
 static const Check checks[] = {
-    {"malloc_usable_size(NULL) is 0", null_has_none},
     {"every usable byte may be written", all_of_it_is_writable},
-    {"the usable size follows realloc", follows_realloc},
-    {"malloc_good_size is what malloc gives", good_size},
     {"nallocx is what an aligned allocation gives", nallocx_agrees},
     {"alloc_at_least says how much it gave", at_least},
 };

@@ -345,28 +345,15 @@ static void take_large_blocks(int count, size_t filled) {
   }
 }
 
-// The end of a process of its own, where memory has no past: its wait status.
-static int status_of_child(int (*run)(void)) {
-  const pid_t child = fork();
-  if (child == 0) _exit(run());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return status;
-}
-
-static int take_sparse_blocks(void) {
-  take_large_blocks(large_blocks, 64 << 10);
-  return memory("VmRSS:") < ((size_t)8 << 20) ? 0 : 1;
-}
-
 static void sparse_blocks_stay_sparse(void) {
-  EXPECT(status_of_child(take_sparse_blocks) == 0,
-         "%d blocks of 10 MB of which 68 KB are touched hold more than 8 MB", large_blocks);
+  take_large_blocks(large_blocks, 64 << 10);
+  EXPECT(memory("VmRSS:") < ((size_t)8 << 20), "%d blocks of 10 MB, each with 68 KB, hold %zu KB",
+         large_blocks, memory("VmRSS:") >> 10);
 }
 
 // Blocks of 5 to 25 MB in turn, of each of which 64 KB and the end are touched: what is resident in
 // the end, when they have been all over the memory that they use.
-static int replace_sparse_blocks(void) {
+static void sparse_blocks_begin_where_others_did(void) {
   enum { live = 8, times = 4000 };
   char* blocks[live] = {NULL};
   unsigned random = 1;
@@ -383,24 +370,15 @@ static int replace_sparse_blocks(void) {
   const size_t resident = memory("VmRSS:");
   report_figure("%d of %d blocks of 5 to 25 MB in turn, each with 68 KB, hold %zu KB", (int)live,
                 (int)times, resident >> 10);
-  return resident <= ((size_t)24 << 20) ? 0 : 1;
-}
-
-static void sparse_blocks_begin_where_others_did(void) {
-  EXPECT(status_of_child(replace_sparse_blocks) == 0,
-         "of 8 blocks in turn 68 KB are touched, and more than 24 MB are resident");
+  EXPECT(resident <= ((size_t)24 << 20), "%d blocks in turn, each with 68 KB, hold %zu KB",
+         (int)live, resident >> 10);
 }
 
 // The same with as many addresses as the C library's malloc needs, and half as many again.
-static int replace_sparse_blocks_in_few_addresses(void) {
+static void sparse_blocks_leave_addresses(void) {
   const struct rlimit limit = {(size_t)320 << 20, (size_t)320 << 20};
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit fails");
-  return replace_sparse_blocks();
-}
-
-static void sparse_blocks_leave_addresses(void) {
-  EXPECT(status_of_child(replace_sparse_blocks_in_few_addresses) == 0,
-         "8 blocks in turn, of which 68 KB are touched, do not go into 320 MB of addresses");
+  sparse_blocks_begin_where_others_did();
 }
 
 static atomic_bool forks_are_done;
@@ -411,8 +389,9 @@ static void* free_large_blocks(void* unused) {
 }
 
 // A free looks at a file of the system, which no child is to have.
-static int fork_while_another_thread_frees(void) {
+static void children_inherit_no_file(void) {
   enum { forks = 300 };
+  if (fcntl(3, F_GETFD) != -1) skip_check("the program began with a descriptor 3");
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, free_large_blocks, NULL) == 0, "pthread_create failed");
   int inherited = 0;
@@ -425,18 +404,12 @@ static int fork_while_another_thread_frees(void) {
   }
   atomic_store(&forks_are_done, true);
   pthread_join(thread, NULL);
-  report_figure("%d of %d children have a file that they did not open", inherited, (int)forks);
-  return inherited == 0 ? 0 : 1;
-}
-
-static void children_inherit_no_file(void) {
-  if (fcntl(3, F_GETFD) != -1) skip_check("the program began with a descriptor 3");
-  EXPECT(status_of_child(fork_while_another_thread_frees) == 0,
-         "a fork inherited what free had open");
+  EXPECT(inherited == 0, "%d of %d children have a file that they did not open", inherited,
+         (int)forks);
 }
 
 // The same filled: few pages go back in between.
-static int replace_filled_blocks(void) {
+static void filled_blocks_are_not_faulted_anew(void) {
   enum { times = 100, bytes = 12 << 20 };
   char* block = NULL;
   for (int i = 0; i < times; ++i) {
@@ -449,107 +422,69 @@ static int replace_filled_blocks(void) {
   REQUIRE(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage fails");
   report_figure("a filled block of 12 MB, replaced %d times: %ld page faults", (int)times,
                 usage.ru_minflt);
-  return usage.ru_minflt <= 4 * (bytes >> 12) ? 0 : 1;
-}
-
-static void filled_blocks_are_not_faulted_anew(void) {
-  EXPECT(status_of_child(replace_filled_blocks) == 0,
-         "a filled block of 12 MB, replaced 100 times, is faulted in more than four times");
+  EXPECT(usage.ru_minflt <= 4 * (bytes >> 12),
+         "%ld page faults: more than four times as many as "
+         "the block has pages",
+         usage.ru_minflt);
 }
 
 // What blocks that were filled had for it, those that are not filled any longer do not get for
 // long: one in eight tells, and until then each has two huge pages at most, about its ends.
-static int take_filled_then_sparse_blocks(void) {
+static void blocks_turn_sparse(void) {
   take_large_blocks(large_blocks + 1, large_bytes);  // the next probe is seven blocks away
   const size_t filled = memory("VmRSS:");
   take_large_blocks(4 * large_blocks, 64 << 10);
   const size_t more = memory("VmRSS:") - filled;
   report_figure("%d blocks of 10 MB of which 68 KB are touched hold %zu KB", 4 * large_blocks,
                 more >> 10);
-  return more <= ((size_t)48 << 20) ? 0 : 1;
+  EXPECT(more <= ((size_t)48 << 20), "%zu bytes", more);
 }
 
-static void blocks_turn_sparse(void) {
-  EXPECT(status_of_child(take_filled_then_sparse_blocks) == 0,
-         "after filled blocks, %d of which 68 KB are touched hold more than 48 MB",
-         4 * large_blocks);
-}
-
-// A byte in each huge page of so many blocks: by how much memory grows.
-static size_t growth_of_sparse_blocks(int count, size_t bytes) {
+// A byte in each huge page of so many blocks: `most` is by how much memory may grow.
+static void expect_growth_of_sparse_blocks(int count, size_t bytes, size_t most) {
   const size_t before = memory("VmRSS:");
   for (int i = 0; i < count; ++i) {
     char* block = malloc(bytes);
     REQUIRE(block != NULL, "malloc is null");
     for (size_t at = 0; at < bytes; at += 2 << 20) block[at] = 1;
   }
-  return memory("VmRSS:") - before;
+  const size_t more = memory("VmRSS:") - before;
+  report_figure("%d blocks of %zu MB, a page of each 2 MB touched, hold %zu KB", count, bytes >> 20,
+                more >> 10);
+  EXPECT(more <= most, "%zu bytes, of %zu at most", more, most);
 }
 
 // Pages that were read only are there, and hold nothing.
-static int take_read_then_sparse_blocks(void) {
+static void reading_is_no_filling(void) {
   const char* block = calloc(1, large_bytes);
   REQUIRE(block != NULL, "calloc is null");
   for (size_t at = 0; at < large_bytes; at += 4096)
     REQUIRE(block[at] == 0, "calloc is not zero at %zu", at);
-  const size_t more = growth_of_sparse_blocks(large_blocks, large_bytes);
-  report_figure("after a block that was only read, %d with 20 KB each hold %zu KB", large_blocks,
-                more >> 10);
-  return more <= ((size_t)4 << 20) ? 0 : 1;
-}
-
-static void reading_is_no_filling(void) {
-  EXPECT(status_of_child(take_read_then_sparse_blocks) == 0,
-         "after a block of zeroes that was read, %d blocks of which 20 KB are touched hold more "
-         "than 4 MB",
-         large_blocks);
+  expect_growth_of_sparse_blocks(large_blocks, large_bytes, (size_t)4 << 20);
 }
 
 // Huge pages were right for the blocks that were there before, and are not for these.
-static int take_sparse_blocks_where_filled_ones_were(void) {
+static void memory_forgets_what_it_was_for(void) {
   burst(large_bytes, (size_t)2 * large_blocks * large_bytes);
   malloc_trim(0);
-  const size_t more = growth_of_sparse_blocks(2 * large_blocks, large_bytes);
-  report_figure("where filled blocks had been, %d with 20 KB each hold %zu KB", 2 * large_blocks,
-                more >> 10);
-  return more <= ((size_t)100 << 20) ? 0 : 1;
-}
-
-static void memory_forgets_what_it_was_for(void) {
-  EXPECT(status_of_child(take_sparse_blocks_where_filled_ones_were) == 0,
-         "where filled blocks had been, %d of which 20 KB are touched hold more than 100 MB",
-         2 * large_blocks);
-}
-
-static int take_filled_then_longer_blocks(void) {
-  take_large_blocks(1, large_bytes);
-  const size_t more = growth_of_sparse_blocks(6, (size_t)256 << 20);
-  report_figure("after one filled block of 10 MB, 6 of 256 MB with 512 KB each hold %zu KB",
-                more >> 10);
-  return more <= ((size_t)8 << 20) ? 0 : 1;
+  expect_growth_of_sparse_blocks(2 * large_blocks, large_bytes, (size_t)100 << 20);
 }
 
 static void filled_blocks_say_little_of_longer_ones(void) {
-  EXPECT(status_of_child(take_filled_then_longer_blocks) == 0,
-         "after one filled block of 10 MB, 6 of 256 MB of which 512 KB are touched hold more than "
-         "8 MB");
-}
-
-static int take_filled_blocks(void) {
-  take_large_blocks(large_blocks, large_bytes);
-  const size_t bytes = huge_page_bytes();
-  return bytes == 0 ? 1 : bytes == SIZE_MAX ? 2 : 0;
+  take_large_blocks(1, large_bytes);
+  expect_growth_of_sparse_blocks(6, (size_t)256 << 20, (size_t)8 << 20);
 }
 
 static void filled_blocks_get_huge_pages(void) {
   if (!system_has_huge_pages()) skip_check("the system gives no huge pages");
-  const int status = status_of_child(take_filled_blocks);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) skip_check("nobody counts huge pages");
-  EXPECT(status == 0, "%d blocks of 10 MB were filled, and none has a huge page", large_blocks);
+  take_large_blocks(large_blocks, large_bytes);
+  const size_t bytes = huge_page_bytes();
+  if (bytes == SIZE_MAX) skip_check("nobody counts huge pages");
+  EXPECT(bytes != 0, "%d blocks of 10 MB were filled, and none has a huge page", large_blocks);
 }
 
 // Each ends somewhere else within a huge page, of which no part may stay when it is given back.
-static int take_and_give_back_blocks(void) {
+static void nothing_stays_of_what_is_given_back(void) {
   static const size_t longest = (size_t)96 << 20;
   static const size_t shortest = (size_t)6 << 20;
   for (size_t bytes = longest; bytes >= shortest; bytes -= (size_t)33 << 16) {
@@ -562,12 +497,7 @@ static int take_and_give_back_blocks(void) {
   }
   const size_t left = memory("VmRSS:");
   report_figure("of blocks of 96 to 6 MB that were given back %zu KB are left", left >> 10);
-  return left <= ((size_t)12 << 20) ? 0 : 1;
-}
-
-static void nothing_stays_of_what_is_given_back(void) {
-  EXPECT(status_of_child(take_and_give_back_blocks) == 0,
-         "of large blocks that were filled, freed and given back more than 12 MB are left");
+  EXPECT(left <= ((size_t)12 << 20), "%zu bytes are left", left);
 }
 
 static const Check checks[] = {

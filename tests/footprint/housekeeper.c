@@ -107,6 +107,15 @@ static void run_thread(void* (*run)(void*), void* argument) {
   pthread_join(thread, NULL);
 }
 
+// Has the process have a housekeeper, and returns its number.
+static long begin_with_a_housekeeper(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  return task;
+}
+
 static int status_of(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
@@ -128,13 +137,6 @@ static void loop_until_no_step_is_due(void) {
 
 // ---- when there is one ----
 
-static void none_with_one_thread(void) {
-  long task = 0;
-  burst(1000, 100 * mb);
-  idle(50);
-  EXPECT(housekeepers(&task) == 0, "a process of one thread has a housekeeper");
-}
-
 static void none_of_a_thread_that_frees(void) {
   long task = 0;
   void* blocks[freed_blocks];
@@ -154,8 +156,9 @@ static void none_of_a_thread_that_frees(void) {
   EXPECT(housekeepers_soon(&task) == 1, "no malloc behind a first free started one");
 }
 
-static void one_with_two_threads(void) {
+static void one_where_threads_have_large_stacks(void) {
   long task = 0;
+  thread_local_bytes[0] = 1;
   allocate(NULL);
   for (int i = 0; i < 20; ++i) run_thread(allocate, NULL);
   EXPECT(housekeepers_soon(&task) == 1, "%u housekeepers", housekeepers(&task));
@@ -194,19 +197,8 @@ static void a_refused_thread_changes_nothing(void) {
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
-static void one_where_threads_have_large_stacks(void) {
-  long task = 0;
-  thread_local_bytes[0] = 1;
-  allocate(NULL);
-  run_thread(allocate, NULL);
-  EXPECT(housekeepers_soon(&task) == 1, "%u housekeepers", housekeepers(&task));
-}
-
 static void a_child_has_none_until_its_second_thread(void) {
-  long task = 0;
-  allocate(NULL);
-  run_thread(allocate, NULL);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  long task = begin_with_a_housekeeper();
   const pid_t child = fork();
   if (child == 0) {
     allocate(NULL);
@@ -224,39 +216,25 @@ static void a_child_has_none_until_its_second_thread(void) {
 
 // ---- what it does ----
 
-// A fork meets it at work.
-static void forks_while_it_works(void) {
-  allocate(NULL);
-  run_thread(allocate, NULL);
-  for (int i = 0; i < 12; ++i) {
-    burst(50000, 100 * mb);
-    idle((unsigned)i * 100 % 700);
-    const pid_t child = fork();
-    if (child == 0) {
-      burst(50000, 20 * mb);
-      _exit(0);
-    }
-    const int status = status_of(child);
-    EXPECT(status == 0, "a child ends with status %d", status);
-  }
-}
-
-static void memory_goes_back_without_a_call(void) {
+static void expect_that_bursts_go_back(void (*wait)(void)) {
   static const size_t sizes[] = {64, 1000, 20000, 1000000};
-  long task = 0;
-  allocate(NULL);
-  run_thread(allocate, NULL);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     const size_t before = resident_bytes();
     const size_t most = burst(sizes[i], 300 * mb);
     REQUIRE(most >= before + 250 * mb, "blocks of %zu bytes are not there", sizes[i]);
-    idle(1500);
+    wait();
     const size_t left = resident_bytes();
     report_figure("after blocks of %zu bytes %zu KB are left of %zu", sizes[i], left >> 10,
                   most >> 10);
     EXPECT(left <= 16 * mb, "after blocks of %zu bytes %zu KB are left", sizes[i], left >> 10);
   }
+}
+
+static void idle_for_long(void) { idle(1500); }
+
+static void memory_goes_back_without_a_call(void) {
+  begin_with_a_housekeeper();
+  expect_that_bursts_go_back(idle_for_long);
 }
 
 // Freed while it is at work on memory that was freed before.
@@ -303,11 +281,8 @@ static void what_is_freed_of_an_ended_thread_goes_back(void) {
 }
 
 static void no_wake_ups_at_rest(void) {
-  long task = 0;
-  allocate(NULL);
-  run_thread(allocate, NULL);
+  const long task = begin_with_a_housekeeper();
   burst(1000, 100 * mb);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
   idle(2000);
   const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
   REQUIRE(before > 0, "nothing counts context switches");
@@ -319,10 +294,7 @@ static void no_wake_ups_at_rest(void) {
 
 // The child is in the parent's memory, and no handler of forks runs.
 static void it_outlives_a_vfork(void) {
-  long task = 0;
-  allocate(NULL);
-  run_thread(allocate, NULL);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  long task = begin_with_a_housekeeper();
   for (int i = 0; i < 100; ++i) {
     const pid_t child = vfork();
     if (child == 0) {
@@ -339,10 +311,7 @@ static void it_outlives_a_vfork(void) {
 }
 
 static void it_gets_no_signals(void) {
-  long task = 0;
-  allocate(NULL);
-  run_thread(allocate, NULL);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  const long task = begin_with_a_housekeeper();
   char text[4096];
   read_of_task(task, "status", text, sizeof text);
   const char* const at = strstr(text, "SigBlk:");
@@ -360,10 +329,7 @@ static void it_gets_no_signals(void) {
 }
 
 static void refused_memory_is_left_alone(void) {
-  long task = 0;
-  allocate(NULL);
-  run_thread(allocate, NULL);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  const long task = begin_with_a_housekeeper();
   char* const block = malloc(64 * mb);
   REQUIRE(block != NULL, "malloc is null");
   memset(block, 1, 64 * mb);
@@ -379,16 +345,8 @@ static void refused_memory_is_left_alone(void) {
 // ---- the program's own steps ----
 
 static void steps_give_back(void) {
-  static const size_t sizes[] = {64, 20000, 1000000};
   long task = 0;
-  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    const size_t most = burst(sizes[i], 300 * mb);
-    loop_until_no_step_is_due();
-    const size_t left = resident_bytes();
-    report_figure("after blocks of %zu bytes %zu KB are left of %zu", sizes[i], left >> 10,
-                  most >> 10);
-    EXPECT(left <= 16 * mb, "after blocks of %zu bytes %zu KB are left", sizes[i], left >> 10);
-  }
+  expect_that_bursts_go_back(loop_until_no_step_is_due);
   EXPECT(housekeepers(&task) == 0, "ts_housekeep() started a housekeeper");
 }
 
@@ -408,10 +366,7 @@ static void steps_give_back_within_slabs(void) {
 }
 
 static void steps_leave_the_process_to_a_housekeeper(void) {
-  long task = 0;
-  allocate(NULL);
-  run_thread(allocate, NULL);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  begin_with_a_housekeeper();
   idle(100);
   burst(1000000, 100 * mb);
   EXPECT(ts_housekeep() == -1, "a step is due");
@@ -562,14 +517,11 @@ static void it_follows_the_last_change(void) {
 }
 
 static const Check checks[] = {
-    {"a process of one thread has none", none_with_one_thread},
     {"free starts none, and a later malloc does", none_of_a_thread_that_frees},
-    {"a process with threads has one", one_with_two_threads},
+    {"there is one where threads have large stacks", one_where_threads_have_large_stacks},
     {"beside a thread that never allocates", beside_a_thread_that_never_allocates},
     {"there is none where threads are refused", a_refused_thread_changes_nothing},
-    {"there is one where threads have large stacks", one_where_threads_have_large_stacks},
     {"a child has none until its second thread", a_child_has_none_until_its_second_thread},
-    {"forks while it works leave children whole", forks_while_it_works},
     {"memory goes back without a call", memory_goes_back_without_a_call},
     {"what is freed later goes back, too", what_is_freed_later_goes_back_too},
     {"what is freed of an ended thread's goes back", what_is_freed_of_an_ended_thread_goes_back},

@@ -6,15 +6,12 @@
 // survived.
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,6 +20,7 @@
 
 #include "conformance/check.h"
 #include "footprint/memory.h"
+#include "programs/support/seccomp.h"
 #include "tsmalloc/arena.h"
 #include "tsmalloc/tsmalloc.h"
 
@@ -446,25 +444,12 @@ static void a_purge_meanwhile_refuses_nothing(void) {
 
 // ---- what the system is asked ----
 
-// From now on, an openat(2) ends the process.
-static void forbid_open(void) {
-  struct sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const struct sock_fprog program = {COUNT_OF(code), code};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-    skip_check("the system has no filters of system calls");
-}
-
 static int status_without_open(size_t megabytes) {
   const pid_t child = fork();
   REQUIRE(child >= 0, "fork");
   if (child == 0) {
-    forbid_open();
+    if (stop_calls(SYS_openat, SYS_openat, SECCOMP_RET_KILL_PROCESS) != 0)
+      skip_check("the system has no filters of system calls");
     for (size_t i = 0; i < megabytes * 100; ++i) {
       if (filled(10000) == NULL) _exit(1);
     }

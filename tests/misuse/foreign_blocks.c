@@ -2,17 +2,12 @@
 // data segment, of mappings, also from a coroutine whose stack lies in the same mapping. All of it
 // goes on; with an argument, in a sandbox that refuses to tell what is mapped.
 #include <dlfcn.h>
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 
 #include "classes.h"
+#include "programs/support/seccomp.h"
 
 enum { many = 3000, mapping_bytes = 1 << 20, stack_bytes = 64 << 10 };
 
@@ -32,23 +27,10 @@ static void run_coroutine(void) {
   put(around_the_stack + mapping_bytes / 2 + stack_bytes + 64);  // and behind it
 }
 
-static void refuse_to_tell(void) {
-  struct sock_filter rules[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mincore, 1, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_msync, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) exit(2);
-  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
-    puts("this system grants no seccomp filter");
-}
-
 int main(int argc, char** argv) {
   (void)argv;
-  if (argc > 1) refuse_to_tell();
+  if (argc > 1 && stop_calls(SYS_mincore, SYS_msync, SECCOMP_RET_ERRNO | EPERM) != 0)
+    puts("this system grants no seccomp filter");
   void* const libc = dlopen("libc.so.6", RTLD_LAZY);  // a search in it alone
   void* (*const libc_malloc)(size_t) =
       (void* (*)(size_t))(uintptr_t)(libc != NULL ? dlsym(libc, "malloc") : NULL);

@@ -8,20 +8,26 @@ Usage: hardened.py MISUSE HARDENED AT_EXIT LIBRARY.so
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
 import sys
 
-AT_ONCE = "stopped at once"
-LATER = "stopped later"
+from checks import (
+    AT_ONCE,
+    LATER,
+    REPORTED,
+    REPORTED_LATER,
+    expect,
+    finish,
+    outcomes,
+    reports,
+    run,
+)
+
 GUARDED = "crashes"  # at the access itself
 ZEROS = "zeros are read"
 WAITS = "waits"
 NOTHING = "nothing"
-REPORTED = "reported at once, goes on"
-REPORTED_LATER = "reported later, goes on"
 
 # The outcome of each class, if not a stop in the call that is at fault.
 MISUSE = {
@@ -64,30 +70,6 @@ HARDENED = {
     "malloc after free, 300 kB": {WAITS},
 }
 
-faults: list[str] = []
-
-
-def expect(holds: bool, what: str, seen: object) -> None:
-    """Notes a fault, with the outcome."""
-    if not holds:
-        faults.append(f"{what}\n    seen: {seen}")
-
-
-def run(library: str, *command: str, **options: str) -> subprocess.CompletedProcess[str]:
-    """A program under the library, with options of ours."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
-    environment |= {"LD_PRELOAD": library}
-    environment |= {f"TSMALLOC_{name.upper()}": value for name, value in options.items()}
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def outcomes(library: str, program: str, **options: str) -> dict[str, str]:
-    """The outcome of each class."""
-    result = run(library, program, **options)
-    return dict(line.split("\t") for line in result.stdout.splitlines())
-
 
 def check_classes(library: str, program: str, promises: dict[str, set[str]], least: int) -> None:
     """Each class is stopped; or, if the user says so, reported, and nothing is changed by it."""
@@ -97,7 +79,7 @@ def check_classes(library: str, program: str, promises: dict[str, set[str]], lea
     for name, seen in found.items():
         promised = promises.get(name, {AT_ONCE})
         expect(seen in promised, f"{name}: {' or '.join(promised)}", seen)
-    found = outcomes(library, program, on_misuse="continue")
+    found = outcomes(library, program, ON_MISUSE="continue")
     for name, seen in found.items():
         promised = promises.get(name, {AT_ONCE})
         going_on = {{AT_ONCE: REPORTED, LATER: REPORTED_LATER}.get(p, p) for p in promised}
@@ -154,7 +136,7 @@ def check_messages(library: str, misuse: str, hardened: str) -> None:
     ):
         result = run(library, program, name)
         expect(result.returncode == -signal.SIGABRT, f"{name} aborts", result)
-        said = [line for line in result.stderr.splitlines() if line.startswith("tsmalloc: ")]
+        said = reports(result)
         whole = "tsmalloc: " + pattern
         expect(len(said) == 1 and re.fullmatch(whole, said[0]) is not None, whole, said)
 
@@ -162,9 +144,9 @@ def check_messages(library: str, misuse: str, hardened: str) -> None:
 def check_choices(library: str, hardened: str) -> None:
     """TSMALLOC_ON_MISUSE decides here, too."""
     name = "overflow of 8 bytes"
-    result = run(library, hardened, name, on_misuse="silent")
+    result = run(library, hardened, name, ON_MISUSE="silent")
     expect(result.returncode == 0 and result.stderr == "", "silent says nothing", result)
-    result = run(library, hardened, name, on_misuse="abort")
+    result = run(library, hardened, name, ON_MISUSE="abort")
     expect(result.returncode == -signal.SIGABRT, "abort aborts", result)
 
 
@@ -180,14 +162,14 @@ def check_exit(library: str, at_exit: str) -> None:
         line = rf"tsmalloc: found at exit \(0x\w+\): {said}.*aborting.*\n"
         expect(result.returncode == -signal.SIGABRT, f"{case} aborts at exit", result)
         expect(re.fullmatch(line, result.stderr) is not None, line, result)
-        result = run(library, at_exit, case, on_misuse="continue")
+        result = run(library, at_exit, case, ON_MISUSE="continue")
         expect(result.returncode == 0 and "found at exit" in result.stderr, "continue", result)
-        result = run(library, at_exit, case, at_exit="off")
+        result = run(library, at_exit, case, AT_EXIT="off")
         expect(result.returncode == 0 and result.stderr == "", "off says nothing", result)
     for case, in_use in (("none", "0 blocks with 0"), ("three blocks", "3 blocks with 300110")):
         result = run(library, at_exit, case)
         expect(result.returncode == 0 and result.stderr == "", "no misuse, no word", result)
-        result = run(library, at_exit, case, at_exit="leaks")
+        result = run(library, at_exit, case, AT_EXIT="leaks")
         line = f"tsmalloc: at exit, {in_use} bytes are still in use\n"
         expect(result.returncode == 0 and result.stderr == line, line, result)
 
@@ -200,9 +182,7 @@ def main(arguments: list[str]) -> int:
     check_messages(library, misuse, hardened)
     check_choices(library, hardened)
     check_exit(library, at_exit)
-    for fault in faults:
-        print(fault)
-    return 1 if faults else 0
+    return finish()
 
 
 if __name__ == "__main__":

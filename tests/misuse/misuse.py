@@ -8,17 +8,15 @@ Usage: misuse.py PROGRAM [LIBRARY.so]
 
 from __future__ import annotations
 
-import os
+import functools
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 
-AT_ONCE = "stopped at once"
-LATER = "stopped later"
-SURVIVED = "reported at once, goes on"
-UNNOTICED = "nothing"
+from checks import AT_ONCE, LATER, REPORTED, REPORTED_LATER, Result, expect, finish, reports
+from checks import outcomes as outcomes_under
+from checks import run as run_under
 
 # The promise of the normal build for each class. Where nothing is promised, a class is not named:
 # what happens then depends on what the program does next.
@@ -36,9 +34,9 @@ PROMISES = {
     "free of the environment": AT_ONCE,
     "free of a variable": AT_ONCE,
     "free of a thread's variable": AT_ONCE,
-    "free of a mapping": SURVIVED,
+    "free of a mapping": REPORTED,
     "free of an unmapped address": AT_ONCE,
-    "free of libc's own block": SURVIVED,
+    "free of libc's own block": REPORTED,
     "free of a misaligned pointer": AT_ONCE,
     "free inside of a block": AT_ONCE,
     "free inside of another thread's block": AT_ONCE,
@@ -54,53 +52,19 @@ PROMISES = {
     "write after free": LATER,
 }
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-faults: list[str] = []
+Run = Callable[..., Result]
 
 
-def expect(holds: bool, what: str, seen: object) -> None:
-    """Notes a fault, with the outcome."""
-    if not holds:
-        faults.append(f"{what}\n    seen: {seen}")
-
-
-def runner(program: str, library: str | None, is_linked: bool) -> Run:
-    """Something that runs a class, or all, with options."""
-
-    def run(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
-        if library is not None and not is_linked:
-            environment["LD_PRELOAD"] = library
-        environment |= {f"TSMALLOC_{name.upper()}": value for name, value in options.items()}
-        return subprocess.run(
-            [program, *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    return run
-
-
-def reports(result: subprocess.CompletedProcess[str]) -> list[str]:
-    """The lines of ours on standard error."""
-    return [line for line in result.stderr.splitlines() if line.startswith("tsmalloc: ")]
-
-
-def check_table(run: Run) -> None:
+def check_table(library: str, program: str) -> None:
     """Each class comes out as promised."""
-    lines = run().stdout.splitlines()
-    outcomes = dict(line.split("\t") for line in lines)
+    outcomes = outcomes_under(library, program)
     for name, promise in PROMISES.items():
         expect(outcomes.get(name) == promise, f"{name}: {promise}", outcomes.get(name))
     expect("hangs" not in outcomes.values(), "no class hangs", outcomes)
     # Misuse that is reported at once has changed nothing: the program may go on.
-    lines = run(on_misuse="continue").stdout.splitlines()
-    outcomes = dict(line.split("\t") for line in lines)
+    outcomes = outcomes_under(library, program, ON_MISUSE="continue")
     for name, promise in PROMISES.items():
-        goes_on = "reported later, goes on" if promise == LATER else SURVIVED
+        goes_on = REPORTED_LATER if promise == LATER else REPORTED
         expect(outcomes.get(name) == goes_on, f"{name}, continue: {goes_on}", outcomes)
 
 
@@ -137,19 +101,19 @@ def check_messages(run: Run, is_linked: bool) -> None:
 
 def check_choices(run: Run) -> None:
     """TSMALLOC_ON_MISUSE decides what happens, and each kind is reported once."""
-    result = run("double free", on_misuse="continue")
+    result = run("double free", ON_MISUSE="continue")
     expect(result.returncode == 0 and len(reports(result)) == 1, "continue goes on", result)
     for name in ("double free", "free of a variable", "free inside of 300 kB"):
-        result = run(name, on_misuse="silent")
+        result = run(name, ON_MISUSE="silent")
         expect(result.returncode == 0 and result.stderr == "", "silent says nothing", result)
-    result = run("free of libc's own block", on_misuse="abort")
+    result = run("free of libc's own block", ON_MISUSE="abort")
     expect(result.returncode == -signal.SIGABRT, "abort aborts at a foreign pointer", result)
     expect(len(reports(result)) == 1, "and says why, once", result)
-    result = run("free of a variable", on_misuse="continue")  # three times
+    result = run("free of a variable", ON_MISUSE="continue")  # three times
     expect(result.returncode == 0 and len(reports(result)) == 1, "once is enough", result)
-    result = run("realloc of a variable", on_misuse="continue")
+    result = run("realloc of a variable", ON_MISUSE="continue")
     expect("realloc(0x" in result.stderr, "the function is named", result)
-    result = run("usable size of a variable", on_misuse="continue")
+    result = run("usable size of a variable", ON_MISUSE="continue")
     expect("malloc_usable_size(0x" in result.stderr, "the function is named", result)
 
 
@@ -165,14 +129,14 @@ def check_guards(run: Run) -> None:
             r"tsmalloc: access outside of a block in use: 0x\w+, .*",
         ),
     ):
-        result = run(name, guard_sample="1")
+        result = run(name, GUARD_SAMPLE="1")
         expect(result.returncode == -signal.SIGSEGV, f"{name} dies as it would", result)
         said = reports(result)
         expect(bool(said) and re.fullmatch(what, said[0]) is not None, what, said)
         headings = ["tsmalloc: it was allocated here:", "tsmalloc: and freed here:"]
         is_freed = name.startswith("40 writes after free")
         expect(said[1:] == headings[: 2 if is_freed else 1], "whose call stacks", result.stderr)
-    result = run("free of libc's own block", guard_sample="1")
+    result = run("free of libc's own block", GUARD_SAMPLE="1")
     expect(result.returncode == 0, "a foreign pointer is survived", result)
 
 
@@ -180,14 +144,13 @@ def main(arguments: list[str]) -> int:
     """Runs all checks; 1 if one failed."""
     program = arguments[0]
     is_linked = len(arguments) == 1
-    run = runner(program, arguments[1] if not is_linked else None, is_linked)
-    check_table(run)
+    library = "" if is_linked else arguments[1]
+    run = functools.partial(run_under, library, program)
+    check_table(library, program)
     check_messages(run, is_linked)
     check_choices(run)
     check_guards(run)
-    for fault in faults:
-        print(fault)
-    return 1 if faults else 0
+    return finish()
 
 
 if __name__ == "__main__":

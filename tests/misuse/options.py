@@ -17,27 +17,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-faults: list[str] = []
+from checks import expect, finish, reports, run
 
 # In code, a variable of the environment is written with its quotes.
 QUOTED = re.compile(r'"TSMALLOC_([A-Z_]+)=?"')
 SHOWN = re.compile(r"tsmalloc: TSMALLOC_([A-Z_]+)=(\S+) \((default|environment); (\S+)\): (.+)")
 
 
-def expect(holds: bool, what: str, seen: object) -> None:
-    """Notes a fault, with the outcome."""
-    if not holds:
-        faults.append(f"{what}\n    seen: {seen}")
-
-
 def said(library: str, **options: str) -> list[str]:
     """The standard error of a program that does nothing, with these options."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
-    environment |= {f"TSMALLOC_{name}": value for name, value in options.items()}
-    environment["LD_PRELOAD"] = library
-    result = subprocess.run(
-        ["/bin/true"], env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
+    result = run(library, "/bin/true", **options)
+    result.check_returncode()
     return result.stderr.splitlines()
 
 
@@ -85,7 +75,8 @@ def check_limits(library: str) -> None:
     ):
         lines = said(library, LIMIT=soft, HARD_LIMIT=hard)
         expect(lines == [], f"a limit of {soft}, and of {hard}, is silent", lines)
-    for bad in ("101%", "0", "0%", "-1", "1.5G", "1Mi", "many", "99999999999999999999"):
+    refused = "0 0% 101% 1.5G -1 +1 1MB 1Mi M % 1%% 50M% 257T 1P 281474976710657 many Auto | 0x10"
+    for bad in (*refused.split(), "auto|off", " 1", "1 ", "1M ", "99999999999999999999"):
         lines = said(library, LIMIT=bad)
         wanted = (
             f"tsmalloc: TSMALLOC_LIMIT={bad} is none of auto|off|BYTES|N%; "
@@ -99,6 +90,22 @@ def check_limits(library: str) -> None:
     table = shown(library, LIMIT="1536M", HARD_LIMIT="2048m", THP="never")
     values = tuple(table[name][0] for name in ("LIMIT", "HARD_LIMIT", "THP"))
     expect(values == ("1536M", "2G", "never"), "sizes have the largest whole unit", values)
+
+
+def check_delay(library: str) -> None:
+    """Milliseconds, or a word, of which one is a number."""
+    for good in ("auto", "never", "-1", "0", "250", "86400000"):
+        lines = said(library, PURGE_DELAY=good)
+        expect(lines == [], f"a delay of {good} is silent", lines)
+        value = shown(library, PURGE_DELAY=good)["PURGE_DELAY"][0]
+        expect(value == good, f"a delay of {good} is shown as it is", value)
+    for bad in ("86400001", "1K", "1s", "-2", "1.5", "10%", "99999999999999999999"):
+        lines = said(library, PURGE_DELAY=bad)
+        wanted = (
+            f"tsmalloc: TSMALLOC_PURGE_DELAY={bad} is none of auto|never|-1|MILLISECONDS; "
+            "the default is used, auto"
+        )
+        expect(lines == [wanted], wanted, lines)
 
 
 def shown(library: str, **options: str) -> dict[str, tuple[str, ...]]:
@@ -177,8 +184,7 @@ def check_more_rights(linked_program: str) -> None:
                 user=nobody,
                 check=False,
             )
-            ours = [line for line in result.stderr.splitlines() if line.startswith("tsmalloc: ")]
-            expect((ours == []) == is_secure, f"secure: {is_secure}", result)
+            expect((reports(result) == []) == is_secure, f"secure: {is_secure}", result)
 
 
 def main(arguments: list[str]) -> int:
@@ -186,13 +192,12 @@ def main(arguments: list[str]) -> int:
     library, linked_program, repository = arguments[0], arguments[1], Path(arguments[2])
     check_warnings(library)
     check_limits(library)
+    check_delay(library)
     check_show(library)
     check_document(library, repository)
     check_names(library, repository)
     check_more_rights(linked_program)
-    for fault in faults:
-        print(fault)
-    return 1 if faults else 0
+    return finish()
 
 
 if __name__ == "__main__":

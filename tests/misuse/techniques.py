@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from hardened import AT_ONCE, GUARDED, LATER, REPORTED, expect, faults, outcomes
+from checks import AT_ONCE, LATER, REPORTED, expect, finish, outcomes
+from hardened import GUARDED
 
 FAILS = "fails"
 SUCCEEDS = "succeeds"
@@ -108,7 +109,7 @@ def check(program: str, library: str, promises: dict[str, set[str]]) -> None:
     for name, seen in found.items():
         promised = promises.get(name, {AT_ONCE})
         expect(seen in promised, f"{name}: {' or '.join(sorted(promised))}", seen)
-    for name, seen in outcomes(library, program, on_misuse="continue").items():
+    for name, seen in outcomes(library, program, ON_MISUSE="continue").items():
         may_succeed = SUCCEEDS in promises.get(name, ())
         expect(may_succeed or seen != SUCCEEDS, f"{name}, continue: does not succeed", seen)
 
@@ -124,9 +125,7 @@ def main(arguments: list[str]) -> int:
     program, name, library = arguments
     check(program, library, PROMISES[name])
     check_others(program)
-    for fault in faults:
-        print(fault)
-    return 1 if faults else 0
+    return finish()
 
 
 if __name__ == "__main__":

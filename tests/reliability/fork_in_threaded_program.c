@@ -1,6 +1,6 @@
-// Fork in a threaded program. The child of a process with 64 threads allocates at once,
-// forks again and execs; a thousand forks while eight threads allocate do not hang, and a child
-// loses no memory but what a thread was changing at that moment.
+// Fork in a threaded program. The child of a process with 64 threads allocates at once, also in a
+// thread of its own, forks again and execs; a thousand forks while eight threads allocate do not
+// hang, and a child loses no memory but what a thread was changing at that moment.
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
@@ -26,12 +26,26 @@ static atomic_bool stop;
 enum { most_workers = 64 };
 static _Atomic(void*) in_hand[most_workers][2];
 
+// By every function of the family that returns a block.
+static void* get_block(size_t bytes, uint64_t how) {
+  switch (how) {
+    case 0:
+      return calloc(1, bytes);
+    case 1:
+      return realloc(malloc(bytes / 2 + 1), bytes);
+    case 2:
+      return aligned_alloc(64, (bytes + 63) / 64 * 64);
+    default:
+      return malloc(bytes);
+  }
+}
+
 static void* make_block(uint64_t* random, _Atomic(void*)* hand) {
   const size_t bytes =
       sizeof bytes + random_size(random, next_random(random) % 32 == 0 ? 300000 : 3000);
-  char* const block = malloc(bytes);
+  char* const block = get_block(bytes, next_random(random) % 4);
   if (hand != NULL) atomic_store(hand, block);
-  REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
+  REQUIRE(block != NULL, "a request of %zu bytes is null", bytes);
   memcpy(block, &bytes, sizeof bytes);
   fill(block + sizeof bytes, bytes - sizeof bytes, bytes);
   return block;
@@ -99,6 +113,17 @@ static void allocate_much(void) {
   for (size_t i = 0; i < COUNT_OF(block); ++i) drop_block(block[i]);
 }
 
+static void* allocate_much_there(void* unused) {
+  allocate_much();
+  return unused;
+}
+
+static void allocate_in_thread(void) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, allocate_much_there, NULL) == 0, "no thread in a child");
+  pthread_join(thread, NULL);
+}
+
 static void expect_end(pid_t child, size_t number) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -117,6 +142,7 @@ static void child_of_64_threads(void) {
       alarm(20);
       allocate_much();
       drop_all_inherited();
+      if (i % 4 == 0) allocate_in_thread();
       const pid_t grandchild = fork();
       if (grandchild == 0) {
         alarm(20);

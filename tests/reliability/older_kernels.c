@@ -3,21 +3,17 @@
 // memory back to the system. (Calls that fail for want of memory are faults/.)
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "programs/support/seccomp.h"
 
 int malloc_trim(size_t keep_bytes);
 
@@ -61,14 +57,6 @@ static const World worlds[] = {
     {false, false, {{SYS_pread64, any_argument, false, 0, 0}}},
 };
 
-#if defined(__x86_64__)
-#define OWN_ARCHITECTURE AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define OWN_ARCHITECTURE AUDIT_ARCH_AARCH64
-#elif defined(__riscv)
-#define OWN_ARCHITECTURE AUDIT_ARCH_RISCV64
-#endif
-
 static struct sock_filter filter[8 + 4 * most_rules];
 static unsigned short filter_length;
 
@@ -101,9 +89,7 @@ static void refuse(const World* world, int error) {
   for (const Rule* rule = world->rules; rule->call != 0 || rule->value != 0; ++rule)
     add_rule(rule, error);
   add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
-  const struct sock_fprog program = {filter_length, filter};
-  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "prctl: %s", strerror(errno));
-  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) _exit(no_filter);
+  if (set_filter(filter, filter_length, 0) != 0) _exit(no_filter);
 }
 
 // The first rule is in force: a system call that it names fails.

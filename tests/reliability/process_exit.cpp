@@ -1,5 +1,5 @@
 // The end of the process. Handlers of atexit and destructors of statics, in the program and in two
-// libraries, call every function after all else has ended.
+// libraries, find their memory as they left it, and call every function after all else has ended.
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,8 @@ const LateCalls in_program{'p'};
 thread_local const LateCalls in_thread{'t'};
 void at_exit() { call_late('e'); }
 
-// Ends a copy of this process by `end`, and compares what its late callers said.
+// Ends a copy of this process by `end`, which may return: then from main. Compares what its late
+// callers said.
 void expect_late_calls(void (*end)(), const char* expected) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
@@ -28,7 +29,7 @@ void expect_late_calls(void (*end)(), const char* expected) {
   if (child == 0) {
     alarm(20);
     late_calls_report_to(ends[1]);
-    end();
+    return end();
   }
   close(ends[1]);
   char said[64] = "";
@@ -55,6 +56,13 @@ void register_all() {
 void end_by_exit() {
   register_all();
   std::exit(0);
+}
+
+// Within the handler of quick_exit, after which no destructor runs.
+void end_by_quick_exit() {
+  register_all();
+  REQUIRE(std::at_quick_exit(at_exit) == 0, "at_quick_exit failed");
+  std::quick_exit(0);
 }
 
 // The first thread ends before the process does, whose last thread ends it.
@@ -85,6 +93,8 @@ void end_while_others_allocate() {
   std::exit(0);
 }
 
+void return_calls_everything() { expect_late_calls(register_all, "pte12"); }
+void quick_exit_calls_everything() { expect_late_calls(end_by_quick_exit, "e"); }
 void exit_calls_everything() { expect_late_calls(end_by_exit, "pte12"); }
 // (glibc forgets the thread_locals of a first thread that ends by itself.)
 void another_threads_exit_calls_everything() { expect_late_calls(end_by_another_thread, "pe12"); }
@@ -92,6 +102,8 @@ void exit_amid_threads_calls_everything() { expect_late_calls(end_while_others_a
 
 const Check checks[] = {
     {"destructors of three objects and exit handlers call every function", exit_calls_everything},
+    {"they do when main returns", return_calls_everything},
+    {"handlers of quick_exit call every function", quick_exit_calls_everything},
     {"they do when the first thread ended before", another_threads_exit_calls_everything},
     {"they do while other threads allocate", exit_amid_threads_calls_everything},
 };

@@ -64,7 +64,7 @@ static int run_limited(const char* command) {
 
 static void programs_run_in_little(void) {
   need_glibc("/bin/sh may be of another C library than this program");
-  static const char* const limits[] = {"200000", "100000", "40000"};
+  static const char* const limits[] = {"unlimited", "200000", "100000", "40000"};
   for (size_t i = 0; i < COUNT_OF(limits); ++i) {
     char command[300];
     snprintf(command, sizeof command,
@@ -309,7 +309,7 @@ static void memory_can_be_locked(void) {
 }
 
 static const Check checks[] = {
-    {"programs run in 40 MB of address space", programs_run_in_little},
+    {"programs start, also in 40 MB of address space", programs_run_in_little},
     {"a limit that is set late leaves room for others", limit_is_set_late},
     {"when a limit on address space is raised, there is more", address_limit_is_raised},
     {"when a limit on data is raised, there is more", data_limit_is_raised},

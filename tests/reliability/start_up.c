@@ -20,11 +20,17 @@ static struct {
   const char* broken;
   unsigned called;
   char* zeroed;
+  char* block;
+  char* of_libc;
 } early;
+
+static const char long_text[] = "made before the first constructor, by a function of libc";
 
 static void call_everything(void) {
   free(opaque_pointer(NULL));
   early.zeroed = calloc(3, 100);
+  early.block = malloc(1 << 20);
+  early.of_libc = strdup(long_text);
   early.broken = use_every_function(find_in_program, &early.called);
   early.ran = true;
 }
@@ -39,6 +45,12 @@ static void early_calls_work(void) {
   REQUIRE(early.zeroed != NULL, "the first calloc is null");
   for (size_t i = 0; i < 300; ++i) EXPECT(early.zeroed[i] == 0, "byte %zu is not zero", i);
   free(early.zeroed);
+  REQUIRE(early.block != NULL && early.of_libc != NULL, "an early block is null");
+  fill(early.block, 1 << 20, 1);
+  EXPECT(strcmp(early.of_libc, long_text) == 0, "strdup made \"%s\"", early.of_libc);
+  EXPECT(first_damage(early.block, 1 << 20, 1) == 1 << 20, "an early block was overwritten");
+  free(early.block);
+  free(early.of_libc);
 }
 
 static void audit_library_calls_work(void) {

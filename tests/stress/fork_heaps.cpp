@@ -1,31 +1,63 @@
-// The fork drill (fork_drill.h) of heaps as objects: all strategies, fits and sources at once in
-// one process, since a fork must hold all of them together, and in an order that cannot deadlock.
+// Forks from a program full of threads and heaps: eight threads do mixed work on heaps of all
+// strategies, fits and sources at once while another forks again and again. One fork must hold all
+// heaps together, in an order that cannot deadlock. Each child checks and frees blocks that other
+// threads had allocated, allocates, now and then starts a thread, and execs. A lock that a fork left
+// behind shows as a hang, which the watchdog turns into a failure; a torn heap shows as damaged
+// contents, a crash, or to the heap's own check. (malloc itself is ForkInThreadedProgram's.)
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <thread>
 
 #include "programs/allocator.h"
 #include "programs/support/arguments.h"
-#include "programs/support/mapped_array.h"
-#include "stress/fork_drill.h"
+#include "programs/support/content.h"
+#include "programs/support/team.h"
+#include "stress/post_office.h"
 #include "tsmalloc/classic.h"
 
 namespace ts::stress {
 namespace {
+
+using test::Content;
+using test::Random;
+
+constexpr unsigned child_seconds = 20;   // more than enough for a child that does not hang
+constexpr std::size_t boxes = 512;       // blocks that children inherit
+constexpr std::size_t thread_every = 8;  // every so many children also start a thread
+constexpr std::size_t allocations_in_child = 64;
+constexpr int damaged = 3;  // exit statuses of a child
+constexpr int no_exec = 4;
+constexpr int unsound = 5;
+
+// ---- the heaps ----
 
 constexpr std::size_t heaps_count = std::size_t{TS_STRATEGY_COUNT} * TS_FIT_COUNT * TS_SOURCE_COUNT;
 constexpr std::size_t buffer_bytes = std::size_t{256} << 10;
 
 ts_heap* heaps[heaps_count];
 
+ts_strategy strategy_of(std::size_t heap) {
+  return static_cast<ts_strategy>(heap / TS_SOURCE_COUNT / TS_FIT_COUNT);
+}
+ts_fit fit_of(std::size_t heap) {
+  return static_cast<ts_fit>(heap / TS_SOURCE_COUNT % TS_FIT_COUNT);
+}
 ts_source source_of(std::size_t heap) { return static_cast<ts_source>(heap % TS_SOURCE_COUNT); }
 
 // Growth by what is missing, and giving back soon: the locks around the sources are busy.
 void create_heaps(test::MappedArray<std::byte>& buffers) {
   for (std::size_t i = 0; i < heaps_count; ++i) {
-    const std::size_t cell = i / TS_SOURCE_COUNT;
     ts_heap_options options{};
-    options.strategy = static_cast<ts_strategy>(cell / TS_FIT_COUNT);
-    options.fit = static_cast<ts_fit>(cell % TS_FIT_COUNT);
+    options.strategy = strategy_of(i);
+    options.fit = fit_of(i);
     options.source = source_of(i);
     if (options.source == TS_SOURCE_BUFFER) {
       options.buffer = &buffers[i * buffer_bytes];
@@ -40,7 +72,44 @@ void create_heaps(test::MappedArray<std::byte>& buffers) {
   }
 }
 
-Block make_block(test::Random& random) {
+// Whether a child may count on ts_heap_check(). A thread heap that was caught in mid-call is given
+// up as it is. The sums of a lock-free heap may lack what a call had yet to count.
+bool is_sound_after_fork(std::size_t heap) {
+  return strategy_of(heap) != TS_STRATEGY_NOLOCK && strategy_of(heap) != TS_STRATEGY_LOCKFREE;
+}
+
+bool heaps_are_sound_in_child() {
+  for (std::size_t i = 0; i < heaps_count; ++i) {
+    if (is_sound_after_fork(i) && ts_heap_check(heaps[i]) != 1) return false;
+  }
+  return true;
+}
+
+int is_used(const ts_block* block, void*) { return block->state == TS_BLOCK_USED ? 1 : 0; }
+
+// After everything is freed every heap must be sound, and have no lost block.
+bool heaps_are_whole() {
+  bool whole = true;
+  for (std::size_t i = 0; i < heaps_count; ++i) {
+    if (ts_heap_check(heaps[i]) == 1 && ts_heap_walk(heaps[i], is_used, nullptr) == 0) continue;
+    std::fprintf(stderr, "FAILED: heap %s-%s, source %d: not whole after everything was freed\n",
+                 ts_strategy_name(strategy_of(i)), ts_fit_name(fit_of(i)), source_of(i));
+    whole = false;
+  }
+  return whole;
+}
+
+// ---- blocks ----
+
+struct Block {
+  char* address;
+  std::size_t bytes;
+  std::uint64_t key;
+  std::size_t heap;
+};
+
+// Of any heap, filled; a null address where a buffer has no room.
+Block make_block(Random& random, std::uint64_t key) {
   const std::size_t heap = random.below(heaps_count);
   const std::size_t bytes = random.one_in(50) ? random.below(100'000) : random.below(2'000);
   void* address = random.one_in(4) ? ts_heap_aligned_alloc(heaps[heap], 64, bytes)
@@ -52,25 +121,155 @@ Block make_block(test::Random& random) {
     std::fputs("FAILED: ts_heap_malloc returned null\n", stderr);
     std::_Exit(1);
   }
-  return {.address = static_cast<char*>(address), .bytes = bytes, .key = 0, .heap = heap};
+  const Block block{static_cast<char*>(address), bytes, key, heap};
+  if (address != nullptr) Content{block.address, bytes, key}.write(block.address, bytes);
+  return block;
 }
 
-void release_block(const Block& block) { ts_heap_free(heaps[block.heap], block.address); }
+void release(const Block& block) { ts_heap_free(heaps[block.heap], block.address); }
 
-int is_used(const ts_block* block, void*) { return block->state == TS_BLOCK_USED ? 1 : 0; }
+// A block that was not to be had is intact.
+bool is_intact(const Block& block) {
+  return block.address == nullptr || Content{block.address, block.bytes, block.key}.first_damage(
+                                         block.address, block.bytes) == test::intact;
+}
 
-// After everything is freed every heap must be sound, and have no lost block.
-bool heaps_are_whole() {
-  bool whole = true;
-  for (std::size_t i = 0; i < heaps_count; ++i) {
-    if (ts_heap_check(heaps[i]) == 1 && ts_heap_walk(heaps[i], is_used, nullptr) == 0) continue;
-    const std::size_t cell = i / TS_SOURCE_COUNT;
-    std::fprintf(stderr, "FAILED: heap %s-%s, source %d: not whole after everything was freed\n",
-                 ts_strategy_name(static_cast<ts_strategy>(cell / TS_FIT_COUNT)),
-                 ts_fit_name(static_cast<ts_fit>(cell % TS_FIT_COUNT)), source_of(i));
-    whole = false;
+// ---- the work of threads and of children ----
+
+// Makes blocks and posts them; takes those of others, checks and frees them.
+void mixed_work(PostOffice<Block>& office, std::uint64_t seed, std::uint64_t key,
+                const std::atomic<bool>& stop) {
+  // The processors go to the forking thread and its children when they want them: more forks per
+  // second, and more of them in the middle of what the others were doing.
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10);
+  Random random{seed};
+  while (!stop.load(std::memory_order_relaxed)) {
+    const Block mine = make_block(random, key);
+    Block foreign{};
+    bool is_sound = is_intact(mine);
+    if (!office.post(random.below(boxes), mine)) release(mine);
+    if (is_sound && (random.one_in(2) || !office.take(random.below(boxes), foreign))) continue;
+    is_sound = is_sound && is_intact(foreign);
+    if (!is_sound) {
+      std::fputs("FAILED: a block of a thread is damaged\n", stderr);
+      std::_Exit(1);
+    }
+    release(foreign);
   }
-  return whole;
+}
+
+// Before the child execs; 0, or its exit status.
+int work_in_child(PostOffice<Block>& office, std::size_t number) {
+  Random random{number};
+  // The boxes are as they were at the fork; one that was being filled or emptied is refused for
+  // good.
+  for (std::size_t box = 0; box < boxes; ++box) {
+    Block inherited{};
+    if (random.one_in(2) || !office.take(box, inherited)) continue;
+    if (!is_intact(inherited)) return damaged;
+    release(inherited);
+  }
+  Block mine[allocations_in_child];
+  for (Block& block : mine) block = make_block(random, number);
+  for (const Block& block : mine) {
+    if (!is_intact(block)) return damaged;
+    release(block);
+  }
+  return 0;
+}
+
+[[noreturn]] void be_child(PostOffice<Block>& office, std::size_t number) {
+  // Ends the child, the exec'd program included.
+  std::signal(SIGALRM, SIG_DFL);
+  ::alarm(child_seconds);
+  if (!heaps_are_sound_in_child()) ::_exit(unsound);
+  int status = work_in_child(office, number);
+  if (status == 0 && number % thread_every == 0)
+    std::thread{[&] { status = work_in_child(office, number); }}.join();
+  if (status != 0) ::_exit(status);
+  if (!heaps_are_sound_in_child()) ::_exit(unsound);
+  ::execl("/bin/true", "true", static_cast<char*>(nullptr));
+  ::_exit(no_exec);
+}
+
+// ---- the forks ----
+
+// For the signal handler, too, which may use nothing else.
+std::atomic<std::size_t> forks_done{0};
+std::atomic<pid_t> current_child{0};
+
+// Says how a child ended if it did not end well.
+const char* complaint_about(int status) {
+  if (WIFSIGNALED(status))
+    return WTERMSIG(status) == SIGALRM ? "hung" : ::strsignal(WTERMSIG(status));
+  switch (WEXITSTATUS(status)) {
+    case 0:
+      return nullptr;
+    case damaged:
+      return "found a block damaged";
+    case no_exec:
+      return "could not exec /bin/true";
+    case unsound:
+      return "has a heap that is not sound";
+    default:
+      return "did not end with status 0";
+  }
+}
+
+// Nothing has moved for longer than a child may take: the fork itself, a thread, or a child before
+// its alarm hangs.
+void on_alarm(int) {
+  char line[512];
+  const int length =
+      std::snprintf(line, sizeof line, "FAILED: hang after fork %zu\n", forks_done.load());
+  [[maybe_unused]] const ssize_t written =
+      ::write(STDERR_FILENO, line, static_cast<std::size_t>(length));
+  if (const pid_t child = current_child.load(); child > 0) ::kill(child, SIGKILL);
+  ::_exit(1);
+}
+
+// Forks `forks` times; false after the first child that did not end well.
+bool fork_often(PostOffice<Block>& office, std::size_t forks) {
+  for (std::size_t number = 1; number <= forks; ++number) {
+    ::alarm(child_seconds + 10);
+    const pid_t child = ::fork();
+    if (child == 0) be_child(office, number);
+    if (child < 0) {
+      std::perror("fork");
+      return false;
+    }
+    current_child = child;
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    current_child = 0;
+    forks_done = number;
+    if (const char* complaint = complaint_about(status)) {
+      std::fprintf(stderr, "FAILED: child %zu %s\n", number, complaint);
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether every child ended well.
+bool run(std::size_t forks, std::size_t threads, std::uint64_t seed) {
+  std::signal(SIGALRM, on_alarm);
+  PostOffice<Block> office{boxes};
+  std::atomic<bool> stop{false};
+  bool sound = false;
+  test::run_team(threads + 1, [&](std::uint32_t number) {
+    if (number < threads) return mixed_work(office, test::seed_of(seed, number), number, stop);
+    sound = fork_often(office, forks);
+    stop = true;
+    ::alarm(child_seconds);  // for the threads to end
+  });
+  ::alarm(0);
+  for (std::size_t box = 0; box < boxes; ++box) {
+    Block left{};
+    if (office.take(box, left)) release(left);
+  }
+  return sound;
 }
 
 }  // namespace
@@ -79,16 +278,17 @@ bool heaps_are_whole() {
 int main(int argc, char** argv) {
   using namespace ts::stress;
   ts::test::Arguments arguments{argc, argv, "Forks from a program full of threads and heaps."};
-  const Drill drill{.forks = arguments.number("forks", 100, "children"),
-                    .threads = arguments.number("threads", 8, "threads that work meanwhile"),
-                    .seed = arguments.number("seed", 1, "of what the threads do")};
+  const std::size_t forks = arguments.number("forks", 100, "children");
+  const std::size_t threads = arguments.number("threads", 8, "threads that work meanwhile");
+  const std::uint64_t seed = arguments.number("seed", 1, "of what the threads do");
   arguments.finish();
 
   ts::test::settle_libc_break();
   ts::test::MappedArray<std::byte> buffers{heaps_count * buffer_bytes};
   create_heaps(buffers);
-  const int status = run_drill({"heaps as objects", make_block, release_block}, drill);
-  if (status != 0 || !heaps_are_whole()) return 1;
+  if (!run(forks, threads, seed) || !heaps_are_whole()) return 1;
+  std::printf("%zu children of a process with %zu threads and %zu heaps ran (seed %llu)\n", forks,
+              threads, heaps_count, static_cast<unsigned long long>(seed));
   for (ts_heap* heap : heaps) ts_heap_destroy(heap);
   return 0;
 }

@@ -5,6 +5,7 @@
 //   stress STRATEGY FIT SETTING [--seed N] [--seconds N] [--seats N] [--rounds N] [--operations N]
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "programs/allocator.h"
@@ -40,6 +41,22 @@ classic::HeapConfig with_buffer(classic::HeapConfig config, test::MappedArray<st
   return config;
 }
 
+// Free neighbours are one block, of a chunk that could not go back, say. Where blocks change hands,
+// some stay apart for good.
+void require_merged(const char* name, AnyHeap& heap) {
+  std::size_t blocks = 0;
+  heap.walk(
+      [](const BlockView&, void* count) {
+        ++*static_cast<std::size_t*>(count);
+        return true;
+      },
+      &blocks);
+  if (blocks == heap.measures().chunks) return;
+  std::fprintf(stderr, "FAILED: %s: %zu free blocks are left in %zu chunks\n", name, blocks,
+               heap.measures().chunks);
+  std::abort();
+}
+
 void run_once(const Cell& cell, const Setting& setting, const Plan& plan) {
   char name[128];
   std::snprintf(name, sizeof name, "%s %s --seed %llu", cell.name(' ').c_str(), setting.name,
@@ -49,6 +66,7 @@ void run_once(const Cell& cell, const Setting& setting, const Plan& plan) {
   test::MappedArray<std::byte> buffer{buffer_bytes};
   const std::unique_ptr<AnyHeap> heap = cell.make(with_buffer(setting.config, buffer));
   const Run::Totals totals = Run{name, *heap, setting, plan}.run();
+  if (cell.strategy != "nolock") require_merged(name, *heap);
   const HeapMeasures measures = heap->measures();
   std::printf(
       "%zu allocations, %zu freed by others, %zu refused, %zu threads, grown %zu times: sound\n",

@@ -73,7 +73,7 @@ TEST_P(EveryHeap, ServesEveryFunction) {
   EXPECT_GE(ts_heap_usable_size(heap, a), 100U);
   std::memset(a, 0xab, ts_heap_usable_size(heap, a));
 
-  for (const std::size_t alignment : {1U, 8U, 16U, 64U, 4096U}) {
+  for (const std::size_t alignment : {1U, 8U, 16U, 64U, 4096U, 1U << 20}) {
     void* const aligned = ts_heap_aligned_alloc(heap, alignment, 30);
     ASSERT_NE(aligned, nullptr);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(aligned) % alignment, 0U);
@@ -174,6 +174,7 @@ TEST_P(EveryHeap, WalkAndMeasuresAgree) {
   };
   EXPECT_EQ(ts_heap_walk(heap, stop, &visited), 77);
   EXPECT_EQ(visited, 5);
+  EXPECT_NE(ts_heap_malloc(heap, 2000), nullptr) << "a lock was left locked";
 }
 
 TEST_P(EveryHeap, DestroyGivesTheMemoryBack) {

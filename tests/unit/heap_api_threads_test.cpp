@@ -1,9 +1,5 @@
 // The public C interface under threads: many heaps in one process, threads and heaps that come and
-// go, forks, the fixed share, and the functions of the source reports.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
+// go, the fixed share, and the functions of the source reports. Forks are stress/fork_heaps.cpp's.
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -21,28 +17,32 @@ using ts::testing::Worker;
 
 // A thread lives with its share; what it frees of others' is its own from then on.
 TEST(FixedShare, EndsWhileOthersHaveMemory) {
-  ts_heap_options options = options_of(TS_STRATEGY_NOLOCK, TS_FIT_BEST, TS_SOURCE_MMAP);
-  options.thread_share = 65536;
-  const Heap heap{options};
-  std::vector<void*> mine;
-  while (void* block = ts_heap_malloc(heap, 1000)) mine.push_back(block);
-  EXPECT_EQ(errno, ENOMEM);
-  EXPECT_GE(mine.size(), 65U);
-  EXPECT_LE(mine.size(), 70U);  // whole pages
-  Worker other;
-  other.run([&] {
-    void* const theirs = ts_heap_malloc(heap, 60'000);
-    EXPECT_NE(theirs, nullptr) << "the other thread's share is untouched";
-    EXPECT_EQ(ts_heap_malloc(heap, 10'000), nullptr);
-    // From the end, since a block that changes hands merges only with what lies behind it.
-    for (std::size_t i = 20; i-- > 0;) ts_heap_free(heap, mine[i]);
-    EXPECT_NE(ts_heap_malloc(heap, 10'000), nullptr) << "it has taken over what it freed";
-  });
-  EXPECT_EQ(ts_heap_malloc(heap, 1000), nullptr);
-  ts_heap_free(heap, mine.back());
-  EXPECT_EQ(ts_heap_malloc(heap, 1000), mine.back());
-  EXPECT_EQ(measures_of(heap).subheaps, 2U);
-  EXPECT_EQ(ts_heap_check(heap), 1);
+  constexpr std::size_t share = 65'536;
+  constexpr std::size_t in_share = share / (1000 + tag_bytes);
+  for (const ts_source source : {TS_SOURCE_MMAP, TS_SOURCE_BUFFER}) {
+    ts_heap_options options = options_of(TS_STRATEGY_NOLOCK, TS_FIT_BEST, source);
+    options.thread_share = share;
+    const Heap heap{options};
+    std::vector<void*> mine;
+    while (void* block = ts_heap_malloc(heap, 1000)) mine.push_back(block);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_GE(mine.size(), in_share);
+    EXPECT_LE(mine.size(), source == TS_SOURCE_MMAP ? in_share + 5 : in_share);  // whole pages
+    Worker other;
+    other.run([&] {
+      void* const theirs = ts_heap_malloc(heap, 60'000);
+      EXPECT_NE(theirs, nullptr) << "the other thread's share is untouched";
+      EXPECT_EQ(ts_heap_malloc(heap, 10'000), nullptr);
+      // From the end, since a block that changes hands merges only with what lies behind it.
+      for (std::size_t i = 20; i-- > 0;) ts_heap_free(heap, mine[i]);
+      EXPECT_NE(ts_heap_malloc(heap, 10'000), nullptr) << "it has taken over what it freed";
+    });
+    EXPECT_EQ(ts_heap_malloc(heap, 1000), nullptr);
+    ts_heap_free(heap, mine.back());
+    EXPECT_EQ(ts_heap_malloc(heap, 1000), mine.back());
+    EXPECT_EQ(measures_of(heap).subheaps, 2U);
+    EXPECT_EQ(ts_heap_check(heap), 1);
+  }
 }
 
 // ---- Many heaps, many threads ----
@@ -139,69 +139,6 @@ TEST(ManyHeaps, ComeAndGoWhileThreadsStay) {
   }
 }
 
-// Whether a child of fork may count on ts_heap_check(). A thread heap that was caught in mid-call
-// is given up as it is. The sums of a lock-free heap may lack what a call had yet to count.
-bool is_sound_after_fork(ts_strategy strategy) {
-  return strategy != TS_STRATEGY_NOLOCK && strategy != TS_STRATEGY_LOCKFREE;
-}
-
-// The work of a child with each heap; 0 if all is well. No assertions of the test framework, which
-// would allocate.
-int use_in_child(ts_heap* heap, bool is_sound) {
-  if (is_sound && ts_heap_check(heap) != 1) return 1;
-  unsigned char* blocks[40];
-  for (int i = 0; i < 40; ++i) {
-    const auto bytes = static_cast<std::size_t>(i) * 700;
-    blocks[i] = static_cast<unsigned char*>(ts_heap_malloc(heap, bytes));
-    if (blocks[i] == nullptr) return 2;
-    std::memset(blocks[i], i, bytes);
-  }
-  for (int i = 0; i < 40; ++i) {
-    for (int byte = 0; byte < i * 700; ++byte) {
-      if (blocks[i][byte] != i) return 3;
-    }
-    ts_heap_free(heap, blocks[i]);
-  }
-  return is_sound && ts_heap_check(heap) != 1 ? 4 : 0;
-}
-
-// A child of fork has all heaps, and they work, whatever other threads were doing at that moment.
-TEST(ManyHeaps, SurviveForks) {
-  std::vector<std::unique_ptr<Heap>> owned;
-  std::vector<ts_heap*> heaps;
-  for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
-    owned.push_back(std::make_unique<Heap>(
-        options_of(static_cast<ts_strategy>(strategy), TS_FIT_BEST, TS_SOURCE_MMAP)));
-    heaps.push_back(*owned.back());
-  }
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 3; ++i) {
-    threads.emplace_back([&, i] {
-      for (std::uint64_t seed = i; !stop; seed += 3) work(heaps, seed, 500);
-    });
-  }
-  for (unsigned round = 0; round < 60 / slowness + 3; ++round) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
-        const int error = use_in_child(heaps[static_cast<std::size_t>(strategy)],
-                                       is_sound_after_fork(static_cast<ts_strategy>(strategy)));
-        if (error != 0) _exit(10 * strategy + error);
-      }
-      _exit(0);
-    }
-    int status = -1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
-    EXPECT_EQ(WEXITSTATUS(status), 0) << "10 * strategy + error";
-  }
-  stop = true;
-  for (std::thread& thread : threads) thread.join();
-  for (ts_heap* heap : heaps) EXPECT_EQ(ts_heap_check(heap), 1);
-}
-
 // ---- The functions of the reports ----
 
 TEST(Reports, LockHeapMeasuresItsDataSegment) {
@@ -270,33 +207,6 @@ TEST(Reports, NoLockBlockJoinsTheFreeingThreadsHeap) {
   });
   EXPECT_NE(ts_malloc_nolock(5000), block);
   ts_free_nolock(border);
-}
-
-TEST(Reports, SurviveThreads) {
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 4; ++i) {
-    threads.emplace_back([i] {
-      std::mt19937_64 random{i};
-      std::vector<std::pair<void*, bool>> live;
-      for (unsigned step = 0; step < 20'000 / slowness; ++step) {
-        if (live.size() < 100 && random() % 2 == 0) {
-          const bool lock = random() % 2 == 0;
-          const std::size_t bytes = 1 + random() % 500;
-          void* const block = lock ? ts_malloc_lock(bytes) : ts_malloc_nolock(bytes);
-          ASSERT_NE(block, nullptr);
-          std::memset(block, static_cast<int>(i), bytes);
-          live.push_back({block, lock});
-        } else if (!live.empty()) {
-          std::swap(live[random() % live.size()], live.back());
-          ASSERT_EQ(*static_cast<unsigned char*>(live.back().first), i);
-          live.back().second ? ts_free_lock(live.back().first) : ts_free_nolock(live.back().first);
-          live.pop_back();
-        }
-      }
-      for (const auto& [block, lock] : live) lock ? ts_free_lock(block) : ts_free_nolock(block);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -7,29 +7,12 @@
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 
-#if defined(__x86_64__)
-#define CAUGHT_ARCHITECTURE AUDIT_ARCH_X86_64
-#define SYSTEM_CALL_INSTRUCTION "syscall"
-#elif defined(__aarch64__)
-#define CAUGHT_ARCHITECTURE AUDIT_ARCH_AARCH64
-#define SYSTEM_CALL_INSTRUCTION "svc #0"
-#elif defined(__riscv)
-#define CAUGHT_ARCHITECTURE AUDIT_ARCH_RISCV64
-#define SYSTEM_CALL_INSTRUCTION "ecall"
-#else
-#error "how does a program make system calls on this processor?"
-#endif
+#include "programs/support/seccomp.h"
 
 typedef struct CaughtCall {
   long number;
@@ -199,7 +182,7 @@ __attribute__((unused)) static int catch_calls(const void* within, const int* nu
   unsigned short length = 0;
   const struct sock_filter begin[] = {
       STEP(load, offsetof(struct seccomp_data, arch), 0, 0),
-      STEP(equal, CAUGHT_ARCHITECTURE, 1, 0),
+      STEP(equal, OWN_ARCHITECTURE, 1, 0),
       STEP(result, SECCOMP_RET_ALLOW, 0, 0),
       STEP(load, offsetof(struct seccomp_data, nr), 0, 0),
       STEP(equal, SYS_rt_sigprocmask, (unsigned char)(count + 1), 0),
@@ -215,7 +198,5 @@ __attribute__((unused)) static int catch_calls(const void* within, const int* nu
 #undef STEP
   memcpy(steps + length, where, sizeof where);
   length += sizeof where / sizeof *where;
-  const struct sock_fprog filter = {length, steps};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return errno;
-  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0 ? 0 : errno;
+  return set_filter(steps, length, 0);
 }

@@ -197,17 +197,6 @@ TS_ENGINE_TEST(Limits, TheHardOneRefusesUntilMemoryIsFree) {
   expect_sound();
 }
 
-TS_ENGINE_TEST(Limits, AMoveNeedsItsGrowthAlone) {
-  Program program;
-  set("HARD_LIMIT", "32M");
-  void* const block = program.allocate(20 * mebi);
-  program.allocate(40'000);
-  void* const moved = program.heaps.move(block, 30 * mebi);
-  EXPECT_NE(moved, nullptr);
-  EXPECT_EQ(program.heaps.move(moved, 33 * mebi), nullptr);
-  expect_sound();
-}
-
 TS_ENGINE_TEST(Limits, WhatTheSystemDoesNotTakeStaysCounted) {
   Program program;
   set("HARD_LIMIT", "32M");
@@ -291,16 +280,6 @@ TS_ENGINE_TEST(Limits, AboveThemNothingAsksForHugePages) {
   for (const fake_os::Event& event : fake_os::take_events())
     has_asked |= event.call == fake_os::Call::prefer_huge_pages;
   EXPECT_TRUE(has_asked);
-}
-
-TS_ENGINE_TEST(Limits, TheChildOfAForkKeepsThem) {
-  Program program;
-  set("HARD_LIMIT", "32M");
-  program.grow(20);
-  engine::fork_prepare();
-  engine::fork_child();
-  EXPECT_EQ(program.allocate(13 * mebi), nullptr);
-  program.grow(11);
 }
 
 }  // namespace
