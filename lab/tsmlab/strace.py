@@ -29,9 +29,9 @@ class Calls:
 
 
 def refusal() -> str | None:
-    """Why system calls cannot be counted here, and what to do; None if they can."""
+    """Why system calls are not counted here, and what to do; None if they can be."""
     if shutil.which("strace") is None:
-        return "strace is not installed: sudo apt install strace"
+        return "system calls are not counted: strace is not installed: sudo apt install strace"
     command = [*_SELECTED, "-o", "/dev/null", "true"]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -40,8 +40,8 @@ def refusal() -> str | None:
         return None
     said = done.stderr.strip().partition("\n")[0] or f"strace: exit {done.returncode}"
     return (
-        f"{said}: in a container, start it with --cap-add=SYS_PTRACE; on a host, set "
-        "kernel.yama.ptrace_scope to 0 or 1"
+        f"system calls are not counted: {said}: in a container, start it with "
+        "--cap-add=SYS_PTRACE; on a host, set kernel.yama.ptrace_scope to 0 or 1"
     )
 
 

@@ -1,10 +1,8 @@
-"""What counts the causes: inside our own libraries, at the system's door, and in the books on every
+"""What counts the causes: our own libraries inside, strace the system calls, the tracker every
 block; and how memory goes over time.
 
-Why: each of them sees what the others cannot, and slows the program in a way of its own, so each
-has a run to itself.
-Refuses to: pass a failure for a count of nothing. A run that failed is an error, which becomes a
-note.
+Each sees what the others cannot, and slows the program in a way of its own, so each has a run to
+itself. A run that failed is an error, which becomes a note.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +41,7 @@ class SystemCalls:
 
     def observe(self, request: RunRequest, folder: Path) -> Causes:
         if refusal := strace.refusal():
-            raise UserError(f"system calls are not counted: {refusal}.")
+            raise UserError(f"{refusal}.")
         table = folder / "calls"
         executor = self._executor or MeasureExecutor()
         _require_success(strace.run(request, executor, table, SYSTEM_CALLS), "strace")
