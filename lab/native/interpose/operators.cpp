@@ -26,9 +26,13 @@ constexpr size_t alignment_of(Nothrow) { return 0; }
 // What stands in for a missing run-time library calls our own malloc and free; like any nested call.
 template <class... Rest>
 void* allocate(size_t size, Rest... rest) {
-  const size_t alignment = (0 + ... + alignment_of(rest));
   size = std::max<size_t>(size, 1);  // new gives a block for 0 bytes too
-  void* const block = alignment != 0 ? memalign(alignment, size) : malloc(size);
+  void* block = nullptr;
+  if constexpr ((std::is_same_v<Rest, Align> || ...)) {
+    block = memalign((0 + ... + alignment_of(rest)), size);
+  } else {
+    block = malloc(size);
+  }
   if (block != nullptr || (std::is_same_v<Rest, Nothrow> || ...)) return block;
   constexpr char message[] =
       "tsmalloc: operator new is out of memory, and no C++ runtime was found to throw "

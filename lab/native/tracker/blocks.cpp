@@ -24,8 +24,9 @@ struct Leaf {
   std::atomic<std::uint64_t> handed_out[units / 64];  // a bit for each unit
 };
 
-// Changes once, from null to an address.
-constinit std::atomic<Leaf*> leaves[std::size_t{1} << (address_bits - leaf_bits)]{};
+// Each changes once, from null to an address. (An array of so many atomics would be more than clang
+// initialises when it compiles.)
+constinit Leaf* leaves[std::size_t{1} << (address_bits - leaf_bits)]{};
 
 Leaf* map_leaf() {
   const int saved_errno = errno;
@@ -41,7 +42,7 @@ Leaf* map_leaf() {
 // no memory.
 Leaf* leaf_of(std::uintptr_t address, bool is_wanted) {
   if (address >> address_bits != 0) return nullptr;
-  std::atomic<Leaf*>& place = leaves[address >> leaf_bits];
+  const std::atomic_ref<Leaf*> place{leaves[address >> leaf_bits]};
   // acquire: pairs with the release below; the zeroes are seen
   Leaf* leaf = place.load(std::memory_order_acquire);
   if (leaf != nullptr || !is_wanted) return leaf;
