@@ -1,7 +1,7 @@
 """Profiles whose truth is known: written as the library writes them, from a simulated heap.
 
-Why: what is shown must be compared with what is there, for heaps of any shape.
-Refuses to: go through what is tested. The messages are put together here, byte by byte.
+What is shown must be compared with what is there, for heaps of any shape. That the fields have the
+numbers of pprof's is tested with files that the library itself wrote (tests/tools/test_profile.py).
 """
 
 from __future__ import annotations
@@ -13,29 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tsmlab.profile.messages import Message
+
 INTERVAL = 512 * 1024
+KINDS = ("alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "pinned_space")
 
 
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def number(field_number: int, value: int) -> bytes:
-    return varint(field_number << 3) + varint(value) if value else b""
-
-
-def part(field_number: int, data: bytes) -> bytes:
-    return varint(field_number << 3 | 2) + varint(len(data)) + data
-
-
-def packed(field_number: int, values: Sequence[int]) -> bytes:
-    return part(field_number, b"".join(map(varint, values)))
+def wrapped(value: float) -> int:
+    """As 64 bits with a sign have it."""
+    return (round(value) + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 @dataclass
@@ -98,85 +84,66 @@ class Writer:
     interval: int = INTERVAL
     drop_frames: str = ""
     has_pinned: bool = True
-    _strings: dict[str, int] = field(default_factory=lambda: {"": 0})
-
-    def text(self, value: str) -> int:
-        return self._strings.setdefault(value, len(self._strings))
 
     def data(self) -> bytes:
-        out = bytearray()
-        kinds = ["alloc_objects", "alloc_space", "inuse_objects", "inuse_space"]
-        kinds += ["pinned_space"] * self.has_pinned
-        for kind in kinds:
+        message = Message()
+        strings: dict[str, int] = {}
+
+        def text(value: str) -> int:
+            return strings.setdefault(value, len(strings))
+
+        text("")
+        for kind in KINDS[: 4 + self.has_pinned]:
             unit = "count" if kind.endswith("objects") else "bytes"
-            out += part(1, number(1, self.text(kind)) + number(2, self.text(unit)))
+            message.sample_type.add(type=text(kind), unit=text(unit))
         addresses = sorted({a for row in self.rows for a in row.site.stack})
         ids = {address: at for at, address in enumerate(addresses, 1)}
         for row in self.rows:
-            out += part(2, self._sample(row, ids))
+            site, p = row.site, row.site.probability
+            values = [n / p * x for n in (row.allocs, row.live) for x in (1, site.size)]
+            sample = message.sample.add(
+                location_id=[ids[a] for a in site.stack],
+                value=[wrapped(v) for v in [*values, row.pinned][: 4 + self.has_pinned]],
+            )
+            sizes = {"bytes": site.size, "block": site.block, "class": site.block}
+            for key, size in {**sizes, "interval": self.interval}.items():
+                sample.label.add(key=text(key), num=size, num_unit=text("bytes"))
+            counts = {"allocs": row.allocs, "live": row.live}
+            for key, count in (counts | ({"pinning": row.live} if row.pinned else {})).items():
+                sample.label.add(key=text(key), num=count)
+            if site.age_ms is not None:
+                unit = text("milliseconds")
+                sample.label.add(key=text("age"), num=site.age_ms, num_unit=unit)
+            if site.cut:
+                sample.label.add(key=text("stack"), str=text("cut"))
         for at, file in enumerate(self.files, 1):
-            out += part(
-                3,
-                number(1, at)
-                + number(2, file.start)
-                + number(3, file.limit)
-                + number(4, file.offset)
-                + number(5, self.text(file.path))
-                + number(6, self.text(file.build_id)),
+            message.mapping.add(
+                id=at,
+                memory_start=file.start,
+                memory_limit=file.limit,
+                file_offset=file.offset,
+                filename=text(file.path),
+                build_id=text(file.build_id),
             )
         functions: dict[tuple[str, str], int] = {}
         for address in addresses:
             inside = (at for at, f in enumerate(self.files, 1) if f.start <= address < f.limit)
-            location = number(1, ids[address]) + number(2, next(inside, 0)) + number(3, address - 1)
+            location = message.location.add(
+                id=ids[address], mapping_id=next(inside, 0), address=address - 1
+            )
             for name, path, line in self.names.get(address, []):
                 function = functions.setdefault((name, path), len(functions) + 1)
-                location += part(4, number(1, function) + number(2, line))
-            out += part(4, location)
+                location.line.add(function_id=function, line=line)
         for (name, path), at in functions.items():
-            out += part(5, number(1, at) + number(2, self.text(name)) + number(4, self.text(path)))
-        period = number(1, self.text("space")) + number(2, self.text("bytes"))
-        comments = [self.text(comment) for comment in self.comments]
-        tail = (
-            number(7, self.text(self.drop_frames))
-            + number(9, self.time_nanos)
-            + number(10, self.duration_nanos)
-            + part(11, period)
-            + number(12, self.interval)
-            + packed(13, comments)
-            + number(14, self.text("inuse_space"))
-        )
-        for value in self._strings:
-            out += part(6, value.encode(errors="surrogateescape"))
-        return bytes(out + tail)
-
-    def _sample(self, row: Row, ids: dict[int, int]) -> bytes:
-        site, p = row.site, row.site.probability
-        values = [
-            round(row.allocs / p),
-            round(row.allocs * site.size / p),
-            round(row.live / p),
-            round(row.live * site.size / p),
-        ]
-        values += [round(row.pinned)] * self.has_pinned
-        out = packed(1, [ids[a] for a in site.stack]) + packed(2, values)
-        numbers = {
-            "bytes": (site.size, "bytes"),
-            "block": (site.block, "bytes"),
-            "class": (site.block, "bytes"),
-            "interval": (self.interval, "bytes"),
-            "allocs": (row.allocs, ""),
-            "live": (row.live, ""),
-        }
-        if row.pinned:
-            numbers["pinning"] = (row.live, "")
-        if site.age_ms is not None:
-            numbers["age"] = (site.age_ms, "milliseconds")
-        for key, (value, unit) in numbers.items():
-            label = number(1, self.text(key)) + number(3, value) + number(4, self.text(unit))
-            out += part(3, label)
-        if site.cut:
-            out += part(3, number(1, self.text("stack")) + number(2, self.text("cut")))
-        return out
+            message.function.add(id=at, name=text(name), filename=text(path))
+        message.drop_frames = text(self.drop_frames)
+        message.time_nanos, message.duration_nanos = self.time_nanos, self.duration_nanos
+        message.period_type.type, message.period_type.unit = text("space"), text("bytes")
+        message.period = self.interval
+        message.comment.extend(map(text, self.comments))
+        message.default_sample_type = text("inuse_space")
+        message.string_table.extend(each.encode(errors="surrogateescape") for each in strings)
+        return bytes(message.SerializeToString())
 
     def write(self, path: Path, packed_file: bool = False) -> Path:
         data = self.data()

@@ -96,6 +96,22 @@ def without_times(found: ExperimentResults) -> object:
     ]
 
 
+def test_without_strace_its_package_is_named(
+    experiment: Tsmalloc, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    where = {"PATH": str(tmp_path / "empty")}
+    run = ("run", "--file", folder / "plain.toml", "-a", "glibc", "-r", "3")
+    assert "sudo apt install strace" in experiment(*run, **where).stderr
+    (found,) = kept(tmp_path)
+    notes = {note for cell in found.experiments[0].cells for note in cell.causes.notes}
+    assert notes == {
+        "system calls are not counted: strace is not installed: sudo apt install strace."
+    }
+    assert all("allocations" in cell.causes.counts for cell in found.experiments[0].cells)
+    assert "install strace" not in experiment(*run, "--no-causes", **where).stderr
+
+
 def test_an_experiment_from_its_file_to_its_answer(
     experiment: Tsmalloc, folder: Path, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tsmlab import strace
 from tsmlab.errors import UserError
 from tsmlab.measuring import Executor, MeasureExecutor, Measurement, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
@@ -25,7 +26,6 @@ ROUNDS = 3
 # The same caches on every machine, or misses could not be compared between two of them.
 _CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64")
 _VALGRIND = ("valgrind", "-q", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes")
-_STRACE = ("strace", "-f", "-qq", "-c")
 # A run under a tool may take this many times as long as the limit of one without, and a minute.
 SLOWDOWN = 10.0
 START_SECONDS = 60.0
@@ -45,9 +45,7 @@ class Counters:
 
     @staticmethod
     def installed() -> Counters:
-        return Counters(
-            _works("valgrind", "--version"), _works(*_STRACE, "-o", "/dev/null", "/bin/true")
-        )
+        return Counters(_works("valgrind", "--version"), strace.refusal() is None)
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
@@ -105,26 +103,27 @@ class CountingExecutor:
             folder = Path(name)
             if self.counters.valgrind:
                 out = f"--cachegrind-out-file={folder}/%p"
-                counted = self._under(request, *_VALGRIND, *_CACHES, out)
+                under = _slower(request)
+                command = (*_VALGRIND, *_CACHES, out, *request.command)
+                counted = self.executor.run(replace(under, command=command))
                 if counted.exit_code != plain.exit_code:
                     return counted  # a program that cannot bear the tool has failed
                 extra |= _cachegrind(folder)
             if self.counters.strace:
-                file = folder / "calls"
-                counted = self._under(request, *_STRACE, "-o", str(file))
+                table = folder / "calls"
+                counted = strace.run(_slower(request), self.executor, table)
                 if counted.exit_code != plain.exit_code:
                     return counted
-                extra[SYSTEM_CALLS] = _system_calls(file)
+                extra[SYSTEM_CALLS] = float(strace.read(table)["total"].calls)
         return replace(plain, extra={**plain.extra, **extra})
 
-    def _under(self, request: RunRequest, *tool: str) -> Measurement:
-        seconds = request.timeout_seconds
-        limit = None if seconds is None else SLOWDOWN * seconds + START_SECONDS
-        nowhere = Path("/dev/null")
-        command = (*tool, *request.command)
-        return self.executor.run(
-            replace(request, command=command, timeout_seconds=limit, stdout=nowhere, stderr=nowhere)
-        )
+
+def _slower(request: RunRequest) -> RunRequest:
+    """For a run under a tool: more time, and no output."""
+    seconds = request.timeout_seconds
+    limit = None if seconds is None else SLOWDOWN * seconds + START_SECONDS
+    nowhere = Path("/dev/null")
+    return replace(request, timeout_seconds=limit, stdout=nowhere, stderr=nowhere)
 
 
 def _cachegrind(folder: Path) -> dict[str, float]:
@@ -140,12 +139,3 @@ def _cachegrind(folder: Path) -> dict[str, float]:
         instructions += sums["Ir"]
         misses += sums["ILmr"] + sums["DLmr"] + sums["DLmw"]
     return {INSTRUCTIONS: float(instructions), CACHE_MISSES: float(misses)}
-
-
-def _system_calls(file: Path) -> float:
-    """The last line of strace -c: share, seconds, microseconds a call, calls, ..., total."""
-    for line in reversed(file.read_text(encoding="utf-8", errors="replace").splitlines()):
-        words = line.split()
-        if words and words[-1] == "total":
-            return float(words[3])
-    raise UserError("strace wrote no sum of its calls.", "Is its disk full?")

@@ -9,24 +9,21 @@ import os
 import platform
 import re
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import paths
+from tsmlab import tracker
 from tsmlab.allocators import Allocator
 from tsmlab.elf import ElfFacts, NotElf, read_facts
 from tsmlab.errors import EXIT_CANNOT_EXECUTE, EXIT_USAGE, UserError
-from tsmlab.measuring import MeasureExecutor, Measurement, ProcessCounts, RunRequest, read_counts
+from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.programs import CannotStart, Resolved, resolve
+from tsmlab.tracker import Tracked
 
 # --- the proof ------------------------------------------------------------------------------------
-
-
-COUNTING_LIBRARY = "libtsmalloc-count.so"
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Proof:
 
     allocator: Allocator
     measurement: Measurement
-    processes: tuple[ProcessCounts, ...]
+    processes: tuple[Tracked, ...]
 
     @property
     def calls(self) -> int:
@@ -56,20 +53,18 @@ def prove(
     command: Sequence[str], allocator: Allocator, timeout_seconds: float | None, stdin: Path | None
 ) -> Proof:
     """Runs the command with its output thrown away (and no input but `stdin`); reads the counts."""
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-count-") as name:
-        request = RunRequest(
-            command=tuple(command),
-            allocator=allocator,
-            env={"TSMALLOC_COUNT_DIR": name},
-            stdin=stdin,
-            stdout=Path("/dev/null"),
-            stderr=Path("/dev/null"),
-            timeout_seconds=timeout_seconds,
-            preload_first=(paths.preloadable(paths.library(COUNTING_LIBRARY)),),
-            sample_ms=0,
-        )
-        measurement = MeasureExecutor().run(request)
-        return Proof(allocator, measurement, tuple(read_counts(Path(name))))
+    nowhere = Path("/dev/null")
+    request = RunRequest(
+        command=tuple(command),
+        allocator=allocator,
+        stdin=stdin,
+        stdout=nowhere,
+        stderr=nowhere,
+        timeout_seconds=timeout_seconds,
+        sample_ms=0,
+    )
+    run = tracker.track(request, tracker.VARIABLE_OF_CALLS)
+    return Proof(allocator, run.measurement, run.processes)
 
 
 Severity = Literal["ok", "note", "warning", "fatal"]

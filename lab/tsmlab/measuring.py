@@ -1,4 +1,4 @@
-"""Runs a command once under an allocator and says what it cost; reads the counting shim's records.
+"""Runs a command once under an allocator and says what it cost.
 
 Why: everything that is measured goes through one request and one answer. The scheduler, the
 statistics and the tests do not know how a program is started, and a mock can stand in for it.
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -35,9 +33,9 @@ class RunRequest:
 
     The program sees this process's environment, changed by the allocator's variables and then by
     `env`. Without `stdin` it reads nothing (every run must read the same); without `stdout` or
-    `stderr` it shares ours. `preload_first` goes before the allocator: that is where the counting
-    shim belongs. Redirections are relative to our folder, the command to `cwd`. series_points: at
-    how many moments, at most, the answer tells the memory of the process tree.
+    `stderr` it shares ours. `preload_first` goes before the allocator: that is where the tracker
+    belongs. Redirections are relative to our folder, the command to `cwd`. series_points: at how
+    many moments, at most, the answer tells the memory of the process tree.
     """
 
     command: tuple[str, ...]
@@ -212,14 +210,10 @@ class Executor(Protocol):
 
 
 class NativeTool:
-    """A built program that runs another one, and answers with a line of JSON in a file.
+    """A built program that runs another one, and answers with a line of JSON in a file."""
 
-    refusals: what it means when the tool itself ends with one of these statuses.
-    """
-
-    def __init__(self, tool: Path, refusals: Mapping[int, UserError] | None = None) -> None:
+    def __init__(self, tool: Path) -> None:
         self._tool = tool
-        self._refusals = refusals or {}
 
     def run(self, arguments: list[str]) -> dict[str, Any]:
         """Runs it once. Ctrl-C ends the program's whole process tree, then goes on up."""
@@ -228,8 +222,6 @@ class NativeTool:
             own = ["--output", answer.name, "--parent", str(os.getpid())]
             status = self._wait(self._start([*own, *arguments]))
             text = answer.read()
-        if status in self._refusals:
-            raise self._refusals[status]
         if status != 0:
             how = f"exit {status}" if status > 0 else _signal_name(-status)
             raise UserError(f"{self._tool} failed ({how}).", "What it wrote above says why.")
@@ -278,12 +270,6 @@ def measure_arguments(request: RunRequest) -> list[str]:
     arguments = ["--sample-ms", str(request.sample_ms)]
     if request.series_points:
         arguments += ["--series", str(request.series_points)]
-    return [*arguments, *launch_arguments(request)]
-
-
-def launch_arguments(request: RunRequest) -> list[str]:
-    """Arguments that all native tools have."""
-    arguments: list[str] = []
     for key, value in {**request.allocator.env, **request.env}.items():
         arguments += ["--env", f"{key}={value}"]
     for library in request.preloads():
@@ -300,98 +286,3 @@ def launch_arguments(request: RunRequest) -> list[str]:
     if request.timeout_seconds is not None:
         arguments += ["--timeout", f"{request.timeout_seconds:.9f}"]
     return [*arguments, "--", *request.command]
-
-
-# The layout is drawn in lab/native/count/call.h, and so is the order of the counters.
-_RECORD = struct.Struct("=8s2i16Q1976s952s1024s")
-_MAGIC = b"TSCOUNT2"
-_KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")
-
-
-@dataclass(frozen=True)
-class ProcessCounts:
-    """The calls that one program made in one process; a process that execs has several of these.
-
-    Each call counts once, under the function that the program called. `aligned` is memalign and its
-    kin. `provider` is the library whose malloc served, as the loader names it. `deep_bound` is the
-    first library that was loaded with RTLD_DEEPBIND, or empty.
-    """
-
-    pid: int
-    parent_pid: int
-    number: int
-    program: str
-    provider: str
-    deep_bound: str
-    malloc: int
-    calloc: int
-    realloc: int
-    free: int
-    aligned: int
-    operator_new: int
-    operator_delete: int
-    bytes_requested: int
-
-    @property
-    def by_kind(self) -> tuple[tuple[str, int], ...]:
-        """The number of calls to each kind of function, by its name."""
-        return tuple((kind, getattr(self, kind)) for kind in _KINDS)
-
-    @property
-    def calls(self) -> int:
-        """All calls that asked for memory or gave it back."""
-        return sum(number for _, number in self.by_kind)
-
-
-def read_counts(directory: Path) -> list[ProcessCounts]:
-    """The records that the counting shim left in a directory, by process and then in order; a
-    process comes before those that it forked."""
-    records = []
-    for number, content in process_files(directory, "count", _MAGIC, _RECORD.size):
-        _, pid, parent_pid, *rest = _RECORD.unpack(content)
-        program, provider, deep_bound = map(text_in_record, rest[16:])
-        counts = rest[: len(_KINDS) + 1]
-        records.append(
-            ProcessCounts(pid, parent_pid, number, program, provider, deep_bound, *counts)
-        )
-    return _parents_first(records)
-
-
-def _parents_first(records: list[ProcessCounts]) -> list[ProcessCounts]:
-    """The same, in their order but for children before their parents: numbers of processes begin
-    anew some time."""
-    by_pid: dict[int, list[ProcessCounts]] = {}
-    for record in records:
-        by_pid.setdefault(record.pid, []).append(record)
-    ordered: list[ProcessCounts] = []
-    while by_pid:
-        # Numbers that were used twice may make a ring.
-        ready = [p for p, own in by_pid.items() if own[0].parent_pid not in by_pid] or list(by_pid)
-        ordered += [record for pid in ready for record in by_pid.pop(pid)]
-    return ordered
-
-
-def process_files(
-    directory: Path, suffix: str, magic: bytes, size: int
-) -> Iterator[tuple[int, bytes]]:
-    """The contents of the PID-NUMBER.suffix files of a shim: number and content, by process and in
-    order."""
-    found = []
-    for path in directory.glob(f"*.{suffix}"):
-        content = path.read_bytes()
-        if not content:  # its process was killed between creating and filling it
-            continue
-        name = re.fullmatch(r"(\d+)-(\d+)", path.stem)
-        if len(content) != size or not content.startswith(magic) or not name:
-            raise UserError(
-                f"{path} is not what the shim for .{suffix} files writes.",
-                f"Name a directory with nothing else in it. {paths.remedy()}",
-            )
-        found.append((int(name[1]), int(name[2]), content))
-    for _, number, content in sorted(found):
-        yield number, content
-
-
-def text_in_record(field_bytes: bytes) -> str:
-    """A name in a field of fixed length, which ends at its first NUL."""
-    return os.fsdecode(field_bytes.split(b"\0", 1)[0])

@@ -74,7 +74,7 @@ def tool(name: str) -> Path:
 
 
 def library(file_name: str) -> Path:
-    """The built library `file_name` (for example `libtsmalloc-count.so`)."""
+    """The built library `file_name` (for example `libtsmalloc-tracker.so`)."""
     return _built(library_dir() / file_name, "library")
 
 

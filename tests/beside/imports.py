@@ -155,9 +155,8 @@ def short_name(library: Path) -> str:
 
 def kind_of(library: Path) -> tuple[dict[str, str], ...]:
     """The lists that hold for a library."""
-    if library.name.startswith(
-        ("libtsmalloc-count.", "libtsmalloc-ledger.", "libtsmalloc-record.", "libtsmalloc-floor-")
-    ):
+    shims = ("libtsmalloc-tracker.", "libtsmalloc-record.", "libtsmalloc-floor-")
+    if library.name.startswith(shims):
         return (SHIMS,)
     return (DROP_IN, COUNTED) if library.parent.name == "counted" else (DROP_IN,)
 

@@ -163,7 +163,7 @@ std::size_t distance(const std::string& a, const std::string& b) {
 // ---- an input as an environment ----
 
 const std::vector<std::string> read_elsewhere = {
-    "COUNTERS", "COUNT_DIR", "LEDGER", "RECORD", "ALLOCATOR", "BUILD_DIR", "LAYOUT_PADDING"};
+    "COUNTERS", "TRACKER", "TRACKER_CALLS", "RECORD", "ALLOCATOR", "BUILD_DIR", "LAYOUT_PADDING"};
 
 std::string text_of(Input& input) {
   std::string text(input.byte() % 24, ' ');

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from package_commands import ROOT, artefacts
 
-from tsmlab import __version__, paths
-from tsmlab.measuring import read_counts
+from tsmlab import __version__, paths, tracker
 
 pytestmark = pytest.mark.long
 
@@ -357,15 +356,15 @@ def calls_of_malloc(program: Path, tmp_path: Path) -> int:
     done = subprocess.run(
         [program, "--no-config", "--sort=path", "namespace [a-z]+", ROOT / "src"],
         env={
-            "LD_PRELOAD": str(paths.library("libtsmalloc-count.so")),
-            "TSMALLOC_COUNT_DIR": str(folder),
+            "LD_PRELOAD": str(paths.library(tracker.LIBRARY)),
+            tracker.VARIABLE_OF_CALLS: str(folder),
         },
         capture_output=True,
         text=True,
         check=True,
     )
     assert "namespace ts {" in done.stdout
-    return sum(counts.calls for counts in read_counts(folder))
+    return sum(counts.calls for counts in tracker.read(folder))
 
 
 def test_ripgrep_passes_its_own_tests(ripgrep: Path, tmp_path: Path) -> None:

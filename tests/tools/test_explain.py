@@ -23,8 +23,7 @@ from typing import Any
 import pytest
 from compiled_programs import REFUSES
 
-from tsmlab import paths
-from tsmlab.observing import read_ledgers
+from tsmlab import paths, tracker
 
 SOURCE = Path(__file__).with_name("explained_program.c")
 MB = 1 << 20
@@ -659,7 +658,7 @@ def test_an_answer_that_cannot_be_written(start: Start, program: Path) -> None:
         assert b"cannot be written" in done.stderr
 
 
-# --- against the books on every block -------------------------------------------------------------
+# --- against the tracker -------------------------------------------------------------------------
 
 # Threads hold 200 MB in blocks as long as classes are, so that nothing is rounded, and change them
 # on and on; from the first line of input on they rest.
@@ -707,36 +706,37 @@ int main(void) {
 """
 
 
-def test_live_bytes_are_those_of_the_books(
+def test_live_bytes_are_those_that_are_tracked(
     start: Start,
     build: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Within 1 % at rest, and 3 % under load."""
-    monkeypatch.setenv("TSMALLOC_LEDGER", str(tmp_path))
-    libraries = "libtsmalloc-ledger.so:libtsmalloc.so"
+    monkeypatch.setenv(tracker.VARIABLE, str(tmp_path))
+    libraries = f"{tracker.LIBRARY}:libtsmalloc.so"
     process = start(build("holds.c", HOLDS, "-pthread"), library=libraries)
     assert process.stdin is not None
     assert process.stdout is not None
 
-    def live_by_the_books() -> int:
-        [books] = read_ledgers(tmp_path)
-        return books.live_bytes
+    def live_as_tracked() -> int:
+        [tracked] = tracker.read(tmp_path)
+        return tracked.live_bytes
 
     off = 0.0
     for _ in range(10):
-        before = live_by_the_books()
+        before = live_as_tracked()
         live = account_of(process)["live_bytes"]
-        after = live_by_the_books()
+        after = live_as_tracked()
         assert before > 150 * MB
         assert min(before, after) * 0.97 < live < max(before, after) * 1.03
         off = max(off, 1 - live / min(before, after), live / max(before, after) - 1)
     process.stdin.write(b"\n")
     process.stdin.flush()
     assert process.stdout.readline() == b"rests\n"
-    live, books = account_of(process)["live_bytes"], live_by_the_books()
-    assert live == pytest.approx(books, rel=0.01)
+    live, tracked = account_of(process)["live_bytes"], live_as_tracked()
+    assert live == pytest.approx(tracked, rel=0.01)
     print(
-        f"live bytes: {100 * off:.2f} % off under load, {100 * abs(live / books - 1):.2f} % at rest"
+        f"live bytes: {100 * off:.2f} % off under load, "
+        f"{100 * abs(live / tracked - 1):.2f} % at rest"
     )

@@ -1,9 +1,8 @@
 // The malloc family as a shim defines it: preloaded before an allocator, each function passes its
 // calls on to the allocator's, and tells the shim's class Call of them.
 //
-// Why it exists: there are many functions and several shims. What it refuses to do: serve, change or
-// refuse a request, or depend on anything but libc. malloc_usable_size and the statistics functions
-// are not defined here; the program reaches the allocator's own.
+// No request is changed, and nothing but libc is needed. malloc_usable_size and the statistics
+// functions are not defined here; the program reaches the allocator's own.
 //
 //   program -> malloc (here) -> Call -> Next<malloc>: the allocator's
 //           -> operator new (operators.cpp) -> Call -> Next<operator new>: the allocator's

@@ -1,10 +1,9 @@
-// The next definition of a function in the search order of the dynamic loader: that of the
-// allocator behind us.
+// The next definition of a function in the dynamic loader's search order: that of the allocator
+// behind a shim.
 //
-// Why it exists: looking up a symbol may itself allocate (a failed dlsym keeps its error text). So
-// the look-up must be able to serve allocations while the next allocator is not known yet: from a
-// small arena of our own, whose blocks are never reused. What it refuses to do: link against a C++
-// runtime. Whether the program has one, and which, is found out at run time.
+// Looking up a symbol may itself allocate (a failed dlsym keeps its error text), so allocations are
+// served from a small arena while a thread looks one up. Nothing here is linked against a C++
+// run-time library: whether the program has one is found out at run time.
 #pragma once
 
 #include <atomic>
@@ -12,8 +11,8 @@
 
 namespace ts {
 
-// The functions that a shim stands before, in groups, as far as any shim has had to tell them apart.
-// The order is that of the counters in the file of libtsmalloc-count.so.
+// The functions that a shim stands before, as far as shims tell them apart; in this order in the
+// tracker's file.
 enum class Entry : unsigned {
   malloc,
   calloc,
@@ -25,8 +24,8 @@ enum class Entry : unsigned {
   count
 };
 
-// The allocations made on this thread while it looks a symbol up; not the program's, so no
-// shim is told of them.
+// Allocations that this thread makes while it looks a symbol up. They are not the program's, and
+// their blocks are never used again.
 bool is_looking_up();
 void* lookup_allocate(std::size_t size);  // zeroed, aligned to 16; null when the arena is used up
 bool is_lookup_block(const void* pointer);

@@ -1,15 +1,11 @@
-// One call, passed on to the next definition: the whole life of every entry point of a shim.
-//
-// Why it exists: so that each of the thirty entry points is one line that says only what differs.
-// What it refuses to do: touch arguments or results. All else is the affair of the shim's own class
-// Call, which its call.h defines:
+// One call, passed on to the next definition. What a shim does with it is its own class Call, which
+// its folder's call.h defines:
 //
 //   Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment)
-//                                             before; block: what the call gives back or resizes;
-//                                             alignment: 0 where the call asks for none
-//   void finish(void* block, std::size_t bytes)   after; null: nothing was granted
+//                                before; block: what is freed or resized; alignment: 0: any
+//   void finish(void* block, std::size_t bytes)      after; null: nothing was granted
 //
-// Calls nest (libstdc++'s operator new calls malloc), and finish() is not reached by one that throws.
+// Calls nest (libstdc++'s operator new calls malloc), and one that throws never reaches finish().
 #pragma once
 
 #include <type_traits>
@@ -19,7 +15,6 @@
 
 namespace ts {
 
-// The request of a call.
 struct Request {
   Request(std::size_t size, std::size_t aligned_to = 0) : bytes{size}, alignment{aligned_to} {}
 

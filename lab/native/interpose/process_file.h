@@ -1,9 +1,8 @@
 // One file for each program image in each process: when it begins, and where it lies.
 //
-// Why it exists: what a shim knows must survive every way for a process to end, so it is kept in a
-// mapped file; and a forked child must begin one of its own, although it is not told that it has
-// been forked. What it refuses to do: fail. Without a directory, or with one that cannot be
-// written, there is no file, and that is the message. It also never allocates.
+// What a shim knows must survive every way for a process to end, so it is kept in a mapped file. A
+// forked child begins one of its own, although it is not told that it has been forked. Nothing here
+// fails a program, or allocates: without a directory that can be written there is no file.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ namespace {
 struct ChildReport {
   Nanoseconds exec_ns;
   int error_number;
-  StartStep step;
+  bool is_in_folder;  // or else entering it is what failed
   bool is_in_cgroup;
   bool file_exists;  // although exec says that something does not: then it is what the file needs
 };
@@ -59,25 +59,14 @@ void edit_environment(const Options& options) {
   }
 }
 
-// Until the launcher says so; without it the program is not wanted.
-void wait_for_release(int pipe_end) {
-  char go = 0;
-  ssize_t count = 0;
-  do {
-    count = read(pipe_end, &go, sizeof go);
-  } while (count < 0 && errno == EINTR);
-  if (count != sizeof go) _exit(exit_internal);
-}
-
-[[noreturn]] void stop_with(ChildReport& report, StartStep step, int error_number, int pipe_end) {
-  report.step = step;
+[[noreturn]] void stop_with(ChildReport& report, int error_number, int pipe_end) {
   report.error_number = error_number;
   send(pipe_end, report);
   _exit(exit_internal);
 }
 
 [[noreturn]] void become_command(const Options& options, const ChildSetup& setup, int pipe_end,
-                                 int release_end, pid_t launcher) {
+                                 pid_t launcher) {
   ChildReport report{};
   // A session of its own: one process group to end, and reading from the terminal neither stops the
   // program nor lets Ctrl-C reach it past the launcher.
@@ -88,39 +77,31 @@ void wait_for_release(int pipe_end) {
     if (setup.standard_descriptors[target] >= 0) dup2(setup.standard_descriptors[target], target);
   }
   if (options.working_directory != nullptr && chdir(options.working_directory) != 0) {
-    stop_with(report, StartStep::chdir, errno, pipe_end);
+    stop_with(report, errno, pipe_end);
   }
+  report.is_in_folder = true;
   edit_environment(options);
   report.is_in_cgroup = setup.cgroup_descriptor >= 0 && write(setup.cgroup_descriptor, "0", 1) == 1;
-  if (setup.last_step != nullptr) wait_for_release(release_end);
   sigprocmask(SIG_SETMASK, &setup.original_signal_mask, nullptr);
   report.exec_ns = now_ns();
   send(pipe_end, report);
-  if (setup.last_step != nullptr) {
-    const int error_number = setup.last_step();
-    if (error_number != 0) stop_with(report, StartStep::last_step, error_number, pipe_end);
-  }
   execvp(options.command[0], options.command);
   const int error_number = errno;
   report.file_exists =
       std::strchr(options.command[0], '/') != nullptr && access(options.command[0], F_OK) == 0;
-  stop_with(report, StartStep::exec, error_number, pipe_end);
+  stop_with(report, error_number, pipe_end);
 }
 
-void describe_failure(StartedChild& child, const ChildReport& report, const Options& options,
-                      const ChildSetup& setup) {
+void describe_failure(StartedChild& child, const ChildReport& report, const Options& options) {
   const char* const command = options.command[0];
-  child.failed_step = report.step;
-  if (report.step == StartStep::chdir) {
+  if (!report.is_in_folder) {
     fail(child, report.error_number, "enter", options.working_directory);
-  } else if (report.step == StartStep::last_step) {
-    fail(child, report.error_number, setup.last_step_name, "for the program");
-  } else {
-    fail(child, report.error_number, "execute", command);
-  }
-  if (report.step == StartStep::exec && report.error_number == ENOENT && report.file_exists) {
+  } else if (report.error_number == ENOENT && report.file_exists) {
+    child.error_number = ENOENT;
     format(child.message, sizeof child.message,
            "execute %s: its interpreter or dynamic loader does not exist", command);
+  } else {
+    fail(child, report.error_number, "execute", command);
   }
 }
 
@@ -145,55 +126,29 @@ bool open_redirections(const Options& options, ChildSetup& setup, StartedChild& 
   return true;
 }
 
-void fork_child(const Options& options, const ChildSetup& setup, StartedChild& child) {
+void start_child(const Options& options, const ChildSetup& setup, StartedChild& child) {
   int report_ends[2];
-  int release_ends[2] = {-1, -1};
-  const bool is_held = setup.last_step != nullptr;
-  if (pipe2(report_ends, O_CLOEXEC) != 0 || (is_held && pipe2(release_ends, O_CLOEXEC) != 0)) {
-    fail_internal("cannot make a pipe", errno);
-  }
+  if (pipe2(report_ends, O_CLOEXEC) != 0) fail_internal("cannot make a pipe", errno);
   const pid_t launcher = getpid();
   child.pid = fork();
   if (child.pid < 0) fail_internal("cannot fork", errno);
-  if (child.pid == 0) {
-    if (is_held) close(release_ends[1]);  // so that the launcher's end would end the wait
-    become_command(options, setup, report_ends[1], release_ends[0], launcher);
-  }
+  if (child.pid == 0) become_command(options, setup, report_ends[1], launcher);
   close(report_ends[1]);
-  if (is_held) close(release_ends[0]);
-  child.report_pipe = report_ends[0];
-  child.release_pipe = release_ends[1];
-}
-
-void release_child(StartedChild& child) {
-  // A child that has been killed meanwhile reads no more; its end is reported like any other.
-  static_cast<void>(signal(SIGPIPE, SIG_IGN));
-  if (write(child.release_pipe, "", 1) < 0 && errno != EPIPE) {
-    fail_internal("cannot release the child", errno);
-  }
-  close(child.release_pipe);
-}
-
-void conclude_start(const Options& options, const ChildSetup& setup, StartedChild& child) {
   ChildReport report{};
   bool is_reported = false;
-  while (read(child.report_pipe, &report, sizeof report) == static_cast<ssize_t>(sizeof report)) {
+  while (read(report_ends[0], &report, sizeof report) == static_cast<ssize_t>(sizeof report)) {
     is_reported = true;
   }
-  close(child.report_pipe);
+  close(report_ends[0]);
   child.exec_ns = report.exec_ns;
   child.is_in_cgroup = report.is_in_cgroup;
   if (!is_reported) {  // killed from outside before it could speak
     report.error_number = ECHILD;
-    report.step = StartStep::exec;
+    report.is_in_folder = true;
   }
-  if (report.error_number != 0) describe_failure(child, report, options, setup);
-}
-
-void start_child(const Options& options, const ChildSetup& setup, StartedChild& child) {
-  fork_child(options, setup, child);
-  conclude_start(options, setup, child);
-  if (child.error_number != 0) waitpid(child.pid, nullptr, 0);
+  if (report.error_number == 0) return;
+  describe_failure(child, report, options);
+  waitpid(child.pid, nullptr, 0);
 }
 
 }  // namespace ts

@@ -85,10 +85,10 @@ void ProcessTree::signal_all(int signal) const {
   for (const pid_t process : processes()) kill(process, signal);
 }
 
-sigset_t block_awaited_signals(Notice notice) {
+sigset_t block_awaited_signals() {
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;  // an inherited SIG_IGN would let the kernel reap our children
-  plain.sa_flags = notice == Notice::ends ? SA_NOCLDSTOP : 0;
+  plain.sa_flags = SA_NOCLDSTOP;
   sigaction(SIGCHLD, &plain, nullptr);
   const sigset_t awaited = awaited_signals();
   sigset_t original;

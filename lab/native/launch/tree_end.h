@@ -44,9 +44,8 @@ class ProcessTree {
 };
 
 // Blocks the signals that TreeEnd::wait waits for: SIGCHLD, and those that ask us to end. Returns
-// the mask from before, which the child gets back. A tracer wants SIGCHLD for stops, too.
-enum class Notice { ends, ends_and_stops };
-sigset_t block_awaited_signals(Notice notice);
+// the mask from before, which the child gets back.
+sigset_t block_awaited_signals();
 
 inline constexpr Nanoseconds never_ns = INT64_MAX;
 

@@ -211,7 +211,7 @@ int measure(int argument_count, char** arguments) {
   ChildSetup setup;
   const bool is_ready =
       open_redirections(options, setup, child);  // may wait for a FIFO, so Ctrl-C must still work
-  setup.original_signal_mask = block_awaited_signals(Notice::ends);
+  setup.original_signal_mask = block_awaited_signals();
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     fail_internal("cannot become a child subreaper", errno);
   }

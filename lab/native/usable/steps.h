@@ -1,10 +1,9 @@
 // The steps of a function that says what a request gets: where they end, and runs of equal ones.
 //
-// Why it exists: 64 MiB of sizes are found with some thousand questions. What it refuses to do:
-// assume that a block of usable size u is what a request of u gets; it asks. But after
-// trusted_steps equal steps it asks for the last one of the run only, by doubling and then halving
-// the distance: an allocator that has rounded to 16 bytes hundreds of times goes on so, until
-// another way of serving begins.
+// 64 MiB of sizes are found with some thousand questions. That a request of u bytes gets a block of
+// usable size u is asked and not assumed. But after trusted_steps equal steps only the last one of
+// the run is asked for, by doubling and then halving the distance: an allocator that has rounded to
+// 16 bytes hundreds of times goes on so, until another way of serving begins.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // usable: the size classes of the allocator that is preloaded, as one line of JSON.
 //
-// Why it exists: what an allocator rounds a request to decides its internal waste, and the sizes of
-// a trace can be held against that without running anything. malloc_usable_size tells, if it is
-// asked for the right sizes. What it refuses to do: allocate for itself, so that each block that it
-// looks at is the only one, and judge: headers and half-empty slabs are not seen here.
+// What an allocator rounds a request to decides its internal waste, and the sizes of a trace can be
+// held against that without running anything. malloc_usable_size tells, if it is asked for the right
+// sizes. Nothing else is allocated, so that each block that is looked at is the only one. Headers and
+// half-empty slabs are not seen here.
 //
 // The steps of an allocator are runs of equal distance: glibc's are every 16 bytes, others have 4
 // or 8 to an octave. A run [first, step, count, slack] stands for count steps for requests of up to

@@ -1,4 +1,4 @@
-"""What the tests of the shims share (count, ledger, record): under which allocators they run, and
+"""What the tests of the shims share (tracker, record): under which allocators they run, and
 programs that make known calls, or come to life and end in every way.
 """
 

@@ -16,10 +16,9 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from prompt import ran
 
-from tsmlab import allocators, counters, paths
+from tsmlab import allocators, counters, paths, tracker
 from tsmlab.allocators import Allocator, own_library
 from tsmlab.experiments.model import HeapMap
-from tsmlab.measuring import read_counts
 
 OWN = allocators.own_names()
 CLASSIC = [name for name in OWN if name != allocators.ENGINE]
@@ -70,16 +69,16 @@ def pieces(heap_map: HeapMap, state: str) -> int:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_calls_are_those_that_the_shim_counts(name: str, program: Path, folder: Path) -> None:
+def test_calls_are_those_that_the_tracker_counts(name: str, program: Path, folder: Path) -> None:
     calls = folder.parent / "calls"
     calls.mkdir()
-    shim = str(paths.library("libtsmalloc-count.so"))
-    run(name, folder, program, "exchange", "500", shim=shim, TSMALLOC_COUNT_DIR=str(calls))
+    shim = str(paths.library(tracker.LIBRARY))
+    run(name, folder, program, "exchange", "500", shim=shim, TSMALLOC_TRACKER=str(calls))
     causes = counters.read(folder)
     counts = causes.counts
-    (record,) = read_counts(calls)
+    (record,) = tracker.read(calls)
     assert counts["allocations"] == record.malloc + record.calloc + record.aligned >= 1500
-    # Of null pointers, which libc frees when a thread ends, the shim counts the calls.
+    # Of null pointers, which libc frees when a thread ends, the tracker counts the calls.
     assert 1500 <= counts["frees"] <= record.free
     assert len(causes.threads) == 4
     for key, total in counts.items():

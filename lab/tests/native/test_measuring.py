@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from prompt import is_alive, wait_until
 
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.measuring import MeasureExecutor, Measurement, measure_arguments, read_counts
-from tsmlab.observing import read_ledgers
+from tsmlab.measuring import MeasureExecutor, Measurement, measure_arguments
 
 
 class TestRequests:
@@ -142,45 +141,46 @@ def test_failures_in_words(
     assert (measurement.failed, measurement.failure_text()) == (failed, text)
 
 
-@pytest.mark.parametrize(
-    ("read", "name", "contents"),
-    [
-        (read_counts, "1-0.count", (b"TSCOUNT2", b"x" * 4096, b"TSCOUNT1" + bytes(4088))),
-        (read_ledgers, "1-0.ledger", (b"TSLEDGR1", bytes(36480), b"TSLEDGR2" + bytes(36472))),
-    ],
-)
-def test_what_no_shim_wrote(
-    tmp_path: Path, read: Callable[[Path], object], name: str, contents: tuple[bytes, ...]
-) -> None:
-    assert read(tmp_path) == []
-    (tmp_path / name).touch()
-    assert read(tmp_path) == []
-    for content in contents:
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match="is not what the shim"):
-            read(tmp_path)
+class TestSeries:
+    def test_series_are_asked_for_and_given_only_then(self) -> None:
+        arguments = measure_arguments(request("x", series_points=400))
+        assert arguments[:4] == ["--sample-ms", "10", "--series", "400"]
+        assert "--series" not in measure_arguments(request("x"))
+        measured = MeasureExecutor().run(request("sleep", "0.05"))
+        assert measured.series == ()
+        assert "series" not in measured.raw
 
+    def run(self, points: int, *command: str, sample_ms: int = 1) -> Measurement:
+        wanted = request(*command, series_points=points, sample_ms=sample_ms)
+        return MeasureExecutor().run(wanted)
 
-class TestRecordsOfCounts:
-    def test_order_is_by_process_and_then_by_number(self, tmp_path: Path) -> None:
-        for pid, number in [(12, 10), (12, 9), (3, 0)]:
-            record = b"TSCOUNT2" + pid.to_bytes(4, sys.byteorder) + bytes(4084)
-            (tmp_path / f"{pid}-{number}.count").write_bytes(record)
-        order = [(record.pid, record.number) for record in read_counts(tmp_path)]
-        assert order == [(3, 0), (12, 9), (12, 10)]
+    def test_grows_as_the_program_does(self) -> None:
+        step = "push @a, 'x' x 1000000; select undef, undef, undef, 0.02"
+        # After a sample that a busy machine held up for 100 ms the sampler waits for 3 s.
+        script = f"my @a; for (1..20) {{ {step} }} sleep 4"
+        for _ in range(3):
+            measured = self.run(1000, "perl", "-e", script)
+            if measured.wall_ns - measured.series[-1][0] < 3.5e9:
+                break  # else the machine held the sampler up until the end: once more
+        times = [time_ns for time_ns, _ in measured.series]
+        sizes = [size for _, size in measured.series]
+        assert len(times) == measured.samples > 10
+        assert times == sorted(times)
+        assert times[-1] <= measured.wall_ns
+        assert max(sizes) == measured.tree_peak_rss_bytes
+        # The last samples may see the end of the process, which gives its memory up part by part.
+        assert max(sizes) - sizes[0] > 10_000_000
+        assert measured.sampling_ns <= 0.03 * measured.wall_ns
 
-    @pytest.mark.parametrize(
-        ("parents", "order"),
-        [
-            ({7: 5, 8: 7, 9: 7}, [7, 8, 9]),
-            ({32767: 5, 300: 32767, 301: 300, 32768: 32767}, [32767, 300, 32768, 301]),
-            ({7: 8, 8: 7}, [7, 8]),
-        ],
-    )
-    def test_parents_come_first(
-        self, tmp_path: Path, parents: dict[int, int], order: list[int]
-    ) -> None:
-        for pid, parent in parents.items():
-            numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in (pid, parent))
-            (tmp_path / f"{pid}-0.count").write_bytes(b"TSCOUNT2" + numbers + bytes(4080))
-        assert [record.pid for record in read_counts(tmp_path)] == order
+    @pytest.mark.parametrize("points", [1, 2, 7, 8])
+    def test_never_more_points_than_asked_for(self, points: int) -> None:
+        measured = self.run(points, "sleep", "0.4")
+        assert points // 2 < len(measured.series) <= points < measured.samples
+        gaps = {b[0] - a[0] for a, b in pairwise(measured.series)}
+        assert all(gap > 0 for gap in gaps)
+        assert measured.series[0][0] < 50_000_000  # the beginning stays
+
+    def test_sums_up_the_tree(self) -> None:
+        script = "perl -e '$x = q(x) x 20000000; sleep 1' & perl -e '$x = q(x) x 20000000; sleep 1'"
+        measured = self.run(100, "sh", "-c", script + "; wait", sample_ms=10)
+        assert max(size for _, size in measured.series) > 40_000_000

@@ -2,7 +2,7 @@
 
 Programs that know their own numbers are compared with them, what the loader and the run-time
 library do is subtracted by a run that does nothing, and real programs are compared with what the
-counting shim saw in the same run.
+tracker saw in the same run.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from shim_programs import (
     under,
 )
 
-from tsmlab import paths
-from tsmlab.measuring import read_counts
+from tsmlab import paths, tracker
 
 Build = Callable[..., Path]
 Record = Callable[..., Recorded]
@@ -887,7 +886,7 @@ class TestEnds:
         assert "--ring-mib" in run.stderr
 
 
-class TestAgainstTheCountingShim:
+class TestAgainstTheTracker:
     """Both are in the same run, one behind the other, and see the same calls."""
 
     @pytest.fixture
@@ -898,11 +897,11 @@ class TestAgainstTheCountingShim:
             recorded = record(
                 command,
                 "--preload",
-                paths.library("libtsmalloc-count.so"),
+                paths.library(tracker.LIBRARY),
                 *(["--preload", library] if (library := library_of(allocator)) else []),
-                TSMALLOC_COUNT_DIR=str(folder),
+                TSMALLOC_TRACKER_CALLS=str(folder),
             )
-            counts = {(each.pid, Path(each.program).name): each for each in read_counts(folder)}
+            counts = {(each.pid, Path(each.program).name): each for each in tracker.read(folder)}
             compared = 0
             for image in recorded.images:
                 counted = counts.get((image["pid"], image["program"]))

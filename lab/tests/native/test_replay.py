@@ -20,8 +20,7 @@ import pytest
 from prompt import ran
 from shared_libraries import C_LIBRARY, needed_libraries
 
-from tsmlab import paths
-from tsmlab.measuring import read_counts
+from tsmlab import paths, tracker
 
 Build = Callable[..., Path]
 Odd = Callable[[str], dict[str, str]]
@@ -192,13 +191,13 @@ def test_replay_itself_never_allocates(
 ) -> None:
     trace = synthetic(threads=threads)
     env = {
-        "LD_PRELOAD": str(paths.library("libtsmalloc-count.so")),
-        "TSMALLOC_COUNT_DIR": str(tmp_path),
+        "LD_PRELOAD": str(paths.library(tracker.LIBRARY)),
+        "TSMALLOC_TRACKER_CALLS": str(tmp_path),
     }
     options = ("--schedule", schedule, "--samples", "5", "--latency", "--settle", "0")
     line = replay(trace.plan(), *options, env=env)
     # Of the two that there are when replay has begun again, the one that replayed.
-    counts = max(read_counts(tmp_path), key=lambda each: each.malloc)
+    counts = max(tracker.read(tmp_path), key=lambda each: each.malloc)
     calls = line["calls"]
     # libc allocates a table for each thread that starts, and frees it and all its empty places.
     started = line["planned"]["threads"] - 1

@@ -17,7 +17,7 @@ from tsmlab.commands.parameters import duration
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import Diagnosis, Proof, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
-from tsmlab.measuring import ProcessCounts
+from tsmlab.tracker import Tracked
 
 SCHEMA = "tsmalloc-doctor/1"
 MAX_PROGRAMS_SHOWN = 10
@@ -118,9 +118,9 @@ def show_proof(proof: Proof) -> None:
         click.echo(f"  ... and {hidden} more programs; --json shows all")
 
 
-def by_program(proof: Proof) -> list[tuple[tuple[str, str], list[ProcessCounts]]]:
+def by_program(proof: Proof) -> list[tuple[tuple[str, str], list[Tracked]]]:
     """The counts of processes that ran the same program, those with the most calls first."""
-    groups: dict[tuple[str, str], list[ProcessCounts]] = {}
+    groups: dict[tuple[str, str], list[Tracked]] = {}
     for counts in proof.processes:
         groups.setdefault((counts.program, counts.provider), []).append(counts)
     return sorted(groups.items(), key=lambda group: -sum(counts.calls for counts in group[1]))

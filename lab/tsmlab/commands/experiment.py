@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import tables, wording
+from tsmlab import strace, tables, wording
 from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
@@ -104,6 +104,8 @@ def run_command(dry_run: bool, **given: Any) -> int:
     notes.append(f"{plan.summary(options.plans, whole.shortened(budget))}, as the files say")
     if note := plan.budget_note(whole, budget):
         notes.append(note)
+    if not given["no_causes"] and (missing := strace.refusal()):
+        notes.append(missing)
     return conduct(
         given,
         options.seed,

@@ -1,7 +1,4 @@
-"""`tsmalloc profile`: heap profiles, taken and read.
-
-Why: "memory grows" needs a line of source, and how sure that is.
-"""
+"""`tsmalloc profile`: heap profiles, taken and read."""
 
 import json
 import os
@@ -11,6 +8,8 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +21,7 @@ from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, tell
 from tsmlab.profile import capture, changes, messages, model, sites, symbols, text
-from tsmlab.profile.changes import Look
+from tsmlab.profile.changes import Changes, Look
 from tsmlab.profile.model import Profile, Type
 from tsmlab.profile.sites import By
 from tsmlab.records import write_atomically
@@ -47,6 +46,83 @@ def interval_bytes(value: str) -> int:
     return size
 
 
+# --- options -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a profile is read and shown."""
+
+    by: By = "function"
+    of: Type = "inuse"
+    whole: bool = False
+    top: int = TOP
+    as_json: bool = False
+
+
+_OPTIONS = {
+    "by": click.option(
+        "--by",
+        type=click.Choice(["function", "line", "stack"]),
+        default="function",
+        show_default=True,
+        help="What is put together.",
+    ),
+    "of": click.option(
+        "--type",
+        "of",
+        type=click.Choice(["inuse", "alloc", "pinned"]),
+        default="inuse",
+        show_default=True,
+        help="What is live, all that was allocated, or the free room in slabs that live blocks "
+        "pin.",
+    ),
+    "whole": click.option(
+        "--library",
+        "whole",
+        is_flag=True,
+        help="Show calls within the libraries of C, C++ and Rust, too.",
+    ),
+    "top": click.option(
+        "--top",
+        type=whole(1),
+        default=TOP,
+        show_default=True,
+        metavar="N",
+        help="The rows that are printed.",
+    ),
+    "as_json": click.option("--json", "as_json", is_flag=True, help="Print JSON instead."),
+}
+force_option = click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
+
+
+def reading(*names: str) -> Callable[[Command], Command]:
+    """These options of a verb, which gets them as `how`; --json is always among them."""
+
+    def decorate(verb: Command) -> Command:
+        @wraps(verb)
+        def call(**given: Any) -> Any:
+            own = {
+                each.name: given.pop(each.name) for each in fields(Reading) if each.name in given
+            }
+            return verb(how=Reading(**own), **given)
+
+        for name in reversed((*names, "as_json")):
+            call = _OPTIONS[name](call)
+        return call
+
+    return decorate
+
+
+def output_option(what: str) -> Callable[[Command], Command]:
+    return click.option(
+        "-o", "--output", type=FILE, required=True, metavar="FILE", help=f"{what} to write."
+    )
+
+
+# --- the verb without a verb: of a process, or of a program --------------------------------------
+
+
 def take(arguments: Sequence[str]) -> NoReturn:
     """Has the native command take the profile of a running process, and shows it."""
     command = [str(paths.tool("tsmalloc")), "profile", "take", *arguments]
@@ -60,8 +136,7 @@ def take(arguments: Sequence[str]) -> NoReturn:
     path = said.rstrip("\n").rpartition(" of blocks in use: ")[2]
     if taking.returncode == EXIT_OK and path:
         click.echo()
-        look, notes = opened(Path(path))
-        _show(look, notes, "function", "inuse", TOP, as_json=False, err=False)
+        _show(*opened(Path(path), Reading()), Reading())
     raise SystemExit(taking.returncode)
 
 
@@ -101,47 +176,6 @@ class Verbs(Group):
         return super().parse_args(ctx, args)
 
 
-top_option = click.option(
-    "--top",
-    type=whole(1),
-    default=TOP,
-    show_default=True,
-    metavar="N",
-    help="The rows that are printed.",
-)
-
-
-type_option = click.option(
-    "--type",
-    "of",
-    type=click.Choice(["inuse", "alloc", "pinned"]),
-    default="inuse",
-    show_default=True,
-    help="What is live, all that was allocated, or the free room in slabs that live blocks pin.",
-)
-by_option = click.option(
-    "--by",
-    type=click.Choice(["function", "line", "stack"]),
-    default="function",
-    show_default=True,
-    help="What is put together.",
-)
-whole_option = click.option(
-    "--library",
-    "whole",
-    is_flag=True,
-    help="Show calls within the libraries of C, C++ and Rust, too.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
-force_option = click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
-
-
-def output_option(what: str) -> Callable[[Command], Command]:
-    return click.option(
-        "-o", "--output", type=FILE, required=True, metavar="FILE", help=f"{what} to write."
-    )
-
-
 @click.group("profile", cls=Verbs)
 def command() -> None:
     """Take a heap profile, or read one: which lines hold the memory, and how sure that is.
@@ -167,20 +201,23 @@ def command() -> None:
     """
 
 
-def opened(path: Path, of: Type = "inuse", whole: bool = False) -> tuple[Look, list[str]]:
+# --- reading -------------------------------------------------------------------------------------
+
+
+def opened(path: Path, how: Reading) -> tuple[Look, list[str]]:
     """A profile with names, and notes of addresses that have none."""
-    return resolved(model.read(path), of, whole)
+    return resolved(model.read(path), how)
 
 
-def resolved(profile: Profile, of: Type, whole: bool) -> tuple[Look, list[str]]:
-    if of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
+def resolved(profile: Profile, how: Reading) -> tuple[Look, list[str]]:
+    if how.of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
         raise UserError(
             f"{profile.path} does not say what is pinned.",
             "A profile of the moment does: `tsmalloc profile PID`. None of the peak does, nor any "
             "that an earlier version wrote.",
         )
     found = symbols.look_up(profile)
-    return Look(profile, sites.Stacks(profile, found, whole)), found.notes
+    return Look(profile, sites.Stacks(profile, found, how.whole)), found.notes
 
 
 def about(profile: Profile) -> dict[str, Any]:
@@ -205,13 +242,9 @@ def print_json(verb: str, **values: Any) -> None:
 
 
 @command.command("show")
-@by_option
-@type_option
-@whole_option
-@top_option
-@json_option
+@reading("by", "of", "whole", "top")
 @click.argument("file", type=FILE)
-def show(file: Path, by: By, of: Type, whole: bool, top: int, as_json: bool) -> int:
+def show(file: Path, how: Reading) -> int:
     """Show where the memory of the profile FILE was asked for.
 
     Flat: requests of the function itself, or by calls of its language's libraries; cumulative: with
@@ -219,24 +252,23 @@ def show(file: Path, by: By, of: Type, whole: bool, top: int, as_json: bool) -> 
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    look, notes = opened(file, of, whole)
-    _show(look, notes, by, of, top, as_json, err=False)
+    _show(*opened(file, how), how)
     return EXIT_OK
 
 
 def _show(
-    look: Look, notes: list[str], by: By, of: Type, top: int, as_json: bool, err: bool
+    look: Look, notes: list[str], how: Reading, *, err: bool = False, with_ages: bool = False
 ) -> None:
-    found = sites.gather(look.profile, look.stacks, by, of)
-    if not as_json:
-        report = text.shown(look.profile, found, by, of, top, notes)
+    found = sites.gather(look.profile, look.stacks, how.by, how.of)
+    if not how.as_json:
+        report = text.shown(look.profile, found, how.by, how.of, how.top, notes, with_ages)
         click.echo(report, nl=False, err=err)
         return
     print_json(
         "show",
         profile=about(look.profile),
-        type=of,
-        by=by,
+        type=how.of,
+        by=how.by,
         total=found.total.to_json(),
         objects=round(found.objects.total),
         block_bytes=round(found.blocks),
@@ -246,14 +278,10 @@ def _show(
 
 
 @command.command("diff")
-@by_option
-@type_option
-@whole_option
-@top_option
-@json_option
+@reading("by", "of", "whole", "top")
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
-def diff(before: Path, after: Path, by: By, of: Type, whole: bool, top: int, as_json: bool) -> int:
+def diff(before: Path, after: Path, how: Reading) -> int:
     """Show what has changed from the profile BEFORE to the profile AFTER.
 
     A site is marked as grown or shrunk only if chance would mark any site at all in one comparison
@@ -261,25 +289,25 @@ def diff(before: Path, after: Path, by: By, of: Type, whole: bool, top: int, as_
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    first, second, notes = _two(before, after, of, whole)
-    found = changes.between(first, second, by, of)
-    if as_json:
-        _print_changes("diff", first, second, found, notes, type=of, by=by)
+    first, second, notes = _two(before, after, how)
+    found = changes.between(first, second, how.by, how.of)
+    if how.as_json:
+        _print_changes("diff", first, second, found, notes, type=how.of, by=how.by)
     else:
-        report = text.difference(first.profile, second.profile, found, top, notes)
+        report = text.difference(first.profile, second.profile, found, how.top, notes)
         click.echo(report, nl=False)
     return EXIT_OK
 
 
-def _two(before: Path, after: Path, of: Type, whole: bool) -> tuple[Look, Look, list[str]]:
-    first, notes = opened(before, of, whole)
-    second, more = opened(after, of, whole)
+def _two(before: Path, after: Path, how: Reading) -> tuple[Look, Look, list[str]]:
+    first, notes = opened(before, how)
+    second, more = opened(after, how)
     builds = changes.other_builds(first.profile, second.profile)
     return first, second, list(dict.fromkeys([*notes, *more, *builds]))
 
 
 def _print_changes(
-    verb: str, first: Look, second: Look, found: changes.Changes, notes: list[str], **values: Any
+    verb: str, first: Look, second: Look, found: Changes, notes: list[str], **values: Any
 ) -> None:
     print_json(
         verb,
@@ -295,15 +323,11 @@ def _print_changes(
 
 
 @command.command("leaks")
-@whole_option
-@top_option
-@json_option
+@reading("whole", "top")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if a site has grown.")
 @click.argument("file", type=FILE)
 @click.argument("later_file", type=FILE, required=False)
-def leaks(
-    file: Path, later_file: Path | None, whole: bool, top: int, as_json: bool, exit_code: bool
-) -> int:
+def leaks(file: Path, later_file: Path | None, exit_code: bool, how: Reading) -> int:
     """List the stacks whose memory is live in FILE, with its age; or that grew until LATER_FILE.
 
     Nothing is said about what the program can still reach: a cache that fills grows, too.
@@ -314,32 +338,25 @@ def leaks(
     if later_file is None:
         if exit_code:
             raise UserError("--exit-code needs two looks.", "Name a later profile, too.")
-        look, notes = opened(file, whole=whole)
-        if as_json:
-            _show(look, notes, "stack", "inuse", top, as_json=True, err=False)
-            return EXIT_OK
-        found = sites.gather(look.profile, look.stacks, "stack", "inuse")
-        click.echo(text.live_sites(look.profile, found, top, notes), nl=False)
+        _show(*opened(file, how), replace(how, by="stack"), with_ages=True)
         return EXIT_OK
-    first, second, notes = _two(file, later_file, "inuse", whole)
+    first, second, notes = _two(file, later_file, how)
     if first.profile.time_nanos > second.profile.time_nanos:
         raise UserError(f"{file} is later than {later_file}.", "Name the earlier one first.")
     grown = changes.between(first, second, "stack", "inuse")
-    if as_json:
+    if how.as_json:
         _print_changes("leaks", first, second, grown, notes)
     else:
-        click.echo(text.growth(first.profile, second.profile, grown, top, notes), nl=False)
+        click.echo(text.growth(first.profile, second.profile, grown, how.top, notes), nl=False)
     return EXIT_REGRESSION if exit_code and grown.grown else EXIT_OK
 
 
 @command.command("flame")
 @output_option("The page")
 @force_option
-@type_option
-@whole_option
-@json_option
+@reading("of", "whole")
 @click.argument("file", type=FILE)
-def flame(file: Path, output: Path, force: bool, of: Type, whole: bool, as_json: bool) -> int:
+def flame(file: Path, output: Path, force: bool, how: Reading) -> int:
     """Draw the profile FILE as a flame graph: one page that stands alone.
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
@@ -348,10 +365,10 @@ def flame(file: Path, output: Path, force: bool, of: Type, whole: bool, as_json:
     from tsmlab.profile import flame as page  # noqa: PLC0415
 
     export.check_new(output, force)
-    look, notes = opened(file, of, whole)
-    content = page.page(look.profile, look.stacks, of, notes)
+    look, notes = opened(file, how)
+    content = page.page(look.profile, look.stacks, how.of, notes)
     parameters.write(output, content)
-    if as_json:
+    if how.as_json:
         print_json("flame", page=str(output), bytes=len(content.encode()), notes=notes)
     else:
         click.echo(str(output))
@@ -359,34 +376,36 @@ def flame(file: Path, output: Path, force: bool, of: Type, whole: bool, as_json:
 
 
 @command.command("folded")
-@type_option
-@whole_option
-@json_option
+@reading("of", "whole")
 @click.argument("file", type=FILE)
-def folded(file: Path, of: Type, whole: bool, as_json: bool) -> int:
+def folded(file: Path, how: Reading) -> int:
     """Print the stacks of FILE on a line each, outermost first, with their bytes.
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    look, notes = opened(file, of, whole)
-    lines = sites.folded(look.profile, look.stacks, of)
-    if as_json:
+    look, notes = opened(file, how)
+    lines = sites.folded(look.profile, look.stacks, how.of)
+    if how.as_json:
         stacks = [{"stack": line.split(";"), **e.to_json()} for line, e in lines.items()]
-        print_json("folded", profile=about(look.profile), type=of, stacks=stacks, notes=notes)
+        print_json("folded", profile=about(look.profile), type=how.of, stacks=stacks, notes=notes)
         return EXIT_OK
     for line, estimate in lines.items():
         click.echo(f"{line} {estimate.total:.0f}")
+    _tell(notes)
+    return EXIT_OK
+
+
+def _tell(notes: Sequence[str]) -> None:
     for note in notes:
         tell(f"tsmalloc: {note}")
-    return EXIT_OK
 
 
 @command.command("symbolize")
 @output_option("The profile with names")
 @force_option
-@json_option
+@reading()
 @click.argument("file", type=FILE)
-def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
+def symbolize(file: Path, output: Path, force: bool, how: Reading) -> int:
     """Write the profile FILE with functions, lines and inlined frames, for a machine without the
     binaries.
 
@@ -394,24 +413,20 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     """
     export.check_new(output, force)
     message = messages.read(file)
-    profile = model.of_message(message, file)
-    found = symbols.look_up(profile)
+    found = symbols.look_up(model.of_message(message, file))
     symbols.name_locations(message, found)
     parameters.write(output, messages.packed(message))
-    with_lines = sum(any(f.line for f in frames) for frames in found.frames.values())
-    if as_json:
-        print_json(
-            "symbolize",
-            output=str(output),
-            locations=len(found.frames),
-            with_lines=with_lines,
-            notes=found.notes,
-        )
+    lines = sum(any(f.line for f in frames) for frames in found.frames.values())
+    if how.as_json:
+        values = {"output": str(output), "locations": len(found.frames), "with_lines": lines}
+        print_json("symbolize", **values, notes=found.notes)
     else:
-        click.echo(f"{output}: {with_lines:,} of {len(found.frames):,} addresses have a line")
-        for note in found.notes:
-            tell(f"tsmalloc: {note}")
+        click.echo(f"{output}: {lines:,} of {len(found.frames):,} addresses have a line")
+        _tell(found.notes)
     return EXIT_OK
+
+
+# --- a program -----------------------------------------------------------------------------------
 
 
 def _of_process(_: click.Context, option: click.Parameter, value: object) -> None:
@@ -436,23 +451,15 @@ def _of_process(_: click.Context, option: click.Parameter, value: object) -> Non
 @click.option("--seconds", hidden=True, expose_value=False, callback=_of_process)
 @click.option("--keep", is_flag=True, hidden=True, expose_value=False, callback=_of_process)
 @click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")
-@by_option
-@type_option
-@whole_option
-@top_option
-@json_option
+@reading("by", "of", "whole", "top")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     interval: int | None,
     output: str | None,
     force: bool,
     is_peak: bool,
-    by: By,
-    of: Type,
-    whole: bool,
-    top: int,
-    as_json: bool,
     program: Sequence[str],
+    how: Reading,
 ) -> int:
     """Run PROGRAM under the engine with its profiler on, and show the profile.
 
@@ -464,11 +471,12 @@ def run(
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
         raise diagnosis.refusal()
-    keeps_all = output is not None and (output.endswith("/") or Path(output).is_dir())
-    if output is not None and not keeps_all:
-        export.check_new(Path(output), force)
-    if output is not None and keeps_all:
-        place = _folder(Path(output))
+    kept = Path(output) if output is not None else None
+    keeps_all = kept is not None and (str(output).endswith("/") or kept.is_dir())
+    if kept is not None and not keeps_all:
+        export.check_new(kept, force)
+    if kept is not None and keeps_all:
+        place = _folder(kept)
     else:
         place = Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
     is_kept = keeps_all
@@ -482,14 +490,14 @@ def run(
                 "One that allocates little has no sample: --interval 1 takes each malloc.",
                 captured.status or EXIT_USAGE,
             )
-        look, notes = resolved(captured.profiles[0], of, whole)
-        _show(look, notes, by, of, top, as_json, err=not as_json)
-        if output is not None and not keeps_all:
+        look, notes = resolved(captured.profiles[0], how)
+        _show(look, notes, how, err=not how.as_json)
+        if kept is not None and not keeps_all:
             is_kept = True  # there, if it cannot be written
-            _keep(look.profile.path, Path(output))
+            _keep(look.profile.path, kept)
             is_kept = False
-        if not as_json:
-            if of == "inuse" and not is_peak:
+        if not how.as_json:
+            if how.of == "inuse" and not is_peak:
                 _point_to_peak(look.profile)
             _name_files(captured.profiles, output, keeps_all)
     finally:
@@ -528,12 +536,10 @@ def _has_engine(diagnosis: Diagnosis) -> bool:
 
 
 def _point_to_peak(profile: Profile) -> None:
-    live = sum(row.live_space for row in profile.rows)
-    allocated = sum(row.space for row in profile.rows)
-    if live < LITTLE_LIVE * allocated:
+    if sum(row.live_space for row in profile.rows) < LITTLE_LIVE * profile.allocated:
         tell(
-            f"{quantity(allocated, 'bytes')} were allocated, of which little is live in the end: "
-            "--peak shows what was at the peak, --type alloc all."
+            f"{quantity(profile.allocated, 'bytes')} were allocated, of which little is live in "
+            "the end: --peak shows what was at the peak, --type alloc all."
         )
 
 
@@ -544,8 +550,7 @@ def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool
     for each in profiles[1 : 1 + MOST_NAMED]:
         place = f": {each.path}" if keeps_all else ""
         name = f"{each.comment('command') or '?'} (pid {each.pid})"
-        size = quantity(each.allocated, "bytes")
-        tell(f"process    {name} allocated {size}{place}")
+        tell(f"process    {name} allocated {quantity(each.allocated, 'bytes')}{place}")
     if (more := len(profiles) - 1 - MOST_NAMED) > 0:
         tell(f"           and {counted(more, 'smaller one')}")
     if output is None:

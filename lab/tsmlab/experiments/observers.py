@@ -1,24 +1,23 @@
-"""What counts the causes: inside our own libraries, at the system's door, and in the books on every
+"""What counts the causes: our own libraries inside, strace the system calls, the tracker every
 block; and how memory goes over time.
 
-Why: each of them sees what the others cannot, and slows the program in a way of its own, so each
-has a run to itself.
-Refuses to: pass a failure for a count of nothing. A run that failed is an error, which becomes a
-note.
+Each sees what the others cannot, and slows the program in a way of its own, so each has a run to
+itself. A run that failed is an error, which becomes a note.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tsmlab import strace, tracker
 from tsmlab.allocators import Allocator
 from tsmlab.counters import CountedRun
 from tsmlab.errors import UserError
 from tsmlab.experiments.causes import Observer
 from tsmlab.experiments.model import Causes, Curve
 from tsmlab.measuring import Ended, Executor, MeasureExecutor, RunRequest
-from tsmlab.observing import Ledger, count_syscalls, keep_ledger
 
+SYSTEM_CALLS = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
 # Enough for a figure; results have a curve for each of hundreds of cells.
 CURVE_POINTS = 200
 SAMPLE_MS = 1
@@ -32,22 +31,33 @@ def all_observers() -> list[Observer]:
 
 
 class SystemCalls:
-    """The calls by which an allocator waits and gets memory."""
+    """The calls by which an allocator waits and gets memory, where strace is installed."""
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        self._executor = executor
 
     def applies_to(self, allocator: Allocator) -> bool:
         return True
 
     def observe(self, request: RunRequest, folder: Path) -> Causes:
-        counted = count_syscalls(request)
-        _require_success(counted, "the system-call counter")
-        return Causes(counted.counts(), [], None, [], [])
+        if refusal := strace.refusal():
+            raise UserError(f"{refusal}.")
+        table = folder / "calls"
+        executor = self._executor or MeasureExecutor()
+        _require_success(strace.run(request, executor, table, SYSTEM_CALLS), "strace")
+        found = strace.read(table)
+        calls = {name: found.get(name, strace.Calls()) for name in SYSTEM_CALLS}
+        counts = {f"{name}_calls": float(each.calls) for name, each in calls.items()}
+        counts["futex_errors"] = float(calls["futex"].errors)
+        counts["futex_wait_ns"] = 1e9 * calls["futex"].seconds
+        return Causes(counts, [], None, [], [])
 
 
 class Memory:
-    """The books on every block, and memory over time.
+    """All blocks, and memory over time.
 
-    The ledger keeps its books in memory, too. So what is resident comes from a run without it, to
-    whose length the times of the live bytes are scaled.
+    The tracker needs memory, too. So what is resident comes from a run without it, to whose length
+    the times of the live bytes are scaled.
     """
 
     def __init__(self, executor: Executor | None = None) -> None:
@@ -57,18 +67,18 @@ class Memory:
         return True
 
     def observe(self, request: RunRequest, folder: Path) -> Causes:
-        ledger = keep_ledger(request)
-        _require_success(ledger.measurement, "the ledger")
+        tracked = tracker.explain(request)
+        _require_success(tracked.measurement, "the tracker")
         executor = self._executor or MeasureExecutor()
         plain = executor.run(replace(request, series_points=CURVE_POINTS, sample_ms=SAMPLE_MS))
         _require_success(plain, "the sampling of its memory")
-        scale = plain.wall_ns / max(ledger.measurement.wall_ns, 1)
+        scale = plain.wall_ns / max(tracked.measurement.wall_ns, 1)
         curve = Curve(
             resident=thinned([[time_ns / 1e9, float(size)] for time_ns, size in plain.series]),
-            live=thinned([[time * scale, float(size)] for time, size in ledger.largest.live]),
+            live=thinned([[time * scale, float(size)] for time, size in tracked.largest.live]),
             sampling_share=plain.sampling_ns / max(plain.wall_ns, 1),
         )
-        return Causes(ledger.counts(), ledger.threads(), curve, [], list(_gaps(ledger)))
+        return Causes(tracked.counts(), tracked.threads(), curve, [], list(_gaps(tracked)))
 
 
 def _require_success(ended: Ended, under: str) -> None:
@@ -76,14 +86,14 @@ def _require_success(ended: Ended, under: str) -> None:
         raise UserError(f"the program failed under {under}: {ended.failure_text()}.")
 
 
-def _gaps(ledger: Ledger) -> Iterator[str]:
-    """What the books lack."""
-    untracked = sum(each.untracked_blocks for each in ledger.processes)
+def _gaps(tracked: tracker.Run) -> Iterator[str]:
+    """What the tracker missed."""
+    untracked = sum(each.untracked_blocks for each in tracked.processes)
     if untracked:
-        yield f"the ledger had no room for {untracked:,} blocks"
-    missed = sum(each.missed_frees for each in ledger.processes)
+        yield f"the tracker had no memory for {untracked:,} blocks"
+    missed = sum(each.missed_frees for each in tracked.processes)
     if missed:
-        yield f"{missed:,} blocks were freed past the ledger"
+        yield f"{missed:,} blocks were freed past the tracker"
 
 
 def thinned(points: Sequence[Sequence[float]], most: int = CURVE_POINTS) -> Points:

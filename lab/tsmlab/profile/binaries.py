@@ -1,9 +1,8 @@
 """The files that hold a mapping's symbols, and where an address of it lies in them.
 
-Why: the file that a profile names may have been replaced, stripped, or be gone; symbols of another
-build are worse than none.
-A file is never used whose build id is not the profile's, or, if neither has one, that is newer than
-the process; nor is the network asked for one.
+The file that a profile names may have been replaced, stripped, or be gone, and symbols of another
+build are worse than none: a file is never used whose build id is not the profile's, or, if neither
+has one, that is newer than the process.
 """
 
 import bisect
@@ -188,37 +187,37 @@ class Found:
 
 def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) -> Found:
     """The files of a mapping."""
-    path = mapping.path
-    named = printable(mapping.file)
     mapped = origin.mapped_file(mapping)
-    loaded = read(mapped or path) if path.is_absolute() else None
-    note = doubt = ""
-    if loaded is None:
-        note = f"{named} cannot be read" if (mapped or path).exists() else f"{named} is not there"
-    elif loaded.build_id != mapping.build_id:
-        kinds = ((each or "no build id")[:12] for each in (loaded.build_id, mapping.build_id))
-        note = f"{named} is another build than the one profiled ({' instead of '.join(kinds)})"
+    loaded = read(mapped or mapping.path) if mapping.path.is_absolute() else None
+    note, doubt = _trust(mapping, loaded, mapped, origin)
+    if note:
         loaded = None
-    elif not mapping.build_id and mapped is None:
-        remedy = (
-            "link with -Wl,--build-id, or run `tsmalloc profile symbolize` while the program runs"
-        )
-        if origin.named_since(path):
-            note = f"{named} has changed since the program began, and has no build id: {remedy}"
-            loaded = None
-        else:
-            doubt = f"{named} has no build id, so that it may be another build: {remedy}"
     if loaded is not None and loaded.debug:
         return Found(loaded, loaded, doubt=doubt)
-    lines = next(_debug_files(mapping, path, loaded, debug_folder), None)
-    if lines is not None:
-        note = ""
-    return Found(loaded, lines or loaded, note, doubt)
+    lines = next(_debug_files(mapping, loaded, debug_folder), None)
+    return Found(loaded, lines or loaded, "" if lines else note, doubt)
 
 
-def _debug_files(
-    mapping: Mapping, path: Path, loaded: Binary | None, folder: Path
-) -> Iterator[Binary]:
+def _trust(
+    mapping: Mapping, loaded: Binary | None, mapped: Path | None, origin: Origin
+) -> tuple[str, str]:
+    """Why a file is not used, and why it may be another one."""
+    named = printable(mapping.file)
+    if loaded is None:
+        is_there = (mapped or mapping.path).exists()
+        return f"{named} {'cannot be read' if is_there else 'is not there'}", ""
+    if loaded.build_id != mapping.build_id:
+        kinds = ((each or "no build id")[:12] for each in (loaded.build_id, mapping.build_id))
+        return f"{named} is another build than the one profiled ({' instead of '.join(kinds)})", ""
+    if mapping.build_id or mapped is not None:
+        return "", ""
+    remedy = "link with -Wl,--build-id, or run `tsmalloc profile symbolize` while the program runs"
+    if origin.named_since(mapping.path):
+        return f"{named} has changed since the program began, and has no build id: {remedy}", ""
+    return "", f"{named} has no build id, so that it may be another build: {remedy}"
+
+
+def _debug_files(mapping: Mapping, loaded: Binary | None, folder: Path) -> Iterator[Binary]:
     """Separate files of debug information, of this build."""
     build_id = mapping.build_id or (loaded.build_id if loaded else "")
     if len(build_id) > 2:
@@ -228,7 +227,7 @@ def _debug_files(
     if loaded is None or loaded.debug_link is None:
         return
     name, checksum = loaded.debug_link
-    own = path.resolve().parent
+    own = mapping.path.resolve().parent
     for each in (own / name, own / ".debug" / name, folder / own.relative_to("/") / name):
         found = read(each)
         if found is None or not found.debug:

@@ -1,17 +1,15 @@
 """A program under the engine with its profiler on, and the profiles that its processes leave.
 
-Why: one command from "memory grows" to the line.
 The program is run by the native command, which takes the profile also of a process that a signal
 ends.
 """
 
-import contextlib
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 from tsmlab import paths
 from tsmlab.errors import UserError
@@ -47,38 +45,23 @@ def capture(command: Sequence[str], interval: int | None, is_peak: bool, folder:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    with _signals_for() as child:
-        child.process = subprocess.Popen(
-            [paths.tool("tsmalloc"), *arguments], env=paths.environment_of_native_programs()
-        )
-        status = child.process.wait()
-    return status if status >= 0 else 128 - status
-
-
-@dataclass
-class _Child:
-    process: subprocess.Popen[bytes] | None = None
-
-    def pass_on(self, number: int, _: FrameType | None) -> None:
-        if self.process is not None:
-            self.process.send_signal(number)
-
-
-@contextlib.contextmanager
-def _signals_for() -> Iterator[_Child]:
     """Meanwhile signals are the child's: a terminal sends it its own, others are passed on. They
     have handlers and are not ignored, since a child inherits what is ignored."""
-    child = _Child()
+    children: list[subprocess.Popen[bytes]] = []
+
+    def handle(number: int, _: Any) -> None:
+        for child in children if number in FORWARDED else ():
+            child.send_signal(number)
+
     before = {number: signal.getsignal(number) for number in (*LEFT_TO_THE_PROGRAM, *FORWARDED)}
-    for number, handler in before.items():
-        if handler == signal.SIG_IGN:
-            continue
-        if number in FORWARDED:
-            signal.signal(number, child.pass_on)
-        else:
-            signal.signal(number, lambda *_: None)
     try:
-        yield child
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, handle)
+        environment = paths.environment_of_native_programs()
+        children.append(subprocess.Popen([paths.tool("tsmalloc"), *arguments], env=environment))
+        status = children[0].wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    return status if status >= 0 else 128 - status

@@ -1,6 +1,6 @@
 """The changes between two profiles, with errors: of one process at two times, or of two.
 
-Why: a leak grows between two looks; by chance alone some site always grows a bit.
+A leak grows between two looks, and by chance alone some site always grows a bit.
 """
 
 from collections.abc import Iterator
@@ -155,27 +155,15 @@ def _by_key(profile: Profile) -> dict[RowKey, Row]:
     """Rows by the key that stays the same in one process; those of one key together."""
     found: dict[RowKey, Row] = {}
     for row in profile.rows:
-        key = _key(profile, row)
-        other = found.get(key)
-        if other is not None:
-            row = _together(row, other)  # noqa: PLW2901
-        found[key] = row
+        addresses = tuple(profile.locations[each].address for each in row.stack)
+        key = addresses, row.size_class, row.interval, row.cut
+        if (other := found.get(key)) is None:
+            found[key] = row
+            continue
+        added = ("allocs", "live", "space", "live_space")
+        sums = {name: getattr(row, name) + getattr(other, name) for name in added}
+        found[key] = replace(row, **sums)
     return found
-
-
-def _together(row: Row, other: Row) -> Row:
-    return replace(
-        row,
-        allocs=row.allocs + other.allocs,
-        live=row.live + other.live,
-        space=row.space + other.space,
-        live_space=row.live_space + other.live_space,
-    )
-
-
-def _key(profile: Profile, row: Row) -> RowKey:
-    addresses = tuple(profile.locations[each].address for each in row.stack)
-    return addresses, row.size_class, row.interval, row.cut
 
 
 def _apart(before: Look, after: Look, of: Type) -> Iterator[Moves]:

@@ -1,9 +1,8 @@
 """Sums of sampled blocks with their errors.
 
-Why: a profile is a sample; a site with four samples may have half or twice what it shows, and a
-reader must see that.
-Refuses to: know what the blocks are. docs/formats/profile.md has the formulae, and
-docs/adr/0134-profiles-offline.md says why they are these.
+A profile is a sample: a site with four samples may have half or twice what it shows, and a reader
+must see that. docs/formats/profile.md has the formulae, docs/adr/0134-profiles-offline.md the
+reasons.
 """
 
 from __future__ import annotations

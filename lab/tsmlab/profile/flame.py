@@ -1,7 +1,6 @@
-"""A flame graph as a page that stands alone.
+"""A flame graph as a page that stands alone: it loads nothing.
 
-Why: where the bytes are is seen at once in a picture, and a page can be mailed.
-Refuses to: load anything. Its one script draws, zooms and searches; without it there is the table.
+Its one script draws, zooms and searches; without it there is the table.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import base64
 import hashlib
 import heapq
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tsmlab import __version__
 from tsmlab.profile import text
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import WORDS, Frame, Profile, Type
+from tsmlab.profile.names import shortened
 from tsmlab.profile.sites import Sites, Stacks, by_stack, gather
 from tsmlab.wording import counted, quantity, share
 
@@ -26,7 +27,7 @@ SCRIPT = Path(__file__).with_name("flame.js")
 MOST_NODES = 6_000
 TABLE_ROWS = 25
 OTHERS = "(smaller ones)"
-# Names are cut beyond this: templates of C++ reach thousands of letters.
+# Names are shortened to this: templates of C++ reach thousands of letters.
 LONGEST_NAME = 300
 
 
@@ -103,7 +104,7 @@ def _packed(root: Node) -> dict[str, Any]:
     while pending:
         node, parent = pending.pop()
         frame, low_and_high = node.frame, map(round, node.estimate.interval())
-        names = (frame.function[:LONGEST_NAME], frame.place, frame.module)
+        names = (shortened(frame.function, LONGEST_NAME), frame.place, frame.module)
         numbers = [texts.setdefault(text, len(texts)) for text in names]
         total, objects = round(node.estimate.total), round(node.objects.total)
         own = [parent, *numbers, total, *low_and_high, objects, node.estimate.samples]
@@ -122,55 +123,42 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
     name, *circumstances = text.title(profile)
     root = tree(profile, stacks, of)
     prune(root)
-    data = _packed(root)
+    data = json.dumps(_packed(root), separators=(",", ":")).replace("<", "\\u003c")
     script = SCRIPT.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sites = gather(profile, stacks, "line", of)
-    kind = WORDS[of]
-    total = sites.total
-    low, high = total.interval()
-    biggest = sites.sites[0] if sites.sites else None
-    tiles = [
-        Tile(
-            f"bytes {kind}",
-            quantity(total.total, "bytes"),
-            f"{quantity(low, 'bytes')} to {quantity(high, 'bytes')}, 95 %",
-        ),
-        Tile(
-            f"objects {kind}",
-            quantity(sites.objects.total, "count"),
-            f"{counted(total.samples, 'sample')} of them",
-        ),
-    ]
-    if missing := text.uncovered(profile):
-        tiles.append(
-            Tile("not in it", quantity(missing, "bytes"), "in use, from before sampling began")
-        )
-    if biggest is not None and total.total:
-        tiles.append(
-            Tile(
-                "the largest site",
-                share(biggest.flat.total / total.total),
-                text.fitted(biggest.frame, 60),
-            )
-        )
     return html.from_template(
         "flame.html",
         script=script,
         script_digest=digest,
-        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
+        data=data,
         page={
             "title": f"{name}: heap profile",
             "kind": "heap profile",
             "contents": [],
             "footer": f"Written by tsmalloc {__version__}. It stands alone and loads nothing.",
-            "kicker": ", ".join((f"Heap profile, {kind} bytes", *circumstances)),
+            "kicker": ", ".join((f"Heap profile, {WORDS[of]} bytes", *circumstances)),
             "heading": name,
-            "tiles": tiles,
+            "tiles": [Tile(*each) for each in _figures(profile, sites, of)],
             "table": _table(sites),
             "notes": [*text.coverage(profile), *text.sampling_notes(profile, notes)],
         },
     )
+
+
+def _figures(profile: Profile, sites: Sites, of: Type) -> Iterator[tuple[str, str, str]]:
+    """What each is, its number, and what is to be said of it."""
+    total = sites.total
+    low, high = (quantity(each, "bytes") for each in total.interval())
+    yield f"bytes {WORDS[of]}", quantity(total.total, "bytes"), f"{low} to {high}, 95 %"
+    samples = f"{counted(total.samples, 'sample')} of them"
+    yield f"objects {WORDS[of]}", quantity(sites.objects.total, "count"), samples
+    if missing := text.uncovered(profile):
+        yield "not in it", quantity(missing, "bytes"), "in use, from before sampling began"
+    if sites.sites and total.total:
+        largest = sites.sites[0]
+        held = share(largest.flat.total / total.total)
+        yield "the largest site", held, text.fitted(largest.frame, 60)
 
 
 def _table(sites: Sites) -> Any:
@@ -182,7 +170,10 @@ def _table(sites: Sites) -> Any:
             Cell(quantity(site.flat.total, "bytes")),
             Cell(text.error(site.flat)),
             Cell(share(site.flat.total / whole)),
-            Cell(f"{site.frame.function[:LONGEST_NAME]} {text.short_place(site.frame)}", "wrap"),
+            Cell(
+                f"{shortened(site.frame.function, LONGEST_NAME)} {text.short_place(site.frame)}",
+                "wrap",
+            ),
         ]
         for site in sites.sites[:TABLE_ROWS]
         if site.flat.samples

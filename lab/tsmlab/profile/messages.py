@@ -1,7 +1,7 @@
 """The messages of pprof's profile.proto, and files of them.
 
-Why: every reader of heap profiles knows this format; the protobuf package reads it at the speed of
-C from a description, so that no generated code has to be kept.
+The protobuf package reads them at the speed of C from a description, so that no generated code has
+to be kept.
 """
 
 import gzip
@@ -97,19 +97,16 @@ def read(path: Path) -> Any:
 
 
 def _unpacked(path: Path, data: bytes) -> bytes:
+    remedy = "Copy it again; `gzip -t` tells whether it is whole."
     unpacker = zlib.decompressobj(wbits=31)
     try:
         plain = unpacker.decompress(data, MOST_BYTES)
     except zlib.error as error:
-        raise UserError(
-            f"{path} is damaged: {error}.", "Copy it again; `gzip -t` tells whether it is whole."
-        ) from error
+        raise UserError(f"{path} is damaged: {error}.", remedy) from error
     if unpacker.unconsumed_tail:
         raise UserError(f"{path} unpacks to more than 1 GiB.", "No heap profile is that large.")
     if not unpacker.eof:
-        raise UserError(
-            f"{path} is cut short.", "Copy it again; `gzip -t` tells whether it is whole."
-        )
+        raise UserError(f"{path} is cut short.", remedy)
     return plain
 
 

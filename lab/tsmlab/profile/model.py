@@ -1,8 +1,6 @@
 """A heap profile as values: rows of samples, the mappings and locations that they refer to.
 
-Why: everything that shows a profile asks the same questions of it.
-Refuses to: guess. A file without the labels that tsmalloc writes is refused, since its errors could
-not be told.
+A file without the labels that tsmalloc writes is refused, since its errors could not be told.
 """
 
 import math
@@ -15,6 +13,7 @@ from typing import Any, Literal
 
 from tsmlab.errors import UserError
 from tsmlab.profile import messages
+from tsmlab.profile.names import bare
 
 # Of a row: what is live, all that was allocated, or the free room of slabs that live blocks pin.
 Type = Literal["inuse", "alloc", "pinned"]
@@ -44,38 +43,14 @@ _LIBRARY_FILE = re.compile(
 _LIBRARY_MODULE = re.compile(
     r"(?:libstdc\+\+|libc\+\+|libc\+\+abi|libgcc_s|libc|libc\.musl-\w+|ld-[\w-]+)(?:-[\d.]+)?\.so.*"
 )
+# The labels that each sample has.
 _NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
-_ABSENT = {**dict.fromkeys(_NUMBERS, -1), "pinning": 0}
 
 
 def printable(name: str) -> str:
     """A file's name, which may be of any bytes, for a terminal."""
     text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
-def bare_name(function: str) -> tuple[str, bool]:
-    """A demangled name of C++ without template arguments, arguments, and the type that it returns,
-    which names of templates begin with; and whether it had arguments."""
-    text = without_templates(function).replace("(anonymous namespace)", "[anonymous]")
-    head, arguments, _ = text.replace("operator()", "operator[]").partition("(")
-    operator = head.find("operator")
-    begin = head.rfind(" ", 0, operator if operator >= 0 else len(head)) + 1
-    return head[begin:], bool(arguments)
-
-
-def without_templates(function: str) -> str:
-    """A name without what stands between angle brackets."""
-    kept = []
-    depth = 0
-    for at, char in enumerate(function):
-        if char == "<" and not function.endswith(("operator", "operator<"), 0, at):
-            depth += 1
-        if depth == 0:
-            kept.append(char)
-        if char == ">" and depth:
-            depth -= 1
-    return "".join(kept)
 
 
 @dataclass(frozen=True)
@@ -105,11 +80,11 @@ class Frame:
         """
         if _LIBRARY_MODULE.fullmatch(self.module):
             return True
-        name, has_arguments = bare_name(self.function)
+        name, has_parameters = bare(self.function)
         is_named = _LIBRARY_FUNCTION.match(name) is not None
         if not self.file or self.file.endswith(".o"):  # a symbol's, of which no line is known
             return is_named
-        is_whole = has_arguments or name == "main"
+        is_whole = has_parameters or name == "main"
         return self.is_in_library_file and (is_named or not is_whole)
 
     @cached_property
@@ -204,35 +179,33 @@ class Profile:
         start = f"{key} "
         return next((c[len(start) :] for c in self.comments if c.startswith(start)), None)
 
-    @property
-    def dropped(self) -> int:
-        """Samples that the process had no room for."""
-        text = self.comment("dropped") or "0"
-        return int(text) if text.isdigit() else 0
-
-    @property
-    def pid(self) -> int | None:
-        text = self.comment("pid") or ""
-        return int(text) if text.isdigit() else None
-
-    def _milliseconds(self, key: str) -> int | None:
+    def _number(self, key: str) -> int | None:
         text = self.comment(key) or ""
         return int(text) if text.isdigit() else None
 
     @property
+    def dropped(self) -> int:
+        """Samples that the process had no room for."""
+        return self._number("dropped") or 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._number("pid")
+
+    @property
     def began_after(self) -> float:
         """For how many seconds the process had run when sampling began, as far as is known."""
-        return (self._milliseconds("began_after_ms") or 0) / 1000.0
+        return (self._number("began_after_ms") or 0) / 1000.0
 
     @property
     def paused(self) -> float:
         """For how many seconds sampling has been off since then."""
-        return (self._milliseconds("paused_ms") or 0) / 1000.0
+        return (self._number("paused_ms") or 0) / 1000.0
 
     @property
     def process_began_nanos(self) -> int | None:
         """When the process began, since 1970; None if an earlier version wrote the file."""
-        before = self._milliseconds("began_after_ms")
+        before = self._number("began_after_ms")
         if before is None:
             return None
         return self.time_nanos - self.duration_nanos - before * 1_000_000
@@ -240,8 +213,7 @@ class Profile:
     @property
     def in_use(self) -> int | None:
         """Bytes of all blocks of the process, sampled or not; None if they are not known."""
-        text = self.comment("in_use") or ""
-        return int(text) if text.isdigit() else None
+        return self._number("in_use")
 
     @property
     def allocated(self) -> float:
@@ -282,19 +254,16 @@ class _Reader:
         types = [self._text(each.type) for each in message.sample_type]
         if "inuse_space" not in types or "alloc_space" not in types:
             kinds = ", ".join(types) or "nothing"
-            raise UserError(
-                f"{self._path} is no heap profile: it holds {kinds}.",
-                "Name a profile that tsmalloc wrote; google/pprof shows others.",
-            )
-        locations = self._locations()
+            raise self._of_others(f"is no heap profile: it holds {kinds}.")
         drop = self._text(message.drop_frames) or DROP_FRAMES
         try:
             re.compile(drop)
         except re.error:
             drop = DROP_FRAMES  # pprof's expressions are not quite Python's
+        locations = self._locations()
         return Profile(
             path=self._path,
-            rows=self._rows(locations),
+            rows=[self._row(sample, types, locations) for sample in message.sample],
             locations=locations,
             comments=tuple(map(self._text, message.comment)),
             drop_frames=drop,
@@ -304,88 +273,69 @@ class _Reader:
             has_pinned="pinned_space" in types,
         )
 
+    def _of_others(self, problem: str) -> UserError:
+        remedy = "Name a profile that tsmalloc wrote; google/pprof shows others."
+        return UserError(f"{self._path} {problem}", remedy)
+
     def _text(self, index: int) -> str:
-        if index == 0:
-            return ""
         if index < 0:
             raise IndexError(f"string {index}")
-        text: str = self._strings[index]
-        return text
+        return self._strings[index] if index else ""
 
-    def _bytes(self, index: int) -> bytes:
+    def _file(self, index: int) -> str:
+        """A file's name, which may be of any bytes."""
         self._text(index)
-        found: bytes = self._message.string_table[index] if index else b""
-        return found
+        name: bytes = self._message.string_table[index] if index else b""
+        return name.decode(errors="surrogateescape")
 
     def _locations(self) -> dict[int, Location]:
         message = self._message
-        mappings = {
+        mappings: dict[int, Mapping | None] = {0: None} | {
             m.id: Mapping(
-                start=m.memory_start,
-                limit=m.memory_limit,
-                offset=m.file_offset,
-                file=self._bytes(m.filename).decode(errors="surrogateescape"),
-                build_id=self._text(m.build_id).lower(),
+                m.memory_start,
+                m.memory_limit,
+                m.file_offset,
+                self._file(m.filename),
+                self._text(m.build_id).lower(),
             )
             for m in message.mapping
         }
         functions = {f.id: (self._text(f.name), self._text(f.filename)) for f in message.function}
-        found = {}
-        for each in message.location:
-            mapping = mappings[each.mapping_id] if each.mapping_id else None
-            module = mapping.module if mapping else ""
-            frames = tuple(
-                Frame(*functions[line.function_id], line=line.line, module=module)
-                for line in each.line
-            )
-            found[each.id] = Location(each.address, mapping, frames)
-        return found
 
-    def _rows(self, locations: dict[int, Location]) -> list[Row]:
-        names = self._strings
-        types = [names[each.type] for each in self._message.sample_type]
-        alloc_space, inuse_space = types.index("alloc_space"), types.index("inuse_space")
-        pinned_space = types.index("pinned_space") if "pinned_space" in types else -1
-        rows = []
-        for sample in self._message.sample:
-            numbers = dict(_ABSENT)
-            age, cut = None, False
-            for label in sample.label:
-                key = names[label.key]
-                if key == "age":
-                    age = label.num / 1000.0
-                elif key == "stack":
-                    cut = names[label.str] == "cut"
-                else:
-                    numbers[key] = label.num
-            if any(numbers[name] < 0 for name in _NUMBERS):
-                raise UserError(
-                    f"{self._path} has a sample without the labels of tsmalloc "
-                    f"({', '.join(_NUMBERS)}), so that its errors are unknown.",
-                    "Name a profile that tsmalloc wrote; google/pprof shows others.",
-                )
-            stack = tuple(sample.location_id)
-            for each in stack:
-                locations[each]
-            size, block, size_class, interval, allocs, live = (numbers[name] for name in _NUMBERS)
-            if interval and not block:
-                raise KeyError("a block without a size")
-            space, live_space = sample.value[alloc_space], sample.value[inuse_space]
-            rows.append(
-                Row(
-                    stack,
-                    size,
-                    space,
-                    live_space,
-                    block,
-                    size_class,
-                    interval,
-                    allocs,
-                    live,
-                    age,
-                    cut,
-                    pinned=sample.value[pinned_space] if pinned_space >= 0 else 0.0,
-                    pinning=numbers["pinning"],
-                )
+        def location(each: Any) -> Location:
+            mapping = mappings[each.mapping_id]
+            module = mapping.module if mapping else ""
+            frames = (Frame(*functions[f.function_id], f.line, module) for f in each.line)
+            return Location(each.address, mapping, tuple(frames))
+
+        return {each.id: location(each) for each in message.location}
+
+    def _row(self, sample: Any, types: list[str], locations: dict[int, Location]) -> Row:
+        labels = {self._strings[each.key]: each for each in sample.label}
+        numbers = [labels[name].num for name in _NUMBERS if name in labels]
+        if len(numbers) < len(_NUMBERS) or min(numbers) < 0:
+            raise self._of_others(
+                f"has a sample without the labels of tsmalloc ({', '.join(_NUMBERS)}), so that its "
+                "errors are unknown."
             )
-        return rows
+        size, block, size_class, interval, allocs, live = numbers
+        if interval and not block:
+            raise KeyError("a block without a size")
+        for each in sample.location_id:
+            locations[each]
+        space = dict(zip(types, sample.value, strict=False))
+        return Row(
+            stack=tuple(sample.location_id),
+            bytes=size,
+            space=space["alloc_space"],
+            live_space=space["inuse_space"],
+            block=block,
+            size_class=size_class,
+            interval=interval,
+            allocs=allocs,
+            live=live,
+            age=labels["age"].num / 1000.0 if "age" in labels else None,
+            cut="stack" in labels and self._strings[labels["stack"].str] == "cut",
+            pinned=space.get("pinned_space", 0.0),
+            pinning=labels["pinning"].num if "pinning" in labels else 0,
+        )

@@ -1,8 +1,8 @@
 """Where a profile comes from: its process, if that still runs, and when it began.
 
-Why: a file of the same name may be another build, or lie in another mount namespace; the number of
-a process is used again. What the kernel has mapped is the file itself, also if it was replaced.
-A process is that of the profile only if it has had its number since then.
+A file of the same name may be another build, or lie in another mount namespace, and the number of a
+process is used again. What the kernel has mapped is the file itself, also if it was replaced. A
+process is that of the profile only if it has had its number since then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where memory was asked for: the rows of a profile, put together by function, line or stack.
-
-Why: a site's bytes are spread over rows of many stacks and sizes; their sum has one error.
-"""
+"""Where memory was asked for: the rows of a profile, put together by function, line or stack."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from tsmlab.profile.estimates import Estimate
@@ -29,35 +27,23 @@ class Stacks:
     """
 
     def __init__(self, profile: Profile, symbols: Symbols, whole: bool = False) -> None:
-        self._profile = profile
         self._symbols = symbols
         self._whole = whole
-        self._known: dict[tuple[tuple[int, ...], bool], tuple[Frame, ...]] = {}
-        self._dropped: dict[str, bool] = {}
+        self._drops = cache(lambda name: profile.drops.fullmatch(name) is not None)
+        self._frames = cache(self._frames_of)
 
     def of(self, row: Row) -> tuple[Frame, ...]:
-        key = row.stack, row.cut
-        if key not in self._known:
-            self._known[key] = self._frames(row)
-        return self._known[key]
+        return self._frames(row.stack, row.cut)
 
-    def _frames(self, row: Row) -> tuple[Frame, ...]:
-        frames = [frame for each in row.stack for frame in self._symbols.frames[each]]
+    def _frames_of(self, stack: tuple[int, ...], cut: bool) -> tuple[Frame, ...]:
+        frames = [frame for each in stack for frame in self._symbols.frames[each]]
         # As pprof prunes: all that is inside of the outermost frame that matches goes with it.
-        last = max((at for at, frame in enumerate(frames) if self._drops(frame)), default=-1)
-        kept = frames[last + 1 :] or frames
+        dropped = (at for at, frame in enumerate(frames) if self._drops(frame.function))
+        kept = frames[max(dropped, default=-1) + 1 :] or frames
         if not self._whole:
             own = [frame for frame in kept if not frame.is_of_library]
             kept = list(map(_without_foreign_line, own)) or kept[:1]
-        if row.cut:
-            kept.append(CUT)
-        return tuple(kept) or (NOWHERE,)
-
-    def _drops(self, frame: Frame) -> bool:
-        name = frame.function
-        if name not in self._dropped:
-            self._dropped[name] = self._profile.drops.fullmatch(name) is not None
-        return self._dropped[name]
+        return (*kept, *([CUT] if cut else [])) or (NOWHERE,)
 
 
 def _without_foreign_line(frame: Frame) -> Frame:

@@ -1,10 +1,9 @@
 """Functions and lines of the addresses in a profile.
 
-Why: the process writes addresses alone, since names cost time and memory there; the files on disk
-have the rest. llvm-symbolizer or addr2line reads DWARF, with inlined frames; the machine has one of
-them wherever there is a compiler (docs/adr/0134-profiles-offline.md).
-Refuses to: read DWARF itself, to ask a debuginfod, and to take a name for an address that lies
-outside the function of that name.
+The process writes addresses alone, since names cost time and memory there; the files on disk have
+the rest. llvm-symbolizer or addr2line reads DWARF, with inlined frames; the machine has one of them
+wherever there is a compiler (docs/adr/0134-profiles-offline.md). No debuginfod is asked, and no
+name is taken for an address that lies outside the function of that name.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import re
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ _BEHIND = re.compile(r"::h[0-9a-f]{16}$|@@?[A-Z][\w.]*$")
 _ESCAPED = re.compile(r"\$(LT|GT|RF|BP|C|LP|RP|u[0-9a-f]{2})\$|\.\.")
 _LETTERS = {"LT": "<", "GT": ">", "RF": "&", "BP": "*", "C": ",", "LP": "(", "RP": ")", None: "::"}
 Call = tuple[str, str, int]
+Numbered = Sequence[tuple[int, Location]]
 
 
 @dataclass
@@ -55,28 +55,19 @@ def look_up(profile: Profile, debug_folder: Path = binaries.DEBUG_FOLDER) -> Sym
         else:
             by_mapping[location.mapping].append((number, location))
     with Origin(profile) as origin:
-        _look_up_all(by_mapping, origin, symbols, debug_folder)
+        path, note = origin.perf_map()
+        jitted = perf_map(path)
+        for mapping, locations in by_mapping.items():
+            if mapping is None or not mapping.file.startswith("/") or _is_anonymous(mapping.file):
+                symbols.notes += [note] if note else []
+                for number, location in locations:
+                    symbols.frames[number] = (_unmapped(mapping, location.address, jitted),)
+            else:
+                found = binaries.find(mapping, origin, debug_folder)
+                _look_up_in(found, mapping, locations, symbols)
+    symbols.notes = list(dict.fromkeys(symbols.notes))
     _demangle(symbols)
     return symbols
-
-
-def _look_up_all(
-    by_mapping: dict[Mapping | None, list[tuple[int, Location]]],
-    origin: Origin,
-    symbols: Symbols,
-    debug_folder: Path,
-) -> None:
-    path, note = origin.perf_map()
-    perf_map = PerfMap.of(path)
-    program = _program()
-    for mapping, locations in by_mapping.items():
-        if mapping is None or not mapping.file.startswith("/") or _is_anonymous(mapping.file):
-            symbols.notes += [note] if note and note not in symbols.notes else []
-            for number, location in locations:
-                symbols.frames[number] = (_unmapped(mapping, location.address, perf_map),)
-        else:
-            found = binaries.find(mapping, origin, debug_folder)
-            _look_up_in(found, mapping, locations, symbols, program)
 
 
 def _demangle(symbols: Symbols) -> None:
@@ -90,29 +81,25 @@ def _demangle(symbols: Symbols) -> None:
     except (OSError, subprocess.SubprocessError):
         return
     names = dict(zip(mangled, text.splitlines(), strict=True))
-    symbols.frames = {
-        number: tuple(replace(f, function=names.get(f.function, f.function)) for f in each)
-        for number, each in symbols.frames.items()
-    }
+    for number, each in symbols.frames.items():
+        symbols.frames[number] = tuple(
+            replace(f, function=names.get(f.function, f.function)) for f in each
+        )
 
 
 def _is_anonymous(file: str) -> bool:
     return file.startswith(("/memfd:", "/dev/zero", "//anon", "/SYSV"))
 
 
-def _unmapped(mapping: Mapping | None, address: int, perf_map: PerfMap | None) -> Frame:
+def _unmapped(mapping: Mapping | None, address: int, jitted: Callable[[int], str | None]) -> Frame:
     """A frame of code that no file has: a JIT's, or the kernel's."""
-    name = perf_map.name(address) if perf_map else None
     area = mapping.file if mapping and mapping.file.startswith("[") else "[anon]"
-    return Frame(name or f"{area}+{address:#x}", module=mapping.module if mapping else "")
+    module = mapping.module if mapping else ""
+    return Frame(jitted(address) or f"{area}+{address:#x}", module=module)
 
 
 def _look_up_in(
-    found: binaries.Found,
-    mapping: Mapping,
-    locations: Sequence[tuple[int, Location]],
-    symbols: Symbols,
-    program: str | None,
+    found: binaries.Found, mapping: Mapping, locations: Numbered, symbols: Symbols
 ) -> None:
     module = mapping.module
     if found.note:
@@ -122,17 +109,16 @@ def _look_up_in(
     at = {number: found.address(mapping, each.address) for number, each in locations}
     wanted = sorted({address for address in at.values() if address is not None})
     calls: dict[int, list[Call]] = {}
-    if found.lines is not None and wanted and program is not None:
-        chosen = program
-        if found.lines.alternate and shutil.which("addr2line"):  # llvm-symbolizer knows no dwz
-            chosen = "addr2line"
+    programs = [name for name in PROGRAMS if shutil.which(name)]
+    if found.lines is not None and not programs:
+        symbols.notes.append(f"no lines: {REMEDY}")
+    elif found.lines is not None and wanted:
+        # llvm-symbolizer knows no dwz.
+        program = programs[-1 if found.lines.alternate else 0]
         try:
-            calls = _ask(chosen, found.lines.path, wanted)
+            calls = _ask(program, found.lines.path, wanted)
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            symbols.notes.append(f"no lines of {module}: {chosen} failed ({error})")
-    elif program is None and found.lines is not None:
-        note = f"no lines: {REMEDY}"
-        symbols.notes += [note] if note not in symbols.notes else []
+            symbols.notes.append(f"no lines of {module}: {program} failed ({error})")
     for number, location in locations:
         address = at[number]
         frames = () if address is None else _frames(found, address, calls, module)
@@ -152,10 +138,6 @@ def _frames(
     if symbol is None:
         return ()
     return (Frame((told[0][0] if told else "") or symbol, module=module),)
-
-
-def _program() -> str | None:
-    return next((name for name in PROGRAMS if shutil.which(name)), None)
 
 
 def _ask(program: str, file: Path, addresses: Sequence[int]) -> dict[int, list[Call]]:
@@ -209,33 +191,21 @@ def _letter(match: re.Match[str]) -> str:
     return _LETTERS[code] if code in _LETTERS else chr(int(code[1:], 16))
 
 
-class PerfMap:
-    """The functions that a JIT has written down for perf."""
+def perf_map(path: Path | None) -> Callable[[int], str | None]:
+    """The functions, by address, that a JIT has written down for perf."""
+    try:
+        text = path.read_text(errors="backslashreplace") if path else ""
+    except OSError:
+        text = ""
+    found = re.findall(r"(?m)^([0-9a-fA-F]+) ([0-9a-fA-F]+) (.*)$", text)
+    entries = sorted((int(start, 16), int(size, 16), name) for start, size, name in found)
 
-    def __init__(self, text: str) -> None:
-        entries = []
-        for line in text.splitlines():
-            start, _, rest = line.partition(" ")
-            size, _, name = rest.partition(" ")
-            try:
-                entries.append((int(start, 16), int(size, 16), name))
-            except ValueError:
-                continue
-        self._entries = sorted(entries)
+    def name_of(address: int) -> str | None:
+        at = bisect.bisect_right(entries, (address, 1 << 64, "")) - 1
+        start, size, name = entries[at] if at >= 0 else (0, 0, "")
+        return str(name) if address < start + size else None
 
-    @classmethod
-    def of(cls, path: Path | None) -> PerfMap | None:
-        try:
-            return cls(path.read_text(errors="backslashreplace")) if path else None
-        except OSError:
-            return None
-
-    def name(self, address: int) -> str | None:
-        at = bisect.bisect_right(self._entries, (address, 1 << 64, "")) - 1
-        if at < 0:
-            return None
-        start, size, name = self._entries[at]
-        return name if address < start + size else None
+    return name_of
 
 
 def name_locations(message: Any, symbols: Symbols) -> None:

@@ -1,6 +1,6 @@
 """A profile as text: tables in a terminal, with an error beside each sum.
 
-Why: the first question is "which line, how much, and is that so or chance?".
+The first question is "which line, how much, and is that so or chance?".
 """
 
 import sys
@@ -13,8 +13,9 @@ from rich.text import Text
 
 from tsmlab.profile.changes import Changed, Changes
 from tsmlab.profile.estimates import Estimate
-from tsmlab.profile.model import BLOCKS_PER_PROXY, WORDS, Frame, Profile, Type, bare_name
-from tsmlab.profile.sites import By, Place, Site, Sites
+from tsmlab.profile.model import BLOCKS_PER_PROXY, WORDS, Frame, Profile, Type
+from tsmlab.profile.names import shortened
+from tsmlab.profile.sites import By, Place, Sites
 from tsmlab.tables import COMPACT, ROOMY, Cell, Column, Sheet, narrowed, stdout_width, table_width
 from tsmlab.wording import counted, quantity, share
 
@@ -134,35 +135,56 @@ def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
     return lines + list(notes)
 
 
-def shown(profile: Profile, sites: Sites, by: By, of: Type, top: int, notes: Sequence[str]) -> str:
-    """The report of `show`."""
-    kind = WORDS[of]
+def shown(
+    profile: Profile,
+    sites: Sites,
+    by: By,
+    of: Type,
+    top: int,
+    notes: Sequence[str],
+    with_ages: bool = False,
+) -> str:
+    """The report of `show`; with ages, that of `leaks` of one look."""
     lines = [_title(profile), *coverage(profile)]
     if not sites.total.samples:
-        lines += [f"Nothing that is {kind} was sampled.", "", *sampling_notes(profile, notes)]
+        lines += [f"Nothing that is {WORDS[of]} was sampled.", "", *sampling_notes(profile, notes)]
         return _printed(lines)
-    objects = f"{quantity(sites.objects.total, 'count')} objects"
-    if of == "pinned":
-        lines.append(
-            f"{_sum(sites.total)} free in slabs, pinned by {objects} of "
-            f"{quantity(sites.blocks, 'bytes')}"
-        )
-    else:
-        more = sites.blocks / sites.total.total - 1.0 if sites.total.total else 0.0
-        rounding = f"; blocks take {share(more)} more" if more >= 0.0005 else ""
-        lines.append(
-            f"{quantity(sites.total.total, 'bytes')} {kind} {error(sites.total)}, {objects}, "
-            f"{counted(sites.total.samples, 'sample')}{rounding}"
-        )
+    lines.append(_of_all(sites, of))
     if of == "inuse":
         lines += _pinned(profile)
-    rows = sites.sites[:top]
-    columns = _columns(sites, rows, by)
+    rows, whole = sites.sites[:top], sites.total.total or 1.0
+    columns = [
+        Column("bytes" if by == "stack" else "flat", [_bytes(site.flat) for site in rows]),
+        Column("± 95 %", [Cell(error(site.flat), "dim") for site in rows]),
+        Column("share", [Cell(share(site.flat.total / whole)) for site in rows]),
+    ]
+    if by == "stack":
+        objects = [Cell(quantity(site.objects.total, "count")) for site in rows]
+        columns.append(Column("objects", objects, expendable=int(with_ages)))
+    else:
+        errors = [Cell(error(site.cumulative), "dim") for site in rows]
+        columns.append(Column("cumulative", [_bytes(site.cumulative) for site in rows]))
+        columns.append(Column("± 95 %", errors, expendable=1))
     after = _more(len(sites.sites), top)
+    if with_ages:
+        columns.append(Column("mean age", [_age(site.ages.mean) for site in rows]))
+        after.append("live is not lost: a second look, some time later, tells what grows")
     if of == "pinned":
         most = quantity(profile.period / BLOCKS_PER_PROXY, "bytes")
         after.append(f"known of blocks up to {most}; of larger ones, few share a slab")
     return _printed(lines, columns, rows, [*after, *sampling_notes(profile, notes)])
+
+
+def _of_all(sites: Sites, of: Type) -> str:
+    objects = f"{quantity(sites.objects.total, 'count')} objects"
+    blocks = quantity(sites.blocks, "bytes")
+    if of == "pinned":
+        return f"{_sum(sites.total)} free in slabs, pinned by {objects} of {blocks}"
+    more = sites.blocks / sites.total.total - 1.0 if sites.total.total else 0.0
+    rounding = f"; blocks take {share(more)} more" if more >= 0.0005 else ""
+    samples = counted(sites.total.samples, "sample")
+    total = quantity(sites.total.total, "bytes")
+    return f"{total} {WORDS[of]} {error(sites.total)}, {objects}, {samples}{rounding}"
 
 
 def _pinned(profile: Profile) -> list[str]:
@@ -176,107 +198,36 @@ def _pinned(profile: Profile) -> list[str]:
     return [f"{_sum(pinned)} more are free beside them, in slabs: --type pinned lists the sites"]
 
 
-def _flat_columns(sites: Sites, rows: Sequence[Site], header: str) -> list[Column]:
-    whole = sites.total.total or 1.0
-    return [
-        Column(header, [_bytes(site.flat) for site in rows]),
-        Column("± 95 %", [Cell(error(site.flat), "dim") for site in rows]),
-        Column("share", [Cell(share(site.flat.total / whole)) for site in rows]),
-    ]
-
-
-def _columns(sites: Sites, rows: Sequence[Site], by: By) -> list[Column]:
-    columns = _flat_columns(sites, rows, "bytes" if by == "stack" else "flat")
-    if by == "stack":
-        return [*columns, Column("objects", [_objects(site.objects) for site in rows])]
-    return [
-        *columns,
-        Column("cumulative", [_bytes(site.cumulative) for site in rows]),
-        Column("± 95 %", [Cell(error(site.cumulative), "dim") for site in rows], expendable=1),
-    ]
-
-
-def _bytes(estimate: Estimate) -> Cell:
-    return Cell(quantity(estimate.total, "bytes") if estimate.samples else "-")
-
-
-def _objects(estimate: Estimate) -> Cell:
-    return Cell(quantity(estimate.total, "count"))
-
-
 def difference(
     before: Profile, after: Profile, changes: Changes, top: int, notes: Sequence[str]
 ) -> str:
     """The report of `diff`."""
+    total = changes.total
     lines = [
-        f"before  {_title(before)}: {_sum(changes.total.before)}",
+        f"before  {_title(before)}: {_sum(total.before)}",
         *(f"        {line}" for line in coverage(before)),
-        f"after   {_title(after)}: {_sum(changes.total.after)}",
+        f"after   {_title(after)}: {_sum(total.after)}",
         *(f"        {line}" for line in coverage(after)),
-        f"change  {_change(changes.total)}{_verdict(changes.total)}",
+        f"change  {_change(total)}, {total.verdict or 'may be chance'}",
     ]
     rows = changes.sites[:top]
+    verdicts = [Cell(site.verdict, VERDICT_STYLES.get(site.verdict, "")) for site in rows]
     columns = [
         Column("change [95 % CI]", [Cell(_change(site)) for site in rows]),
-        Column("verdict", [_verdict_cell(site.verdict) for site in rows], left=True),
+        Column("verdict", verdicts, left=True),
         Column("before", [_bytes(site.before) for site in rows], expendable=1),
         Column("after", [_bytes(site.after) for site in rows], expendable=2),
     ]
-    after_table = _more(len(changes.sites), top)
-    if not changes.shares_samples:
-        after_table.append("no sample is in both: their errors add up")
-    return _printed(lines, columns, rows, [*after_table, *_dropped(before, after), *notes])
-
-
-def _dropped(before: Profile, after: Profile) -> list[str]:
-    if not before.dropped and not after.dropped:
-        return []
-    lost = f"{before.dropped:,} and {after.dropped:,}"
-    return [f"{lost} samples were dropped for want of room: all sums are too small"]
-
-
-def _change(site: Changed) -> str:
-    low, high = site.change.interval()
-    return f"{signed(site.change.total)} [{signed(low)}, {signed(high)}]"
-
-
-def _verdict_cell(verdict: str) -> Cell:
-    return Cell(verdict, VERDICT_STYLES.get(verdict, ""))
-
-
-def _verdict(site: Changed) -> str:
-    return f", {site.verdict}" if site.verdict else ", may be chance"
-
-
-def live_sites(profile: Profile, sites: Sites, top: int, notes: Sequence[str]) -> str:
-    """The report of `leaks` of one look."""
-    lines = [_title(profile), *coverage(profile)]
-    if not sites.total.samples:
-        return _printed([*lines, "Nothing that is live was sampled."], after=notes)
-    lines.append(
-        f"{quantity(sites.total.total, 'bytes')} live {error(sites.total)}, in "
-        f"{quantity(sites.objects.total, 'count')} objects"
-    )
-    rows = sites.sites[:top]
-    columns = [
-        *_flat_columns(sites, rows, "live"),
-        Column("objects", [_objects(site.objects) for site in rows], expendable=1),
-        Column("mean age", [_age(site.ages.mean) for site in rows]),
-    ]
-    after = _more(len(sites.sites), top)
-    after.append("live is not lost: a second look, some time later, tells what grows")
-    return _printed(lines, columns, rows, [*after, *sampling_notes(profile, notes)])
-
-
-def _age(seconds: float | None) -> Cell:
-    return Cell("" if seconds is None else duration(seconds))
+    apart = [] if changes.shares_samples else ["no sample is in both: their errors add up"]
+    more = _more(len(changes.sites), top)
+    return _printed(lines, columns, rows, [*more, *apart, *_dropped(before, after), *notes])
 
 
 def growth(
     before: Profile, after: Profile, changes: Changes, top: int, notes: Sequence[str]
 ) -> str:
     """The report of `leaks` of two looks."""
-    seconds = changes.seconds
+    total, seconds = changes.total, changes.seconds
     lines = [_title(after)]
     if not changes.same_process:
         lines.append(
@@ -284,13 +235,13 @@ def growth(
         )
     span = f"in {duration(seconds)}" if seconds else "since the first look"
     lines.append(
-        f"{quantity(changes.total.after.total, 'bytes')} live {error(changes.total.after)}; "
-        f"{span} {_change(changes.total)}{_verdict(changes.total)}"
+        f"{quantity(total.after.total, 'bytes')} live {error(total.after)}; "
+        f"{span} {_change(total)}, {total.verdict or 'may be chance'}"
     )
+    lost = [*_dropped(before, after), *notes]
     grown = sorted(changes.grown, key=lambda site: -site.change.total)
     if not grown:
-        lines.append("No site is shown to have grown.")
-        return _printed(lines, after=[*_dropped(before, after), *notes])
+        return _printed([*lines, "No site is shown to have grown."], after=lost)
     rows = grown[:top]
     columns = [
         Column("grown by [95 % CI]", [Cell(_change(site)) for site in rows]),
@@ -300,11 +251,37 @@ def growth(
     if seconds:
         hourly = [Cell(f"{signed(site.change.total * 3600.0 / seconds)}/h") for site in rows]
         columns.insert(1, Column("rate", hourly))
-    after_table = _more(len(grown), top)
-    other = len(changes.sites) - len(grown)
-    if other:
-        after_table.append(f"not shown to have grown: {counted(other, 'other site')}")
-    return _printed(lines, columns, rows, [*after_table, *_dropped(before, after), *notes])
+    more = _more(len(grown), top)
+    if other := len(changes.sites) - len(grown):
+        more.append(f"not shown to have grown: {counted(other, 'other site')}")
+    return _printed(lines, columns, rows, [*more, *lost])
+
+
+# --- parts of them --------------------------------------------------------------------------------
+
+
+def _bytes(estimate: Estimate) -> Cell:
+    return Cell(quantity(estimate.total, "bytes") if estimate.samples else "-")
+
+
+def _age(seconds: float | None) -> Cell:
+    return Cell("" if seconds is None else duration(seconds))
+
+
+def _change(site: Changed) -> str:
+    low, high = site.change.interval()
+    return f"{signed(site.change.total)} [{signed(low)}, {signed(high)}]"
+
+
+def _dropped(before: Profile, after: Profile) -> list[str]:
+    if not before.dropped and not after.dropped:
+        return []
+    lost = f"{before.dropped:,} and {after.dropped:,}"
+    return [f"{lost} samples were dropped for want of room: all sums are too small"]
+
+
+def _more(count: int, top: int) -> list[str]:
+    return [f"{count - top:,} more: --top N"] if count > top else []
 
 
 # --- tables with names ----------------------------------------------------------------------------
@@ -344,10 +321,6 @@ def _print_table(sheet: Sheet, columns: Sequence[Column], places: Sequence[Place
             sheet.say(f"        {line}", style="dim")
 
 
-def _more(count: int, top: int) -> list[str]:
-    return [f"{count - top:,} more: --top N"] if count > top else []
-
-
 def path_lines(path: Sequence[Frame], width: int) -> list[str]:
     """The callers of the site, as one wrapped sentence."""
     callers = [fitted(frame, 60) for frame in path[1 : 1 + PATH_FRAMES]]
@@ -359,15 +332,9 @@ def path_lines(path: Sequence[Frame], width: int) -> list[str]:
 
 
 def fitted(frame: Frame, width: int) -> str:
-    """The function and its place, in so many columns. A name loses its arguments first, then its
-    end; a place its folders. A line's number is never cut."""
+    """The function and its place, in so many columns. A line's number is never cut."""
     place = short_place(frame)
-    room = max(8, width - len(place) - 1) if place else width
-    name = frame.function
-    if len(name) > room:
-        name = bare_name(name)[0] or name
-    if len(name) > room:
-        name = f"{name[: room - 1]}…"
+    name = shortened(frame.function, max(8, width - len(place) - 1) if place else width)
     if place and len(name) + 1 + len(place) > width:
         place = f"…{place[len(name) + 2 - width :]}"
     return f"{name} {place}".strip()

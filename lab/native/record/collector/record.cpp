@@ -155,7 +155,7 @@ int run(int argument_count, char** arguments) {
   set_environment(file);
   ChildSetup setup;
   const bool is_ready = open_redirections(options, setup, child);
-  setup.original_signal_mask = block_awaited_signals(Notice::ends);
+  setup.original_signal_mask = block_awaited_signals();
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     fail_internal("cannot become a child subreaper", errno);
   }

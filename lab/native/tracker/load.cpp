@@ -2,8 +2,7 @@
 // every preloaded allocator.
 #include <dlfcn.h>
 
-#include "count/call.h"
-#include "interpose/next.h"
+#include "tracker/call.h"
 
 namespace {
 constinit ts::Next<void*(const char*, int)> next_dlopen{"dlopen"};

@@ -1,0 +1,114 @@
+// A table of leaves of 128 MiB of address space each; see blocks.h.
+#include "tracker/blocks.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+
+namespace ts {
+namespace {
+
+constexpr unsigned leaf_bits = 27;
+constexpr unsigned address_bits = 48;
+// The smallest distance between two blocks of any allocator: 8-byte blocks of jemalloc and others.
+constexpr std::uintptr_t unit_bytes = 8;
+constexpr std::uintptr_t units = (std::uintptr_t{1} << leaf_bits) / unit_bytes;
+constexpr std::uintptr_t group_bytes = unit_bytes * 64;  // that share a word of bits
+constexpr std::uint64_t most_looked_at = std::uint64_t{8} << 30;
+
+struct Leaf {
+  std::atomic<std::uint64_t> blocks[units];           // 24 bits of thread, 40 of size
+  std::atomic<std::uint64_t> handed_out[units / 64];  // a bit for each unit
+};
+
+// Each changes once, from null to an address. (An array of so many atomics would be more than clang
+// initialises when it compiles.)
+constinit Leaf* leaves[std::size_t{1} << (address_bits - leaf_bits)]{};
+
+Leaf* map_leaf() {
+  const int saved_errno = errno;
+  void* const mapped = mmap(nullptr, sizeof(Leaf), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // It is sparse: a huge page for each touched word would be most of the machine's memory.
+  if (mapped != MAP_FAILED) madvise(mapped, sizeof(Leaf), MADV_NOHUGEPAGE);
+  errno = saved_errno;
+  return mapped != MAP_FAILED ? static_cast<Leaf*>(mapped) : nullptr;
+}
+
+// Null where nothing has been entered, for an address that no program can have, and when there is
+// no memory.
+Leaf* leaf_of(std::uintptr_t address, bool is_wanted) {
+  if (address >> address_bits != 0) return nullptr;
+  const std::atomic_ref<Leaf*> place{leaves[address >> leaf_bits]};
+  // acquire: pairs with the release below; the zeroes are seen
+  Leaf* leaf = place.load(std::memory_order_acquire);
+  if (leaf != nullptr || !is_wanted) return leaf;
+  Leaf* const fresh = map_leaf();
+  if (fresh == nullptr || place.compare_exchange_strong(leaf, fresh, std::memory_order_acq_rel)) {
+    return fresh;
+  }
+  munmap(fresh, sizeof(Leaf));
+  return leaf;  // of the thread that was first
+}
+
+std::uintptr_t unit_of(std::uintptr_t address) { return address / unit_bytes % units; }
+
+// Relaxed: a block's word is touched by its allocation and by its free. The program, or the
+// allocator between a free and the next allocation, has already put the one behind the other.
+Block exchange(Leaf& leaf, std::uintptr_t address, std::uint64_t word) {
+  const std::uint64_t before =
+      leaf.blocks[unit_of(address)].exchange(word, std::memory_order_relaxed);
+  return {before & most_block_bytes, static_cast<std::uint32_t>(before >> 40)};
+}
+
+// How many of the bits of units from `begin` to `end`, of one group, were set before. Relaxed: they
+// are set only while the memory belongs to the caller. Neighbours share the word, hence fetch_or.
+std::uint64_t note_in_group(Leaf& leaf, std::uintptr_t begin, std::uintptr_t end) {
+  const std::uintptr_t first = unit_of(begin) % 64;
+  const std::uintptr_t last = unit_of(end - 1) % 64;
+  const std::uint64_t mask = (~std::uint64_t{0} >> (63 - (last - first))) << first;
+  auto& word = leaf.handed_out[unit_of(begin) / 64];
+  const std::uint64_t before = word.fetch_or(mask, std::memory_order_relaxed) & mask;
+  // The block may end within its last unit.
+  const std::uint64_t beyond =
+      (before >> last & 1) * ((unit_bytes - end % unit_bytes) % unit_bytes);
+  return static_cast<std::uint64_t>(std::popcount(before)) * unit_bytes - beyond;
+}
+
+}  // namespace
+
+Block enter_block(const void* address, Block block, bool& is_entered) {
+  const auto where = reinterpret_cast<std::uintptr_t>(address);
+  Leaf* const leaf = leaf_of(where, true);
+  is_entered = leaf != nullptr;
+  if (leaf == nullptr) return {};
+  const std::uint64_t thread = std::min(block.thread, most_threads);
+  return exchange(*leaf, where, thread << 40 | std::min(block.bytes, most_block_bytes));
+}
+
+Block take_block(const void* address) {
+  const auto where = reinterpret_cast<std::uintptr_t>(address);
+  Leaf* const leaf = leaf_of(where, false);
+  return leaf != nullptr ? exchange(*leaf, where, 0) : Block{};
+}
+
+std::uint64_t note_handed_out(const void* block, std::uint64_t from, std::uint64_t to) {
+  // An end in the middle of a unit has marked all of it.
+  from = (from + unit_bytes - 1) / unit_bytes * unit_bytes;
+  if (from >= to || to - from > most_looked_at) return 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  std::uint64_t bytes = 0;
+  for (std::uintptr_t at = address + from; at < address + to;) {
+    const std::uintptr_t next = std::min((at | (group_bytes - 1)) + 1, address + to);
+    Leaf* const leaf = leaf_of(at, true);
+    if (leaf == nullptr) break;
+    bytes += note_in_group(*leaf, at, next);
+    at = next;
+  }
+  return bytes;
+}
+
+}  // namespace ts

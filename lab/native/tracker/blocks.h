@@ -1,0 +1,32 @@
+// The blocks in use, and which memory has been handed out before: one word and one bit for each 8
+// bytes of address space in which blocks have been, in mappings of the tracker's own.
+//
+// Nothing is locked. Each word is exchanged as a whole, so that the table is right at every moment,
+// also for a child that was forked in between.
+#pragma once
+
+#include <cstdint>
+
+namespace ts {
+
+struct Block {
+  std::uint64_t bytes = 0;
+  std::uint32_t thread = 0;  // that allocated it; 0: there is no such block
+  bool exists() const { return thread != 0; }
+};
+
+inline constexpr std::uint64_t most_block_bytes = (std::uint64_t{1} << 40) - 1;  // larger: cut
+inline constexpr std::uint32_t most_threads = (1U << 24) - 1;  // later ones share this number
+
+// Enters a block and returns the one that was there. `is_entered` is false where there is no memory
+// for it.
+Block enter_block(const void* address, Block block, bool& is_entered);
+
+// Takes a block out; one that does not exist if it is not known.
+Block take_block(const void* address);
+
+// Notes that bytes `from` to `to` of a block are handed out, and returns how many of them had been
+// before, at a resolution of 8 bytes. Blocks of more than 8 GiB are not looked at.
+std::uint64_t note_handed_out(const void* block, std::uint64_t from, std::uint64_t to);
+
+}  // namespace ts

@@ -1,0 +1,70 @@
+// The file that libtsmalloc-tracker.so keeps for each program image in each process, mapped and
+// shared, so that a crash or _exit loses nothing. The reader is lab/tsmlab/tracker.py.
+//
+//   offset  0         8     12     16        72               176          2128       3104         4096
+//           | magic   | pid | ppid | 7 calls | 13 other sums  | executable | provider | deep_bound |
+//           4096                          20480                        36480
+//           | 256 threads, 8 sums each    | 1000 points of the curve   |
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "interpose/next.h"
+
+namespace ts {
+
+using AnyCounter = std::atomic<std::uint64_t>;  // relaxed; the reader comes after the process's end
+
+// Of one thread: the first that allocated or freed has the first place. The last place is that of
+// all further threads together.
+struct ThreadSums {
+  AnyCounter allocations;
+  AnyCounter frees;
+  AnyCounter resizes;  // in place; a block that moves is freed and allocated
+  AnyCounter requested_bytes;
+  AnyCounter freed_bytes;
+  AnyCounter foreign_frees;  // of blocks that another thread had allocated
+  AnyCounter reused_bytes;   // of its allocations, what had been handed out before
+  AnyCounter usable_bytes;   // of its allocations, as malloc_usable_size tells
+};
+
+struct CurvePoint {
+  AnyCounter time_ns;  // since the record began
+  AnyCounter live_bytes;
+};
+
+inline constexpr std::size_t thread_places = 256;
+inline constexpr std::size_t most_points = 1'000;
+inline constexpr std::size_t entries = static_cast<std::size_t>(Entry::count);
+
+struct Record {
+  char magic[8];
+  std::int32_t pid;
+  std::int32_t parent_pid;
+  AnyCounter calls[entries];  // that the program made itself; see Call
+  AnyCounter granted_bytes;   // by these calls
+  AnyCounter deep_bindings;   // libraries that were loaded with RTLD_DEEPBIND
+  AnyCounter knows_usable;    // 1: malloc_usable_size is of the library that provides malloc
+  AnyCounter live_bytes;
+  AnyCounter live_blocks;
+  AnyCounter peak_live_bytes;
+  AnyCounter peak_live_blocks;
+  AnyCounter inherited_bytes;   // live already when the record began, of a forked child
+  AnyCounter untracked_blocks;  // allocations that the tracker had no memory for
+  AnyCounter missed_frees;      // known blocks that were handed out again without a free
+  AnyCounter peak_ns;           // when the bytes were at their peak
+  AnyCounter points;
+  AnyCounter reserved;
+  char executable[1952];
+  char provider[976];    // the library that provides the next malloc
+  char deep_bound[992];  // the first of the deep_bindings, as its loader named it
+  ThreadSums threads[thread_places];
+  CurvePoint curve[most_points];
+};
+static_assert(offsetof(Record, executable) == 176 && offsetof(Record, threads) == 4096 &&
+              offsetof(Record, curve) == 20'480 && sizeof(Record) == 36'480);
+static_assert(AnyCounter::is_always_lock_free);
+
+}  // namespace ts

@@ -1,0 +1,297 @@
+// The record, and what each call adds to it; see call.h and record.h.
+#include <dlfcn.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "call.h"
+#include "common/system.h"
+#include "interpose/process_file.h"
+
+namespace ts {
+namespace {
+
+// Until there is a file, and for good where there is none.
+constinit Record record_in_memory{};
+// release at an exchange, acquire at each use: the record's texts and first sums are seen.
+constinit std::atomic<Record*> record{&record_in_memory};
+
+Record& current() { return *record.load(std::memory_order_acquire); }
+
+// Relaxed everywhere: each is a number of its own, and nothing else is read by it.
+void add(AnyCounter& counter, std::uint64_t amount) {
+  if (amount != 0) counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+bool raise(AnyCounter& peak, std::uint64_t value) {
+  std::uint64_t highest = peak.load(std::memory_order_relaxed);
+  while (value > highest) {
+    if (peak.compare_exchange_weak(highest, value, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+// --- live bytes and blocks: now, at their peak, and over time ------------------------------------
+//
+// The clock is looked at when something is allocated or freed, which is when something changes.
+
+constexpr std::uint64_t first_interval_ns = 10'000;  // 1,000 points in the first 10 ms
+
+// Of this process's memory, and in a fork's copy of it: what is live is inherited. The record has
+// them once more, since a forked child must not read its parent's.
+constinit std::atomic<std::uint64_t> live_bytes{0};
+constinit std::atomic<std::uint64_t> live_blocks{0};
+
+constinit std::atomic<std::uint64_t> begin_ns{0};
+
+// The thread that takes a point holds the flag, and none waits for it: a point that another thread
+// is taking at this moment serves as well. Guards interval_ns and the points.
+constinit std::atomic_flag is_taking_point{};
+constinit std::uint64_t interval_ns = first_interval_ns;
+constinit std::atomic<std::uint64_t> next_point_ns{0};  // relaxed: only a hint outside of the flag
+
+void drop_every_other_point(Record& books) {
+  for (std::size_t i = 0; i < most_points / 2; ++i) {
+    const CurvePoint& kept = books.curve[2 * i];
+    books.curve[i].time_ns = kept.time_ns.load(std::memory_order_relaxed);
+    books.curve[i].live_bytes = kept.live_bytes.load(std::memory_order_relaxed);
+  }
+  books.points.store(most_points / 2, std::memory_order_relaxed);
+  interval_ns *= 2;
+}
+
+void take_point(Record& books, std::uint64_t time_ns) {
+  if (time_ns < next_point_ns.load(std::memory_order_relaxed)) return;
+  // acquire: pairs with the release in clear(); the last one's points and interval are seen
+  if (is_taking_point.test_and_set(std::memory_order_acquire)) return;
+  if (time_ns >= next_point_ns.load(std::memory_order_relaxed)) {
+    if (books.points.load(std::memory_order_relaxed) == most_points) drop_every_other_point(books);
+    CurvePoint& point = books.curve[books.points.load(std::memory_order_relaxed)];
+    point.time_ns.store(time_ns, std::memory_order_relaxed);
+    point.live_bytes.store(live_bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    add(books.points, 1);
+    next_point_ns.store(time_ns + interval_ns, std::memory_order_relaxed);
+  }
+  is_taking_point.clear(std::memory_order_release);
+}
+
+// No other thread may be in here, except in a first record, when others may be counting already.
+void begin_curve(Record& books) {
+  is_taking_point.clear(std::memory_order_relaxed);  // a fork may have left it set
+  interval_ns = first_interval_ns;
+  next_point_ns.store(0, std::memory_order_relaxed);
+  begin_ns.store(unsigned_now_ns(), std::memory_order_relaxed);
+  const std::uint64_t bytes = live_bytes.load(std::memory_order_relaxed);
+  const std::uint64_t blocks = live_blocks.load(std::memory_order_relaxed);
+  for (AnyCounter* each : {&books.inherited_bytes, &books.live_bytes, &books.peak_live_bytes}) {
+    each->store(bytes, std::memory_order_relaxed);
+  }
+  for (AnyCounter* each : {&books.live_blocks, &books.peak_live_blocks}) {
+    each->store(blocks, std::memory_order_relaxed);
+  }
+  books.points.store(0, std::memory_order_relaxed);
+}
+
+// Negative numbers, as two's complements, for what is freed.
+void change_live(Record& books, std::uint64_t bytes, std::uint64_t blocks) {
+  const std::uint64_t now_bytes = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  const std::uint64_t now_blocks =
+      live_blocks.fetch_add(blocks, std::memory_order_relaxed) + blocks;
+  const std::uint64_t time_ns = unsigned_now_ns() - begin_ns.load(std::memory_order_relaxed);
+  add(books.live_bytes, bytes);
+  add(books.live_blocks, blocks);
+  const bool is_growth = static_cast<std::int64_t>(bytes) > 0;
+  if (is_growth && raise(books.peak_live_bytes, now_bytes)) {
+    books.peak_ns.store(time_ns, std::memory_order_relaxed);
+  }
+  if (static_cast<std::int64_t>(blocks) > 0) raise(books.peak_live_blocks, now_blocks);
+  take_point(books, time_ns);
+}
+
+// --- the record's beginning ----------------------------------------------------------------------
+
+constinit Next<std::size_t(void*)> next_usable{"malloc_usable_size"};
+constinit bool knows_usable = false;
+constinit bool tracks_blocks = true;
+
+const void* library_of(const void* function) {
+  Dl_info info{};
+  return function != nullptr && dladdr(function, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+// At the program's first call, or a forked child's. What came before the first record lies in
+// record_in_memory, which goes into the file as it is.
+void begin_slow() {
+  const int saved_errno = errno;
+  const char* const calls_alone = "TSMALLOC_TRACKER_CALLS";
+  const bool wants_blocks = secure_getenv(calls_alone) == nullptr;
+  if (const Begin begin = begin_process(wants_blocks ? "TSMALLOC_TRACKER" : calls_alone);
+      begin != Begin::not_now) {
+    Record& fresh = record_in_memory;
+    if (begin == Begin::forked) {
+      std::memset(static_cast<void*>(&fresh), 0, sizeof fresh);
+    } else {
+      tracks_blocks = wants_blocks;
+    }
+    begin_curve(fresh);
+    std::memcpy(fresh.magic, "TSTRACK1", sizeof fresh.magic);
+    fresh.pid = getpid();
+    fresh.parent_pid = getppid();
+    fresh.knows_usable.store(knows_usable ? 1 : 0, std::memory_order_relaxed);
+    name_program(fresh.executable, sizeof fresh.executable);
+    name_provider(fresh.provider, sizeof fresh.provider);
+    auto* const file = static_cast<Record*>(map_new_file("tracker", &fresh, sizeof fresh));
+    Record* const old = record.exchange(file != nullptr ? file : &fresh, std::memory_order_acq_rel);
+    if (old != &fresh) munmap(old, sizeof *old);  // the parent's, still shared with it
+  }
+  errno = saved_errno;
+}
+
+void begin_if_new() {
+  if (!has_begun()) begin_slow();
+}
+
+// For a program that never allocates. The allocator behind us has been initialised by now: before,
+// tcmalloc's malloc_usable_size would crash.
+[[gnu::constructor]] void begin_at_load() {
+  begin_if_new();
+  const void* const library = library_of(reinterpret_cast<const void*>(next_usable.get()));
+  knows_usable = library != nullptr && library == library_of(address_of_next_malloc());
+  current().knows_usable.store(knows_usable ? 1 : 0, std::memory_order_relaxed);
+}
+
+// --- sums ----------------------------------------------------------------------------------------
+
+constinit thread_local Tally tally{};
+
+void count(Record& books, Entry entry) {
+  const auto place = static_cast<std::size_t>(entry);
+  ++tally.calls[place];
+  add(books.calls[place], 1);
+}
+
+constinit std::atomic<std::uint32_t> last_thread{0};  // relaxed: numbers only have to differ
+constinit thread_local std::uint32_t own_number = 0;  // kept across forks, since blocks bear it
+
+std::uint32_t own_thread() {
+  if (own_number == 0) {
+    own_number = std::min(last_thread.fetch_add(1, std::memory_order_relaxed) + 1, most_threads);
+  }
+  return own_number;
+}
+
+ThreadSums& mine(Record& books) {
+  return books.threads[std::min<std::size_t>(own_thread(), thread_places) - 1];
+}
+
+void note_free(Record& books, Block block) {
+  ThreadSums& sums = mine(books);
+  add(sums.frees, 1);
+  add(sums.freed_bytes, block.bytes);
+  add(sums.foreign_frees, block.thread != own_thread() ? 1 : 0);
+  change_live(books, -block.bytes, -std::uint64_t{1});
+}
+
+std::uint64_t usable_size(void* block) { return knows_usable ? next_usable.get()(block) : 0; }
+
+// The block that this thread has entered last, since it last asked for one: entered again, it comes
+// out of a nested call.
+constinit thread_local const void* newest = nullptr;
+
+void enter(void* block, std::uint64_t bytes) {
+  Record& books = current();
+  ThreadSums& sums = mine(books);
+  bool is_entered = false;
+  const Block earlier = enter_block(block, {bytes, own_thread()}, is_entered);
+  if (!is_entered) {
+    add(books.untracked_blocks, 1);
+  } else if (earlier.exists() && newest == block) {  // with the size that the program wants
+    add(sums.requested_bytes, bytes - earlier.bytes);
+    change_live(books, bytes - earlier.bytes, 0);
+    note_handed_out(block, earlier.bytes, bytes);
+  } else {
+    if (earlier.exists()) {  // it went in a way that we do not see
+      add(books.missed_frees, 1);
+      change_live(books, -earlier.bytes, -std::uint64_t{1});
+    }
+    add(sums.allocations, 1);
+    add(sums.requested_bytes, bytes);
+    add(sums.reused_bytes, note_handed_out(block, 0, bytes));
+    add(sums.usable_bytes, usable_size(block));
+    change_live(books, bytes, 1);
+  }
+  newest = block;
+}
+
+}  // namespace
+
+Call::Call(Entry entry, void* block, std::size_t, std::size_t) : entry_{entry}, given_{block} {
+  begin_if_new();
+  Record& books = current();
+  count(books, entry);
+  mine_ = tally;
+  if (block == nullptr || newest == block) newest = nullptr;
+  if (block == nullptr || !tracks_blocks) return;
+  known_ = take_block(block);
+  if (!known_.exists()) return;
+  if (entry == Entry::realloc) {
+    usable_before_ = usable_size(block);
+  } else {
+    note_free(books, known_);
+  }
+}
+
+void Call::finish(void* block, std::size_t bytes) {
+  uncount_nested();
+  if (block != nullptr) {
+    tally.granted_bytes += bytes;
+    add(current().granted_bytes, bytes);
+  }
+  if (entry_ == Entry::realloc && known_.exists()) {
+    finish_resize(block, bytes);
+  } else if (block != nullptr && tracks_blocks) {
+    enter(block, bytes);
+  }
+}
+
+void Call::uncount_nested() const {
+  Record& books = current();
+  for (std::size_t i = 0; i < entries; ++i) add(books.calls[i], mine_.calls[i] - tally.calls[i]);
+  add(books.granted_bytes, mine_.granted_bytes - tally.granted_bytes);
+  tally = mine_;
+}
+
+// Before a reallocation it is not known whether the block will move, so it is noted afterwards; its
+// address was out of the table meanwhile, since another thread may already have got it.
+void Call::finish_resize(void* block, std::size_t bytes) const {
+  Record& books = current();
+  const bool is_refused = block == nullptr && bytes != 0;
+  if (block == given_ || is_refused) {
+    bool is_entered = false;
+    enter_block(given_, {is_refused ? known_.bytes : bytes, known_.thread}, is_entered);
+    if (is_refused) return;
+    ThreadSums& sums = mine(books);
+    add(sums.resizes, 1);
+    add(sums.requested_bytes, bytes > known_.bytes ? bytes - known_.bytes : 0);
+    add(sums.reused_bytes, note_handed_out(block, known_.bytes, bytes));
+    add(sums.usable_bytes, std::max(usable_size(block), usable_before_) - usable_before_);
+    change_live(books, bytes - known_.bytes, 0);
+    return;
+  }
+  note_free(books, known_);
+  if (block != nullptr) enter(block, bytes);
+}
+
+void note_deep_binding(const char* library) {
+  begin_if_new();
+  Record& books = current();
+  const bool is_first = books.deep_bindings.fetch_add(1, std::memory_order_relaxed) == 0;
+  if (is_first) ::memccpy(books.deep_bound, library, 0, sizeof books.deep_bound - 1);
+}
+
+}  // namespace ts

@@ -1,0 +1,227 @@
+"""Runs under the tracker, and under strace, as values that explain a result."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import run_request
+from refusals import refused
+from shim_programs import installed
+
+from tsmlab import paths, strace, tracker
+from tsmlab.experiments.causes import observed
+from tsmlab.experiments.observers import SystemCalls
+from tsmlab.measuring import MeasureExecutor, RunRequest
+
+ALLOCATORS = ("glibc", "jemalloc", "tsmalloc", "lock-best")
+WORK = 'my %h; $h{"key$_"} = "v" x ($_ % 90) for 1..20000; print scalar(keys %h)'
+
+
+def request(*command: str, **changes: Any) -> RunRequest:
+    quiet = {"stdout": Path("/dev/null"), "stderr": Path("/dev/null"), "timeout_seconds": 60}
+    return run_request(*command, **(quiet | changes))
+
+
+@pytest.mark.parametrize("name", ALLOCATORS)
+def test_a_real_program(name: str) -> None:
+    chosen = installed(name)
+    run = tracker.explain(
+        request("perl", "-e", WORK, allocator=chosen, series_points=50, sample_ms=1)
+    )
+    counts = run.counts()
+    assert not run.measurement.failed
+    assert counts["allocations"] > 40_000
+    assert counts["requested_bytes"] > counts["peak_live_bytes"] > 1_000_000
+    assert counts["requested_bytes"] <= counts["usable_bytes"] < 2 * counts["requested_bytes"]
+    assert counts["foreign_frees"] == 0
+    assert counts["reused_bytes"] > 10_000
+    [process] = run.processes
+    if chosen.path:
+        assert Path(process.provider).resolve() == chosen.path.resolve()
+    assert run.threads() == [{key: counts[key] for key in run.threads()[0]}]
+    assert max(size for _, size in process.live) == counts["peak_live_bytes"]
+    assert run.measurement.series
+    # What is in use is in memory, but for the pages that were not written.
+    assert run.measurement.peak_rss_bytes > counts["peak_live_bytes"]
+
+
+def test_processes_are_added_and_the_largest_told() -> None:
+    run = tracker.explain(request("sh", "-c", f"perl -e '{WORK}'; perl -e 'print 1'; true"))
+    alone = tracker.explain(request("perl", "-e", WORK)).counts()
+    assert len(run.processes) >= 3
+    assert run.largest.program.endswith("perl")
+    assert run.counts()["peak_live_bytes"] == pytest.approx(alone["peak_live_bytes"], rel=0.05)
+    assert run.counts()["allocations"] > alone["allocations"]
+
+
+def test_program_that_cannot_be_preloaded() -> None:
+    with refused("was not tracked", remedy="tsmalloc doctor"):
+        tracker.explain(request(str(paths.tool("measure")), "--help"))
+
+
+def test_failures_are_answers() -> None:
+    failed = tracker.explain(request("perl", "-e", "exit 3"))
+    assert failed.measurement.failure_text() == "exit 3"
+    assert failed.counts()["allocations"] > 0
+    missing = tracker.explain(request("/no/such/program"))
+    assert missing.measurement.spawn_error is not None
+    assert missing.processes == ()
+    script = "my @a; push @a, 'x' x 1000 while @a < 5000; sleep 60"
+    late = tracker.explain(request("perl", "-e", script, timeout_seconds=1.0))
+    assert late.measurement.timed_out
+    assert late.counts()["peak_live_bytes"] > 5_000_000
+
+
+@pytest.mark.parametrize("name", ALLOCATORS)
+def test_a_server(name: str, tmp_path: Path) -> None:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed")
+    path = tmp_path / "socket"
+    command = ("redis-server", "--port", "0", "--unixsocket", str(path), "--save", "")
+    talk = f"""
+import socket, time
+for _ in range(200):
+    try:
+        client = socket.socket(socket.AF_UNIX)
+        client.connect({str(path)!r})
+        break
+    except OSError:
+        time.sleep(0.05)
+for i in range(500):
+    client.sendall(b"SET key%d %s\\r\\n" % (i, b"v" * 1000))
+    client.recv(100)
+client.sendall(b"BGSAVE\\r\\n")
+client.recv(100)
+time.sleep(0.3)
+client.sendall(b"SHUTDOWN NOSAVE\\r\\n")
+client.recv(100)
+"""
+    client = subprocess.Popen(["/usr/bin/python3", "-c", talk])
+    run = tracker.explain(request(*command, allocator=installed(name), cwd=tmp_path))
+    assert client.wait(timeout=30) == 0
+    assert run.measurement.exit_code == 0
+    # The server, and not the child that writes its memory down.
+    assert len(run.processes) == 2
+    assert run.largest.inherited_bytes == 0
+    assert all(each.missed_frees == 0 for each in run.processes)
+    assert run.counts()["peak_live_bytes"] > 500 * 1000
+
+
+# --- system calls --------------------------------------------------------------------------------
+
+needs_strace = pytest.mark.skipif(strace.refusal() is not None, reason=f"{strace.refusal()}")
+
+# argv: so many threads that wake and wait for nothing so often; every fourth time they map a page.
+FUTEXES = """
+#include <linux/futex.h>
+static int word;
+static long rounds;
+static void* work(void* none) {
+  for (long i = 0; i < rounds; ++i) {
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    if (i % 2) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 5, 0, 0, 0);  /* it is not 5 */
+    if (i % 4) continue;
+    char* p = mmap(0, 12288, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(p, 4096, MADV_DONTNEED);
+    p = mremap(p, 12288, 8192, 0);
+    munmap(p, 8192);
+  }
+  return none;
+}
+int main(int argc, char** argv) {
+  pthread_t threads[8];
+  rounds = atol(argv[2]);
+  for (int i = 0; i < atoi(argv[1]); ++i) pthread_create(&threads[i], 0, work, 0);
+  for (int i = 0; i < atoi(argv[1]); ++i) pthread_join(threads[i], 0);
+  int never = 1;
+  struct timespec patience = {0, 200000000};
+  syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 1, &patience, 0, 0);
+  return fork() == 0 ? brk(0) : wait(0) < 0;
+}
+"""
+
+
+@needs_strace
+def test_system_calls_of_threads(build: Any, tmp_path: Path) -> None:
+    program = build("futexes.c", FUTEXES, "-pthread")
+    idle, busy = (
+        SystemCalls().observe(request(str(program), "4", rounds), tmp_path).counts
+        for rounds in ("0", "400")
+    )
+    found = {name: busy[name] - idle[name] for name in busy}
+    # Whether a join has to wait is decided by chance.
+    assert found["futex_calls"] == pytest.approx(4 * 600, abs=8)
+    assert found["futex_errors"] == pytest.approx(4 * 200, abs=8)
+    for name in ("mmap", "munmap", "mremap", "madvise"):
+        assert found[f"{name}_calls"] == pytest.approx(400, abs=1)  # an arena more
+    assert (idle["sched_yield_calls"], idle["brk_calls"] > 0) == (0, True)
+    assert 0.2e9 <= idle["futex_wait_ns"] < 2e9
+
+
+@needs_strace
+def test_system_calls_tell_heaps_apart(tmp_path: Path) -> None:
+    counts = {
+        name: SystemCalls()
+        .observe(request("perl", "-e", WORK, allocator=installed(name)), tmp_path)
+        .counts
+        for name in ("lock-best", "tsmalloc")
+    }
+    assert counts["lock-best"]["brk_calls"] > counts["tsmalloc"]["brk_calls"]
+
+
+@needs_strace
+def test_environment_reaches_the_program(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    wanted = request("sh", "-c", "echo $B; exit 3", env={"B": "2"}, stdout=out)
+    ended = strace.run(wanted, MeasureExecutor(), tmp_path / "calls")
+    assert (ended.failure_text(), out.read_text()) == ("exit 3", "2\n")
+    found = strace.read(tmp_path / "calls")
+    assert found["total"].calls == sum(c.calls for n, c in found.items() if n != "total") > 10
+
+
+TABLE = """\
+% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 70.07    0.065414          66       986           mmap
+  2.13    0.001990          36        55         1 futex
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.093355          78      1184         1 total
+"""
+
+
+def test_table_of_strace(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    table.write_text(TABLE)
+    assert strace.read(table) == {
+        "mmap": strace.Calls(986, 0, 0.065414),
+        "futex": strace.Calls(55, 1, 0.00199),
+        "total": strace.Calls(1184, 1, 0.093355),
+    }
+    table.write_text(TABLE[:100])
+    with refused("wrote no sum", remedy="disk"):
+        strace.read(table)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (None, "strace is not installed: sudo apt install strace"),
+        ("echo 'strace: ptrace: not permitted' >&2; exit 1", "not permitted: in a container"),
+        ("exit 1", "strace: exit 1: in a container, start it with --cap-add=SYS_PTRACE"),
+    ],
+)
+def test_without_strace_there_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, words: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if script is not None:
+        (tmp_path / "strace").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "strace").chmod(0o755)
+    found = observed(SystemCalls(), request("/bin/true"), tmp_path)
+    [note] = found.notes
+    assert (found.counts, note.startswith("system calls are not counted: ")) == ({}, True)
+    assert words in note

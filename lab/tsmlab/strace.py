@@ -1,0 +1,70 @@
+"""System calls, as strace counts them.
+
+strace is a program of its own, which may be missing, or may not trace (in a container). Then that
+is told, and all else is counted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tsmlab.errors import UserError
+from tsmlab.measuring import Executor, Measurement, RunRequest
+
+_ALL = ("strace", "-f", "-qq", "-c")
+# By a seccomp filter, so that all other calls run at full speed. -w: real time within a call.
+_SELECTED = (*_ALL, "-w", "--seccomp-bpf")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How often a system call was made and failed, and for how long threads were in it."""
+
+    calls: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+
+
+def refusal() -> str | None:
+    """Why system calls are not counted here, and what to do; None if they can be."""
+    if shutil.which("strace") is None:
+        return "system calls are not counted: strace is not installed: sudo apt install strace"
+    command = [*_SELECTED, "-o", "/dev/null", "true"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return None
+    said = done.stderr.strip().partition("\n")[0] or f"strace: exit {done.returncode}"
+    return (
+        f"system calls are not counted: {said}: in a container, start it with "
+        "--cap-add=SYS_PTRACE; on a host, set kernel.yama.ptrace_scope to 0 or 1"
+    )
+
+
+def run(
+    request: RunRequest, executor: Executor, table: Path, names: tuple[str, ...] = ()
+) -> Measurement:
+    """The run under strace, which writes a table of these calls, or of all."""
+    chosen = (*_SELECTED, "-e", f"trace={','.join(names)}") if names else _ALL
+    command = (*chosen, "-o", str(table), *request.command)
+    return executor.run(replace(request, command=command))
+
+
+def read(table: Path) -> dict[str, Calls]:
+    """The counts by the names of the calls; "total" is all of them.
+
+    Columns: share, seconds, microseconds a call, calls, errors if there were any, name.
+    """
+    found = {}
+    for line in table.read_text(encoding="utf-8", errors="replace").splitlines():
+        words = line.split()
+        if len(words) in (5, 6) and words[3].isdigit():
+            errors = int(words[4]) if len(words) == 6 else 0
+            found[words[-1]] = Calls(int(words[3]), errors, float(words[1]))
+    if "total" not in found:
+        raise UserError("strace wrote no sum of its calls.", "Is its disk full?")
+    return found

@@ -1,0 +1,237 @@
+"""Runs a command under the tracker, and reads what it kept: the calls of malloc, and the blocks.
+
+A time says which allocator is better, and not why. How many blocks other threads freed, and how
+much memory was handed out again, does. The tracker slows a program down, so nothing here is a time
+to compare.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tsmlab import paths
+from tsmlab.errors import UserError
+from tsmlab.measuring import MeasureExecutor, Measurement, RunRequest
+
+LIBRARY = "libtsmalloc-tracker.so"
+VARIABLE = "TSMALLOC_TRACKER"
+VARIABLE_OF_CALLS = "TSMALLOC_TRACKER_CALLS"
+
+# The layout is drawn in lab/native/tracker/record.h.
+_KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")
+_SUMS = (
+    *_KINDS,
+    *("bytes_requested", "deep_bindings", "knows_usable", "live_bytes", "live_blocks"),
+    *("peak_live_bytes", "peak_live_blocks", "inherited_bytes", "untracked_blocks"),
+    *("missed_frees", "peak_ns", "points", "reserved"),
+)
+_HEAD = struct.Struct("=8s2i20Q1952s976s992s")
+_THREAD = struct.Struct("=8Q")
+_POINT = struct.Struct("=2Q")
+_THREAD_PLACES = 256
+_CURVE_AT = _HEAD.size + _THREAD_PLACES * _THREAD.size
+_SIZE = _CURVE_AT + 1000 * _POINT.size
+_MAGIC = b"TSTRACK1"
+# Of threads, as results name them.
+_OF_THREADS = ("allocations", "frees", "requested_bytes", "foreign_frees", "reused_bytes")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The allocations and frees of one thread or of several together.
+
+    resizes: reallocations in place; a block that moves is freed and allocated. foreign_frees: of
+    blocks that another thread had allocated. reused_bytes: of its allocations, those at addresses
+    that had been handed out before. usable_bytes: of its allocations, as malloc_usable_size tells.
+    """
+
+    allocations: int = 0
+    frees: int = 0
+    resizes: int = 0
+    requested_bytes: int = 0
+    freed_bytes: int = 0
+    foreign_frees: int = 0
+    reused_bytes: int = 0
+    usable_bytes: int = 0
+
+    @staticmethod
+    def of(parts: Sequence[Sums]) -> Sums:
+        return Sums(*map(sum, zip(*map(astuple, parts), strict=True)))
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """One program image in one process; a process that execs has several of these.
+
+    Each call counts once, under the function that the program called; `aligned` is memalign and its
+    kin. `provider` is the library whose malloc served, as the loader names it. `deep_bound` is the
+    first library that was loaded with RTLD_DEEPBIND, or empty.
+
+    threads: in the order in which they first allocated or freed; the last is all beyond the 255th
+    together. live: seconds since the image began and bytes in use, in order, the peak among them. A
+    forked child begins with what its parent had in use, its inherited_bytes. untracked_blocks: that
+    the tracker had no memory for. missed_frees: blocks that went by a function that it does not
+    stand before.
+    """
+
+    pid: int
+    parent_pid: int
+    number: int
+    program: str
+    provider: str
+    deep_bound: str
+    malloc: int
+    calloc: int
+    realloc: int
+    free: int
+    aligned: int
+    operator_new: int
+    operator_delete: int
+    bytes_requested: int
+    knows_usable: bool
+    live_bytes: int
+    live_blocks: int
+    peak_live_bytes: int
+    peak_live_blocks: int
+    inherited_bytes: int
+    untracked_blocks: int
+    missed_frees: int
+    threads: tuple[Sums, ...]
+    live: tuple[tuple[float, int], ...]
+
+    @property
+    def by_kind(self) -> tuple[tuple[str, int], ...]:
+        """The number of calls to each kind of function, by its name."""
+        return tuple((kind, getattr(self, kind)) for kind in _KINDS)
+
+    @property
+    def calls(self) -> int:
+        """All calls that asked for memory or gave it back."""
+        return sum(number for _, number in self.by_kind)
+
+    @property
+    def sums(self) -> Sums:
+        """Of all its threads together."""
+        return Sums.of([Sums(), *self.threads])
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole run. `measurement` is how it ended, and its memory; no time in it is worth
+    comparing."""
+
+    measurement: Measurement
+    processes: tuple[Tracked, ...]
+
+    @property
+    def largest(self) -> Tracked:
+        """The process that added most to what it had in use when it began: not the child that a
+        server forks to write its memory down."""
+        return max(self.processes, key=lambda each: each.peak_live_bytes - each.inherited_bytes)
+
+    def counts(self) -> dict[str, float]:
+        """By name, over all processes; the peaks are the highest of any one process. What the
+        blocks are as large as is there if their allocators tell."""
+        names = [*_OF_THREADS, "resizes"]
+        if all(each.knows_usable for each in self.processes):
+            names.append("usable_bytes")
+        sums = Sums.of([each.sums for each in self.processes])
+        return {name: float(getattr(sums, name)) for name in names} | {
+            name: float(max(getattr(each, name) for each in self.processes))
+            for name in ("peak_live_bytes", "peak_live_blocks")
+        }
+
+    def threads(self) -> list[dict[str, float]]:
+        """The same names for each thread of the largest process, in the order they began."""
+        threads = self.largest.threads[: _THREAD_PLACES - 1]
+        return [{name: float(getattr(sums, name)) for name in _OF_THREADS} for sums in threads]
+
+
+def track(request: RunRequest, variable: str = VARIABLE) -> Run:
+    """Runs the command once with the tracker before its allocator. No processes: nothing could be
+    preloaded. Counting calls alone takes no memory for blocks."""
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-tracker-") as name:
+        tracked = replace(
+            request,
+            env={**request.env, variable: name},
+            preload_first=(paths.preloadable(paths.library(LIBRARY)), *request.preload_first),
+        )
+        return Run(MeasureExecutor().run(tracked), tuple(read(Path(name))))
+
+
+def explain(request: RunRequest) -> Run:
+    """The same for the sake of its counts; raises UserError if the program ran and there are
+    none."""
+    # A thread of the allocator is none of the program's, unless the user wants it.
+    background = {"TSMALLOC_BACKGROUND": os.environ.get("TSMALLOC_BACKGROUND", "off")}
+    run = track(replace(request, env={**background, **request.env}))
+    if not run.processes and not run.measurement.spawn_error:
+        raise UserError(
+            f"{request.command[0]} was not tracked: nothing can be preloaded into it.",
+            f"tsmalloc doctor {request.command[0]} says why.",
+        )
+    return run
+
+
+def read(directory: Path) -> list[Tracked]:
+    """What the tracker left in a directory, by process and then in order; a process comes before
+    those that it forked."""
+    found: dict[int, list[Tracked]] = {}
+    for _, each in sorted(((each.pid, each.number), each) for each in _read(directory)):
+        found.setdefault(each.pid, []).append(each)
+    ordered: list[Tracked] = []
+    while found:
+        # Numbers of processes begin anew some time, and those that were used twice may make a ring.
+        ready = [pid for pid, own in found.items() if own[0].parent_pid not in found]
+        ordered += [each for pid in ready or list(found) for each in found.pop(pid)]
+    return ordered
+
+
+def _read(directory: Path) -> Iterator[Tracked]:
+    for path in directory.glob("*.tracker"):
+        content = path.read_bytes()
+        if not content:  # its process was killed between creating and filling it
+            continue
+        name = re.fullmatch(r"(\d+)-(\d+)", path.stem)
+        if len(content) != _SIZE or not content.startswith(_MAGIC) or not name:
+            raise UserError(
+                f"{path} was not written by the tracker.",
+                f"Name a directory with nothing else in it. {paths.remedy()}",
+            )
+        yield _decoded(int(name[1]), int(name[2]), content)
+
+
+def _decoded(pid: int, number: int, content: bytes) -> Tracked:
+    _, _, parent_pid, *numbers, program, provider, deep_bound = _HEAD.unpack_from(content)
+    sums: dict[str, Any] = dict(zip(_SUMS, numbers, strict=True))
+    for unused in ("deep_bindings", "reserved"):
+        del sums[unused]
+    points, peak_ns = sums.pop("points"), sums.pop("peak_ns")
+    knows_usable = bool(sums.pop("knows_usable"))
+    threads = (Sums(*each) for each in _THREAD.iter_unpack(content[_HEAD.size : _CURVE_AT]))
+    curve = list(_POINT.iter_unpack(content[_CURVE_AT:]))[:points]
+    times = sorted({*curve, (peak_ns, sums["peak_live_bytes"])})
+    return Tracked(
+        pid=pid,
+        parent_pid=parent_pid,
+        number=number,
+        program=_text(program),
+        provider=_text(provider),
+        deep_bound=_text(deep_bound),
+        knows_usable=knows_usable,
+        threads=tuple(each for each in threads if each != Sums()),
+        live=tuple((time_ns / 1e9, size) for time_ns, size in times),
+        **sums,
+    )
+
+
+def _text(field: bytes) -> str:
+    """A name in a field of fixed length, which ends at its first NUL."""
+    return os.fsdecode(field.split(b"\0", 1)[0])
