@@ -18,7 +18,7 @@ from prompt import ran
 
 from tsmlab import allocators, counters, paths
 from tsmlab.allocators import Allocator, own_library
-from tsmlab.experiments.model import HeapMap
+from tsmlab.counters import HeapMap
 from tsmlab.measuring import read_counts
 
 OWN = allocators.own_names()

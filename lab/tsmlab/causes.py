@@ -1,0 +1,77 @@
+"""Why a result is as it is: untimed runs under tools that count calls, blocks and waits.
+
+Counting slows a program down, so each tool has a run to itself. A count that fails is a note beside
+the others.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tsmlab import counters
+from tsmlab.errors import UserError
+from tsmlab.measuring import Ended, RunRequest
+from tsmlab.observing import count_syscalls, keep_ledger
+from tsmlab.results import Causes
+
+# A run that is watched may take this many times as long as the timed ones before it has failed.
+TIMEOUT_FACTOR = 20.0
+MIN_TIMEOUT_SECONDS = 30.0
+
+# Makes one run, and returns counts and notes. The folder is empty, and its own until it returns.
+Observer = Callable[[RunRequest, Path], tuple[dict[str, float], list[str]]]
+
+
+def timeout_seconds(wall_seconds: float) -> float:
+    """The limit of a watched run, from the time of one that was not."""
+    return max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * wall_seconds)
+
+
+def count(
+    request: RunRequest, point: int, folder: Path, observers: Sequence[Observer] | None = None
+) -> Causes:
+    """All counts of an allocator at a point; of one that two tools know, the later one's holds."""
+    counts: dict[str, float] = {}
+    notes: list[str] = []
+    for observer in OBSERVERS if observers is None else observers:
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            try:
+                found, said = observer(request, Path(own))
+            except UserError as error:
+                found, said = {}, [error.message]
+        counts |= found
+        notes += said
+    return Causes(point, request.allocator.name, counts, list(dict.fromkeys(notes)))
+
+
+def inside(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
+    """The counts of our own libraries."""
+    if request.allocator.family != "tsmalloc":
+        return {}, []
+    return counters.counted_run(request, folder).counts, []
+
+
+def system_calls(request: RunRequest, _folder: Path) -> tuple[dict[str, float], list[str]]:
+    """The calls by which an allocator waits and gets memory."""
+    counted = count_syscalls(request)
+    _require_success(counted, "the system-call counter")
+    return counted.counts(), []
+
+
+def blocks(request: RunRequest, _folder: Path) -> tuple[dict[str, float], list[str]]:
+    """What was allocated and freed, and by which threads."""
+    ledger = keep_ledger(request)
+    _require_success(ledger.measurement, "the ledger")
+    untracked = sum(each.untracked_blocks for each in ledger.processes)
+    missed = sum(each.missed_frees for each in ledger.processes)
+    notes = [f"the ledger had no room for {untracked:,} blocks"] if untracked else []
+    notes += [f"{missed:,} blocks were freed past the ledger"] if missed else []
+    return ledger.counts(), notes
+
+
+def _require_success(ended: Ended, under: str) -> None:
+    if ended.failed:
+        raise UserError(f"the program failed under {under}: {ended.failure_text()}.")
+
+
+OBSERVERS: Sequence[Observer] = (inside, system_calls, blocks)
