@@ -1,31 +1,44 @@
-"""A simulated world for the tests of `experiment`: programs that take no time, at many points.
-
-Why: order, failures, giving up, causes and resuming must be tested on runs whose truth is known.
-"""
+"""Simulated experiments: programs that take no time, and samples whose truth is known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from conftest import Behaviour, SimulatedExecutor, World
 
-from tsmlab.allocators import Allocator
-from tsmlab.experiments.catalogue import points_of
-from tsmlab.experiments.causes import Observer
-from tsmlab.experiments.model import Causes, Definition, ExperimentResults, Metric, Parameter
-from tsmlab.experiments.plan import Plan
-from tsmlab.experiments.runner import Options, run_experiments
+from tsmlab import experiments
+from tsmlab.analysis import Question, analyse, at_points
+from tsmlab.definition import Asked, Definition, Kind
+from tsmlab.experiments import Experiments, Options, Plan
 from tsmlab.journal import Memo, Unkept
 from tsmlab.measuring import Measurement, RunRequest
+from tsmlab.metrics import MetricSpec
 from tsmlab.progress import Reporter, Silence
-from tsmlab.results import Outcome
+from tsmlab.results import Causes, Comparison, Failure, Outcome, Sample, SweepPoint
+from tsmlab.sweep import Parameter, Point, points_of
 
 HERE = Path(__file__).resolve()
 MIB = 1 << 20
 NAMES = ("tsmalloc", "glibc", "other")
+SECONDS = MetricSpec("seconds", "time", "seconds", judged=True)
+THREADS = Parameter("threads", "number of threads", [1, 2, 4, 8])
+CRASH = Failure("signal", "SIGSEGV")
 Pick = Callable[[str, tuple[str, ...]], Any]
+
+
+def asked(
+    kind: Kind,
+    metric: str = "seconds",
+    parameter: str | None = None,
+    at: Point | None = None,
+    allocators: Sequence[str] = (),
+    **options: Any,
+) -> Asked:
+    return Asked(kind, metric, parameter, at or {}, list(allocators), options)
 
 
 def definition(name: str = "sweep", **changes: Any) -> Definition:
@@ -34,18 +47,17 @@ def definition(name: str = "sweep", **changes: Any) -> Definition:
         "name": name,
         "title": f"{name} and more",
         "question": "Which is best?",
-        "source": "",
-        "answers": "",
+        **dict.fromkeys(("source", "answers"), ""),
         "program": str(HERE),
         "arguments": ["--threads", "{threads}", "--under", "{allocator}"],
         "parameters": [Parameter("threads", "threads", [1, 2, 4])],
-        "metrics": [Metric("seconds", "time", "seconds", higher_is_better=False)],
+        "metrics": [SECONDS],
+        **{key: [] for key in ("optional", "analyses", "reported")},
         "allocators": list(NAMES),
         "rounds": 3,
         "timeout_seconds": 9.0,
-        "analyses": [],
-        "plots": [],
-        "reported": [],
+        "run_seconds": 1.0,
+        "causes": "all",
         "file": str(HERE),
         "sha256": "0" * 64,
     }
@@ -90,21 +102,17 @@ def prints(seconds: float, **others: Any) -> Any:
 class Counting:
     """An observer that remembers its requests."""
 
-    def __init__(self, executor: Programs, names: Sequence[str] = NAMES, **counts: float) -> None:
+    def __init__(self, executor: Programs, **counts: float) -> None:
         self._executor = executor
-        self._names = names
         self._counts = counts
         self.requests: list[RunRequest] = []
 
-    def applies_to(self, allocator: Allocator) -> bool:
-        return allocator.name in self._names
-
-    def observe(self, request: RunRequest, folder: Path) -> Causes:
+    def __call__(self, request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
         assert not list(folder.iterdir())
         (folder / "left behind").write_text("")
         self.requests.append(request)
         self._executor.now += 1.0
-        return Causes(dict(self._counts), [], None, [], [])
+        return dict(self._counts), []
 
 
 class Notes(Silence):
@@ -121,35 +129,111 @@ class Notes(Silence):
         self.texts.append(text)
 
 
-def plans(definitions: Sequence[Definition], **changes: Any) -> list[Plan]:
+def plan_of(definition: Definition, **changes: Any) -> Plan:
+    allocators = tuple(World.allocator(name) for name in NAMES)
     values: dict[str, Any] = {
         "program": HERE,
-        "allocators": [World.allocator(name) for name in NAMES],
+        "allocators": allocators,
+        "reference": allocators[NAMES.index("glibc")],
+        "rounds": definition.rounds,
         "with_causes": True,
     }
-    return [
-        Plan(definition=d, points=points_of(d), rounds=d.rounds, **(values | changes))
-        for d in definitions
-    ]
+    return Plan(definition=definition, **(values | changes))
 
 
 def go_on(
     definitions: Sequence[Definition],
     executor: Programs,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[Any] = (),
     reporter: Reporter | None = None,
     memo: Memo | None = None,
     time_budget_seconds: float | None = None,
     seed: int = 7,
     **changes: Any,
-) -> Outcome[ExperimentResults]:
+) -> Outcome[Experiments]:
     """Runs the experiments, or what the memo lacks of them."""
-    planned = tuple(plans(definitions, **changes))
-    return run_experiments(
-        Options(planned, seed, None, time_budget_seconds),
+    plans = tuple(plan_of(each, **changes) for each in definitions)
+    return experiments.run(
+        Options(plans, seed, None, time_budget_seconds),
         executor,
-        observers,
         reporter or Silence(),
         memo or Unkept(executor.clock),
-        lambda size: size,
+        observers=observers,
+        warm=lambda size: size,
     )
+
+
+# --- samples without any run ----------------------------------------------------------------------
+
+
+# A cell's values, by allocator and point; None where the runs fail.
+Truth = Callable[[str, Point], Mapping[str, float] | None]
+
+
+def made_up(
+    parameters: Sequence[Parameter],
+    names: Sequence[str],
+    truth: Truth,
+    metrics: Sequence[MetricSpec] = (SECONDS,),
+    rounds: int = 8,
+    noise: float = 0.01,
+    seed: int = 1,
+    causes: Sequence[Causes] = (),
+) -> Comparison:
+    """Every value varies by a factor of its own and by one of the round, both log-normal. The first
+    name is the reference, which runs twice."""
+    generator = random.Random(seed)
+    points = points_of(parameters)
+    template = World.comparison({name: Behaviour() for name in ("glibc", *names)})
+    samples = []
+    for number in range(1, rounds + 1):
+        slow = generator.lognormvariate(0.0, 3.0 * noise)
+        for index, point in enumerate(points):
+            for name, replicate in (*((n, 0) for n in names), (names[0], 1)):
+                values = truth(name, point)
+                found = {
+                    key: value * slow * generator.lognormvariate(0.0, noise)
+                    for key, value in (values or {}).items()
+                }
+                failure = CRASH if values is None else None
+                samples.append(sample(name, number, index, found, failure, replicate))
+    question = Question(tuple(names), names[0], (*metrics, *template.metrics), 0.01, 7)
+    analyses = at_points(samples, len(points), question)
+    changes: dict[str, Any] = {
+        "reference": names[0],
+        "metrics": list(question.metrics),
+        "allocators": [template.allocator(name) for name in names],
+        "analysis": analyse(samples, question),
+        "samples": samples,
+        "parameters": list(parameters),
+        "points": list(map(SweepPoint, points, analyses)) if parameters else [],
+        "causes": list(causes),
+    }
+    return Comparison(**(vars(template) | changes))
+
+
+def sample(
+    name: str,
+    number: int,
+    point: int,
+    values: dict[str, float],
+    failure: Failure | None = None,
+    replicate: int = 0,
+) -> Sample:
+    return Sample(
+        "measured", number, 1, name, replicate, 0.0, 0, values, None, None, failure, {}, point
+    )
+
+
+def noisy_logs(truth: Sequence[float], rounds: int, noise: float, seed: int) -> list[list[float]]:
+    """Rows of logarithms; a whole row is shifted, too."""
+    generator = random.Random(seed)
+    rows = []
+    for _ in range(rounds):
+        shift = generator.gauss(0.0, 3.0 * noise)
+        rows.append([math.log(value) + shift + generator.gauss(0.0, noise) for value in truth])
+    return rows
+
+
+def amdahl_seconds(serial: float, processors: int) -> Callable[[float], float]:
+    return lambda threads: serial + (1.0 - serial) / min(threads, processors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -102,6 +103,43 @@ def test_noise_is_not_taken_for_a_difference() -> None:
     assert 0.01 < floor < 0.5
 
 
+def test_a_noisy_leader_does_not_rank_all_alike() -> None:
+    """The leader's noise hides every difference to it, and none of those behind it."""
+    behaviours = {
+        "glibc": Behaviour(noise=0.001),
+        "noisy": Behaviour(seconds=0.06, noise=1.0),
+        "slow": Behaviour(seconds=5.1, noise=0.001),
+        "fast": Behaviour(seconds=0.09, noise=0.001),
+    }
+    analysis = World.comparison(behaviours, rule=StopRule(runs=8)).analysis
+    ranks = {row.allocator: row.rank for row in analysis.rows}
+    assert analysis.leaders[TIME].best == "noisy"
+    assert (ranks["noisy"], ranks["fast"], ranks["slow"]) == (1, 1, 4)
+    assert ranks["glibc"] == 2
+    # What is shown to be better is recommended, though the noisy one may be better still.
+    assert analysis.recommended == "fast"
+
+
+def test_ranks_follow_the_verdicts_and_rows_follow_the_ranks() -> None:
+    for seed in range(12):
+        generator = random.Random(seed)
+        behaviours = {
+            name: Behaviour(
+                seconds=generator.uniform(0.08, 0.12), noise=generator.choice([0.001, 0.02, 0.3])
+            )
+            for name in ("glibc", "a", "b", "c", "d", "e")
+        }
+        rows = World.comparison(behaviours, rule=StopRule(runs=8)).analysis.rows
+        ranks = [row.rank for row in rows]
+        assert ranks == sorted(ranks)
+        assert ranks[0] == 1
+        reference = next(row for row in rows if row.allocator == "glibc").rank
+        for each in rows:
+            verdict = each.metrics[TIME].verdict
+            assert verdict is not Verdict.WORSE or each.rank > reference
+            assert verdict is not Verdict.BETTER or each.rank < reference
+
+
 def test_leaders_name_those_that_tie() -> None:
     behaviours = {
         "glibc": Behaviour(seconds=0.2, noise=0.001),
@@ -140,7 +178,7 @@ def test_the_users_own_number_ranks_and_higher_may_be_better() -> None:
         "a": Behaviour(stdout="rate: 150", seconds=0.2),
         "b": Behaviour(stdout="rate: 50"),
     }
-    program = {"metric": parse_custom(r"rate=rate: (\d+):higher")}
+    program = {"metrics": (parse_custom(r"rate=rate: (\d+):higher"),)}
     comparison = World.comparison(behaviours, program=program, check_output=False)
     assert comparison.analysis.primary_metric == CUSTOM
     assert [r.allocator for r in comparison.analysis.rows] == ["a", "glibc", "b"]
@@ -152,7 +190,7 @@ def test_the_users_own_number_ranks_and_higher_may_be_better() -> None:
 
 def test_a_number_without_a_logarithm_has_a_median_but_no_verdict() -> None:
     behaviours = {"glibc": Behaviour(stdout="n: 5"), "a": Behaviour(stdout="n: 0")}
-    program = {"metric": parse_custom(r"n: (-?\d+)")}
+    program = {"metrics": (parse_custom(r"n: (-?\d+)"),)}
     comparison = World.comparison(behaviours, program=program, check_output=False)
     summary = row(comparison, "a").metrics[CUSTOM]
     assert (summary.median, summary.ratio, summary.verdict) == (0.0, None, None)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_world import Notes
+from experiment_world import Notes, Programs
 from refusals import refused
 
 from tsmlab import doctor
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
-from tsmlab.metrics import TIME, parse_custom
+from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
+from tsmlab.progress import Silence
+from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
+from tsmlab.stats import Verdict
+from tsmlab.sweep import Parameter
 
 
 def test_the_reference_is_tried_first_then_warmed_up_then_measured() -> None:
@@ -62,7 +69,9 @@ def test_a_failing_reference_ends_it_with_a_remedy(
 
 def test_a_metric_that_the_reference_does_not_print_ends_it() -> None:
     with refused("no number for metric in the output", remedy="--metric"):
-        World.comparison({"glibc": Behaviour()}, program={"metric": parse_custom(r"rate: (\d+)")})
+        World.comparison(
+            {"glibc": Behaviour()}, program={"metrics": (parse_custom(r"rate: (\d+)"),)}
+        )
 
 
 def test_output_that_varies_by_itself_fails_nobody() -> None:
@@ -131,6 +140,155 @@ def test_it_stops_by_itself_when_all_is_clear() -> None:
     comparison = World.comparison(behaviours, rule=StopRule())
     assert comparison.stop.reason == "resolved"
     assert comparison.analysis.rounds == 5
+
+
+# --- sweeps --------------------------------------------------------------------------------------
+
+
+THREADS = Parameter("threads", "threads", [1, 4])
+
+
+def swept(
+    pick: Callable[[str, int], Behaviour], rounds: int = 6, **changes: Any
+) -> tuple[Comparison, Programs]:
+    """A comparison at two points; `pick` says how the program fares."""
+    executor = Programs(lambda name, arguments: pick(name, int(arguments[0])))
+    options = World.options(
+        ["glibc", "a", "b"],
+        program={"command": ("./program", "{threads}")},
+        parameters=(THREADS,),
+        rule=StopRule(runs=rounds),
+        **changes,
+    )
+    return compare(options, executor, Silence(), Unkept(executor.clock)).results, executor
+
+
+def crossing(name: str, threads: int) -> Behaviour:
+    """a is best with one thread, b with four; both are at 0.8 of glibc in the mean over both."""
+    factor = {"glibc": 1.0, "a": 0.8 * 2 ** (threads - 2.5), "b": 0.8 * 2 ** (2.5 - threads)}[name]
+    return Behaviour(seconds=threads * factor)
+
+
+def test_a_sweep_runs_every_allocator_at_every_point_of_a_round() -> None:
+    comparison, executor = swept(lambda *_: Behaviour(), rounds=2)
+    probes = [s for s in comparison.samples if s.phase == "probe"]
+    assert [(s.allocator, s.point) for s in probes] == [("glibc", 0), ("glibc", 1)]
+    for number in (1, 2):
+        own = [s for s in comparison.samples if (s.phase, s.round) == ("measured", number)]
+        assert sorted((s.point, s.allocator, s.replicate) for s in own) == sorted(
+            (point, name, replicate)
+            for point in (0, 1)
+            for name, replicate in (("glibc", 0), ("glibc", 1), ("a", 0), ("b", 0))
+        )
+        assert len({s.padding_bytes for s in own}) == 1
+    assert {request.command[1] for request in executor.requests} == {"1", "4"}
+    assert comparison.command == ["./program", "{threads}"]
+
+
+def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means() -> None:
+    comparison, _ = swept(crossing, ask_order=True)
+    assert [point.values for point in comparison.points] == [{"threads": 1}, {"threads": 4}]
+    verdicts = [
+        {row.allocator: row.metrics[TIME].verdict for row in point.analysis.rows}
+        for point in comparison.points
+    ]
+    assert verdicts[0] == {"glibc": None, "a": Verdict.BETTER, "b": Verdict.WORSE}
+    assert verdicts[1] == {"glibc": None, "a": Verdict.WORSE, "b": Verdict.BETTER}
+    whole = {row.allocator: row.metrics[TIME].ratio for row in comparison.analysis.rows}
+    for name in ("a", "b"):
+        assert whole[name].ratio == pytest.approx(0.8)
+        assert whole[name].pairs == 6
+    (finding,) = comparison.findings
+    assert finding.verdict == "the winner changes"
+    assert "outliers" not in {w.code for w in comparison.warnings}
+
+
+def test_a_hang_is_told_by_the_longest_probe() -> None:
+    comparison, _ = swept(lambda _, threads: Behaviour(seconds=float(threads)))
+    assert comparison.settings.timeout_seconds == 80.0
+    with refused("under the reference glibc at threads=4: exit 3"):
+        swept(lambda _, threads: Behaviour(exit_code=3 if threads == 4 else 0))
+
+
+def test_an_allocator_that_fails_at_one_point_is_not_run_there_again_and_has_no_rank() -> None:
+    def pick(name: str, threads: int) -> Behaviour:
+        return Behaviour(signal=11) if (name, threads) == ("a", 4) else Behaviour()
+
+    comparison, _ = swept(pick)
+    runs = [s.point for s in comparison.samples if s.allocator == "a" and s.phase == "measured"]
+    assert (runs.count(0), runs.count(1)) == (6, 1)  # and one in the warm-up
+    rows = {row.allocator: row for row in comparison.analysis.rows}
+    assert (rows["a"].rank, rows["a"].gave_up) == (None, True)
+    own = {row.allocator: row.rank for row in comparison.points[0].analysis.rows}
+    assert own["a"] is not None
+
+
+def test_outputs_are_compared_with_the_references_at_the_same_point() -> None:
+    def pick(name: str, threads: int) -> Behaviour:
+        wrong = name == "b" and threads == 4
+        return Behaviour(stdout="wrong" if wrong else f"{threads} threads")
+
+    comparison, _ = swept(pick)
+    assert comparison.output_comparable is True
+    assert {(s.allocator, s.point) for s in comparison.samples if s.failure} == {("b", 1)}
+
+
+def test_placeholders_reach_hooks_and_variables(tmp_path: Path) -> None:
+    allocator = replace(World.allocator("a"), env={"CONF": "n:{threads},{other}"})
+    executor = Programs(lambda *_: Behaviour())
+    options = World.options(
+        ["glibc"],
+        program={
+            "command": ("./program", "{threads}", "{{threads}}", "{allocator}"),
+            "setup": f"echo {{threads}} >> {tmp_path}/log",
+        },
+        parameters=(THREADS,),
+        rule=StopRule(runs=1),
+        warmup_rounds=0,
+    )
+    options = replace(options, allocators=(*options.allocators, allocator))
+    compare(options, executor, Silence(), Unkept(executor.clock))
+    own = [r for r in executor.requests if r.allocator.name == "a"]
+    assert sorted(r.env["CONF"] for r in own) == ["n:1,{other}", "n:4,{other}"]
+    assert sorted(r.command for r in own) == [
+        ("./program", "1", "{threads}", "a"),
+        ("./program", "4", "{threads}", "a"),
+    ]
+    lines = (tmp_path / "log").read_text().split()
+    assert sorted(lines) == ["1"] * 4 + ["4"] * 4
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+def test_every_metric_is_read_with_its_unit_and_judged() -> None:
+    behaviours = {
+        "glibc": Behaviour(stdout="latency 3.61ms\nrate 900\n"),
+        "a": Behaviour(stdout="latency 174us\nrate 45.9k\n"),
+    }
+    metrics = parse_all([r"latency=latency (\S+)", r"rate=rate ([0-9.]+):higher"])
+    comparison = World.comparison(behaviours, program={"metrics": metrics}, check_output=False)
+    assert comparison.analysis.primary_metric == CUSTOM
+    specs = {spec.key: spec for spec in comparison.metrics}
+    assert (specs[CUSTOM].unit, specs["custom2"].unit) == ("seconds", "count")
+    row = next(r for r in comparison.analysis.rows if r.allocator == "a")
+    assert row.metrics[CUSTOM].median == pytest.approx(174e-6)
+    assert row.metrics["custom2"].median == pytest.approx(45_900)
+    assert row.metrics["custom2"].verdict is Verdict.BETTER
+    assert comparison.settings.metric_patterns == [m.pattern for m in metrics]
+
+
+def test_a_column_of_mixed_units_is_refused() -> None:
+    behaviours = {
+        "glibc": Behaviour(stdout="took 12 ms\n"),
+        "a": Behaviour(stdout="took 12\n"),
+        "b": Behaviour(stdout="took 0.01s\n"),
+    }
+    metrics = parse_all([r"took (.*)"])
+    comparison = World.comparison(behaviours, program={"metrics": metrics}, check_output=False)
+    (failed,) = comparison.failed_rows
+    assert failed.allocator == "a"
+    assert failed.failure.text == "its number was in no unit, the reference's in seconds"
 
 
 # --- the doctor ----------------------------------------------------------------------------------

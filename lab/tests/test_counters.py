@@ -16,9 +16,8 @@ from refusals import refused
 
 from tsmlab import counters
 from tsmlab.allocators import Allocator, own_library
+from tsmlab.counters import MapBlock
 from tsmlab.errors import UserError
-from tsmlab.experiments.causes import NOTHING, merged
-from tsmlab.experiments.model import MapBlock
 from tsmlab.measuring import Measurement, RunRequest
 
 
@@ -191,20 +190,17 @@ def test_a_counted_run_is_the_same_run_under_the_twin(library_folder: Path, tmp_
     library = library_folder / own_library("lock-best")
     library.touch()
     executor = Reporting()
-    observer = counters.CountedRun(executor)
     allocator = Allocator("lock-best", Path("/l/x.so"), "tsmalloc", "1")
-    assert observer.applies_to(allocator)
-    causes = observer.observe(request_under(allocator), tmp_path)
+    counted = counters.counted_run(request_under(allocator), tmp_path, executor)
     (request,) = executor.requests
     assert request.allocator.path == library
     assert request.env == {"SEED": "1", counters.VARIABLE: str(tmp_path)}
     assert (request.command, request.timeout_seconds) == (("true",), 9.0)
-    assert merged([NOTHING, causes]).counts == {"frees": 1.0}
+    assert counted.counts == {"frees": 1.0}
 
 
 def test_a_program_that_fails_under_the_twin_is_told(library_folder: Path, tmp_path: Path) -> None:
     (library_folder / own_library("lock-best")).touch()
     allocator = Allocator("lock-best", Path("/l/x.so"), "tsmalloc", "1")
     with refused("exit 3", remedy="LD_PRELOAD="):
-        counters.CountedRun(Reporting(3)).observe(request_under(allocator), tmp_path)
-    assert not counters.CountedRun().applies_to(Allocator("glibc", None, "libc", "2.36"))
+        counters.counted_run(request_under(allocator), tmp_path, Reporting(3))

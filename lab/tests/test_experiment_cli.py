@@ -17,11 +17,11 @@ import prompt
 import pytest
 from prompt import Tsmalloc
 
-from tsmlab import records
+from tsmlab import experiments, records
 from tsmlab.allocators import discover
-from tsmlab.experiments import model
-from tsmlab.experiments.model import ExperimentResults, Run
+from tsmlab.experiments import Experiments
 from tsmlab.journal import Header, Journal
+from tsmlab.results import Sample
 
 PROGRAM = """#!/bin/sh
 # Prints what it was told; "fail" fails under preloaded allocators, "slow" takes its time if asked.
@@ -70,16 +70,16 @@ def experiment(tsmalloc: Tsmalloc) -> Tsmalloc:
     return partial(tsmalloc, "experiment")
 
 
-def kept(tmp_path: Path) -> list[ExperimentResults]:
+def kept(tmp_path: Path) -> list[Experiments]:
     """What was kept, in the order in which it was written. (The names of what was begun in the same
     second, as what is resumed counts, end with the numbers of processes, which begin anew.)"""
     state = tmp_path / "state" / "tsmalloc" / "results"
     found = sorted(state.glob("*-experiment-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [model.read(path) for path in found]
+    return [experiments.read(path) for path in found]
 
 
-def runs(found: ExperimentResults) -> list[Run]:
-    return [run for cell in found.experiments[0].cells for run in cell.runs]
+def runs(found: Experiments) -> list[Sample]:
+    return [run for run in found.comparisons[0].samples if run.phase == "measured"]
 
 
 def finished(journal: Path) -> int:
@@ -87,12 +87,11 @@ def finished(journal: Path) -> int:
     return journal.read_bytes().count(b", run ")
 
 
-def without_times(found: ExperimentResults) -> object:
+def without_times(found: Experiments) -> object:
     """What a seed decides, and what the program prints."""
     return [
-        (cell.point, cell.allocator, run.round, run.position, run.values.get("seconds"))
-        for cell in found.experiments[0].cells
-        for run in cell.runs
+        (run.point, run.allocator, run.round, run.position, run.values.get("seconds"))
+        for run in runs(found)
     ]
 
 
@@ -104,11 +103,12 @@ def test_without_strace_its_package_is_named(
     run = ("run", "--file", folder / "plain.toml", "-a", "glibc", "-r", "3")
     assert "sudo apt install strace" in experiment(*run, **where).stderr
     (found,) = kept(tmp_path)
-    notes = {note for cell in found.experiments[0].cells for note in cell.causes.notes}
+    causes = found.comparisons[0].causes
+    notes = {note for each in causes for note in each.notes}
     assert notes == {
         "system calls are not counted: strace is not installed: sudo apt install strace."
     }
-    assert all("allocations" in cell.causes.counts for cell in found.experiments[0].cells)
+    assert causes and all("allocations" in each.counts for each in causes)
     assert "install strace" not in experiment(*run, "--no-causes", **where).stderr
 
 
@@ -121,23 +121,22 @@ def test_an_experiment_from_its_file_to_its_answer(
         *("--export-json", tmp_path / "all.json"),
     )
     (found,) = kept(tmp_path)
-    assert model.read(tmp_path / "all.json") == found
-    assert (found.seed, len(runs(found))) == (5, 2 * 2 * 3)
-    assert all(run.values["wall_seconds"] > 0.0 for run in runs(found))
+    assert experiments.read(tmp_path / "all.json") == found
+    assert (found.comparisons[0].settings.seed, len(runs(found))) == (5, 2 * 3 * 3)
+    assert all(run.values["time_seconds"] > 0.0 for run in runs(found))
     assert all(run.values["under"] == 7.0 for run in runs(found))
     for index, seconds in ((0, 0.25), (1, 0.5)):
-        for name in ("tsmalloc", "glibc"):
-            cell = found.experiments[0].cell(index, name)
-            assert cell.values("seconds") == {1: seconds, 2: seconds, 3: seconds}
+        own = {run.values["seconds"] for run in runs(found) if run.point == index}
+        assert own == {seconds}
     assert "plain: What plain costs" in done.stdout
-    assert "median of seconds (lower is better), by digits; 3 rounds" in done.stdout
-    assert "250 ms" in done.stdout
-    assert "1 experiment, 12 runs in 3 rounds, about 1 s" in done.stderr
+    assert "seconds by digits: medians (lower is better)" in done.stdout
+    assert "250 ms =" in done.stdout
+    assert "1 experiment, 18 runs, about 1 s" in done.stderr
     assert not list((tmp_path / "state").rglob("*.jsonl")), "nothing is left to be resumed"
     assert "results    " in done.stderr
     rows = list(csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text())))
-    assert len(rows) == 12
-    assert {row["parameters"] for row in rows} == {"digits=25", "digits=5"}
+    assert len(rows) == 2 + 18
+    assert {row["digits"] for row in rows} == {"25", "5"}
     assert "## What plain costs" in (tmp_path / "table.md").read_text()
     shown = experiment("show", tmp_path / "all.json")
     assert shown.stdout == done.stdout
@@ -151,7 +150,7 @@ def test_a_failure_is_a_row_and_an_exit_status(
     assert "FAILED tsmalloc at digits=5: exit 3 (2 of 2 runs; not run again)" in done.stdout
     assert "| FAILED: not today" in done.stdout
     (found,) = kept(tmp_path)
-    assert len(runs(found)) == 2 * 3 + 2 * 2
+    assert len(runs(found)) == 2 * (2 * 2 + 2)  # nothing is left to compare after two rounds
     experiment(*arguments, "--ignore-failure", "-q")
 
 
@@ -169,7 +168,7 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
         shown, said = process.communicate(timeout=60)
     (journal,) = state.rglob("*.jsonl")
     before = finished(journal)
-    assert 5 <= before < 16
+    assert 5 <= before < 26
     if number == signal.SIGKILL:
         assert kept(tmp_path) == []
     else:
@@ -177,15 +176,15 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
         assert "interrupted by the user" in shown
         assert "go on with: tsmalloc experiment run --resume" in said
         (partial,) = kept(tmp_path)
-        assert len(runs(partial)) == before
+        assert len(partial.comparisons[0].samples) == before
     done = experiment("run", "--resume")
     assert f"resumed    {journal}, after " in done.stderr
     assert not journal.exists()
     resumed = kept(tmp_path)[-1]
     # An uninterrupted run of the same seed has the same structure.
     whole = experiment(*start, "--json", "-q")
-    assert without_times(resumed) == without_times(model.from_json(whole.stdout))
-    assert resumed.stop.reason == "runs"
+    assert without_times(resumed) == without_times(experiments.from_json(whole.stdout))
+    assert resumed.stop.reason == resumed.comparisons[0].stop.reason == "runs"
 
 
 def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
@@ -215,7 +214,7 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     assert "begun in the folder /gone, now gone.\n  Begin anew" in refused.stderr
     shutil.copy(journal, copied)
     again = experiment("run", "--resume", copied, "--json")
-    assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/2"
+    assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/3"
     mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
     refused = experiment("run", "--resume", status=1)
     assert refused.stdout == ""
@@ -229,11 +228,11 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     arguments = ("run", "--file", folder / "plain.toml", "--dry-run", "--seed", "3")
     done = experiment(*arguments, "-a", "glibc", "-r", "9")
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    assert lines["command"].endswith("program plain 25 7")
+    assert lines["command"].endswith("program plain '{digits}' 7")
     assert lines["sweep"].split()[1:] == ["digits", "25", "5"]
     assert lines["allocators"].split()[1:] == ["glibc"]
-    assert lines["rounds"].endswith("9, of 2 runs each")
-    assert done.stdout.splitlines()[-1].startswith("1 experiment, 18 runs in 9 rounds, about ")
+    assert lines["rounds"].endswith("9, of 4 runs each")
+    assert done.stdout.splitlines()[-1].startswith("1 experiment, 36 runs, about ")
     assert not (tmp_path / "state").exists()
 
 

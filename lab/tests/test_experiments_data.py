@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tsmlab import paths
+from tsmlab import experiments, paths
 from tsmlab.allocators import GROUPS, own_names
-from tsmlab.experiments import catalogue
-from tsmlab.experiments.model import BUILT_IN, Definition
+from tsmlab.definition import Definition
+from tsmlab.metrics import PEAK_OVER_LIVE
+from tsmlab.sweep import filled, points_of
 
 ROOT = paths.repository_root()
-SHIPPED = catalogue.read_folder(catalogue.default_folder())
+SHIPPED = experiments.read_files(sorted(experiments.default_folder().glob("*.toml")))
 NAMES = [definition.name for definition in SHIPPED]
-BUILT_IN_NAMES = {metric.name for metric in BUILT_IN}
+BUILT_IN_NAMES = {*experiments.ALIASES, *(spec.key for spec in experiments.OURS)} - {
+    *experiments.ALIASES.values()
+}
 REPORTED_EXPERIMENTS = {
     *("x2-lock", "x3-churn-pairs", "x4-producer-consumer"),
     *("x5-threads", "x6-iterations", "x7-fragmentation"),
@@ -47,7 +50,6 @@ def test_what_a_reader_needs_and_what_others_reported_is_there(definition: Defin
     assert definition.question.endswith("?")
     assert definition.source
     assert definition.answers
-    assert definition.plots
     assert definition.analyses
     assert bool(definition.reported) == (definition.name in REPORTED_EXPERIMENTS)
     assert all(table.rows for table in definition.reported)
@@ -69,11 +71,10 @@ def test_the_program_is_built_and_all_take_part(definition: Definition) -> None:
 
 @each
 def test_metrics_are_printed_or_counted(definition: Definition) -> None:
-    # The catalogue knows that a metric is named; here, that what is named is measured.
+    # Reading the file finds that a metric is named; here, that what is named is measured.
     counts = documented("Counts")
-    for metric in definition.metrics:
-        if metric.source == "causes":
-            assert metric.name in counts
+    for analysis in definition.analyses:
+        assert set(analysis.options.get("show", [])) <= counts
     sources = [
         *(ROOT / "bench" / "experiments").glob("*.cpp"),
         *(ROOT / "bench" / "workloads").glob("*.*"),
@@ -81,15 +82,15 @@ def test_metrics_are_printed_or_counted(definition: Definition) -> None:
     ]
     text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
     for metric in definition.metrics:
-        if metric.source == "run" and metric.name not in BUILT_IN_NAMES:
-            assert re.search(rf'["\\n]{metric.name}[":]', text), metric.name
+        if metric.key != PEAK_OVER_LIVE:
+            assert re.search(rf'["\\n]{metric.key}[":]', text), metric.key
 
 
 @each
 def test_analyses_have_their_parameters_and_allocators(definition: Definition) -> None:
     parameters = {parameter.name for parameter in definition.parameters}
     for analysis in definition.analyses:
-        if analysis.kind in ("amdahl", "growth", "order"):
+        if analysis.kind == "fit":
             assert analysis.parameter in parameters
         if analysis.kind == "pair":
             pair = {analysis.options["first"], analysis.options["second"]}
@@ -98,7 +99,7 @@ def test_analyses_have_their_parameters_and_allocators(definition: Definition) -
 
 def test_what_files_and_analyses_may_say_is_documented() -> None:
     part = reference().split("## Analyses\n", 1)[1].split("\n## ", 1)[0]
-    for kind, options in catalogue.OF_KIND.items():
+    for kind, options in experiments.OPTIONS.items():
         row = re.search(rf"^\| `{kind}` .*$", part, flags=re.MULTILINE)
         assert {name for name in options if f"`{name}`" not in row[0]} == set()
     assert documented("Metrics") == BUILT_IN_NAMES
@@ -106,7 +107,7 @@ def test_what_files_and_analyses_may_say_is_documented() -> None:
     counted = set(re.findall(r'\{"(\w+)", [^}]*Event::', table))
     assert len(counted) > 20
     assert counted <= documented("Counts")
-    keys = {f"[[{key}]]" if key in TABLES else key for key in catalogue.KEYS}
+    keys = {f"[[{key}]]" if key in TABLES else key for key in experiments.KEYS}
     part = reference().split("## The file\n", 1)[1].split("\n## ", 1)[0]
     assert {key for key in keys if f"`{key}`" not in part} == set()
 
@@ -133,10 +134,9 @@ def test_the_example_of_the_guide_is_an_experiment(tmp_path: Path) -> None:
     example = re.search(r"^```toml\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
     file = tmp_path / "mine.toml"
     file.write_text(example[1], encoding="utf-8")
-    definition = catalogue.read_file(file)
-    assert len(catalogue.points_of(definition)) == 3
-    command = catalogue.arguments_at(definition, {"length": 10}, "glibc")
-    assert '"x" x 10 for' in command[1]
+    definition = experiments.read_file(file)
+    assert len(points_of(definition.parameters)) == 3
+    assert '"x" x 10 for' in filled(definition.arguments[1], {"length": 10})
 
 
-TABLES = {"parameter", "metric", "analysis", "plot", "reported"}
+TABLES = {"parameter", "metric", "analysis", "reported"}

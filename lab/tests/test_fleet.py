@@ -510,13 +510,12 @@ def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_pa
     (tmp_path / "echo.toml").write_text(EXPERIMENT)
     done = tsmalloc("experiment", "run", "--file", tmp_path / "echo.toml", "--allocator",
                     f"waste={waste}", "--json", "--cluster", "local:2")  # fmt: skip
-    (found,) = json.loads(done.stdout)["experiments"]
-    peaks = {}
-    for cell in found["cells"]:
-        assert [run["round"] for run in cell["runs"]] == [1, 2, 3]
-        peaks[cell["point"], cell["allocator"]] = cell["runs"][0]["values"]["peak_bytes"]
-        assert cell["causes"] is not None
-    assert len(peaks) == 2 * 2
+    (found,) = json.loads(done.stdout)["comparisons"]
+    measured = [each for each in found["samples"] if each["phase"] == "measured"]
+    assert sorted(each["round"] for each in measured) == sorted([1, 2, 3] * 6)
+    assert all("fleet" in each["measurement"] for each in measured)
+    peaks = {(s["point"], s["allocator"]): s["values"]["peak_memory_bytes"] for s in measured}
+    assert len(peaks) == len(found["causes"]) == 2 * 2
     assert all(peaks[point, "waste"] > peaks[point, "glibc"] for point in (0, 1))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tsmlab import paths
 from tsmlab.errors import UserError
-from tsmlab.experiments.catalogue import default_folder
+from tsmlab.experiments import default_folder
 from tsmlab.traces.workloads import corpus
 
 

@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 import replay_world
 import report_world as world
+from conftest import Behaviour, World, typical
 
-from tsmlab import cli, records, report, results
+from tsmlab import cli, records, render, report, results
 from tsmlab.commands.studies import Publication, publish
 from tsmlab.errors import UserError
 from tsmlab.report import folder, html, writing
+from tsmlab.report.pages import comparison
 from tsmlab.report.pages.common import AMOUNTS
 from tsmlab.results import Comparison
 
@@ -81,10 +83,9 @@ def comparison_page(small: Comparison) -> str:
 
 
 @pytest.fixture(scope="module")
-def experiments_page() -> str:
-    some = ("x2-lock", "x5-threads", "x7-fragmentation")
-    found = world.experimented(some, ("tsmalloc", "glibc", "lock-best", "nolock-first"))
-    return html.page(writing.of(found))
+def experiment_page() -> str:
+    names = ("tsmalloc", "glibc", "lock-best", "nolock-first", "rwlock-best")
+    return html.page(writing.of(world.experimented("x5-threads", names, 3)))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def replay_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return html.page(writing.of(replay_world.side_by_side(tmp_path_factory.mktemp("traces"))))
 
 
-@pytest.fixture(params=["comparison", "experiments", "replay"])
+@pytest.fixture(params=["comparison", "experiment", "replay"])
 def page(request: pytest.FixtureRequest) -> str:
     text: str = request.getfixturevalue(f"{request.param}_page")
     return text
@@ -179,12 +180,25 @@ def test_verdict_comes_first_then_warnings_results_and_figures(comparison_page: 
     assert [i for i in ids if i in wanted] == wanted
 
 
-def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiments_page: str) -> None:
-    for part in re.findall(r"<article.*?</article>", experiments_page, re.DOTALL):
-        assert part.index('class="answer"') < part.index("<figure")
-        assert part.index('class="question"') < part.index('class="answer"')
-    assert 'class="theirs"' in experiments_page
-    assert "Never mixed with ours" in experiments_page
+def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_page: str) -> None:
+    ids = Outline(experiment_page).ids
+    wanted = ["verdict", "points", "results", "s-sweep-seconds", "s-ratios", "causes", "reported"]
+    assert [i for i in ids if i in wanted] == wanted
+    assert "Never mixed with ours" in experiment_page
+    assert "Recommendation" not in experiment_page
+
+
+def test_the_recommendation_is_the_first_sentence(small: Comparison, comparison_page: str) -> None:
+    assert render.recommendation(small).split(",")[0] in comparison_page
+    assert comparison_page.index("<dt>Recommendation</dt>") < comparison_page.index("<dt>Fastest")
+
+
+def test_no_row_is_marked_as_the_best_where_all_are_alike() -> None:
+    alike = World.comparison({name: Behaviour(noise=0.05) for name in ("glibc", "a", "b")})
+    assert {row.rank for row in alike.analysis.rows} == {1}
+    assert "best" not in comparison.results_table(alike).marks
+    best = comparison.results_table(typical())
+    assert list(best.marks).count("best") == 1
 
 
 def test_page_says_the_command_to_use(small: Comparison, comparison_page: str) -> None:
@@ -274,12 +288,12 @@ def test_page_that_would_be_too_large_leaves_out_curves_then_data(
 
 
 @pytest.mark.long
-def test_all_experiments_on_all_allocators_stay_small() -> None:
-    full_set = writing.of(world.experimented(maps=900))
-    page = html.page(full_set)
+@pytest.mark.parametrize("name", sorted(world.SHIPPED))
+def test_experiments_on_all_allocators_stay_small(name: str) -> None:
+    made = world.experimented(name)
+    page = html.page(writing.of(made))
     assert len(page.encode()) < html.LIMIT_BYTES
-    runs = [c for e in embedded(page)["experiments"] for c in e["cells"]]
-    assert all(cell["runs"] for cell in runs)
+    assert len(embedded(page)["samples"]) == len(made.samples)
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -304,8 +318,13 @@ def test_report_of_one_result(small: Comparison, tmp_path: Path) -> None:
 def test_reports_of_several_results_have_a_page_that_leads_to_them(
     small: Comparison, tmp_path: Path
 ) -> None:
-    found = world.experimented(("x6-iterations",), ("tsmalloc", "glibc"))
-    page = report.write([small, found, small], tmp_path / "r")
+    found = world.in_one_run(
+        *(
+            world.experimented(name, ("tsmalloc", "glibc"), 3)
+            for name in ("x6-iterations", "x3-churn-pairs")
+        )
+    )
+    page = report.write([small, found], tmp_path / "r")
     text = page.read_text(encoding="utf-8")
     links = [v["href"] for v in Outline(text).all("a") if not str(v["href"]).startswith("#")]
     assert len(set(links)) == 3
@@ -326,12 +345,13 @@ def test_foreign_folder_is_left_alone(small: Comparison, tmp_path: Path) -> None
 def test_report_is_replaced_by_a_later_one_and_nothing_else_is(
     small: Comparison, tmp_path: Path
 ) -> None:
-    found = world.experimented(("x6-iterations",), ("tsmalloc", "glibc"))
+    found = world.in_one_run(world.experimented("x6-iterations", ("tsmalloc", "glibc"), 3))
     target = tmp_path / "r"
     report.write(small, target)
     (target / "notes.txt").write_text("mine")
     report.write(found, target)
-    assert "figures/ratios.svg" not in listing(target)
+    assert "figures/tradeoff.svg" not in listing(target)
+    assert "figures/sweep-seconds.svg" in listing(target)
     assert (target / "notes.txt").read_text() == "mine"
 
 
@@ -387,7 +407,7 @@ def test_working_folder_that_is_gone_is_named(
 
 
 def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> None:
-    found = world.experimented(("x6-iterations",), ("tsmalloc",), maps=0)
+    found = world.in_one_run(world.experimented("x6-iterations", ("glibc", "tsmalloc"), 3))
     (tmp_path / "e").write_text(records.to_json(found))
     (tmp_path / "c").write_text(records.to_json(small))
     assert report.read(tmp_path / "e") == found

@@ -13,7 +13,7 @@ from tsmlab import report
 from tsmlab.report import theme
 
 WIDTHS = (360, 1280)
-SOME = ("x2-lock", "x5-threads", "x7-fragmentation")
+SOME = ("x5-threads", "x7-fragmentation")
 # Of the paper between its margins, in pixels of a page.
 A4_WIDTH = 688
 
@@ -22,7 +22,8 @@ A4_WIDTH = 688
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("reports")
     compared = world.failing(world.compared(25, 6, 64), f"{'x' * 300} <script>")
-    experiments = world.experimented(SOME, ("tsmalloc", "glibc", "lock-first", "cached-best"))
+    names = ("tsmalloc", "glibc", "lock-first", "cached-best")
+    experiments = world.in_one_run(*(world.experimented(name, names, 3) for name in SOME))
     replays = replay_world.side_by_side(folder)
     report.write([compared, experiments, replays], folder / "r")
     return sorted((folder / "r").rglob("index.html"))
@@ -37,7 +38,7 @@ def rgb(colour: str) -> str:
 def test_pages_fit_and_nobody_complains(
     browser: Browser, pages: list[Path], width: int, scripts: bool
 ) -> None:
-    assert len(pages) == 4
+    assert len(pages) == 5
     browser.allow_scripts(scripts)
     for page in pages:
         for system in ("light", "dark"):

@@ -12,25 +12,24 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import report_world as world
+import scipy.stats
+from experiment_world import THREADS, made_up
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tsmlab.experiments import model
 from tsmlab.metrics import PEAK_MEMORY, TIME, Unit
 from tsmlab.report import series, svg, theme
 from tsmlab.report.figures import (
     canvas,
-    heapmap,
     of_comparison,
-    of_experiments,
     runs,
     scales,
     sweeps,
 )
 from tsmlab.report.figures.of_comparison import Look
-from tsmlab.report.pages import experiments as pages
+from tsmlab.report.pages import comparison as pages
 from tsmlab.report.theme import styles_for
 from tsmlab.results import Comparison
 from tsmlab.text import shortened, slug, visible, with_minus
@@ -323,61 +322,64 @@ def test_mean_over_time_weighs_by_time() -> None:
     assert series.mean_bytes([[0.0, 10.0], [1.0, 30.0], [3.0, 0.0]]) == pytest.approx(70.0 / 3.0)
 
 
-# --- experiments ----------------------------------------------------------------------------------
+# --- sweeps ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def scaling() -> model.Experiment:
-    found = world.experimented(("x5-threads",), ("tsmalloc", "lock-first", "lock-best"))
-    return found.experiments[0]
+def scaling() -> Comparison:
+    return world.experimented("x5-threads", ("tsmalloc", "glibc", "lock-best"), 6)
 
 
-def test_lines_are_the_medians_with_their_intervals(scaling: model.Experiment) -> None:
-    plot = next(p for p in scaling.definition.plots if p.kind == "lines")
-    styles = styles_for(scaling.allocators)
-    panels, _ = sweeps.line_panels(
-        scaling, plot, of_comparison.Look(styles, frozenset(scaling.allocators))
-    )
-    assert scaling.analysis is not None
-    medians = sorted(s.median for s in scaling.analysis.summaries if s.metric == plot.metric)
-    drawn = [line for panel in panels for line in panel.lines if not line.model]
-    assert sorted(y for line in drawn for y in line.ys) == medians
+def test_a_sweep_has_a_figure_for_each_metric_and_none_of_its_runs_together(
+    scaling: Comparison,
+) -> None:
+    look = of_comparison.look_of(scaling)
+    names = [figure.name for figure in sweeps.figures(scaling, look)]
+    assert names == ["sweep-seconds"]
+    assert [figure.name for figure in of_comparison.figures(scaling, look)] == ["ratios"]
+    panels = sweeps.panels_of(scaling, look, scaling.parameters[0], scaling.metric("seconds"))
+    (panel,) = panels
+    drawn = [line for line in panel.lines if not line.model]
+    assert [line.name for line in drawn] == ["tsmalloc", "glibc", "lock-best"]
     for line in drawn:
+        assert list(line.xs) == scaling.parameters[0].values
         assert all(a <= b <= c for a, b, c in zip(line.lows, line.ys, line.highs, strict=True))
-        assert list(line.xs) == sorted(line.xs)
 
 
-def test_fitted_models_are_drawn_beside_the_points(scaling: model.Experiment) -> None:
-    plot = next(p for p in scaling.definition.plots if p.kind == "lines")
-    assert scaling.analysis is not None
-    curve = model.FittedCurve("tsmalloc", plot.metric, "Amdahl", [[1.0, 2.0], [20.0, 1.0]])
-    finding = model.Finding("amdahl", plot.metric, ["tsmalloc"], "fits", {}, [curve], "text")
-    fitted = world.with_findings(scaling, [finding])
-    styles = styles_for(fitted.allocators)
-    panels, _ = sweeps.line_panels(
-        fitted, plot, of_comparison.Look(styles, frozenset(fitted.allocators))
+def test_a_level_is_the_geometric_mean_with_its_interval(scaling: Comparison) -> None:
+    levels = sweeps.levels_of(scaling, scaling.metric("seconds"))
+    own = [
+        math.log(sample.values["seconds"])
+        for sample in scaling.samples
+        if (sample.point, sample.allocator) == (3, "lock-best")
+    ]
+    interval = scipy.stats.t.interval(0.95, len(own) - 1, np.mean(own), scipy.stats.sem(own))
+    expected = (math.exp(np.mean(own)), *map(math.exp, interval))
+    assert levels[3, "lock-best"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_fitted_laws_are_drawn_beside_the_points(scaling: Comparison) -> None:
+    look = of_comparison.look_of(scaling)
+    (panel,) = sweeps.panels_of(scaling, look, scaling.parameters[0], scaling.metric("seconds"))
+    laws = [line for line in panel.lines if line.model]
+    curves = [curve for finding in scaling.findings for curve in finding.curves]
+    assert [(list(m.xs), list(m.ys)) for m in laws] == [
+        ([x for x, _ in curve.points], [y for _, y in curve.points]) for curve in curves
+    ]
+    assert len(laws) == 3
+
+
+def test_a_cell_that_failed_is_in_no_line() -> None:
+    found = made_up(
+        [THREADS],
+        ["glibc", "a"],
+        lambda name, p: None if (name, p["threads"]) == ("a", 4) else {"seconds": 1.0},
     )
-    models = [line for panel in panels for line in panel.lines if line.model]
-    assert [(list(m.xs), list(m.ys)) for m in models] == [([1.0, 20.0], [2.0, 1.0])]
-
-
-def test_live_bytes_are_drawn_with_resident_memory(scaling: model.Experiment) -> None:
-    subject = of_experiments.subject_of(scaling, styles_for(scaling.allocators))
-    point = of_experiments.memory_point(scaling)
-    assert point == len(scaling.points) - 1
-    names = [line.name for line in of_experiments.memory_lines(subject, point)]
-    assert names == [*scaling.allocators, "live bytes"]
-
-
-def test_bars_of_an_experiment_without_a_sweep() -> None:
-    found = world.experimented(("x3-churn-pairs",), ("tsmalloc", "glibc", "tcmalloc"))
-    experiment = found.experiments[0]
-    subject = of_experiments.subject_of(experiment, styles_for(experiment.allocators))
-    plot = next(p for p in experiment.definition.plots if p.kind == "bars")
-    (panel,) = sweeps.bar_panels(experiment, plot)
-    known = sweeps.summaries_of(experiment, plot.metric)
-    assert {bar.allocator: bar for bar in panel.bars} == {n: s for (_, n), s in known.items()}
-    assert [f.name for f in of_experiments.figures(subject)]
+    (panel,) = sweeps.panels_of(found, of_comparison.look_of(found), THREADS, found.metrics[0])
+    assert {line.name: list(line.xs) for line in panel.lines} == {
+        "glibc": [1, 2, 4, 8],
+        "a": [1, 2, 8],
+    }
 
 
 def test_counts_are_shown_where_they_differ() -> None:
@@ -386,84 +388,6 @@ def test_counts_are_shown_where_they_differ() -> None:
         {"growth_calls": 90.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 7.0},
     ]
     assert pages.telling(counts) == ["growth_calls", "futex_calls"]
-
-
-# --- heap maps ------------------------------------------------------------------------------------
-
-BLOCKS = st.builds(
-    lambda count, size, state, owner, used: model.MapBlock(
-        count, count * size, state, owner, {"used": 1.0, "mixed": used}.get(state, 0.0)
-    ),
-    st.integers(1, 40),
-    st.sampled_from([16, 48, 64, 4096, 100_000]),
-    st.sampled_from(["used", "free", "cached", "mixed"]),
-    st.integers(0, 9),
-    st.floats(0.0, 1.0),
-)
-HEAPS = st.lists(st.lists(BLOCKS, max_size=300), min_size=1, max_size=4).map(
-    lambda chunks: model.HeapMap(
-        "",
-        [model.MapChunk(n << 32, sum(b.bytes for b in c), c) for n, c in enumerate(chunks)],
-        len(chunks),
-    )
-)
-
-
-@given(HEAPS)
-def test_areas_of_a_heap_map_add_up_to_its_bytes(heap: model.HeapMap) -> None:
-    pieces = heapmap.pieces_of(heap)
-    total = sum(block.bytes for chunk in heap.chunks for block in chunk.blocks)
-    assert sum(piece.bytes for piece in pieces) == total
-    assert heapmap.summary_of(heap).total == total
-    joined = heapmap.merged(pieces, 50)
-    assert len(joined) <= max(51, len(pieces) if len(pieces) <= 50 else 0) + 50
-    assert sum(piece.bytes for piece in joined) == total
-    assert sum(p.used for p in joined) == pytest.approx(sum(p.used for p in pieces))
-    grid = heapmap.grid_for(total)
-    drawn = list(heapmap.rectangles(joined, grid))
-    area = sum(r.width for r in drawn) * grid.row_bytes / heapmap.WIDTH
-    assert area == pytest.approx(total, rel=1e-6, abs=1e-3)
-    for state in heapmap.STATE_NAMES:
-        wanted = sum(p.bytes for p in joined if p.state == state)
-        width = sum(r.width for r in drawn if r.piece.state == state)
-        assert width * grid.row_bytes / heapmap.WIDTH == pytest.approx(wanted, rel=1e-6, abs=1e-3)
-    assert all(r.left >= -1e-6 and r.left + r.width <= heapmap.WIDTH + 1e-6 for r in drawn)
-    assert all(r.row < grid.rows for r in drawn)
-
-
-def test_heap_map_is_in_the_order_of_addresses() -> None:
-    def block(state: str, size: int) -> model.MapBlock:
-        return model.MapBlock(1, size, state, 0, 0.0)  # type: ignore[arg-type]
-
-    heap = model.HeapMap(
-        "",
-        [
-            model.MapChunk(0x2000, 64, [block("free", 64)]),
-            model.MapChunk(0x1000, 96, [block("used", 32), block("cached", 64)]),
-        ],
-        2,
-    )
-    pieces = heapmap.pieces_of(heap)
-    assert [(p.start, p.bytes, p.state) for p in pieces] == [
-        (0, 32, "used"),
-        (32, 64, "cached"),
-        (96, 64, "free"),
-    ]
-
-
-def test_pixels_of_a_heap_map_are_its_shares() -> None:
-    from matplotlib.image import imread  # noqa: PLC0415
-
-    blocks = [model.MapBlock(1, 64 * 1024, s, 0, u) for s, u in (("used", 1.0), ("free", 0.0))]
-    heap = model.HeapMap("", [model.MapChunk(0, 128 * 1024, blocks)], 1)
-    table = pages.DataTable("t", [], [])
-    figure = heapmap.figure("n", "t", heap, table, "c")
-    pixels = imread(__import__("io").BytesIO(figure.png_file))
-    counts = []
-    for state in ("used", "free"):
-        wanted = [int(theme.STATES[state].light[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        counts.append(int((abs(pixels[:, :, :3] - wanted).max(axis=2) < 0.003).sum()))
-    assert counts[0] == counts[1] > 10_000
 
 
 # --- text -----------------------------------------------------------------------------------------

@@ -95,14 +95,14 @@ def test_long_last_words_are_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_the_programs_own_number_is_found_in_either_stream(tmp_path: Path, stream: str) -> None:
-    program = replace(PROGRAM, metric=parse_custom(r"rate=rate: ([\d.]+)"))
+    program = replace(PROGRAM, metrics=(parse_custom(r"rate=rate: ([\d.]+)"),))
     behaviour = Behaviour(**{stream: "warm 1\nrate: 12.5\n"})
     assert run_once(tmp_path, behaviour, program).values[CUSTOM] == 12.5
 
 
 @pytest.mark.parametrize("pattern", [r"rate: ([\d.]+)", "rate: (.*)"])
 def test_a_missing_number_is_a_failure(tmp_path: Path, pattern: str) -> None:
-    program = replace(PROGRAM, metric=parse_custom(f"rate={pattern}"))
+    program = replace(PROGRAM, metrics=(parse_custom(f"rate={pattern}"),))
     failure = run_once(tmp_path, Behaviour(stdout="rate: fast\n"), program).failure
     assert (failure.kind, failure.text) == ("metric", "no number for rate in the output")
 

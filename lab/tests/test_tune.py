@@ -176,7 +176,7 @@ def test_what_chose_a_change_does_not_confirm_it() -> None:
 
 def test_a_number_that_the_program_prints_is_an_objective() -> None:
     program = Program(
-        ("./program",), Path("/dev/null"), metric=parse_custom("rate=rate ([0-9.]+):higher")
+        ("./program",), Path("/dev/null"), metrics=(parse_custom("rate=rate ([0-9.]+):higher"),)
     )
     results = search(FAST, SMALL, program=program, objective="metric").results
     assert results.settings == ["FAST=1"]

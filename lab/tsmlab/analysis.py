@@ -21,13 +21,15 @@ LogsByRound = dict[int, float]
 
 @dataclass(frozen=True)
 class Question:
-    """The question to the samples: which allocators, which quantities, which margin."""
+    """The question to the samples: which allocators, which quantities, which margin. families: of
+    verdicts that are judged side by side, one for each point of a sweep."""
 
     allocators: tuple[str, ...]
     reference: str
     metrics: tuple[MetricSpec, ...]
     margin: float
     seed: int
+    families: int = 1
 
     @property
     def primary(self) -> str:
@@ -47,13 +49,10 @@ def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
     for spec in question.judged:
         floors[spec.key] = _noise_floor(samples, question, spec.key)
         _judge_metric(rows, samples, question, spec, floors[spec.key])
-    ranked = _ranked(rows, samples, question)
-    primary = next(s for s in question.metrics if s.key == question.primary)
-    leaders = {
-        spec.key: found
-        for spec in (primary, *(s for s in question.judged if s.key != primary.key))
-        if (found := _leaders(rows, samples, question, spec))
-    }
+    primary = question.judged[0]
+    rivals = {spec.key: _Rivals(rows, samples, question, spec) for spec in question.judged}
+    leaders = {key: found for key, each in rivals.items() if (found := each.leaders())}
+    ranked = _ranked(rows, rivals[primary.key])
     front = _pareto_front(rows, primary, question)
     final = [replace(row, pareto=row.allocator in front) for row in ranked]
     return Analysis(
@@ -62,8 +61,14 @@ def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
         noise_floors=floors,
         rows=final,
         leaders=leaders,
-        recommended=_recommended(rows, leaders, question),
+        recommended=_recommended(rows, rivals, primary.key),
     )
+
+
+def at_points(samples: Sequence[Sample], count: int, question: Question) -> list[Analysis]:
+    """Of each point of a sweep by itself."""
+    asked = replace(question, families=count)
+    return [analyse([s for s in samples if s.point == n], asked) for n in range(count)]
 
 
 def count_unresolved(analysis: Analysis) -> int:
@@ -75,16 +80,23 @@ def count_unresolved(analysis: Analysis) -> int:
 
 
 def logs_by_round(samples: Sequence[Sample], allocator: str, key: str) -> LogsByRound:
-    """The logarithm of the metric for each round; for the reference, the mean of its two runs.
+    """The logarithm of the metric for each round: the mean of the reference's two runs, and over
+    the points of a sweep, where the samples are of several.
 
-    Rounds without a usable value (a failure, or a number that has no logarithm) are absent.
+    Rounds that lack a usable value (a failure, or a number that has no logarithm) are absent.
     """
-    found: dict[int, list[float]] = {}
+    points = {sample.point for sample in samples}
+    found: dict[int, dict[int, list[float]]] = {}
     for sample in _usable(samples, allocator):
         value = sample.values.get(key, 0.0)
         if value > 0.0:
-            found.setdefault(sample.round, []).append(math.log(value))
-    return {number: sum(logs) / len(logs) for number, logs in sorted(found.items())}
+            cells = found.setdefault(sample.round, {})
+            cells.setdefault(sample.point, []).append(math.log(value))
+    return {
+        number: sum(sum(logs) / len(logs) for logs in cells.values()) / len(cells)
+        for number, cells in sorted(found.items())
+        if len(cells) == len(points)
+    }
 
 
 def log_table(samples: Sequence[Sample], allocators: Sequence[str], key: str) -> stats.Vector:
@@ -109,17 +121,21 @@ def row_of(name: str, samples: Sequence[Sample], metrics: Sequence[MetricSpec]) 
     own = [s for s in samples if s.allocator == name and s.phase != "probe"]
     failures = [s.failure for s in own if s.failure]
     usable = _usable(samples, name)
+    points = {s.point for s in own}
     summaries = {}
     for spec in metrics:
         measured = [(s.round, s.values[spec.key]) for s in usable if spec.key in s.values]
         if measured:
-            summaries[spec.key] = _summary(measured)
+            summary = _summary(measured)
+            if len(points) > 1:  # whose values differ by more than noise
+                summary = replace(summary, outlier_rounds=[], bimodal=False)
+            summaries[spec.key] = summary
     return Row(
         allocator=name,
         attempts=len(own),
         failures=len(failures),
         failure=failures[-1] if failures else None,
-        gave_up=has_given_up(own, name),
+        gave_up=any(has_given_up(own, name, point) for point in points),
         metrics=summaries,
         rank=None,
         pareto=False,
@@ -189,17 +205,18 @@ def _judge_metric(
         if name == question.reference or not _is_candidate(row, spec.key):
             continue
         logs = logs_by_round(samples, name, spec.key)
-        if len(logs) == row.metrics[spec.key].runs and (
+        if row.metrics[spec.key].minimum > 0.0 and (
             estimate := _pair(logs, baseline, question.seed, strata)
         ):
             estimates[name] = estimate
-    adjusted = stats.holm_by_key({name: each.p_value for name, each in estimates.items()})
+    found = stats.holm_by_key({name: each.p_value for name, each in estimates.items()})
+    adjusted = {name: min(1.0, question.families * p) for name, p in found.items()}
     for name, estimate in estimates.items():
         judgement = stats.judge(
             estimate,
             margin=question.margin,
             p_adjusted=adjusted.get(name),
-            comparisons=len(adjusted),
+            comparisons=question.families * len(adjusted),
             floor=floor,
             higher_is_better=spec.higher_is_better,
         )
@@ -225,56 +242,85 @@ def _standing(row: Row, spec: MetricSpec, reference: str) -> float | None:
     return 1.0 / ratio.ratio if spec.higher_is_better else ratio.ratio
 
 
-def _versus(
-    name: str, other: str, samples: Sequence[Sample], question: Question, spec: MetricSpec
-) -> Verdict:
-    """One allocator against another, to group them into ranks. The p-value is Bonferroni's for all
-    pairs, although few are compared: which ones is only known from the data."""
-    logs = [logs_by_round(samples, n, spec.key) for n in (name, other)]
-    estimate = _pair(logs[0], logs[1], question.seed, strata_of(samples))
-    if estimate is None:
-        return Verdict.UNRESOLVED
-    pairs = math.comb(len(question.allocators), 2)
-    p_adjusted = None if estimate.p_value is None else min(1.0, pairs * estimate.p_value)
-    return stats.judge(
-        estimate, question.margin, p_adjusted, higher_is_better=spec.higher_is_better
-    ).verdict
+class _Rivals:
+    """The allocators that can be ranked by one metric, the best first, and each against each."""
+
+    def __init__(
+        self,
+        rows: dict[str, Row],
+        samples: Sequence[Sample],
+        question: Question,
+        spec: MetricSpec,
+    ) -> None:
+        self._rows = rows
+        self._question = question
+        self._spec = spec
+        self._strata = strata_of(samples)
+        standings = {name: _standing(row, spec, question.reference) for name, row in rows.items()}
+        known = [(standing, name) for name, standing in standings.items() if standing is not None]
+        self.order = [name for _, name in sorted(known, key=lambda pair: pair[0])]
+        self._logs = {name: logs_by_round(samples, name, spec.key) for name in self.order}
+
+    def versus(self, name: str, other: str) -> Verdict:
+        """The p-value is Bonferroni's for all pairs, although few matter: which ones is only known
+        from the data."""
+        question = self._question
+        estimate = _pair(self._logs[name], self._logs[other], question.seed, self._strata)
+        if estimate is None:
+            return Verdict.UNRESOLVED
+        pairs = question.families * math.comb(len(question.allocators), 2)
+        p_adjusted = None if estimate.p_value is None else min(1.0, pairs * estimate.p_value)
+        return stats.judge(
+            estimate, question.margin, p_adjusted, higher_is_better=self._spec.higher_is_better
+        ).verdict
+
+    def is_worse(self, name: str, other: str) -> bool:
+        """By the verdict of the table, where one of the two is the reference."""
+        if other == self._question.reference:
+            return self.against_reference(name) is Verdict.WORSE
+        if name == self._question.reference:
+            return self.against_reference(other) is Verdict.BETTER
+        return self.versus(name, other) is Verdict.WORSE
+
+    def against_reference(self, name: str) -> Verdict | None:
+        return _verdict(self._rows[name], self._spec.key)
+
+    def ranks(self) -> dict[str, int]:
+        """One more than the number of allocators that are shown to be better. So none of a rank is
+        shown to be better than another, and what is shown to be worse than the reference ranks
+        behind it, however noisy the leader is."""
+        ahead: dict[str, set[str]] = {}
+        for place, name in enumerate(self.order):
+            ahead[name] = set()
+            for other in reversed(self.order[:place]):
+                # Better than a better one is better, even if these two were compared in more noise.
+                if other not in ahead[name] and self.is_worse(name, other):
+                    ahead[name] |= {other, *ahead[other]}
+        return {name: 1 + len(better) for name, better in ahead.items()}
+
+    def leaders(self) -> Leaders | None:
+        if not self.order:
+            return None
+        best, *others = self.order
+        verdicts = {name: self.versus(name, best) for name in others}
+        return Leaders(
+            best=best,
+            equal=[name for name in others if verdicts[name] is Verdict.EQUAL],
+            unresolved=[name for name in others if verdicts[name] is Verdict.UNRESOLVED],
+        )
+
+    def fastest(self) -> list[str]:
+        """The best of those that are shown better than the reference, and its equals."""
+        better = [name for name in self.order if self.against_reference(name) is Verdict.BETTER]
+        return better[:1] + [n for n in better[1:] if self.versus(n, better[0]) is Verdict.EQUAL]
 
 
-def _by_standing(rows: dict[str, Row], spec: MetricSpec, reference: str) -> list[str]:
-    standings = {name: _standing(row, spec, reference) for name, row in rows.items()}
-    known = [(standing, name) for name, standing in standings.items() if standing is not None]
-    return [name for _, name in sorted(known, key=lambda pair: pair[0])]
-
-
-def _ranked(rows: dict[str, Row], samples: Sequence[Sample], question: Question) -> list[Row]:
-    """Best first. Those not shown worse than the best of their group share its rank; the next one
-    opens a new group, with its place as its rank. Unrankable rows come last."""
-    spec = next(s for s in question.metrics if s.key == question.primary)
-    order = _by_standing(rows, spec, question.reference)
-    ranks: dict[str, int] = {}
-    leader = None
-    for place, name in enumerate(order, start=1):
-        if leader is None or _versus(name, leader, samples, question, spec) is Verdict.WORSE:
-            leader, rank = name, place
-        ranks[name] = rank
+def _ranked(rows: dict[str, Row], rivals: _Rivals) -> list[Row]:
+    """By rank, within a rank by the estimate; those without a rank come last."""
+    ranks = rivals.ranks()
+    ordered = sorted(rivals.order, key=lambda name: ranks[name])
     failed = [name for name in rows if name not in ranks]
-    return [replace(rows[name], rank=ranks.get(name)) for name in [*order, *failed]]
-
-
-def _leaders(
-    rows: dict[str, Row], samples: Sequence[Sample], question: Question, spec: MetricSpec
-) -> Leaders | None:
-    order = _by_standing(rows, spec, question.reference)
-    if not order:
-        return None
-    best, others = order[0], order[1:]
-    verdicts = {name: _versus(name, best, samples, question, spec) for name in others}
-    return Leaders(
-        best=best,
-        equal=[name for name in others if verdicts[name] is Verdict.EQUAL],
-        unresolved=[name for name in others if verdicts[name] is Verdict.UNRESOLVED],
-    )
+    return [replace(rows[name], rank=ranks.get(name)) for name in [*ordered, *failed]]
 
 
 def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question) -> set[str]:
@@ -300,21 +346,16 @@ def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question)
     }
 
 
-def _recommended(
-    rows: dict[str, Row], leaders: dict[str, Leaders], question: Question
-) -> str | None:
-    """The fastest if it is shown better than the reference (among its equals, the smallest);
-    else the smallest, if it is shown smaller and not shown slower; else none."""
-    if found := leaders.get(question.primary):
-        group = [found.best, *found.equal]
-        group = [n for n in group if _verdict(rows[n], question.primary) is Verdict.BETTER]
-        if group:
-            return min(group, key=lambda n: _median_memory(rows[n]))
-    if small := leaders.get(PEAK_MEMORY):
-        row = rows[small.best]
-        shown_smaller = _verdict(row, PEAK_MEMORY) is Verdict.BETTER
-        if shown_smaller and _verdict(row, question.primary) is not Verdict.WORSE:
-            return small.best
+def _recommended(rows: dict[str, Row], rivals: Mapping[str, _Rivals], primary: str) -> str | None:
+    """Of the fastest that are shown better than the reference, the smallest; else the smallest of
+    all, if it is shown smaller and not shown slower; else none."""
+    if faster := rivals[primary].fastest():
+        return min(faster, key=lambda name: _median_memory(rows[name]))
+    small = rivals[PEAK_MEMORY].order[:1] if PEAK_MEMORY in rivals else []
+    for name in small:
+        shown_smaller = rivals[PEAK_MEMORY].against_reference(name) is Verdict.BETTER
+        if shown_smaller and _verdict(rows[name], primary) is not Verdict.WORSE:
+            return name
     return None
 
 

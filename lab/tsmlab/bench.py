@@ -141,7 +141,7 @@ class _Session:
         program = Program(
             command=workload.command,
             stdin=Path(os.devnull),
-            metric=PRINTED_SECONDS if workload.time == "seconds" else None,
+            metrics=(PRINTED_SECONDS,) if workload.time == "seconds" else (),
         )
         memo = Part(self.memo, workload.name)
         trial = Trial(program, allocators, executor, folder, memo)

@@ -14,8 +14,10 @@ from typing import Literal
 
 from tsmlab import __version__, doctor, machine, records, results, warnings
 from tsmlab.allocators import Allocator
-from tsmlab.analysis import Question, analyse, count_unresolved
+from tsmlab.analysis import Question, analyse, at_points, count_unresolved
+from tsmlab.definition import Asked
 from tsmlab.errors import UserError
+from tsmlab.findings import find
 from tsmlab.fleet import Crew, Fleet
 from tsmlab.journal import Memo
 from tsmlab.machine import Machine
@@ -31,10 +33,12 @@ from tsmlab.results import (
     Sample,
     Settings,
     Stop,
+    SweepPoint,
 )
-from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
+from tsmlab.schedule import Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
-from tsmlab.trial import OutputCheck, Program, Trial
+from tsmlab.sweep import Parameter, points_of
+from tsmlab.trial import SERIES_POINTS, OutputCheck, Program, Trial, UnitCheck, at_point, hooks
 from tsmlab.wording import counted, quantity
 
 # A run that takes this many times as long as the reference's first one is taken to hang...
@@ -51,7 +55,9 @@ class Options:
     by. vary_layout: each round has an environment of another size, so that no allocator is favoured
     by where the stack happens to lie; off where runs are to be the same. unresolved: how much is
     still to be resolved by further rounds. unfit_warnings: the codes of those that do not hold
-    here. say_preflight: whether what was found before the rounds is told.
+    here. say_preflight: whether what was found before the rounds is told. parameters: of a sweep; a
+    round runs every allocator at every point. series_points: of each run's memory. ask_order:
+    whether the results say which allocator is best at which point.
     """
 
     program: Program
@@ -71,11 +77,14 @@ class Options:
     unresolved: Callable[[Analysis], int] = count_unresolved
     unfit_warnings: frozenset[str] = frozenset()
     say_preflight: bool = True
+    parameters: tuple[Parameter, ...] = ()
+    series_points: int = SERIES_POINTS
+    ask_order: bool = False
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        custom = self.program.metric
-        return (*((custom.spec,) if custom else ()), *self.base_metrics, *self.more_metrics)
+        custom = (metric.spec for metric in self.program.metrics)
+        return (*custom, *self.base_metrics, *self.more_metrics)
 
     @property
     def question(self) -> Question:
@@ -105,14 +114,17 @@ class _Session:
         self._created = self.memo.once("created", str, records.now)
         self._machine = self.memo.once("machine", Machine, machine.describe)
         self._output = OutputCheck(self.options.reference.name, self.options.check_output)
-        self._probe: Sample | None = None
+        self._units = UnitCheck()
+        self._points = points_of(self.options.parameters)
+        self._entries = entries_for(self.options.allocators, self.options.reference, self._points)
+        self._probes: list[Sample] = []
         self._intercepted_calls: int | None = None
         self._timeout_seconds = self.options.timeout_seconds
         self._crew: Crew | None = None
 
     def run(self) -> Outcome[Comparison]:
         if self.options.consult_doctor:
-            self._heed(doctor.diagnose(self.options.program.command))
+            self._heed(doctor.diagnose(self._first_program.command))
         with tempfile.TemporaryDirectory(prefix="tsmalloc-compare-") as folder:
             trial = Trial(
                 self.options.program,
@@ -120,43 +132,54 @@ class _Session:
                 self.executor,
                 Path(folder),
                 self.memo,
+                self.options.series_points,
+                self._points,
             )
             if self.fleet is not None:
                 self._crew = Crew(self.fleet, trial, self.memo)
             self._try_reference(trial)
-            self._prove_interception(trial)
+            self._prove_interception()
             if self.options.say_preflight:
                 self._note_preflight()
             return self._measure(trial)
 
+    @property
+    def _first_program(self) -> Program:
+        """The program as the reference runs it at the first point."""
+        return self.options.program.at(self._points[0], self.options.reference.name)
+
     def _try_reference(self, trial: Trial) -> None:
-        """Runs the reference once: it must succeed, and its time tells what a hang is."""
-        reference = self.options.reference
+        """Runs the reference once at each point: it must succeed, and the longest time tells what a
+        hang is."""
         trial.timeout_seconds = self._timeout_seconds
-        self.reporter.round_started("probe", 1, 1)
-        slot = Slot(Entry(reference), "probe", 0, 1, 0)
-        self.reporter.run_started(slot)
-        self._probe = trial.run(slot) if self._crew is None else self._crew.samples([slot])[0]
-        self.reporter.run_finished(self._probe)
-        if self._probe.failure:
-            raise _reference_failed(self._probe, self.options)
+        entries = [entry for entry in self._entries if entry.replicate == 1]
+        self.reporter.round_started("probe", 1, len(entries))
+        for place, entry in enumerate(entries, start=1):
+            slot = Slot(replace(entry, replicate=0), "probe", 0, place, 0)
+            self.reporter.run_started(slot)
+            probe = trial.run(slot) if self._crew is None else self._crew.samples([slot])[0]
+            self.reporter.run_finished(probe)
+            if probe.failure:
+                raise _reference_failed(probe, self.options, entry.where)
+            self._probes.append(probe)
+        self._probes = self._units.judge(self._probes)
         if self._timeout_seconds is None:
-            seconds = self._probe.values[TIME]
+            seconds = max(probe.values[TIME] for probe in self._probes)
             self._timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
         trial.timeout_seconds = self._timeout_seconds
 
-    def _prove_interception(self, trial: Trial) -> None:
+    def _prove_interception(self) -> None:
         """One counted run under the reference, which shows that preloading works here at all."""
         if not self.options.consult_doctor:
             return
-        self._intercepted_calls = self.memo.once("counted calls", int, lambda: self._count(trial))
+        self._intercepted_calls = self.memo.once("counted calls", int, self._count)
 
-    def _count(self, trial: Trial) -> int:
-        program, reference = self.options.program, self.options.reference
-        with trial.hooks(reference.name):
+    def _count(self) -> int:
+        program, reference = self._first_program, self.options.reference
+        with hooks(program, reference.name):
             diagnosis = doctor.diagnose(
                 program.command,
-                allocators=(reference,),
+                allocators=(at_point(reference, self._points[0]),),
                 timeout_seconds=self._timeout_seconds,
                 stdin=program.stdin,
             )
@@ -165,9 +188,11 @@ class _Session:
 
     def _note_preflight(self) -> None:
         calls = "" if self._intercepted_calls is None else f", {self._intercepted_calls:,} calls"
+        count = len(self._points)
+        times = [quantity(probe.values[TIME], "seconds") for probe in self._probes]
+        told = times[0] if count == 1 else f"{times[0]} to {times[-1]} at {count} points"
         self.reporter.note(
-            f"preflight  {self.options.reference.name}: "
-            f"{quantity(self._probe_seconds(), 'seconds')}{calls}; "
+            f"preflight  {self.options.reference.name}: {told}{calls}; "
             f"{counted(len(self.options.allocators), 'allocator')}; "
             f"a run of over {quantity(self._timeout_seconds or 0.0, 'seconds')} counts as a hang"
         )
@@ -175,12 +200,12 @@ class _Session:
     def _measure(self, trial: Trial) -> Outcome[Comparison]:
         options = self.options
         scheduler = Scheduler(
-            entries=entries_for(options.allocators, options.reference),
+            entries=self._entries,
             reference=options.reference.name,
             seed=options.seed,
             run_one=trial.run,
-            judge=self._output.judge,
-            unresolved=lambda samples: options.unresolved(analyse(samples, options.question)),
+            judge=lambda samples: self._output.judge(self._units.judge(samples)),
+            unresolved=self._unresolved,
             memo=self.memo,
             observer=self.reporter,
             vary_layout=options.vary_layout,
@@ -198,10 +223,17 @@ class _Session:
             return Outcome(self._conclude(scheduler.samples, Stop("aborted", error.message)), error)
         return Outcome(self._conclude(scheduler.samples, stop))
 
+    def _unresolved(self, samples: Sequence[Sample]) -> int:
+        question, count = self.options.question, len(self._points)
+        whole = self.options.unresolved(analyse(samples, question))
+        parts = at_points(samples, count, question) if count > 1 else []
+        return whole + sum(map(self.options.unresolved, parts))
+
     def _announce(self, warmup_round_seconds: float) -> None:
         rule = self.options.rule
-        entries = len(self.options.allocators) + 1
-        seconds = warmup_round_seconds or entries * self._probe_seconds()
+        entries = len(self._entries)
+        probed = sum(probe.values[TIME] for probe in self._probes)
+        seconds = warmup_round_seconds or (len(self.options.allocators) + 1) * probed
         fitting = rule.rounds_that_fit(seconds)
         self.reporter.expect(fitting)
         if rule.runs is None and fitting < rule.min_rounds:
@@ -211,10 +243,6 @@ class _Session:
                 f"firmer results: --time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer "
                 f"allocators (-a)"
             )
-
-    def _probe_seconds(self) -> float:
-        assert self._probe is not None
-        return self._probe.values[TIME]
 
     def _heed(self, diagnosis: doctor.Diagnosis, repeated: bool = False) -> None:
         """Stops at findings that make a comparison meaningless; `repeated`: the notes were shown
@@ -236,7 +264,10 @@ class _Session:
 
     def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Comparison:
         options = self.options
-        samples = [*([self._probe] if self._probe else []), *self._output.judge(run_samples)]
+        judged = self._output.judge(self._units.judge(run_samples))
+        samples = [*self._probes, *judged]
+        question = replace(options.question, metrics=tuple(map(self._with_unit, options.metrics)))
+        parts = at_points(samples, len(self._points), question) if options.parameters else []
         comparison = Comparison(
             schema=results.SCHEMA,
             created=self._created,
@@ -245,19 +276,28 @@ class _Session:
             reference=options.reference.name,
             settings=self._settings(),
             machine=self._machine,
-            metrics=list(options.metrics),
+            metrics=list(question.metrics),
             allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
             output_comparable=self._output.comparable,
             intercepted_calls=self._intercepted_calls,
-            analysis=analyse(samples, options.question),
+            analysis=analyse(samples, question),
             warnings=[],
             samples=samples,
-            kinds=[] if self._crew is None else self._crew.kinds(samples, options.question),
+            kinds=[] if self._crew is None else self._crew.kinds(samples, question),
+            parameters=list(options.parameters),
+            points=list(map(SweepPoint, self._points, parts)) if parts else [],
         )
+        if options.ask_order:
+            order = Asked("order", question.primary, None, {}, [], {})
+            comparison = replace(comparison, findings=find(comparison, [order], None))
         troubles = warnings.find_all(comparison)
         fit = [each for each in troubles if each.code not in options.unfit_warnings]
         return replace(comparison, warnings=fit)
+
+    def _with_unit(self, spec: MetricSpec) -> MetricSpec:
+        """The unit in which the program printed it."""
+        return replace(spec, unit=self._units.expected.get(spec.key, spec.unit))
 
     def _settings(self) -> Settings:
         options, program, rule = self.options, self.options.program, self.options.rule
@@ -274,11 +314,11 @@ class _Session:
             margin=options.margin,
             expected_exit=program.expected_exit,
             output_checked=options.check_output,
-            metric_pattern=program.metric.pattern if program.metric else None,
             setup=program.setup,
             cleanup=program.cleanup,
             input=None if str(program.stdin) == "/dev/null" else str(program.stdin),
             cpus=None if options.cpus is None else list(options.cpus),
+            metric_patterns=[metric.pattern for metric in program.metrics],
         )
 
 
@@ -286,14 +326,15 @@ class ReferenceFailedError(UserError):
     """The reference must succeed, or there is nothing to compare with. told: with the program's
     last words."""
 
-    def __init__(self, name: str, failure: Failure, remedy: str) -> None:
+    def __init__(self, name: str, failure: Failure, remedy: str, where: str = "") -> None:
         said = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
         self.told = f"{failure.text}{said}"
         self.kind = failure.kind
-        super().__init__(f"the program fails under the reference {name}: {self.told}", remedy)
+        at = f" at {where}" if where else ""
+        super().__init__(f"the program fails under the reference {name}{at}: {self.told}", remedy)
 
 
-def _reference_failed(probe: Sample, options: Options) -> ReferenceFailedError:
+def _reference_failed(probe: Sample, options: Options, where: str) -> ReferenceFailedError:
     """The error, with the remedy for the kind of failure."""
     failure = probe.failure
     assert failure is not None
@@ -308,4 +349,5 @@ def _reference_failed(probe: Sample, options: Options) -> ReferenceFailedError:
         options.reference.name,
         failure,
         remedies.get(failure.kind, "Run it by itself first: it must work without any of this."),
+        where,
     )

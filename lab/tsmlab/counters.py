@@ -10,12 +10,11 @@ in the counts.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tsmlab import paths, records
 from tsmlab.allocators import Allocator, own_library
 from tsmlab.errors import UserError
-from tsmlab.experiments.model import Causes, HeapMap, MapBlock, MapChunk
 from tsmlab.measuring import Executor, MeasureExecutor, RunRequest
 from tsmlab.records import Record
 from tsmlab.system_libraries import natural_order
@@ -26,6 +25,47 @@ MAP_SCHEMA = "tsmalloc-heap-map/1"
 VARIABLE = "TSMALLOC_COUNTERS"
 
 _DAMAGED = "The library writes whole files only. Was it edited, or the disk full?"
+
+
+@dataclass(frozen=True)
+class MapBlock:
+    """Consecutive blocks of equal state and owner, in the order of addresses: how many, how large
+    together. state: used, free, cached, or mixed (a slab of which `used_share` is in use)."""
+
+    count: int
+    bytes: int
+    state: Literal["used", "free", "cached", "mixed"]
+    owner: int
+    used_share: float
+
+
+@dataclass(frozen=True)
+class MapChunk:
+    """One contiguous piece of the heap."""
+
+    address: int
+    bytes: int
+    blocks: list[MapBlock]
+
+
+@dataclass(frozen=True)
+class HeapMap:
+    """The heap at one moment, which the program names. total_chunks: those left out included."""
+
+    label: str
+    chunks: list[MapChunk]
+    total_chunks: int
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a counted library wrote: counts by name over all processes, the same for each thread,
+    maps of the heap, and what is missing."""
+
+    counts: dict[str, float]
+    threads: list[dict[str, float]]
+    maps: list[HeapMap]
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -66,7 +106,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {VARIABLE: str(folder.absolute())}
 
 
-def read(folder: Path) -> Causes:
+def read(folder: Path) -> Counted:
     """All reports in a folder: the counts are sums over the processes, the threads and the pictures
     are one process's after the other's. Raises UserError where a file is damaged, or none is there.
     """
@@ -83,10 +123,9 @@ def read(folder: Path) -> Causes:
     counts: dict[str, float] = {}
     for report in reports:
         counts |= {name: counts.get(name, 0.0) + n for name, n in report.totals.items()}
-    return Causes(
+    return Counted(
         counts=counts,
         threads=[thread for report in reports for thread in report.threads],
-        memory=None,
         maps=[heap_map for heap_map, _ in maps],
         notes=[
             f"The map {heap_map.label!r} is cut off: the heap is in too many pieces."
@@ -96,35 +135,24 @@ def read(folder: Path) -> Causes:
     )
 
 
-class CountedRun:
-    """An observer of experiments (experiments/causes.py): runs the program under the counted twin
-    of its allocator."""
-
-    def __init__(self, executor: Executor | None = None) -> None:
-        self._executor = executor
-
-    def applies_to(self, allocator: Allocator) -> bool:
-        """Whether it is one of ours; where its twin is not built, observe() says so."""
-        return allocator.family == "tsmalloc"
-
-    def observe(self, request: RunRequest, folder: Path) -> Causes:
-        library = has_counted(request.allocator)
-        if library is None:
-            raise UserError(f"{request.allocator.name} has no counted library.", paths.remedy())
-        executor = self._executor or MeasureExecutor()
-        counted = replace(
-            request,
-            allocator=replace(request.allocator, path=library),
-            env={**request.env, **environment(folder)},
+def counted_run(request: RunRequest, folder: Path, executor: Executor | None = None) -> Counted:
+    """Runs the program under the counted twin of its allocator; `folder` takes the reports."""
+    library = has_counted(request.allocator)
+    if library is None:
+        raise UserError(f"{request.allocator.name} has no counted library.", paths.remedy())
+    counted = replace(
+        request,
+        allocator=replace(request.allocator, path=library),
+        env={**request.env, **environment(folder)},
+    )
+    measurement = (executor or MeasureExecutor()).run(counted)
+    if measurement.failed:
+        raise UserError(
+            f"nothing was counted inside {request.allocator.name}: the program failed "
+            f"under its counted library ({measurement.failure_text()}).",
+            f"Run it by hand: LD_PRELOAD={library}",
         )
-        measurement = executor.run(counted)
-        if measurement.failed:
-            raise UserError(
-                f"nothing was counted inside {request.allocator.name}: the program failed "
-                f"under its counted library ({measurement.failure_text()}).",
-                f"Run it by hand: LD_PRELOAD={library}",
-            )
-        return read(folder)
+    return read(folder)
 
 
 # --- the files ------------------------------------------------------------------------------------

@@ -91,10 +91,21 @@ def csv_of_comparisons(
     before: Sequence[str], parts: Sequence[tuple[Sequence[object], Comparison]]
 ) -> str:
     """A line for each run of several comparisons, failed and warm-up ones included, with all of
-    their metrics; numbers in base units. Each comparison comes with its values for `before`."""
+    their metrics; numbers in base units. Each comparison comes with its values for `before`; those
+    of a sweep have a column for each parameter."""
     keys = {spec.key: spec.key for _, comparison in parts for spec in comparison.metrics}
-    runs = ((values, sample) for values, comparison in parts for sample in comparison.samples)
-    return csv_text(before, runs, keys)
+    names = dict.fromkeys(p.name for _, comparison in parts for p in comparison.parameters)
+    runs = (
+        ([*values, *(_point(comparison, sample).get(name, "") for name in names)], sample)
+        for values, comparison in parts
+        for sample in comparison.samples
+    )
+    return csv_text([*before, *names], runs, keys)
+
+
+def _point(comparison: Comparison, sample: Sample) -> Mapping[str, Any]:
+    """The value of each parameter in a run of a sweep."""
+    return comparison.points[sample.point].values if comparison.points else {}
 
 
 def _csv_line(sample: Sample, keys: Iterable[str]) -> list[object]:

@@ -34,6 +34,7 @@ from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.results import FLEET, MachineKind, Sample
 from tsmlab.schedule import Slot
+from tsmlab.sweep import Point
 from tsmlab.trial import Program, Trial
 
 LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
@@ -63,12 +64,13 @@ class Expected:
 @dataclass(frozen=True)
 class Job:
     """A round. environment: of where the study was begun; cpus: for each worker by its name;
-    programs: of each slot."""
+    points: of the sweep."""
 
     expected: Expected
     environment: Mapping[str, str]
     cpus: Mapping[str, tuple[int, ...]]
-    programs: tuple[Program, ...]
+    program: Program
+    points: tuple[Point, ...]
     allocators: tuple[Allocator, ...]
     executor: Executor
     series_points: int
@@ -149,13 +151,17 @@ def make_round(job: Job) -> Done:
         os.sched_setaffinity(0, cpus)
     with tempfile.TemporaryDirectory(prefix="tsmalloc-round-") as folder:
         trial = Trial(
-            job.programs[0], job.allocators, job.executor, Path(folder), Unkept(), job.series_points
+            job.program,
+            job.allocators,
+            job.executor,
+            Path(folder),
+            Unkept(),
+            job.series_points,
+            job.points,
         )
         trial.timeout_seconds = job.timeout_seconds
-        samples = []
         try:
-            for slot, trial.program in zip(job.slots, job.programs, strict=True):
-                samples.append(trial.run(slot))
+            samples = [trial.run(slot) for slot in job.slots]
         except KeyboardInterrupt as error:
             raise UserError(
                 f"the worker {name} was interrupted.", "Go on with --resume."
@@ -178,13 +184,12 @@ def kind_of(found: Machine) -> str:
 
 @dataclass
 class Crew:
-    """Makes the rounds of one program (schedule.Crew), or of one for each slot. A round is one line
-    of the journal, written as soon as it is done."""
+    """Makes the rounds of one program (schedule.Crew). A round is one line of the journal, written
+    as soon as it is done."""
 
     fleet: Fleet
     trial: Trial
     memo: Memo
-    program_of: Callable[[Slot], Program] | None = None
 
     def __post_init__(self) -> None:
         self._futures: dict[str, Any] = {}
@@ -201,9 +206,10 @@ class Crew:
 
     def samples(self, slots: Sequence[Slot]) -> list[Sample]:
         key = _key(slots)
-        wanted = [(slot.entry.allocator.name, slot.entry.replicate) for slot in slots]
+        wanted = [(s.entry.point, s.entry.allocator.name, s.entry.replicate) for s in slots]
         for name in (key, f"{key}, once more"):
-            found = {(s.allocator, s.replicate): s for s in self._wait(name, slots).samples}
+            made = self._wait(name, slots).samples
+            found = {(s.point, s.allocator, s.replicate): s for s in made}
             if found.keys() >= set(wanted):
                 break
             # An allocator was taken back after the round was begun without it. All of it is made
@@ -226,13 +232,13 @@ class Crew:
             return
         self._begun_at[key] = self.memo.clock() - self._start
         trial = self.trial
-        program_of = self.program_of or (lambda _: trial.program)
         self._futures[key] = self.fleet.submit(
             Job(
                 expected=self.fleet.expected,
                 environment=self.fleet.environment,
                 cpus=self.fleet.cpus,
-                programs=tuple(map(program_of, slots)),
+                program=trial.program,
+                points=tuple(trial.points),
                 allocators=tuple(trial.allocators),
                 executor=trial.executor,
                 series_points=trial.series_points,

@@ -7,7 +7,8 @@ Refuses to: guess. A run whose output lacks the promised number has failed.
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tsmlab.errors import UserError
@@ -20,8 +21,13 @@ PEAK_MEMORY = "peak_memory_bytes"
 PAGE_FAULTS = "page_faults"
 SYSTEM_TIME = "system_seconds"
 USER_TIME = "user_seconds"
-# The key of the user's own metric: fixed, because its name is free text.
+# The key of the user's own metric: fixed, because its name is free text. Of several, the others
+# are custom2, custom3, ...
 CUSTOM = "custom"
+# What a program may print: the most bytes that it had requested and not yet freed. Then the peak is
+# known as a multiple of it, too.
+LIVE_BYTES = "live_bytes"
+PEAK_OVER_LIVE = "peak_over_live"
 
 
 @dataclass(frozen=True)
@@ -63,31 +69,84 @@ _GROUPED_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _EXAMPLE = "For example: --metric 'requests/s=([0-9.]+) requests per second:higher'"
 
 
+# What a unit behind a number stands for: 174us, 3.61ms, 45.9k, 1.5 GiB/s. The single letters are
+# units only where they touch the number.
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
+_TOUCHING_SECONDS = {"m": 60.0, "h": 3600.0}
+_TOUCHING_COUNTS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
+_BYTES = {
+    "B": 1.0,
+    **{f"{p}B": 1e3**n for n, p in enumerate("kMGT", start=1)},
+    "KB": 1e3,
+    **{f"{p}iB": 1024.0**n for n, p in enumerate("KMGT", start=1)},
+}
+_TOUCHING: Mapping[Unit, Mapping[str, float]] = {
+    "seconds": _SECONDS | _TOUCHING_SECONDS,
+    "bytes": _BYTES,
+    "count": _TOUCHING_COUNTS,
+}
+_APART: Mapping[Unit, Mapping[str, float]] = {"seconds": _SECONDS, "bytes": _BYTES}
+_WITH_UNIT = re.compile(r"([+-]?[\d.,]+(?:[eE][+-]?\d+)?)([ \t]?)([A-Za-zµμ]+)")
+_UNIT_BEHIND = re.compile(r"[ \t]?[A-Za-zµμ]+")
+
+
 @dataclass(frozen=True)
 class CustomMetric:
-    """The user's own metric: the first group of the pattern's first match is the number."""
+    """The user's own metric: the first group of the pattern's first match is the number. A unit in
+    the group or right behind it is read, too."""
 
     name: str
     pattern: str
     higher_is_better: bool
+    key: str = CUSTOM
 
     @property
     def spec(self) -> MetricSpec:
-        return MetricSpec(CUSTOM, self.name, "number", True, self.higher_is_better)
+        return MetricSpec(self.key, self.name, "number", True, self.higher_is_better)
 
-    def find(self, *texts: str) -> float | None:
-        """The number in the first text that has it; None where none does."""
+    def find(self, *texts: str) -> tuple[float, Unit] | None:
+        """The number in the first text that has it, in seconds, bytes or ones, and the kind of its
+        unit ("number": it had none); None where none does."""
         for text in texts:
             match = re.search(self.pattern, text, re.MULTILINE)
             if match and match.group(1) is not None:
-                return _number(match.group(1))
+                behind = _UNIT_BEHIND.match(text, match.end(1))
+                return _with_unit(match.group(1), behind[0] if behind else "")
         return None
+
+
+def _with_unit(text: str, behind: str) -> tuple[float, Unit] | None:
+    """A number, and the unit in the text or behind it."""
+    for told in (text.strip(), f"{text.strip()}{behind}"):
+        if match := _WITH_UNIT.fullmatch(told):
+            known = _APART if match[2] else _TOUCHING
+            for unit, sizes in known.items():
+                number = _number(match[1])
+                if match[3] in sizes and number is not None:
+                    return number * sizes[match[3]], unit
+    number = _number(text)
+    return None if number is None else (number, "number")
 
 
 def printed_number(text: str, name: str) -> float | None:
     """The number in the last line `name: NUMBER`; None where there is no such line."""
     found = re.findall(rf"^{re.escape(name)}:[ \t]*(\S+)[ \t]*$", text, re.MULTILINE)
     return _number(found[-1]) if found else None
+
+
+def parse_all(texts: Sequence[str]) -> tuple[CustomMetric, ...]:
+    """Those of several --metric; the first one ranks."""
+    found = [
+        replace(parse_custom(text), key=CUSTOM if number == 1 else f"{CUSTOM}{number}")
+        for number, text in enumerate(texts, start=1)
+    ]
+    names = [metric.name for metric in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(
+                f"two --metric have the name {name!r}.", "Name each: --metric 'NAME=REGEX'"
+            )
+    return tuple(found)
 
 
 def parse_custom(text: str) -> CustomMetric:

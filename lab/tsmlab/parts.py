@@ -121,7 +121,7 @@ def run_rounds(jobs: Sequence[Job], decide: Callable[[int], Stop | None]) -> Sto
         for job in jobs:
             if number <= job.last_round:
                 job.rounds.run("measured", number, job.last_round)
-            for label in job.rounds.given_up:
+            for _, label in job.rounds.given_up:
                 job.progress.forget(label)
         if stop := decide(number):
             return stop

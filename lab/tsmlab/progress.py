@@ -96,7 +96,9 @@ class Lines(Reporter):
     def round_started(self, phase: Phase, number: int, runs: int) -> None:
         if self._clock() - self._last_line < PIPE_SECONDS_BETWEEN_LINES:
             return
-        of = f" of at most {self._expected}" if self._expected and phase == "measured" else ""
+        known = self._expected if phase == "measured" else None
+        # Rounds may turn out shorter than the first one promised.
+        of = f" of at most {known}" if known and number <= known else ""
         self.note(f"{PHASE_NAMES[phase]} {number}{of}, {runs} runs")
 
     def step(self, step: Step) -> None:
@@ -143,8 +145,9 @@ class Bar(Reporter):
         assert self._task is not None
         measured = phase == "measured"
         if measured and self._expected is not None:
-            total, done = self._expected * runs, (number - 1) * runs
-            rounds = f"{number}/≤{self._expected}"
+            most = max(self._expected, number)
+            total, done = most * runs, (number - 1) * runs
+            rounds = f"{number}/≤{most}"
         else:
             total, done, rounds = runs, 0, str(number) if measured else ""
         self._progress.update(
@@ -165,7 +168,7 @@ class Bar(Reporter):
 
     def run_started(self, slot: Slot) -> None:
         assert self._task is not None
-        self._progress.update(self._task, running=slot.entry.allocator.name)
+        self._progress.update(self._task, running=slot.entry.label)
 
     def run_finished(self, sample: Sample) -> None:
         assert self._task is not None

@@ -6,9 +6,11 @@ Refuses to: compute. Every number here was computed by analysis.py; this file on
 
 import shlex
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from tsmlab import export, paths, tables
+from tsmlab.definition import Reported
 from tsmlab.metrics import CUSTOM, PAGE_FAULTS, PEAK_MEMORY, SYSTEM_TIME, TIME, MetricSpec
 from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
 from tsmlab.stats import Verdict
@@ -18,25 +20,82 @@ from tsmlab.wording import change, change_in_full, names, quantity, rounds, shar
 
 LABEL_WIDTH = 11
 MAX_FRONT = 8
+RECOMMENDATION = "Recommendation: "
 
 
 def report(comparison: Comparison, width: int, colours: bool = False) -> str:
-    """The whole report."""
+    """The whole report: the answer, the table, and what explains both."""
     sheet = Sheet(width, colours)
-    sheet.say(*heading(comparison), no_wrap=True, overflow="ellipsis")
+    cut: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+    if comparison.experiment is None:
+        sheet.say(heading(comparison)[0], **cut)
+    else:
+        sheet.say(f"{comparison.subject}: {comparison.experiment.title}", style="bold")
+        sheet.say(comparison.experiment.question, soft_wrap=False)
     sheet.gap()
+    for line in answers(comparison):
+        sheet.say(line, soft_wrap=False, style="bold")
+    sheet.gap()
+    for line in heading(comparison)[1:]:
+        sheet.say(line, style="dim", **cut)
     rows = ranked_rows(comparison)
-    if rows:
+    if rows and not (comparison.experiment and comparison.points):
+        sheet.gap()
         columns, layout = fitted_columns(comparison, rows, width)
         sheet.table(columns, layout, may_be_cut=True)
-        explained = legend(comparison, rows, layout)
-        sheet.say(*explained, style="dim", no_wrap=True, overflow="ellipsis")
+        sheet.say(*legend(comparison, rows, layout), style="dim", **cut)
+    for title, part in point_tables(comparison):
+        sheet.gap()
+        sheet.say(title, style="dim", soft_wrap=False)
+        for columns in _folded(part, width):
+            sheet.table(columns)
     sheet.say(*failed_lines(comparison), style="red")
     sheet.say(*kind_lines(comparison))
     sheet.gap()
-    for label, text in verdict_lines(comparison):
-        sheet.say(_hanging(label, text, width))
+    if comparison.experiment is None:
+        for label, text in verdict_lines(comparison):
+            sheet.say(_hanging(label, text, width))
+    elif comparison.experiment.answers:
+        sheet.say(" ".join(comparison.experiment.answers.split()), soft_wrap=False)
     return sheet.text
+
+
+def answers(comparison: Comparison) -> list[str]:
+    """What a reader came for: of an experiment its findings, else the recommendation."""
+    found = [f"{each.verdict}: {each.text}" for each in comparison.findings]
+    if comparison.experiment is not None:
+        return found or ["No analysis is asked for."]
+    if not ranked_rows(comparison):
+        return ["No allocator could be ranked."]
+    return [RECOMMENDATION + recommendation(comparison), *found]
+
+
+def recommendation(comparison: Comparison) -> str:
+    """The allocator to use, with its gain; or why to stay, and what might tell more."""
+    analysis, reference = comparison.analysis, comparison.reference
+    spec = comparison.metric(analysis.primary_metric)
+    everywhere = " (geometric mean over all points)" if comparison.points else ""
+    rows = {row.allocator: row for row in analysis.rows}
+    name = analysis.recommended
+    if name is not None and name != reference:
+        gains = [
+            f"{change_in_full(summary.ratio)} {each.name}"
+            for each in (spec, comparison.metric(PEAK_MEMORY))
+            if (summary := rows[name].metrics.get(each.key)) and summary.ratio
+        ]
+        title = full_name(comparison.allocator(name))
+        return f"{title}, {' and '.join(dict.fromkeys(gains))} against {reference}{everywhere}."
+    leaders = analysis.leaders.get(spec.key)
+    closest = rows[leaders.best].metrics[spec.key] if leaders else None
+    if closest is None or closest.ratio is None or closest.verdict is not Verdict.UNRESOLVED:
+        return f"stay on {reference}; no measurable gain{everywhere}."
+    more = closest.rounds_more
+    advice = f" Try -r {analysis.rounds + more}." if more else ""
+    assert leaders is not None
+    return (
+        f"stay on {reference}; no allocator is reliably better yet{everywhere}. Closest: "
+        f"{leaders.best}, {change_in_full(closest.ratio)} {spec.name}.{advice}"
+    )
 
 
 def heading(comparison: Comparison) -> list[str]:
@@ -49,8 +108,11 @@ def heading(comparison: Comparison) -> list[str]:
         if floor is not None
     ]
     extent = f"{rounds(analysis.rounds)}, {runs} runs, seed {comparison.settings.seed}"
+    command = shlex.join(comparison.command)
+    for parameter in comparison.parameters:  # which needs no quotes to be read
+        command = command.replace(f"'{{{parameter.name}}}'", f"{{{parameter.name}}}")
     lines = [
-        "$ " + " ".join(shlex.join(comparison.command).split()),
+        "$ " + " ".join(command.split()),
         f"{extent}; stopped: {comparison.stop.text}",
     ]
     if floors:
@@ -73,7 +135,8 @@ def fitted_columns(
 
 
 def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[Column]:
-    """The primary metric with its interval, the other judged ones, then the explaining ones."""
+    """The primary metric with its interval, the other judged ones, then the explaining ones. Over
+    the points of a sweep only ratios mean something; medians are in point_tables()."""
     primary = comparison.metric(comparison.analysis.primary_metric)
     others = [s for s in comparison.metrics if s.judged and s.key != primary.key]
     columns = [
@@ -83,6 +146,8 @@ def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -
     ]
     for spec in others:
         columns += _judged_columns(comparison, rows, spec, layout)
+    if comparison.points:
+        return [column for column in columns if column.header not in _median_heads(comparison)]
     for key, header, expendable in ((PAGE_FAULTS, "faults", 1), (SYSTEM_TIME, "system", 2)):
         cells = [_median_cell(row, comparison.metric(key)) for row in rows]
         columns.append(Column(header, cells, expendable=expendable))
@@ -103,7 +168,8 @@ def full_name(info: AllocatorInfo) -> str:
 def _primary_columns(
     comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
 ) -> list[Column]:
-    header = "time" if spec.key == TIME else spec.name
+    header = _head(spec)
+    against = f"{header} vs" if comparison.points else "vs"
 
     def ratio(row: Row) -> Cell:
         estimate = row.metrics[spec.key].ratio
@@ -125,7 +191,7 @@ def _primary_columns(
 
     return [
         Column(header, [_median_cell(row, spec) for row in rows]),
-        Column(f"vs {comparison.reference} [95 % CI]", [ratio(row) for row in rows]),
+        Column(f"{against} {comparison.reference} [95 % CI]", [ratio(row) for row in rows]),
         Column("verdict", [verdict(row) for row in rows], left=True),
     ]
 
@@ -134,7 +200,7 @@ def _judged_columns(
     comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
 ) -> list[Column]:
     """Median, ratio and verdict, the latter two in one column where it is narrow."""
-    short = {PEAK_MEMORY: "peak", TIME: "time"}.get(spec.key, spec.name)
+    short = _head(spec)
 
     def cell(word: Callable[[MetricSummary], str]) -> list[Cell]:
         cells = []
@@ -150,15 +216,23 @@ def _judged_columns(
         return change(summary.ratio.ratio) if summary.ratio else ""
 
     def signed(summary: MetricSummary) -> str:
-        signs = {Verdict.EQUAL: " =", Verdict.UNRESOLVED: " ?"}
-        return ratio(summary) + signs.get(summary.verdict or Verdict.BETTER, "  ")
+        return ratio(summary) + SIGNS.get(summary.verdict or Verdict.BETTER, "  ")
 
     medians = Column(short, [_median_cell(row, spec) for row in rows])
-    against = f"vs {comparison.reference}"
+    against = f"{short} vs" if comparison.points else "vs"
+    against = f"{against} {comparison.reference}"
     if layout.compact:
         return [medians, Column(against, cell(signed))]
     words = cell(lambda summary: summary.verdict.value if summary.verdict else "")
     return [medians, Column(against, cell(ratio)), Column("verdict", words, left=True)]
+
+
+def _head(spec: MetricSpec) -> str:
+    return {PEAK_MEMORY: "peak", TIME: "time"}.get(spec.key, spec.name)
+
+
+def _median_heads(comparison: Comparison) -> set[str]:
+    return {_head(spec) for spec in comparison.metrics if spec.judged}
 
 
 def _median_cell(row: Row, spec: MetricSpec) -> Cell:
@@ -176,6 +250,72 @@ def legend(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[
     if layout.compact and any(s.verdict is Verdict.EQUAL for s in summaries):
         lines.append(f"=: equal within {share(comparison.settings.margin)}    ?: unresolved")
     return lines
+
+
+SIGNS = {Verdict.EQUAL: " =", Verdict.UNRESOLVED: " ?"}
+
+
+def point_tables(comparison: Comparison) -> list[tuple[str, list[Column]]]:
+    """Of a sweep, a table for each metric: allocators by points."""
+    return [
+        (_point_title(comparison, spec), point_columns(comparison, spec))
+        for spec in point_metrics(comparison)
+    ]
+
+
+def point_metrics(comparison: Comparison) -> list[MetricSpec]:
+    """Those that are judged and known; of an experiment, only what it asks about."""
+    asked = comparison.experiment
+    wanted = None if asked is None else {each.metric for each in asked.analyses}
+    known = {k for p in comparison.points for row in p.analysis.rows for k in row.metrics}
+    shown = [spec for spec in comparison.metrics if spec.judged and spec.key in known]
+    return [spec for spec in shown if not wanted or spec.key in wanted]
+
+
+def _point_title(comparison: Comparison, spec: MetricSpec) -> str:
+    by = ", ".join(parameter.title for parameter in comparison.parameters)
+    better = "higher" if spec.higher_is_better else "lower"
+    return (
+        f"{spec.name}{f' by {by}' if by else ''}: medians ({better} is better); against "
+        f"{comparison.reference}: < less, > more, = equal, ? unresolved"
+    )
+
+
+def point_columns(comparison: Comparison, spec: MetricSpec) -> list[Column]:
+    names = [row.allocator for row in comparison.analysis.rows]
+    titles = [Cell(full_name(comparison.allocator(name))) for name in names]
+    columns = [Column("allocator", titles, left=True)]
+    for point in comparison.points:
+        rows = {row.allocator: row for row in point.analysis.rows}
+        head = "\n".join(map(str, point.values.values())) or spec.name
+        columns.append(Column(head, [_point_cell(rows.get(name), spec) for name in names]))
+    return columns
+
+
+def _point_cell(row: Row | None, spec: MetricSpec) -> Cell:
+    """The sign says in which direction the ratio is shown to differ; the colour, if that is good.
+    A mark takes two columns everywhere, so that numbers stay in line."""
+    if row is None or row.failures:
+        return Cell("failed" if row else "-", "red" if row else "")
+    summary = row.metrics.get(spec.key)
+    if summary is None:
+        return Cell("-")
+    sign = SIGNS.get(summary.verdict or Verdict.BETTER, "  ")
+    if summary.verdict in (Verdict.BETTER, Verdict.WORSE) and summary.ratio:
+        sign = " <" if summary.ratio.ratio < 1.0 else " >"
+    style = STYLES.get(summary.verdict, "") if summary.verdict else ""
+    return Cell(f"{quantity(summary.median, spec.unit)}{sign}", style)
+
+
+def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
+    """The table in parts that are narrow enough, each with the first column again."""
+    part = [columns[0]]
+    for column in columns[1:]:
+        if len(part) > 1 and tables.table_width([*part, column], ROOMY) > width:
+            yield part
+            part = [columns[0]]
+        part.append(column)
+    yield part
 
 
 def kind_lines(comparison: Comparison) -> list[str]:
@@ -202,12 +342,16 @@ def kind_lines(comparison: Comparison) -> list[str]:
 
 
 def failed_lines(comparison: Comparison) -> list[str]:
-    """One line for each allocator under which a run failed, and the program's last words."""
-    lines = []
-    for row in comparison.analysis.rows:
-        if row.failure is None and row.rank is None:
-            lines.append(f"NOT RANKED {row.allocator}: {_why_not_ranked(row, comparison)}")
-        lines += failure_lines(row.allocator, row)
+    """One line for each allocator under which a run failed, at each point, and the program's last
+    words."""
+    lines = [
+        f"NOT RANKED {row.allocator}: {_why_not_ranked(row, comparison)}"
+        for row in comparison.analysis.rows
+        if row.failure is None and row.rank is None and comparison.experiment is None
+    ]
+    for where, analysis in comparison.parts:
+        for row in analysis.rows:
+            lines += failure_lines(f"{row.allocator} at {where}" if where else row.allocator, row)
     return lines
 
 
@@ -239,7 +383,8 @@ def failure_lines(name: str, row: Row | Score) -> list[str]:
 
 
 def verdict_lines(comparison: Comparison) -> list[tuple[str, str]]:
-    """Labels and sentences: the leaders, the trade-off, and what to type."""
+    """Labels and sentences beside the recommendation: the leaders, the trade-off, and what to
+    type."""
     lines = []
     for key in comparison.analysis.leaders:
         others = "fewest" if comparison.metric(key).unit == "count" else "best"
@@ -249,7 +394,7 @@ def verdict_lines(comparison: Comparison) -> list[tuple[str, str]]:
         lines.append((label, _leader_sentence(comparison, comparison.metric(key))))
     if front := _front_sentence(comparison):
         lines.append(("trade-off", front))
-    if lines:
+    if comparison.analysis.recommended not in (None, comparison.reference):
         lines.append(("use it", use_it(comparison)))
     return lines
 
@@ -266,16 +411,13 @@ def _leader_sentence(comparison: Comparison, spec: MetricSpec) -> str:
         if summary.verdict is Verdict.BETTER:
             text = f"{title}: {text} against {reference}"
         else:
-            better = "more" if spec.higher_is_better else "less"
-            text = (
-                f"none is shown to have {better} {spec.name} than {reference}; "
-                f"{title} leads with {text} ({_why_not(summary)})"
-            )
+            text = f"none is reliably better than {reference}; closest: {title}, {text}"
+            text += f" ({_why_not(summary)})"
     equal = [name for name in leaders.equal if name != leaders.best]
     if equal:
         text += f"; equal within {share(comparison.settings.margin)}: {names(equal)}"
     if leaders.unresolved:
-        text += f"; not told apart from it yet: {names(leaders.unresolved)}"
+        text += f"; not distinguishable from it yet: {names(leaders.unresolved)}"
     return text
 
 
@@ -292,7 +434,7 @@ def _front_sentence(comparison: Comparison) -> str | None:
     primary = comparison.metric(comparison.analysis.primary_metric)
     memory = comparison.metric(PEAK_MEMORY)
     front = [row for row in comparison.analysis.rows if row.pareto]
-    if not front:
+    if not front or comparison.points:
         return None
     points = [
         f"{row.allocator} ({quantity(row.metrics[primary.key].median, primary.unit)}, "
@@ -303,14 +445,13 @@ def _front_sentence(comparison: Comparison) -> str | None:
     if len(front) == 1:
         within = f", where less than {share(comparison.settings.margin)} counts as none"
         return f"none ({axes}): {points[0]} leads in both{within}"
-    return f"no other is better in both ({axes}): {names(points, MAX_FRONT)}"
+    return f"no other allocator is better in both ({axes}): {names(points, MAX_FRONT)}"
 
 
 def use_it(comparison: Comparison) -> str:
     """The command line that has the recommended allocator from now on."""
     name = comparison.analysis.recommended
-    if name is None or name == comparison.reference:
-        return f"keep {comparison.reference}: nothing is shown to serve this program better"
+    assert name is not None
     info = comparison.allocator(name)
     command = shlex.join(comparison.command)
     settings = "".join(f"{key}={shlex.quote(value)} " for key, value in info.env.items())
@@ -351,17 +492,35 @@ def warning_lines(troubles: Sequence[Trouble]) -> list[str]:
 
 def markdown(comparison: Comparison) -> str:
     """The same report for a README or an issue."""
-    rows = ranked_rows(comparison)
-    lines = [f"    {line}" for line in heading(comparison)] + [""]
-    if rows:
-        columns = table_columns(comparison, rows, ROOMY)
-        lines += tables.markdown_table(columns)
-        lines.append("")
+    rows, asked = ranked_rows(comparison), comparison.experiment
+    lines = [f"## {asked.title}", "", asked.question, ""] if asked else []
+    lines += [*(f"- **{line}**" for line in answers(comparison)), ""]
+    lines += [f"    {line}" for line in heading(comparison)] + [""]
+    if rows and not (asked and comparison.points):
+        lines += [*tables.markdown_table(table_columns(comparison, rows, ROOMY)), ""]
+    for title, columns in point_tables(comparison):
+        lines += [f"{title}:", "", *tables.markdown_table(columns), ""]
+    for reported in asked.reported if asked else []:
+        lines += [f"Reported ({reported.report}; {reported.machine}):", ""]
+        lines += [*tables.markdown_table(reported_columns(reported)), ""]
+        lines += [reported.note, ""] if reported.note else []
     lines += [f"- {line.strip()}" for line in (*failed_lines(comparison), *kind_lines(comparison))]
-    lines += [f"- **{label}** {_code(label, text)}" for label, text in verdict_lines(comparison)]
+    if asked is None:
+        lines += [
+            f"- **{label}** {_code(label, text)}" for label, text in verdict_lines(comparison)
+        ]
+    elif asked.answers:
+        lines += [" ".join(asked.answers.split()), ""]
     lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in comparison.warnings]
     lines += ["", tables.measured_on(comparison.machine, comparison.created)]
     return "\n".join(lines) + "\n"
+
+
+def reported_columns(reported: Reported) -> list[Column]:
+    return [
+        Column(head, [Cell(str(row[index])) for row in reported.rows], left=index == 0)
+        for index, head in enumerate(reported.columns)
+    ]
 
 
 def to_csv(comparison: Comparison) -> str:

@@ -13,10 +13,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 from tsmlab import records
 from tsmlab.allocators import Allocator
+from tsmlab.definition import Definition, Kind
 from tsmlab.errors import UserError
 from tsmlab.machine import Machine
 from tsmlab.metrics import MetricSpec
 from tsmlab.stats import RatioEstimate, Verdict
+from tsmlab.sweep import Parameter, Point, describe
 
 SCHEMA = "tsmalloc-compare/1"
 # In a sample's measurement: which worker of a cluster made it, on which kind of machine.
@@ -68,7 +70,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run. replicate 1 is the reference's second run in a round (the A/A control)."""
+    """One run. replicate 1 is the reference's second run in a round (the A/A control). point: the
+    index of the point of the sweep, 0 where nothing is swept."""
 
     phase: Phase
     round: int
@@ -82,6 +85,7 @@ class Sample:
     output_bytes: int | None
     failure: Failure | None
     measurement: dict[str, Any]
+    point: int = field(default_factory=int)
 
     @property
     def kind(self) -> str:
@@ -127,11 +131,11 @@ class Settings:
     margin: float
     expected_exit: int
     output_checked: bool
-    metric_pattern: str | None
     setup: str | None
     cleanup: str | None
     input: str | None
     cpus: list[int] | None
+    metric_patterns: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -214,9 +218,65 @@ class MachineKind:
 
 
 @dataclass(frozen=True)
+class SweepPoint:
+    """One point of a sweep: the value of each parameter, and what its own runs show."""
+
+    values: Point
+    analysis: Analysis
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % confidence interval; low and high are None where there is none."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A fitted law beside the measured points: pairs of parameter and metric. fixed: the values of
+    the other parameters."""
+
+    allocator: str
+    metric: str
+    label: str
+    fixed: Point
+    points: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to one question. verdict: a few words; text: a sentence with its figures."""
+
+    kind: Kind
+    metric: str
+    verdict: str
+    text: str
+    estimates: dict[str, Estimate]
+    curves: list[Curve]
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What was counted in untimed runs of an allocator at a point, by name; docs/formats/
+    experiment.md lists the names. notes: why something was not counted."""
+
+    point: int
+    allocator: str
+    counts: dict[str, float]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
 class Comparison(Stopped):
     """A whole comparison, as it is saved. machine: where it was begun; kinds: where its rounds were
-    made, if that was a cluster."""
+    made, if that was a cluster.
+
+    Of a sweep, `points` has each point by itself, and `analysis` is over all of them: its ratios
+    are geometric means over the points. experiment: the file that asked for it.
+    """
 
     schema: str
     created: str
@@ -234,6 +294,18 @@ class Comparison(Stopped):
     warnings: list[Trouble]
     samples: list[Sample]
     kinds: list[MachineKind] = field(default_factory=list)
+    parameters: list[Parameter] = field(default_factory=list)
+    points: list[SweepPoint] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    experiment: Definition | None = field(default_factory=lambda: None)
+    causes: list[Causes] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[tuple[str, Analysis]]:
+        """Each point of the sweep, or the whole, by its name."""
+        named = [(describe(point.values), point.analysis) for point in self.points]
+        return named or [("", self.analysis)]
 
     def metric(self, key: str) -> MetricSpec:
         return next(spec for spec in self.metrics if spec.key == key)
@@ -243,6 +315,8 @@ class Comparison(Stopped):
 
     @property
     def subject(self) -> str:
+        if self.experiment is not None:
+            return self.experiment.name
         return Path(self.command[0]).name or "program"
 
     @property

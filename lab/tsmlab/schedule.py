@@ -17,6 +17,7 @@ from typing import Protocol
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Memo
 from tsmlab.results import Phase, Sample, Stop
+from tsmlab.sweep import Point, describe
 from tsmlab.wording import rounds
 
 MIN_ROUNDS = 5
@@ -39,11 +40,18 @@ LOOK_GROWTH = 1.25
 
 @dataclass(frozen=True)
 class Entry:
-    """An allocator that each round runs once. Replicate 1 is the reference's second run, the A/A
-    control."""
+    """An allocator that each round runs once at a point of the sweep. Replicate 1 is the
+    reference's second run, the A/A control. where: the point, for people."""
 
     allocator: Allocator
     replicate: int = 0
+    point: int = 0
+    where: str = ""
+
+    @property
+    def label(self) -> str:
+        name = self.allocator.name
+        return f"{name} at {self.where}" if self.where else name
 
 
 @dataclass(frozen=True)
@@ -152,15 +160,23 @@ def round_padding_bytes(seed: int, phase: Phase, number: int) -> int:
     return random.Random(f"padding/{seed}/{phase}/{number}").randrange(PADDING_RANGE_BYTES)
 
 
-def entries_for(allocators: Sequence[Allocator], reference: Allocator) -> list[Entry]:
-    """Every allocator once, and the reference a second time."""
-    return [*(Entry(a) for a in allocators), Entry(reference, replicate=1)]
+def entries_for(
+    allocators: Sequence[Allocator], reference: Allocator, points: Sequence[Point] = ({},)
+) -> list[Entry]:
+    """At each point every allocator once, and the reference a second time."""
+    return [
+        Entry(allocator, replicate, index, describe(point))
+        for index, point in enumerate(points)
+        for allocator, replicate in (*((a, 0) for a in allocators), (reference, 1))
+    ]
 
 
-def has_given_up(samples: Sequence[Sample], allocator: str) -> bool:
-    """Whether the allocator's last runs all failed, up to the number that ends its part."""
-    own = [s for s in samples if s.allocator == allocator][-FAILURES_TO_GIVE_UP:]
-    return len(own) == FAILURES_TO_GIVE_UP and all(s.failure for s in own)
+def has_given_up(samples: Sequence[Sample], allocator: str, point: int = 0) -> bool:
+    """Whether the allocator's last runs at a point all failed, so often that it is not run there
+    again."""
+    own = [s for s in samples if s.allocator == allocator and s.point == point]
+    last = own[-FAILURES_TO_GIVE_UP:]
+    return len(last) == FAILURES_TO_GIVE_UP and all(s.failure for s in last)
 
 
 class Observer(Protocol):
@@ -204,13 +220,13 @@ class Rounds:
     crew: Crew | None = None
 
     def __post_init__(self) -> None:
-        self.given_up: set[str] = set()
+        self.given_up: set[tuple[int, str]] = set()  # points and allocators
         self.samples: list[Sample] = []
 
     @property
     def alive(self) -> list[Entry]:
         """The entries that a round runs."""
-        return [e for e in self.entries if e.allocator.name not in self.given_up]
+        return [e for e in self.entries if (e.point, e.allocator.name) not in self.given_up]
 
     def run(self, phase: Phase, number: int, last: int | None = None) -> None:
         """One round; `number` counts from 1 within the phase. last: a crew may begin later ones up
@@ -245,10 +261,10 @@ class Rounds:
 
     def _note_given_up(self) -> None:
         """Recomputed each round: a judgement can be taken back (output that varies by itself)."""
-        names = {entry.allocator.name for entry in self.entries}
-        given_up = {name for name in names if has_given_up(self.samples, name)}
-        for name in sorted(given_up - self.given_up):
-            self.observer.note(f"{name} failed twice in a row and is not run again")
+        labels = {(entry.point, entry.allocator.name): entry.label for entry in self.entries}
+        given_up = {(p, name) for p, name in labels if has_given_up(self.samples, name, p)}
+        for cell in sorted(given_up - self.given_up):
+            self.observer.note(f"{labels[cell]} failed twice in a row and is not run again")
         self.given_up = given_up
 
 
@@ -289,9 +305,10 @@ class Scheduler(Rounds):
 
     def _nothing_left(self) -> Stop | None:
         reference = self.reference
-        if reference in self.given_up:
+        if any(name == reference for _, name in self.given_up):
             return Stop("reference-failed", f"the reference {reference} failed repeatedly")
-        candidates = {entry.allocator.name for entry in self.entries} - {reference}
-        if candidates and candidates <= self.given_up:
+        others = {(e.point, e.allocator.name) for e in self.entries}
+        others = {(point, name) for point, name in others if name != reference}
+        if others and others <= self.given_up:
             return Stop("none-left", f"all but the reference {reference} failed")
         return None

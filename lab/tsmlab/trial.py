@@ -20,11 +20,22 @@ from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, Measurement, RunRequest
-from tsmlab.metrics import CUSTOM, CustomMetric, measured_values, printed_number
+from tsmlab.metrics import (
+    LIVE_BYTES,
+    PEAK_MEMORY,
+    PEAK_OVER_LIVE,
+    CustomMetric,
+    Unit,
+    measured_values,
+    printed_number,
+)
 from tsmlab.results import Failure, FailureKind, Sample
 from tsmlab.schedule import Slot
+from tsmlab.sweep import ALLOCATOR, Point, filled
 from tsmlab.text import visible
 
+# In a sample's measurement: the kinds of the units that the user's metrics were printed in.
+UNITS = "units"
 PADDING_VARIABLE = "TSMALLOC_LAYOUT_PADDING"
 # How many moments of a run's memory are kept, for curves: taken from the samples that `measure`
 # takes in any case.
@@ -48,16 +59,33 @@ class Program:
     command: tuple[str, ...]
     stdin: Path
     expected_exit: int = 0
-    metric: CustomMetric | None = None
+    metrics: tuple[CustomMetric, ...] = ()
     setup: str | None = None
     cleanup: str | None = None
     printed: tuple[str, ...] = ()
     printed_perhaps: tuple[str, ...] = ()
 
+    def at(self, point: Point, allocator: str) -> "Program":
+        """With every placeholder replaced."""
+        values = {**point, ALLOCATOR: allocator}
+        return replace(
+            self,
+            command=tuple(filled(word, values) for word in self.command),
+            setup=self.setup and filled(self.setup, values),
+            cleanup=self.cleanup and filled(self.cleanup, values),
+        )
+
+
+def at_point(allocator: Allocator, point: Point) -> Allocator:
+    """The allocator with the placeholders in its variables replaced."""
+    values = {**point, ALLOCATOR: allocator.name}
+    return replace(allocator, env={k: filled(v, values) for k, v in allocator.env.items()})
+
 
 @dataclass
 class Trial:
-    """Makes runs, each once. timeout_seconds can be set once the reference's time is known."""
+    """Makes runs, each once, at the points of a sweep. timeout_seconds can be set once the
+    reference's time is known."""
 
     program: Program
     allocators: Sequence[Allocator]
@@ -65,9 +93,13 @@ class Trial:
     folder: Path
     memo: Memo
     series_points: int = SERIES_POINTS
+    points: Sequence[Point] = ({},)
 
     def __post_init__(self) -> None:
-        self._largest_extra_bytes = max(extra_environment_bytes(a) for a in self.allocators)
+        self._largest_extra_bytes = [
+            max(extra_environment_bytes(at_point(a, point)) for a in self.allocators)
+            for point in self.points
+        ]
         self._stdout = self.folder / "stdout"
         self._stderr = self.folder / "stderr"
         self._start = self.memo.clock()
@@ -79,71 +111,40 @@ class Trial:
         return self.memo.once(key, Sample, lambda: self._run(slot))
 
     def _run(self, slot: Slot) -> Sample:
-        allocator = slot.entry.allocator
+        point = self.points[slot.entry.point]
+        allocator = at_point(slot.entry.allocator, point)
+        program = self.program.at(point, allocator.name)
         request = RunRequest(
-            command=self.program.command,
+            command=program.command,
             allocator=allocator,
-            env=dict(allocator.env) | self._padding(slot),
-            stdin=self.program.stdin,
+            env=dict(allocator.env) | self._padding(slot, allocator),
+            stdin=program.stdin,
             stdout=self._stdout,
             stderr=self._stderr,
             timeout_seconds=self.timeout_seconds,
             series_points=self.series_points,
         )
-        with self.hooks(allocator.name):
+        with hooks(program, allocator.name):
             started = self.memo.clock() - self._start
             measurement = self.executor.run(request)
         if measurement.interrupted:
             raise KeyboardInterrupt
         return self._sample(slot, started, measurement)
 
-    @contextmanager
-    def hooks(self, allocator_name: str) -> Iterator[None]:
-        """The user's set-up command before, and the clean-up command after, whatever happens."""
-        self._run_hook("setup", allocator_name)
-        try:
-            yield
-        finally:
-            self._run_hook("cleanup", allocator_name)
-
-    def _run_hook(self, which: Literal["setup", "cleanup"], allocator_name: str) -> None:
-        """Runs the command without any allocator preloaded."""
-        line = self.program.setup if which == "setup" else self.program.cleanup
-        if line is None:
-            return
-        done = subprocess.run(
-            ["/bin/sh", "-c", line],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"TSMALLOC_ALLOCATOR": allocator_name},
-            check=False,
-        )
-        if done.returncode != 0:
-            how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-            said = done.stdout.decode(errors="replace").strip()
-            when = "before" if which == "setup" else "after"
-            raise UserError(
-                f"the {which} command failed ({how}): {line}" + (f"\n{said}" if said else ""),
-                f"Try it in a shell by itself; it must succeed {when} each run (--{which}).",
-            )
-
-    def _padding(self, slot: Slot) -> dict[str, str]:
+    def _padding(self, slot: Slot, allocator: Allocator) -> dict[str, str]:
         """Makes the environment equally large for all allocators of a round: the round's own
         offset, plus what this allocator's variables take less than the largest set."""
-        missing = self._largest_extra_bytes - extra_environment_bytes(slot.entry.allocator)
+        largest = self._largest_extra_bytes[slot.entry.point]
+        missing = largest - extra_environment_bytes(allocator)
         return {PADDING_VARIABLE: "x" * (slot.padding_bytes + missing)}
 
     def _sample(self, slot: Slot, started: float, measurement: Measurement) -> Sample:
         values = {} if measurement.spawn_error else measured_values(measurement)
         failure = self._failure(slot.entry.allocator, measurement)
-        if self.program.metric and failure is None:
-            number = self.program.metric.find(_text(self._stdout), _text(self._stderr))
-            if number is None:
-                text = f"no number for {self.program.metric.name} in the output"
-                failure = self._failed("metric", text)
-            else:
-                values[CUSTOM] = number
+        units: dict[str, str] = {}
+        for metric in self.program.metrics:
+            if failure is None:
+                failure = self._read_metric(metric, values, units)
         if failure is None:
             failure = self._read_printed(values)
         digest, size = _hash(self._stdout)
@@ -161,8 +162,18 @@ class Trial:
             output_sha256=digest,
             output_bytes=size,
             failure=failure,
-            measurement=dict(measurement.raw),
+            measurement=dict(measurement.raw) | ({UNITS: units} if units else {}),
+            point=slot.entry.point,
         )
+
+    def _read_metric(
+        self, metric: CustomMetric, values: dict[str, float], units: dict[str, str]
+    ) -> Failure | None:
+        found = metric.find(_text(self._stdout), _text(self._stderr))
+        if found is None:
+            return self._failed("metric", f"no number for {metric.name} in the output")
+        values[metric.key], units[metric.key] = found
+        return None
 
     def _read_printed(self, values: dict[str, float]) -> Failure | None:
         """Adds the numbers that the program prints; a failure if it does not keep its promise."""
@@ -173,6 +184,8 @@ class Trial:
                 values[name] = number
             elif name in self.program.printed:
                 return self._failed("metric", f"no line `{name}: NUMBER` in the output")
+        if values.get(LIVE_BYTES, 0.0) > 0.0 and PEAK_MEMORY in values:
+            values[PEAK_OVER_LIVE] = values[PEAK_MEMORY] / values[LIVE_BYTES]
         return None
 
     def _failure(self, allocator: Allocator, measurement: Measurement) -> Failure | None:
@@ -204,6 +217,38 @@ class Trial:
         return Failure(kind, text, _tail(self._stderr))
 
 
+@contextmanager
+def hooks(program: Program, allocator_name: str) -> Iterator[None]:
+    """The user's set-up command before, and the clean-up command after, whatever happens."""
+    _run_hook("setup", program.setup, allocator_name)
+    try:
+        yield
+    finally:
+        _run_hook("cleanup", program.cleanup, allocator_name)
+
+
+def _run_hook(which: Literal["setup", "cleanup"], line: str | None, allocator_name: str) -> None:
+    """Runs the command without any allocator preloaded."""
+    if line is None:
+        return
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"TSMALLOC_ALLOCATOR": allocator_name},
+        check=False,
+    )
+    if done.returncode != 0:
+        how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        said = done.stdout.decode(errors="replace").strip()
+        when = "before" if which == "setup" else "after"
+        raise UserError(
+            f"the {which} command failed ({how}): {line}" + (f"\n{said}" if said else ""),
+            f"Try it in a shell by itself; it must succeed {when} each run (--{which}).",
+        )
+
+
 def extra_environment_bytes(allocator: Allocator) -> int:
     """The bytes that preloading this allocator adds to the environment of a program."""
     size = sum(len(k) + len(v) + VARIABLE_OVERHEAD_BYTES for k, v in allocator.env.items())
@@ -217,7 +262,7 @@ def extra_environment_bytes(allocator: Allocator) -> int:
 
 @dataclass
 class OutputCheck:
-    """Compares each run's standard output with the reference's.
+    """Compares each run's standard output with the reference's at the same point.
 
     Only while the reference agrees with itself: a program that prints the time of day differs from
     run to run whatever its allocator, and then `comparable` turns False and no run fails by it.
@@ -231,16 +276,17 @@ class OutputCheck:
 
     def judge(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with failures by output set, or taken back."""
-        outputs = {
-            s.output_sha256
-            for s in samples
-            if s.allocator == self.reference and _failure_kind(s) in (None, "output")
-        }
+        outputs: dict[int, set[str | None]] = {}
+        for s in samples:
+            if s.allocator == self.reference and _failure_kind(s) in (None, "output"):
+                outputs.setdefault(s.point, set()).add(s.output_sha256)
         if not self.enabled or not outputs:
             return list(samples)
-        self.comparable = len(outputs) == 1
-        expected = outputs.pop() if self.comparable else None
-        return [self._judge_one(sample, expected) for sample in samples]
+        self.comparable = all(len(found) == 1 for found in outputs.values())
+        expected = dict.fromkeys(outputs) | {
+            point: found.pop() for point, found in outputs.items() if len(found) == 1
+        }
+        return [self._judge_one(sample, expected.get(sample.point)) for sample in samples]
 
     @staticmethod
     def _judge_one(sample: Sample, expected: str | None) -> Sample:
@@ -249,6 +295,34 @@ class OutputCheck:
         if expected is None or sample.output_sha256 == expected:
             return replace(sample, failure=None) if sample.failure else sample
         return sample if sample.failure else replace(sample, failure=OUTPUT_CHANGED)
+
+
+@dataclass
+class UnitCheck:
+    """A column of numbers has one kind of unit: that of the reference's first run. A run that
+    printed another one (milliseconds, then a plain number) has failed."""
+
+    def __post_init__(self) -> None:
+        self.expected: dict[str, Unit] = {}
+
+    def judge(self, samples: Sequence[Sample]) -> list[Sample]:
+        return [self._judge_one(sample) for sample in samples]
+
+    def _judge_one(self, sample: Sample) -> Sample:
+        if sample.failure:
+            return sample
+        for key, unit in sample.measurement.get(UNITS, {}).items():
+            known = self.expected.setdefault(key, unit)
+            if {known, unit} == {"number", "count"}:  # 900 and 45.9k
+                self.expected[key] = "count"
+            elif unit != known:
+                text = f"its number was in {_told(unit)}, the reference's in {_told(known)}"
+                return replace(sample, failure=Failure("metric", text))
+        return sample
+
+
+def _told(unit: str) -> str:
+    return "no unit" if unit in ("number", "count") else unit
 
 
 OUTPUT_CHANGED = Failure("output", "its output differs from the reference's")

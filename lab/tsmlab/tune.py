@@ -76,7 +76,7 @@ class Options:
 
     @property
     def goal(self) -> MetricSpec:
-        metric = self.program.metric
+        metric = self.program.metrics[0] if self.program.metrics else None
         return metric.spec if metric and self.objective == "metric" else self.metrics[0]
 
     @property
@@ -86,7 +86,7 @@ class Options:
 
     @property
     def judged(self) -> list[MetricSpec]:
-        custom = self.program.metric
+        custom = self.program.metrics[0] if self.program.metrics else None
         return [*([custom.spec] if custom else []), *(m for m in self.metrics if m.judged)]
 
     @property

@@ -98,11 +98,13 @@ def _busy(machine: Machine) -> Iterator[Trouble]:
 
 
 def _short_runs(comparison: Comparison) -> Iterator[Trouble]:
-    rows = {row.allocator: row.metrics for row in comparison.analysis.rows}
-    time = rows.get(comparison.reference, {}).get(TIME)
-    if time is None:
-        return
-    seconds = time.median
+    times = [
+        row.metrics[TIME].median
+        for _, analysis in comparison.parts
+        for row in analysis.rows
+        if row.allocator == comparison.reference and TIME in row.metrics
+    ]
+    seconds = min(times, default=SHORT_RUN_SECONDS)
     if seconds < SHORT_RUN_SECONDS:
         yield Trouble(
             "short-runs",
@@ -156,8 +158,12 @@ def _change(log_ratio: float) -> str:
 
 
 def _spread(comparison: Comparison) -> Iterator[Trouble]:
-    rows = comparison.analysis.rows
-    times = {r.allocator: r.metrics[TIME] for r in rows if TIME in r.metrics}
+    times = {
+        f"{row.allocator} at {where}" if where else row.allocator: row.metrics[TIME]
+        for where, analysis in comparison.parts
+        for row in analysis.rows
+        if TIME in row.metrics
+    }
     jumpy = [
         name
         for name, time in times.items()
@@ -213,9 +219,10 @@ def _sampling_cost(samples: Sequence[Sample]) -> Iterator[Trouble]:
     if shares and np.median(shares) > SAMPLING_SHARE:
         yield Trouble(
             "sampling-cost",
-            f"watching the memory took {share(float(np.median(shares)))} of the time",
+            f"sampling memory cost {share(float(np.median(shares)))} of the time, for all "
+            "allocators alike",
             "runs are short, or the program has very many processes",
-            "it burdens all allocators alike; longer runs make it small",
+            "longer runs make it small",
         )
 
 

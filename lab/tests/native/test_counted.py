@@ -18,7 +18,7 @@ from prompt import ran
 
 from tsmlab import allocators, counters, paths, tracker
 from tsmlab.allocators import Allocator, own_library
-from tsmlab.experiments.model import HeapMap
+from tsmlab.counters import HeapMap
 
 OWN = allocators.own_names()
 CLASSIC = [name for name in OWN if name != allocators.ENGINE]

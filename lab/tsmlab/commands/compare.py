@@ -28,6 +28,8 @@ from tsmlab.schedule import (
     entries_for,
     round_order,
 )
+from tsmlab.sweep import points_of
+from tsmlab.trial import SERIES_POINTS
 from tsmlab.wording import rounds, share
 
 ROUNDS = parameters.whole(1)
@@ -71,6 +73,7 @@ ROUNDS = parameters.whole(1)
 @parameters.timeout_option("20 times the reference's, at least 10 s")
 @parameters.seed_option
 @parameters.margin_option
+@parameters.sweep_options
 @parameters.program_options
 @parameters.ignore_failure_option
 @parameters.deterministic_option
@@ -92,6 +95,7 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
       tsmalloc compare -a ours,glibc -r 20 -- python3 job.py
       tsmalloc compare --metric 'req/s=([0-9.]+) requests per second:higher' -- ./bench.sh
       tsmalloc compare --allocator mine=./libmine.so -a mine,glibc -- ./a.out
+      tsmalloc compare -L threads 1,2,4,8 -- ./server --selftest --threads {threads}
       tsmalloc compare --resume
 
     Exit status: 0; 1 wrong usage or environment; 2 the program failed under an allocator;
@@ -117,13 +121,18 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     available = known.discover(given["extra"])
     compared = known.select_or_default(given["chosen"], available)
     reference, compared = known.with_reference(given["reference"], compared, available)
+    values = [value for allocator in compared for value in allocator.env.values()]
+    swept = parameters.sweep_of(program, given, values)
     return parameters.options_of(
         Options,
         given,
         program=parameters.program_of(program, given),
         allocators=tuple(compared),
         reference=reference,
-        rule=_rule(given, counters),
+        parameters=tuple(swept),
+        series_points=0 if swept else SERIES_POINTS,
+        ask_order=len(points_of(swept)) > 1,
+        rule=_rule(given, counters, len(points_of(swept))),
         warmup_rounds=given["warmup"] if counters is None else 0,
         check_output=not given["ignore_output"],
         consult_doctor=not given["no_doctor"],
@@ -150,9 +159,10 @@ def describe_plan(options: Options) -> str:
         ("margin", share(options.margin)),
         ("seed", str(options.seed)),
     ]
-    if program.metric:
-        direction = "higher" if program.metric.higher_is_better else "lower"
-        lines.append(("metric", f"{program.metric.name}: {program.metric.pattern} ({direction})"))
+    lines += [("sweep", f"{p.name}: {', '.join(map(str, p.values))}") for p in options.parameters]
+    for metric in program.metrics:
+        direction = "higher" if metric.higher_is_better else "lower"
+        lines.append(("metric", f"{metric.name}: {metric.pattern} ({direction})"))
     for label, hook in (("setup", program.setup), ("cleanup", program.cleanup)):
         if hook:
             lines.append((label, hook))
@@ -161,9 +171,11 @@ def describe_plan(options: Options) -> str:
     for allocator in options.allocators:
         info = AllocatorInfo.of(allocator)
         lines.append(("allocator", f"{full_name(info)}  {info.path or '(nothing preloaded)'}"))
-    entries = entries_for(options.allocators, options.reference)
+    points = points_of(options.parameters)
+    entries = entries_for(options.allocators, options.reference, points)
     order = round_order(entries, options.seed, "measured", 1)
-    lines.append(("round 1", " ".join(entry.allocator.name for entry in order)))
+    between = ", " if options.parameters else " "
+    lines.append(("round 1", between.join(entry.label for entry in order)))
     return "\n".join(f"{label:<11}{text}" for label, text in lines)
 
 
@@ -173,7 +185,8 @@ def _output_rule(options: Options) -> str:
     return ", and the reference's output, if that is always the same"
 
 
-def _rule(given: dict[str, Any], counters: Counters | None) -> StopRule:
+def _rule(given: dict[str, Any], counters: Counters | None, points: int) -> StopRule:
+    """The default times are for each point."""
     asked, asked_min, budget = given["runs"], given["min_runs"], given["time_budget_seconds"]
     if asked and asked_min:
         raise UserError(
@@ -186,8 +199,8 @@ def _rule(given: dict[str, Any], counters: Counters | None) -> StopRule:
     return StopRule(
         min_rounds=asked_min or MIN_ROUNDS,
         max_rounds=max(MAX_ROUNDS, asked_min or 0),
-        time_budget_seconds=budget or TIME_BUDGET_SECONDS,
-        min_rounds_budget_seconds=0.0 if budget else MIN_ROUNDS_BUDGET_SECONDS,
+        time_budget_seconds=budget or points * TIME_BUDGET_SECONDS,
+        min_rounds_budget_seconds=0.0 if budget else points * MIN_ROUNDS_BUDGET_SECONDS,
         min_is_firm=asked_min is not None,
     )
 

@@ -1,28 +1,24 @@
-"""`tsmalloc experiment`: questions about allocators, asked again on this machine.
+"""`tsmalloc experiment`: questions about allocators, asked again on this machine."""
 
-Why: the measurements that the source reports made by hand, and mostly could not explain, are one
-command here, on any set of allocators; a question of one's own is a file.
-"""
-
+import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import strace, tables, wording
+from tsmlab import experiments, export, render, strace, tables, wording
 from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.definition import Definition
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.experiments import catalogue, model, plan, text
-from tsmlab.experiments.causes import watchers
-from tsmlab.experiments.model import Definition, ExperimentResults
-from tsmlab.experiments.observers import all_observers
-from tsmlab.experiments.runner import Options, run_experiments
+from tsmlab.experiments import Experiments, Options, Plan
 from tsmlab.measuring import MeasureExecutor
+from tsmlab.results import Trouble
+from tsmlab.sweep import describe, points_of
 
 LIST_WIDTH = 60
 INDENT = "    "
@@ -62,12 +58,13 @@ def list_command(files: Sequence[Path]) -> None:
 @click.argument("file", metavar="RESULTS", type=FILE)
 def show_command(file: Path) -> None:
     """Print tables and answers of RESULTS, a file that `experiment run` has kept."""
-    click.echo(tables.for_stdout(text.report, model.read(file)), nl=False)
+    click.echo(tables.for_stdout(Texts.report, experiments.read(file)), nl=False)
 
 
 @command.command("run", cls=Study)
 @parameters.allocators_option(default="what each experiment says, and yours")
 @parameters.extra_option
+@parameters.reference_option
 @parameters.rounds_option(
     "How often each point is run under each allocator. [default: what each experiment says]"
 )
@@ -86,24 +83,20 @@ def show_command(file: Path) -> None:
 def run_command(dry_run: bool, **given: Any) -> int:
     """Run experiments by NAME or glob, or all of them.
 
-    Each round runs every point of the sweep under every allocator, in random order. Afterwards each
-    is run again, untimed, under tools that count system calls, blocks and waits. Every finished run
-    is at once in a journal: whatever ends the run, --resume goes on.
+    An experiment is a comparison over the points of a sweep: each round runs every point under
+    every allocator, in random order. Afterwards each is run again, untimed, under tools that count
+    system calls, blocks and waits. Every finished run is at once in a journal: whatever ends the
+    run, --resume goes on.
 
     Exit status: 0; 1 wrong usage or environment; 2 a program failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    observers = all_observers()
     notes: list[str] = []
     options = _options(given, notes)
-    whole = plan.estimate(options.plans, lambda allocator: len(watchers(observers, allocator)))
-    budget = options.time_budget_seconds
     if dry_run:
-        click.echo(plan.describe(options.plans, whole, budget, options.seed), nl=False)
+        click.echo(_described(options), nl=False)
         return EXIT_OK
-    notes.append(f"{plan.summary(options.plans, whole.shortened(budget))}, as the files say")
-    if note := plan.budget_note(whole, budget):
-        notes.append(note)
+    notes.append(f"{_summary(options.plans)}, as the files say")
     if not given["no_causes"] and (missing := strace.refusal()):
         notes.append(missing)
     return conduct(
@@ -111,21 +104,47 @@ def run_command(dry_run: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         options.files,
-        lambda journal, reporter, fleet: run_experiments(
-            options, MeasureExecutor(), observers, reporter, journal, fleet=fleet
+        lambda journal, reporter, fleet: experiments.run(
+            options, MeasureExecutor(), reporter, journal, fleet
         ),
-        publication,
+        lambda found: Publication(found, Texts(), any(c.failed_rows for c in found.comparisons)),
         notes,
     )
 
 
-def publication(found: ExperimentResults) -> Publication:
-    return Publication(found, text, failed=any(map(text.failed_cells, found.experiments)))
+class Texts:
+    """The texts of all experiments of a run, one after the other."""
+
+    @staticmethod
+    def report(results: Experiments, width: int, colours: bool = False) -> str:
+        return "\n".join(render.report(each, width, colours) for each in results.comparisons)
+
+    @staticmethod
+    def troubles(results: Experiments) -> list[Trouble]:
+        """Each once; of several experiments, with the name of its own."""
+        named = [(c.subject, t) for c in results.comparisons for t in c.warnings]
+        return list({trouble.symptom: trouble for _, trouble in named}.values())
+
+    @property
+    def formatted(self) -> Callable[[Any, export.Format], str]:
+        return export.formatter(csv=to_csv, markdown=markdown)
+
+
+def markdown(results: Experiments) -> str:
+    return "\n".join(map(render.markdown, results.comparisons))
+
+
+def to_csv(results: Experiments) -> str:
+    parts = [((each.subject,), each) for each in results.comparisons]
+    return export.csv_of_comparisons(("experiment",), parts)
+
+
+# --- what is chosen, and what is going to be done -------------------------------------------------
 
 
 def _catalogue(files: Sequence[Path]) -> list[Definition]:
-    shipped = sorted(catalogue.default_folder().glob("*.toml"))
-    return catalogue.read_files([*shipped, *files])
+    shipped = sorted(experiments.default_folder().glob("*.toml"))
+    return experiments.read_files([*shipped, *files])
 
 
 def _list(definitions: Sequence[Definition]) -> str:
@@ -134,7 +153,7 @@ def _list(definitions: Sequence[Definition]) -> str:
     longest = max((len(each.name) for each in definitions), default=0)
     lines = []
     for each in definitions:
-        points = wording.counted(len(catalogue.points_of(each)), "point")
+        points = wording.counted(len(points_of(each.parameters)), "point")
         about = f"({points}, {wording.rounds(each.rounds)})"
         lines.append(f"{each.name:<{longest}}  {each.title} {about}")
         lines += textwrap.wrap(
@@ -147,10 +166,10 @@ def _chosen(given: dict[str, Any]) -> list[Definition]:
     """By name; without one, the user's own files."""
     files = given["files"]
     if given["names"]:
-        return catalogue.select(given["names"], _catalogue(files))
+        return experiments.select(given["names"], _catalogue(files))
     if files:
-        return catalogue.read_files(files)
-    raise UserError("no experiment is named.", f"Name some, or `all`. {catalogue.SHOW_ALL}")
+        return experiments.read_files(files)
+    raise UserError("no experiment is named.", f"Name some, or `all`. {experiments.SHOW_ALL}")
 
 
 def _options(given: dict[str, Any], notes: list[str]) -> Options:
@@ -158,10 +177,11 @@ def _options(given: dict[str, Any], notes: list[str]) -> Options:
     definitions = _chosen(given)
     available = known.discover(given["extra"])
     plans = [
-        plan.plan(
+        experiments.plan(
             definition,
             available,
             given["chosen"],
+            given["reference"],
             given["rounds"],
             not given["no_causes"],
             notes.append,
@@ -170,3 +190,38 @@ def _options(given: dict[str, Any], notes: list[str]) -> Options:
     ]
     notes += known.advice(given["chosen"])
     return parameters.options_of(Options, given, plans=tuple(plans))
+
+
+def _summary(plans: Sequence[Plan]) -> str:
+    """How much there is to do, and about how long it takes."""
+    runs = sum(each.rounds * each.runs_a_round for each in plans)
+    seconds = sum(each.rounds_seconds + each.causes_seconds for each in plans)
+    time = f"{seconds / 60.0:.0f} min" if seconds >= 100.0 else f"{max(seconds, 1.0):.0f} s"
+    return f"{wording.counted(len(plans), 'experiment')}, {runs:,} runs, about {time}"
+
+
+def _described(options: Options) -> str:
+    """The text of --dry-run: a block for each experiment, then the sum."""
+    last = f"{_summary(options.plans)}; seed {options.seed}"
+    return "\n\n".join([*map(_block, options.plans), last]) + "\n"
+
+
+def _block(each: Plan) -> str:
+    definition = each.definition
+    values = [f"{p.name} {' '.join(map(str, p.values))}" for p in definition.parameters]
+    where = [describe(each.points[point]) or "the one point" for point in each.causes_points]
+    if len(where) == len(each.points) > 1:
+        where = ["every point"]
+    lines = [
+        ("experiment", f"{each.definition.name}: {definition.title}"),
+        ("question", definition.question),
+        ("file", definition.file),
+        ("command", shlex.join([str(each.program), *definition.arguments])),
+        ("sweep", "; ".join(values) or "none"),
+        ("allocators", " ".join(allocator.name for allocator in each.allocators)),
+        ("reference", f"{each.reference.name}, run twice in each round"),
+        ("rounds", f"{each.rounds}, of {each.runs_a_round} runs each"),
+        ("causes", f"counted at {'; '.join(where)}" if where else "not counted"),
+        ("hang", f"after {definition.timeout_seconds:g} s"),
+    ]
+    return "\n".join(f"{label:<12}{text}" for label, text in lines)

@@ -15,12 +15,13 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from tsmlab import export
+from tsmlab import export, sweep
 from tsmlab.errors import UserError
 from tsmlab.export import Target
-from tsmlab.metrics import parse_custom
+from tsmlab.metrics import parse_all
 from tsmlab.records import write_atomically
 from tsmlab.schedule import TIME_BUDGET_SECONDS
+from tsmlab.sweep import Parameter
 from tsmlab.trial import Program
 
 Command = Callable[..., Any]
@@ -260,13 +261,52 @@ def input_option(default: str) -> Callable[[Command], Command]:
     )
 
 
+# What is swept; see sweep_of.
+sweep_options = all_of(
+    click.option(
+        *("-L", "--parameter-list", "lists"),
+        nargs=2,
+        multiple=True,
+        metavar="NAME VALUES",
+        help="Compare at each of VALUES (a,b,c), which replaces {NAME} in the command. Of several "
+        "parameters, every combination.",
+    ),
+    click.option(
+        *("-P", "--parameter-scan", "scans"),
+        nargs=3,
+        multiple=True,
+        metavar="NAME MIN MAX",
+        help="The same for the numbers from MIN to MAX.",
+    ),
+    click.option(
+        *("-D", "--parameter-step-size", "step"),
+        metavar="STEP",
+        help="The step of -P. [default: 1]",
+    ),
+)
+
+
+def sweep_of(words: Sequence[str], given: dict[str, Any], env: Sequence[str]) -> list[Parameter]:
+    """The parameters of sweep_options, scans first. env: values of allocators' variables, which may
+    have placeholders, too."""
+    scans, lists, step = given["scans"], given["lists"], given["step"]
+    if step is not None and not scans:
+        raise UserError("-D is the step of -P, which is not given.", "For example: -P n 0 8 -D 2")
+    found = [sweep.parameter_scan(name, low, high, step) for name, low, high in scans]
+    found += [sweep.parameter_list(*each) for each in lists]
+    hooks = [given[name] for name in ("setup", "cleanup") if given[name]]
+    sweep.check(found, [*words, *hooks, *env])
+    return found
+
+
 # Options of how a program is run, and of its success; see program_of.
 program_options = all_of(
     click.option(
-        "--metric",
+        *("--metric", "metrics"),
+        multiple=True,
         metavar="[NAME=]REGEX",
-        help="Rank by a number that the program prints: the first group of REGEX. Lower is "
-        "better, unless :higher is behind it.",
+        help="Rank by a number that the program prints: the first group of REGEX, with its unit. "
+        "Lower is better, unless :higher is behind it. Further ones are judged, too.",
     ),
     click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run."),
     click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run."),
@@ -306,7 +346,7 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
         command=tuple(words),
         stdin=stdin,
         expected_exit=given["expected_exit"],
-        metric=parse_custom(given["metric"]) if given["metric"] else None,
+        metrics=parse_all(given["metrics"]),
         setup=given["setup"],
         cleanup=given["cleanup"],
     )

@@ -127,9 +127,9 @@ def _options(
     allocator = known.find(name, known.discover(given["extra"]))
     if given["only"] and not given["own"]:
         raise UserError("--only leaves nothing to try.", "Add --option NAME=V1,V2.")
-    if given["metric"] and given["objective"]:
+    if given["metrics"] and given["objective"]:
         raise UserError("--metric and --for are two objectives.", "Choose one of them.")
-    objective: Objective = "metric" if given["metric"] else given["objective"] or "time"
+    objective: Objective = "metric" if given["metrics"] else given["objective"] or "time"
     options, unknown = options_for(allocator, given["own"], given["options_of"], given["only"])
     found = parameters.options_of(
         Options,

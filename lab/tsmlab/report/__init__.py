@@ -9,10 +9,9 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tsmlab import results, suite_results
+from tsmlab import experiments, results, suite_results
 from tsmlab.errors import UserError
-from tsmlab.experiments import model
-from tsmlab.experiments.model import ExperimentResults
+from tsmlab.experiments import Experiments
 from tsmlab.report.folder import check
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
@@ -22,7 +21,7 @@ from tsmlab.traces.replay_results import ReplayResults
 
 __all__ = ["Results", "check", "read", "write"]
 
-Results = Comparison | SuiteResults | ExperimentResults | ReplayResults | TraceAnalysis
+Results = Comparison | SuiteResults | Experiments | ReplayResults | TraceAnalysis
 
 
 def write(results: Results | Sequence[Results], directory: Path, force: bool = False) -> Path:
@@ -58,7 +57,7 @@ def read(path: Path) -> Results:
     readers: dict[str, Callable[[str, str], Results]] = {
         results.SCHEMA: results.from_json,
         suite_results.SCHEMA: suite_results.from_json,
-        model.SCHEMA: model.from_json,
+        experiments.SCHEMA: experiments.from_json,
         replay_results.SCHEMA: replay_results.from_json,
         analysis.SCHEMA: analysis.from_json,
     }

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tsmlab import __version__
+from tsmlab.experiments import Experiments
 from tsmlab.report import Results, folder, html
-from tsmlab.report.pages import analysis, comparison, experiments, replay, suite
+from tsmlab.report.pages import analysis, comparison, replay, suite
 from tsmlab.report.pages.common import Report
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
@@ -19,9 +20,15 @@ from tsmlab.traces.replay_results import ReplayResults
 
 def write(results: Sequence[Results], directory: Path, force: bool) -> Path:
     """All files of the report; returns the path of the page to open."""
-    reports = [of(each) for each in results]
+    parts = [part for each in results for part in _parts(each)]
+    reports = [of(each) for each in parts]
     files = _files(reports[0]) if len(reports) == 1 else _all_files(reports)
     return folder.write(directory, files, force)
+
+
+def _parts(results: Results) -> Sequence[Results]:
+    """Each experiment of a run has a page of its own."""
+    return results.comparisons if isinstance(results, Experiments) else [results]
 
 
 def of(results: Results) -> Report:
@@ -34,7 +41,7 @@ def of(results: Results) -> Report:
         return analysis.report(results)
     if isinstance(results, ReplayResults):
         return replay.report(results)
-    return experiments.report(results)
+    raise AssertionError("experiments are reported one by one")
 
 
 def _files(report: Report, prefix: str = "") -> dict[str, bytes]:

@@ -60,9 +60,11 @@ def look_of(comparison: Comparison) -> Look:
 
 
 def figures(comparison: Comparison, look: Look) -> Iterator[Figure]:
-    """All figures that the results have data for."""
+    """All figures that the results have data for; of the runs of a sweep together, only their
+    ratios mean something."""
     if any(row.rank is not None for row in comparison.analysis.rows):
-        makers = (forest, time_against_memory, memory_over_time, run_order, distribution)
+        whole = (time_against_memory, memory_over_time, run_order, distribution)
+        makers = (forest, *(() if comparison.points else whole))
         for make in makers:
             if (figure := make(comparison, look)) is not None:
                 yield figure

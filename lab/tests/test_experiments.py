@@ -1,0 +1,612 @@
+"""Experiments: what is read from their files, how each mistake in one is named, and how they run,
+on simulated programs.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Behaviour, World
+from experiment_world import (
+    MIB,
+    NAMES,
+    Counting,
+    Notes,
+    Programs,
+    asked,
+    definition,
+    go_on,
+    plan_of,
+    prints,
+    single,
+)
+from refusals import refused
+
+from tsmlab import causes, experiments, records
+from tsmlab.commands.experiment import Texts
+from tsmlab.definition import Definition, Reported
+from tsmlab.errors import UserError
+from tsmlab.experiments import Experiments, program_path, read_file, read_files, select
+from tsmlab.metrics import PEAK_MEMORY, PEAK_OVER_LIVE, TIME, MetricSpec
+from tsmlab.results import Comparison, Outcome, Sample
+from tsmlab.sweep import Parameter
+
+TOP = {
+    "name": '"threads"',
+    "title": '"Threads"',
+    "question": '"Which is best?"',
+    "program": '"bench-threads"',
+    "arguments": '["--threads", "{threads}", "--{fit}", "{{fit}}", "{", "{allocator}"]',
+}
+PARTS = {
+    "parameter": {"name": '"threads"', "values": "[1, 2, 4]"},
+    "parameter ": {"name": '"fit"', "title": '"the fit"', "values": '["best", "worst"]'},
+    "metric": {"name": '"seconds"', "unit": '"seconds"'},
+    "metric ": {"name": '"blocks"', "optional": "true", "unit": '"count"'},
+    "analysis": {
+        "kind": '"fit"',
+        "law": '"amdahl"',
+        "parameter": '"threads"',
+        "at": '{fit = "best"}',
+    },
+    "reported": {
+        "report": '"E"',
+        "machine": '"one of 2012"',
+        "columns": '["threads", "s"]',
+        "rows": '[[1, 1.25], ["20", 1]]',
+    },
+}
+Changes = dict[str, str | None]
+
+
+def write(path: Path, **changed: Changes) -> Path:
+    """The file above with some keys changed or, by None, left out; `top` are those of no table."""
+
+    def keys(table: dict[str, str], changes: Changes) -> str:
+        merged = {k: v for k, v in {**table, **changes}.items() if v is not None}
+        return "".join(f"{key} = {value}\n" for key, value in merged.items())
+
+    text = keys(TOP, changed.get("top", {}))
+    for name, table in PARTS.items():
+        text += f"\n[[{name.strip()}]]\n" + keys(table, changed.get(name, {}))
+    path.write_text(text)
+    return path
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_as_it_stands_and_survives_being_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "good.toml")
+    good = read_file(path)
+    assert (good.name, good.title, good.program) == ("threads", "Threads", "bench-threads")
+    assert (good.file, good.sha256) == (str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+    assert good.parameters == [
+        Parameter("threads", "threads", [1, 2, 4]),
+        Parameter("fit", "the fit", ["best", "worst"]),
+    ]
+    assert [(m.key, m.unit, m.higher_is_better) for m in good.metrics] == [
+        ("seconds", "seconds", False),
+        ("blocks", "count", False),
+    ]
+    assert (good.printed, good.printed_perhaps) == (("seconds",), ("blocks", "live_bytes"))
+    fit = asked("fit", "seconds", "threads", {"fit": "best"}, law="amdahl")
+    assert good.analyses == [fit]
+    assert good.reported[0].rows == [[1, 1.25], ["20", 1]]
+    assert (good.rounds, good.timeout_seconds, good.run_seconds) == (5, 60.0, 1.0)
+    assert (good.causes, good.allocators) == ("all", ["tsmalloc", "system"])
+    assert records.restore(Definition, json.loads(records.to_json(good))) == good
+
+
+def test_the_least_that_a_file_must_say(tmp_path: Path) -> None:
+    path = tmp_path / "least.toml"
+    path.write_text('name = "a"\ntitle = "A"\nquestion = "?"\nprogram = "true"\n')
+    assert (read_file(path).parameters, read_file(path).printed) == ([], ())
+    ends = {"wall_seconds": TIME, "peak_bytes": PEAK_MEMORY, PEAK_OVER_LIVE: PEAK_OVER_LIVE}
+    for name, key in ends.items():
+        table = f'[[analysis]]\nkind = "order"\nmetric = "{name}"\n'
+        path.write_text(f'name = "a"\ntitle = "A"\nquestion = "?"\nprogram = "true"\n{table}')
+        found = read_file(path)
+        assert found.analyses[0].metric == key
+        assert (PEAK_OVER_LIVE in [m.key for m in found.metrics]) == (key == PEAK_OVER_LIVE)
+        assert found.printed == ()
+
+
+MISTAKES: list[tuple[str, str, str | None, str, str]] = [
+    ("top", "name", None, "name is missing", "a text"),
+    ("top", "name", '"Big Name"', "name is 'Big Name'", "small letters"),
+    ("top", "question", '" "', "question is ' '", "a text"),
+    ("top", "programm", '"x"', "the key 'programm' is unknown", "Did you mean program?"),
+    ("top", "parameters", "[]", "the key 'parameters' is unknown", "Did you mean parameter?"),
+    ("top", "plot", "[]", "[[plot]] is no longer needed", "Remove it"),
+    ("top", "rounds", "0", "rounds is 0", "from 1 on"),
+    ("top", "rounds", "true", "rounds is True", "from 1 on"),
+    ("top", "rounds", "2.5", "rounds is 2.5", "from 1 on"),
+    ("top", "timeout_seconds", "-1", "timeout_seconds is -1", "above 0"),
+    ("top", "run_seconds", "inf", "run_seconds is inf", "above 0"),
+    ("top", "causes", '"end"', "causes is 'end'", "all, ends, none"),
+    ("top", "allocators", "[]", "allocators is []", "a list of names"),
+    ("top", "arguments", "[4]", "arguments is [4]", "a list of texts"),
+    ("top", "arguments", '["{thread}", "{fit}"]', "{thread}, which is", "Did you mean {threads}?"),
+    ("top", "arguments", '["{threads}"]', "the parameter fit is nowhere", "Write {fit}"),
+    ("parameter", "name", '"allocator"', "name is 'allocator'", "choose another"),
+    ("parameter", "values", "[]", "values is []", "different numbers"),
+    ("parameter", "values", '[1, "2"]', "values is [1, '2']", "different numbers"),
+    ("parameter", "values", "[1, 1]", "values is [1, 1]", "different numbers"),
+    ("parameter", "values", "[1, 1.0]", "values is [1, 1.0]", "different numbers"),
+    ("parameter", "values", "[true]", "values is [True]", "different numbers"),
+    ("parameter ", "name", '"threads"', "two parameters have the name threads", "Rename"),
+    ("metric", "name", '"a b"', "name is 'a b'", "letters"),
+    ("metric", "name", '"time_seconds"', "name is 'time_seconds'", "remove this table"),
+    ("metric", "name", '"peak_bytes"', "name is 'peak_bytes'", "remove this table"),
+    ("metric", "unit", '"ms"', "unit is 'ms'", "seconds, bytes, count, number"),
+    ("metric", "higher_is_better", '"yes"', "higher_is_better is 'yes'", "true or false"),
+    ("metric", "source", '"causes"', "the key 'source' is unknown", "name, title"),
+    ("metric ", "name", '"seconds"', "two metrics have the name seconds", "Rename"),
+    ("analysis", "kind", '"fitt"', "kind is 'fitt'", "pair, order, fit"),
+    ("analysis", "kind", '"winner"', "kind is 'winner'", 'kind = "order"'),
+    ("analysis", "kind", '"amdahl"', "kind is 'amdahl'", 'law = "amdahl"'),
+    ("analysis", "metric", '"secnds"', "metric is 'secnds'", "Did you mean seconds?"),
+    ("analysis", "parameter", '"thread"', "parameter is 'thread'", "Did you mean threads?"),
+    ("analysis", "when", "2020-01-01", "when is datetime.date", "Use texts"),
+    ("analysis", "margin", "nan", "margin is nan", "Use texts"),
+    ("analysis", "margn", "0.3", "the key 'margn' is unknown", "Did you mean margin?"),
+    ("analysis", "tolerance", "0.3", "tolerance is no option of the law amdahl", "work, margin"),
+    ("analysis", "work", '"perthread"', "work is 'perthread'", "fixed, per-thread"),
+    ("analysis", "margin", "0", "margin is 0", "above 0"),
+    ("analysis", "allocators", '"glibc"', "allocators is 'glibc'", "a list of names"),
+    ("analysis", "at", "4", "at is 4", "{parameter = value}"),
+    ("analysis", "at", "{thread = 4}", "at names 'thread'", "Parameters: threads, fit"),
+    ("analysis", "at", "{threads = 3}", "threads is never 3", "Its values: 1, 2, 4"),
+    ("reported", "rows", "[[1]]", "row 1 is [1]", "each of 2 columns"),
+    ("reported", "rows", "[1]", "row 1 is 1", "each of 2 columns"),
+]
+
+
+@pytest.mark.parametrize(("table", "key", "value", "message", "remedy"), MISTAKES)
+def test_each_mistake_is_named_with_its_file_and_remedy(
+    tmp_path: Path, table: str, key: str, value: str | None, message: str, remedy: str
+) -> None:
+    changed: dict[str, Any] = {table: {key: value}}
+    path = write(tmp_path / "bad.toml", **changed)
+    with refused(message, remedy=remedy) as caught:
+        read_file(path)
+    assert caught.value.message.startswith(str(path))
+    assert "\n" not in caught.value.message
+
+
+def test_a_pair_needs_both_sides(tmp_path: Path) -> None:
+    changes: Any = {"analysis": {"kind": '"pair"', "law": None, "first": '"glibc"'}}
+    with refused("a pair needs first and second", remedy="Name two"):
+        read_file(write(tmp_path / "bad.toml", **changes))
+
+
+def test_a_mistake_in_a_table_names_the_table(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"parameter ": {"value": "[1]"}}
+    with refused("bad.toml: parameter 2 (fit): the key 'value'", remedy="Did you mean values?"):
+        read_file(write(tmp_path / "bad.toml", **changes))
+
+
+def test_what_is_no_experiment_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    with pytest.raises(UserError, match="No such file"):
+        read_file(path)
+    for content, message in (
+        (b"name = \n", "is not TOML"),
+        (b"name = '\xff'\n", "is not TOML"),
+        (b"[metric]\nname = 'a'\n", "metric is"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            read_file(path)
+    one, two = write(tmp_path / "one.toml"), write(tmp_path / "two.toml")
+    with pytest.raises(UserError, match=r"one\.toml and .*two\.toml both have the name threads"):
+        read_files([one, two])
+
+
+def test_names_and_globs_choose_in_the_catalogues_order(tmp_path: Path) -> None:
+    definitions = [
+        read_file(write(tmp_path / f"{name}.toml", top={"name": f'"{name}"'}))
+        for name in ("x2-lock", "x3-pairs", "x4-ring")
+    ]
+
+    def chosen(*names: str) -> list[str]:
+        return [definition.name for definition in select(names, definitions)]
+
+    assert chosen("all") == ["x2-lock", "x3-pairs", "x4-ring"]
+    assert chosen("x4-ring", "x[23]*") == ["x2-lock", "x3-pairs", "x4-ring"]
+    with refused("'x3-pair'", remedy="Did you mean x3-pairs?") as caught:
+        chosen("x3-pair")
+    assert experiments.SHOW_ALL in caught.value.remedy
+
+
+def test_where_a_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolved(program: str) -> Path:
+        return program_path(read_file(write(tmp_path / "e.toml", top={"program": program})))
+
+    monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path / "build"))
+    built = tmp_path / "build" / "bin" / "sh"
+    assert resolved('"sh"').name == "sh"
+    assert resolved('"sh"') != built
+    built.parent.mkdir(parents=True)
+    built.write_text("#!/bin/sh\n")
+    built.chmod(0o755)
+    assert resolved('"sh"') == resolved('"./build/bin/sh"') == built
+    with refused("neither built ", " nor in PATH", remedy="TSMALLOC_BUILD_DIR"):
+        resolved('"bench-nothing"')
+    built.chmod(0o644)
+    with refused("not executable", remedy="chmod +x"):
+        resolved('"./build/bin/sh"')
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note() -> None:
+    available = [World.allocator(name) for name in NAMES]
+    notes: list[str] = []
+
+    def planned(*allocators: str, chosen: Sequence[str] = ()) -> experiments.Plan:
+        wanted = single(program="sh", allocators=list(allocators))
+        return experiments.plan(wanted, available, chosen, "glibc", None, True, notes.append)
+
+    assert [allocator.name for allocator in planned("glibc", "mimalloc").allocators] == ["glibc"]
+    assert notes[0].startswith("single: without mimalloc (sudo apt install libmimalloc")
+    with pytest.raises(UserError, match="none of its allocators is installed"):
+        planned("mimalloc")
+    with refused("no allocator 'glibk'", remedy="Did you mean glibc?"):
+        planned("glibk")
+    # The reference takes part, whoever is chosen.
+    assert [a.name for a in planned("glibc", chosen=["other"]).allocators] == ["glibc", "other"]
+
+
+@pytest.mark.parametrize(("at", "points"), [("all", [0, 1, 2]), ("ends", [0, 2]), ("none", [])])
+def test_a_file_says_at_which_points_causes_are_counted(at: Any, points: list[int]) -> None:
+    assert plan_of(definition(causes=at)).causes_points == points
+    assert plan_of(definition(causes=at), with_causes=False).causes_points == []
+    executor = Programs()
+    found = only(run(definition(causes=at), executor=executor, observers=[Counting(executor)]))
+    assert [(c.point, c.allocator) for c in found.causes] == list(itertools.product(points, NAMES))
+
+
+# --- the flow -------------------------------------------------------------------------------------
+
+
+def run(
+    *definitions: Definition,
+    executor: Programs | None = None,
+    observers: Any = (),
+    reporter: Any = None,
+    **changes: Any,
+) -> Outcome[Experiments]:
+    """Runs experiments in a simulated world."""
+    executor = executor or Programs()
+    return go_on(definitions or (definition(),), executor, observers, reporter, **changes)
+
+
+def only(outcome: Outcome[Experiments]) -> Comparison:
+    (found,) = outcome.results.comparisons
+    return found
+
+
+def measured(found: Comparison) -> list[Sample]:
+    return [sample for sample in found.samples if sample.phase == "measured"]
+
+
+def order(found: Comparison) -> dict[int, list[tuple[int, str]]]:
+    """For each round the cells in the order in which they ran."""
+    runs = sorted((s.round, s.position, s.point, s.allocator) for s in measured(found))
+    return {
+        number: [(point, name) for _, _, point, name in group]
+        for number, group in itertools.groupby(runs, key=lambda each: each[0])
+    }
+
+
+def test_every_round_has_every_cell_once_and_the_reference_twice() -> None:
+    executor = Programs()
+    found = only(run(executor=executor))
+    rounds = order(found)
+    expected = [*itertools.product((0, 1, 2), NAMES), *((point, "glibc") for point in (0, 1, 2))]
+    assert list(rounds) == [1, 2, 3]
+    for cells in rounds.values():
+        assert sorted(cells) == sorted(expected)
+    assert len({tuple(cells) for cells in rounds.values()}) == 3
+    # Points are mixed within a round: it is not one after the other.
+    assert [point for point, _ in rounds[1]] != sorted(point for point, _ in rounds[1])
+    assert (found.stop.reason, found.stop.text) == ("runs", "all 3 rounds done")
+    seen = {(r.allocator.name, *r.command[1:]) for r in executor.requests}
+    assert seen == {
+        (name, "--threads", str(threads), "--under", name)
+        for name in NAMES
+        for threads in (1, 2, 4)
+    }
+    assert {r.timeout_seconds for r in executor.requests} == {9.0}
+    assert order(only(run())) == rounds
+    assert order(only(run(seed=8))) != rounds
+
+
+def test_built_in_metrics_are_there_beside_the_printed_ones() -> None:
+    live = prints(1.0, peak_bytes=30 * MIB, more=f"live_bytes: {20 * MIB}\nother: 3\n")
+    values = measured(only(run(single(), executor=Programs(lambda *_: live))))[0].values
+    assert (values["seconds"], values[TIME], values[PEAK_MEMORY]) == (1.0, 1.5, 30 * MIB)
+    assert values[PEAK_OVER_LIVE] == 1.5
+    assert "other" not in values
+    bare = measured(only(run(single(metrics=[]))))[0]
+    assert bare.failure is None
+    assert PEAK_OVER_LIVE not in bare.values
+
+
+def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only() -> None:
+    def pick(name: str, arguments: tuple[str, ...]) -> Any:
+        if name == "other" and arguments[1] == "4":
+            return Behaviour(signal=11, stderr="free(): invalid pointer\n")
+        return prints(1.0)
+
+    notes = Notes()
+    outcome = run(definition(rounds=5), executor=Programs(pick), reporter=notes)
+    found = only(outcome)
+    bad = [s for s in measured(found) if (s.point, s.allocator) == (2, "other")]
+    assert [s.failure.kind for s in bad] == ["signal", "signal"]
+    assert len(measured(found)) == 5 * 12 - 3
+    assert "other at threads=4 failed twice in a row and is not run again" in notes.texts
+    text = Texts.report(outcome.results, 100)
+    assert "FAILED other at threads=4: SIGSEGV (2 of 2 runs; not run again)" in text
+    assert "| free(): invalid pointer" in text
+    row = next(line for line in text.splitlines() if line.startswith("other"))
+    assert row.split()[-1] == "failed"
+    # It has no overall rank, since it failed somewhere.
+    assert next(r for r in found.analysis.rows if r.allocator == "other").rank is None
+
+
+def test_a_metric_that_is_not_printed_is_a_failure_and_the_reference_must_print_it() -> None:
+    def pick(name: str, _arguments: tuple[str, ...]) -> Any:
+        return Behaviour(stdout="done\n") if name == "other" else prints(1.0)
+
+    found = only(run(single(), executor=Programs(pick)))
+    failures = {s.failure.text for s in measured(found) if s.failure}
+    assert failures == {"no line `seconds: NUMBER` in the output"}
+    with refused("fails under the reference glibc: no line `seconds"):
+        run(single(), executor=Programs(lambda *_: Behaviour(stdout="done\n")))
+
+
+def test_an_experiment_whose_reference_fails_costs_only_itself() -> None:
+    def pick(_name: str, arguments: tuple[str, ...]) -> Any:
+        return Behaviour(exit_code=3) if arguments else prints(1.0)
+
+    outcome = run(definition("bad"), single("good"), executor=Programs(pick))
+    assert [each.subject for each in outcome.results.comparisons] == ["good"]
+    assert "fails under the reference glibc at threads=1: exit 3" in outcome.error.message
+
+
+def test_findings_are_those_that_the_file_asks_for() -> None:
+    def pick(name: str, arguments: tuple[str, ...]) -> Any:
+        return prints((3.0 if name == "other" else 1.0) / int(arguments[1]))
+
+    questions = [
+        asked("pair", first="tsmalloc", second="other"),
+        asked("fit", parameter="threads", law="amdahl"),
+    ]
+    found = only(run(definition(analyses=questions), executor=Programs(pick)))
+    assert found.findings[0].verdict == "tsmalloc is better"
+    assert found.findings[0].estimates["ratio at threads=1"].value == pytest.approx(1 / 3)
+
+
+# --- causes ---------------------------------------------------------------------------------------
+
+
+def test_causes_come_after_the_rounds_once_for_each_cell_that_ran() -> None:
+    def pick(name: str, _arguments: tuple[str, ...]) -> Any:
+        return Behaviour(exit_code=1) if name == "other" else prints(1.0)
+
+    executor = Programs(pick)
+    counting = Counting(executor, frees=2.0)
+    found = only(run(single(), executor=executor, observers=[counting]))
+    assert [(c.allocator, c.counts) for c in found.causes] == [
+        ("tsmalloc", {"frees": 2.0}),
+        ("glibc", {"frees": 2.0}),
+    ]
+    request = counting.requests[0]
+    assert request.timeout_seconds == max(causes.MIN_TIMEOUT_SECONDS, 1.5 * causes.TIMEOUT_FACTOR)
+    counting = Counting(executor)
+    run(single(), executor=executor, observers=[counting], with_causes=False)
+    assert counting.requests == []
+
+
+def test_of_a_count_that_two_know_the_later_holds_and_what_fails_is_a_note(tmp_path: Path) -> None:
+    def broken(*_: object) -> Any:
+        raise UserError("the tool syscalls is not built.", "Build it.")
+
+    executor = Programs()
+    observers = [Counting(executor, frees=1.0, a=2.0), broken, Counting(executor, frees=3.0)]
+    found = causes.count(run_one(executor), 4, tmp_path, observers)
+    assert (found.point, found.counts) == (4, {"frees": 3.0, "a": 2.0})
+    assert found.notes == ["the tool syscalls is not built."]
+    assert list(tmp_path.iterdir()) == []
+
+
+def run_one(executor: Programs) -> Any:
+    """A request, of an experiment that ran."""
+    run(single(), executor=executor)
+    return executor.requests[0]
+
+
+def test_a_failing_program_is_no_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    request = run_one(Programs())
+    failed = SimulatedEnd()
+    monkeypatch.setattr(causes.strace, "refusal", lambda: None)
+    monkeypatch.setattr(causes.strace, "run", lambda *_: failed)
+    found = causes.count(request, 0, tmp_path, [causes.system_calls])
+    assert found.counts == {}
+    assert found.notes == ["the program failed under strace: exit 9."]
+    # Nothing is inside a library that is not ours.
+    glibc = replace(request, allocator=World.allocator("glibc"))
+    assert causes.inside(glibc, tmp_path) == ({}, [])
+
+
+class SimulatedEnd:
+    failed = True
+
+    @staticmethod
+    def failure_text() -> str:
+        return "exit 9"
+
+
+# --- how it ends ----------------------------------------------------------------------------------
+
+
+def test_a_budget_is_shared_and_leaves_three_rounds() -> None:
+    # A round takes 4 * 1.5 = 6 s, after a probe of 1.5 s.
+    both = [single("one", rounds=50), single("two", rounds=50)]
+    found = run(*both, time_budget_seconds=63.0, with_causes=False).results
+    assert [each.analysis.rounds for each in found.comparisons] == [5, 5]
+    assert {each.stop.reason for each in found.comparisons} == {"budget"}
+    found = run(*both, time_budget_seconds=1.0).results
+    assert [each.analysis.rounds for each in found.comparisons] == [3, 3]
+    found = run(single(rounds=2), time_budget_seconds=1.0).results
+    assert [each.analysis.rounds for each in found.comparisons] == [2]
+
+
+def test_an_interrupt_loses_the_run_in_progress_only() -> None:
+    executor = Programs()
+    executor.interrupt_at_run = 3 + 10
+    outcome = run(definition(), single(), executor=executor)
+    assert (outcome.error, outcome.results.stop.reason) == (None, "interrupted")
+    assert len(measured(only(outcome))) == 10
+    assert "interrupted by the user" in Texts.report(outcome.results, 100)
+
+
+def test_an_interrupt_while_counting_keeps_what_was_timed() -> None:
+    class Interrupted(Counting):
+        def __call__(self, request: Any, folder: Path) -> Any:
+            if len(self.requests) == 2:
+                raise KeyboardInterrupt
+            return super().__call__(request, folder)
+
+    executor = Programs()
+    outcome = run(executor=executor, observers=[Interrupted(executor)])
+    assert outcome.results.stop.reason == "interrupted"
+    assert len(measured(only(outcome))) == 36
+    assert len(only(outcome).causes) == 2
+
+
+def test_what_breaks_the_run_leaves_what_was_measured() -> None:
+    executor = Programs()
+    executor.interrupt_at_run, executor.error = 3 + 5, UserError("measure failed.")
+    outcome = run(executor=executor)
+    assert outcome.error is not None
+    assert (outcome.results.stop.reason, outcome.results.stop.text) == (
+        "aborted",
+        "measure failed.",
+    )
+    assert len(measured(only(outcome))) == 5
+    for error in (KeyboardInterrupt(), UserError("measure failed.")):
+        executor = Programs()
+        executor.interrupt_at_run, executor.error = 0, error
+        with pytest.raises(type(error)):
+            run(executor=executor)
+
+
+def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("old")
+
+    def pick(*_: object) -> Any:
+        program.write_text("new")
+        return prints(1.0)
+
+    found = only(run(single(), executor=Programs(pick), program=program))
+    assert found.changed == [str(program)]
+    assert found.warnings[0].code == "changed"
+    assert only(run(single())).changed == []
+
+
+def test_results_can_be_read_back(tmp_path: Path) -> None:
+    executor = Programs()
+    questions = [asked("order"), asked("fit", parameter="threads")]
+    found = run(
+        definition(reported=[Reported("E", "?", ["t"], [[1]], "")], analyses=questions),
+        executor=executor,
+        observers=[Counting(executor, frees=2.0)],
+    ).results
+    path = records.save(found, [tmp_path])
+    assert experiments.read(path) == found
+    with pytest.raises(UserError, match="'tsmalloc-compare/1'"):
+        experiments.from_json('{"schema": "tsmalloc-compare/1"}')
+    path.write_text(path.read_text().replace('"seed": 7', '"seed": 8'))
+    with pytest.raises(UserError, match="its checksum differs"):
+        experiments.read(path)
+    with pytest.raises(UserError, match="No such file"):
+        experiments.read(tmp_path / "none")
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+
+def test_the_answer_comes_before_the_table() -> None:
+    questions = [asked("order"), asked("order", PEAK_MEMORY)]
+    outcome = run(definition(analyses=questions, answers="Read it so."))
+    text = Texts.report(outcome.results, 100)
+    places = [text.index(part) for part in (
+        "sweep: sweep and more", "Which is best?", "Best in time", "time by threads: medians",
+        "peak memory by threads: medians", "Read it so.",
+    )]  # fmt: skip
+    assert places == sorted(places)
+    assert "Recommendation" not in text
+
+
+def test_a_wide_sweep_is_folded() -> None:
+    threads = Parameter("threads", "threads", list(range(1, 21)))
+    found = run(definition(parameters=[threads], rounds=1)).results
+    lines = Texts.report(found, 60).splitlines()
+    heads = [line.split()[1:] for line in lines if line.startswith("allocator")]
+    assert len(heads) > 1
+    columns = [int(head) for part in heads for head in part]
+    assert columns[:20] == list(range(1, 21))
+    assert all(len(line.rstrip()) <= 60 for line in lines if line.startswith(("alloc", *NAMES)))
+
+
+def test_markdown_has_tables_reported_ones_and_the_machine() -> None:
+    reported = Reported("D", "a phenom", ["allocator", "s"], [["ptmalloc", 5.142]], "32 threads")
+    found = run(definition(reported=[reported], analyses=[asked("order")])).results
+    markdown = Texts().formatted(found, "markdown")
+    for part in ("## sweep and more", "| ptmalloc | 5.142 |", "Reported (D; a phenom):"):
+        assert part in markdown
+    assert "32 threads" in markdown
+    assert re.search(r"(?m)^\| glibc 1.0 +\|", markdown) or "| glibc 1.0 |" in markdown
+    assert found.comparisons[0].machine.kernel in markdown
+
+
+def test_csv_has_a_line_for_each_run_with_its_point() -> None:
+    found = run(definition(), single("other-one")).results
+    lines = list(csv.DictReader(io.StringIO(Texts().formatted(found, "csv"))))
+    own = [line for line in lines if line["phase"] == "measured"]
+    assert len(own) == 36 + 12
+    assert {(line["experiment"], line["threads"]) for line in lines} == {
+        *(("sweep", str(threads)) for threads in (1, 2, 4)),
+        ("other-one", ""),
+    }
+    assert {float(line["seconds"]) for line in own} == {1.0}
+    assert {float(line[PEAK_MEMORY]) for line in own} == {20 * MIB}
+
+
+def test_where_higher_is_better_more_is_green() -> None:
+    metric = MetricSpec("seconds", "speed", "number", True, higher_is_better=True)
+
+    def pick(name: str, _arguments: tuple[str, ...]) -> Any:
+        return prints(3.0 if name == "other" else 1.0)
+
+    found = run(definition(metrics=[metric], rounds=6), executor=Programs(pick)).results
+    coloured = Texts.report(found, 100, True)
+    line = next(each for each in coloured.splitlines() if each.startswith("other"))
+    assert line.count("\x1b[32m3 >") == 3
+    assert "medians (higher is better)" in coloured

@@ -1,0 +1,311 @@
+"""What is found in made-up sweeps: verdicts, figures, and both outcomes of each question."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from experiment_world import CRASH, THREADS, amdahl_seconds, asked, made_up, sample
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tsmlab import records
+from tsmlab.definition import Asked
+from tsmlab.findings import find, usable_processors
+from tsmlab.machine import Machine, describe
+from tsmlab.metrics import MetricSpec
+from tsmlab.results import Causes, Comparison, Estimate, Finding
+from tsmlab.sweep import Parameter, Point
+
+ITERATIONS = Parameter("iterations", "iterations", [10, 20, 50, 100])
+SHAPE = Parameter("shape", "order of allocating and freeing", ["series", "mixed"])
+RATE = MetricSpec("rate", "requests per second", "number", True, higher_is_better=True)
+
+
+def only(made: Comparison, question: Asked, processors: int | None = 2) -> Finding:
+    (finding,) = find(made, [question], processors)
+    assert (finding.kind, finding.metric) == (question.kind, question.metric)
+    return finding
+
+
+def covers(estimate: Estimate, truth: float, width: float = 0.1) -> bool:
+    """Whether the truth is in the interval, and that is no wider than this share of it."""
+    return estimate.low <= truth <= estimate.high and estimate.high - estimate.low <= width * truth
+
+
+def constant(**seconds: float) -> Comparison:
+    return made_up([], list(seconds), lambda name, _: {"seconds": seconds[name]})
+
+
+def crossing(name: str, point: Point) -> dict[str, float]:
+    """glibc is better with one thread, tcmalloc with several."""
+    threads = point["threads"]
+    return {"seconds": {"glibc": 1.0 / threads**0.1, "tcmalloc": 1.2 / threads**0.5}[name]}
+
+
+def crashes_with_eight(name: str, point: Point) -> dict[str, float] | None:
+    if name == "glibc" and point["threads"] == 8:
+        return None
+    return {"seconds": 2.0 if name == "glibc" else 1.0}
+
+
+# --- pair -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "verdict"), [(0.5, "a is better"), (1.9, "b is better"), (0.992, "unresolved")]
+)
+def test_a_pair_is_decided_by_its_ratio(first: float, verdict: str) -> None:
+    finding = only(constant(a=first, b=1.0), asked("pair", first="a", second="b"))
+    assert finding.verdict == verdict
+    assert covers(finding.estimates["ratio"], first)
+    assert finding.text.startswith("time, a to b: ")
+    assert ("would tell" in finding.text) == (verdict == "unresolved")
+
+
+def test_a_pair_may_be_equal_better_when_higher_or_not_there() -> None:
+    question = asked("pair", first="a", second="b", margin=0.05)
+    made = made_up([], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, noise=0.002)
+    assert only(made, question).verdict == "equal"
+    made = made_up(
+        [], ["a", "b"], lambda name, _: {"rate": 300.0 if name == "a" else 100.0}, [RATE]
+    )
+    assert only(made, asked("pair", "rate", first="a", second="b")).verdict == "a is better"
+    finding = only(constant(a=1.0, b=1.0), asked("pair", first="a", second="gone"))
+    assert (finding.verdict, finding.text) == ("cannot be told", "gone did not take part.")
+
+
+def test_a_pair_may_depend_on_the_point() -> None:
+    made = made_up([THREADS], ["glibc", "tcmalloc"], crossing)
+    finding = only(made, asked("pair", first="glibc", second="tcmalloc"))
+    assert finding.verdict == "depends on the point"
+    assert covers(finding.estimates["ratio at threads=1"], 1 / 1.2)
+    assert covers(finding.estimates["ratio at threads=8"], 8**0.4 / 1.2)
+
+
+def test_a_difference_within_the_references_own_noise_is_none() -> None:
+    """Two rounds of the reference that differ by 30 % hide a difference of 10 %."""
+    made = made_up([], ["glibc", "a"], lambda n, _: {"seconds": 1.0 if n == "glibc" else 1.1})
+    question = asked("pair", first="a", second="glibc")
+    assert only(made, question).verdict == "glibc is better"
+    noisy = {**made.analysis.noise_floors, "seconds": 0.3}
+    made = replace(made, analysis=replace(made.analysis, noise_floors=noisy))
+    assert only(made, question).verdict == "unresolved"
+
+
+def test_the_counts_that_were_asked_for_stand_beside_a_pair() -> None:
+    counts = {"a": {"lock_waits": 90000.0, "reused_bytes": 4096.0}, "b": {"lock_waits": 5.0}}
+    causes = [Causes(3, name, own, []) for name, own in counts.items()]
+    made = made_up([THREADS], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, causes=causes)
+    shown = ["lock_waits", "reused_bytes", "unknown"]
+    finding = only(made, asked("pair", first="a", second="b", show=shown))
+    assert finding.text.endswith("Counted at threads=8: lock waits 90.0k to 5.")
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def test_a_leader_with_those_not_told_apart_and_the_losers() -> None:
+    seconds = {"tsmalloc": 0.9, "mimalloc": 0.902, "jemalloc": 1.4, "glibc": 2.0, "lock": 20.0}
+    finding = only(constant(**seconds), asked("order"))
+    assert finding.verdict == "tsmalloc leads, not distinguishable from 1"
+    assert finding.text == "Best in time: tsmalloc ~ mimalloc < jemalloc < glibc < lock."
+    assert covers(finding.estimates["glibc to tsmalloc"], 2.0 / 0.9)
+    assert only(constant(a=1.0, b=2.0), asked("order")).verdict == "a leads"
+    assert only(constant(a=1.0, b=1.0), asked("order")).verdict == "no single winner"
+    higher = made_up([], ["a", "b"], lambda n, _: {"rate": 1.0 if n == "a" else 2.0}, [RATE])
+    assert only(higher, asked("order", "rate")).verdict == "b leads"
+
+
+def test_the_winner_changes_only_if_both_are_shown() -> None:
+    finding = only(made_up([THREADS], ["glibc", "tcmalloc"], crossing), asked("order"))
+    assert finding.verdict == "the winner changes"
+    assert finding.text == (
+        "Best in time: glibc < tcmalloc at threads=1; tcmalloc < glibc at threads=2 and threads=4 "
+        "and threads=8. glibc is ahead of tcmalloc at threads=1, behind it at threads=8."
+    )
+    quiet = made_up([THREADS], ["glibc", "tcmalloc"], lambda _n, _p: {"seconds": 1.0})
+    assert only(quiet, asked("order")).verdict == "no single winner; no change of order shown"
+
+
+def test_the_order_behind_a_winner_may_change_or_stay() -> None:
+    steady = {"a": 1.0, "b": 1.2, "c": 1.5}
+
+    def changing(name: str, point: Point) -> dict[str, float]:
+        return {"seconds": 0.1 if name == "best" else crossing(name, point)["seconds"]}
+
+    made = made_up([THREADS], ["best", "glibc", "tcmalloc"], changing)
+    assert only(made, asked("order")).verdict == "best leads everywhere; the order changes"
+    made = made_up([THREADS], list(steady), lambda name, _: {"seconds": steady[name]})
+    finding = only(made, asked("order", allocators=["a", "b"]))
+    assert finding.verdict == "a leads everywhere; the same order"
+    assert finding.text == "Best in time: a < b everywhere."
+
+
+def test_a_change_over_one_parameter_is_none_over_the_other() -> None:
+    made = made_up([THREADS, SHAPE], ["glibc", "tcmalloc"], crossing)
+    over_threads = only(made, asked("order", parameter="threads"))
+    over_shapes = only(made, asked("order", parameter="shape"))
+    assert "glibc is ahead of tcmalloc" in over_threads.text
+    assert "is ahead of" not in over_shapes.text
+
+
+def test_a_point_where_the_other_failed_is_no_victory() -> None:
+    finding = only(made_up([THREADS], ["glibc", "tcmalloc"], crashes_with_eight), asked("order"))
+    assert finding.verdict.startswith("tcmalloc leads everywhere")
+    assert "threads=8" not in finding.text
+    assert finding.text.endswith("Left out where runs failed: glibc.")
+
+
+def test_of_many_allocators_the_first_group_is_told() -> None:
+    seconds = {f"a{number}": 1.0 + number for number in range(12)}
+    made = made_up([THREADS], list(seconds), lambda name, _: {"seconds": seconds[name]})
+    finding = only(made, asked("order"))
+    assert finding.verdict == "a0 leads everywhere; the same order"
+    assert finding.text == "Not shown to be behind the best in time: a0 everywhere."
+
+
+def test_equal_allocators_seldom_have_a_winner() -> None:
+    """In 100 sweeps of ten equal allocators over four points, claims of a change are false."""
+    claims = 0
+    for seed in range(25):
+        names = [f"a{number}" for number in range(10)]
+        made = made_up([THREADS], names, lambda _n, _p: {"seconds": 1.0}, noise=0.03, seed=seed)
+        verdict = only(made, asked("order")).verdict
+        claims += "winner changes" in verdict or "order changes" in verdict
+    assert claims <= 1
+
+
+# --- fit ------------------------------------------------------------------------------------------
+
+
+def test_the_serial_fraction_and_who_leaves_the_law() -> None:
+    serial = {"good": 0.1, "bad": 0.8}
+
+    def truth(name: str, point: Point) -> dict[str, float]:
+        late = 1.5 if name == "bad" and point["threads"] == 8 else 1.0
+        return {"seconds": late * amdahl_seconds(serial[name], 4)(point["threads"])}
+
+    question = asked("fit", parameter="threads", law="amdahl")
+    finding = only(made_up([THREADS], list(serial), truth), question, processors=4)
+    assert finding.verdict == "the law is left by 1 of 2"
+    for name, value in serial.items():
+        assert covers(finding.estimates[f"serial fraction of {name}"], value, 0.5)
+    assert "on 4 processors: good 0.1" in finding.text
+    assert "at 8" in finding.text
+    assert [curve.allocator for curve in finding.curves] == ["good", "bad"]
+    assert [x for x, _ in finding.curves[0].points] == [1.0, 2.0, 4.0, 8.0]
+
+
+def test_linear_growth_confirmed_and_refuted() -> None:
+    powers = {"tree": 1.02, "list": 1.46}
+    made = made_up(
+        [ITERATIONS],
+        list(powers),
+        lambda name, p: {"seconds": 0.01 * p["iterations"] ** powers[name]},
+    )
+    finding = only(made, asked("fit", parameter="iterations", expected="linear"))
+    assert finding.verdict == "refuted for 1 of 2"
+    assert "time ~ iterations^k (expected: linear), k: tree 1.0" in finding.text
+    for name, power in powers.items():
+        assert covers(finding.estimates[f"exponent of {name}"], power)
+    assert finding.curves[1].label == "x^1.46"
+
+
+def test_each_curve_is_fitted_by_itself_over_the_first_numeric_parameter() -> None:
+    made = made_up([SHAPE, ITERATIONS], ["a"], lambda _n, p: {"seconds": 0.01 * p["iterations"]})
+    finding = only(made, asked("fit", expected="linear"))
+    assert set(finding.estimates) == {
+        "exponent of a (shape=series)",
+        "exponent of a (shape=mixed)",
+    }
+    assert only(made, asked("fit")).verdict == "measured"
+
+
+def test_a_curve_that_is_no_power_law_is_said_to_be_none() -> None:
+    made = made_up([ITERATIONS], ["a"], lambda _n, p: {"seconds": 1 + 0.001 * p["iterations"] ** 2})
+    assert only(made, asked("fit")).text.endswith("No pure power law: a.")
+
+
+@pytest.mark.parametrize(("limit", "told"), [(2, "grows 8"), (9, "none"), (8.01, "none")])
+def test_a_limit_names_what_is_shown_to_rise_above_it(limit: float, told: str) -> None:
+    def truth(name: str, point: Point) -> dict[str, float]:
+        return {"seconds": 1.2 if name == "keeps" else float(point["threads"])}
+
+    made = made_up([THREADS], ["keeps", "grows"], truth)
+    text = only(made, asked("fit", limit=limit)).text
+    assert f" Above {limit:g}: {told}" in text
+
+
+# --- the whole ------------------------------------------------------------------------------------
+
+
+def test_a_part_of_the_sweep_is_named_once() -> None:
+    made = made_up([SHAPE, THREADS], ["glibc", "tcmalloc"], crossing)
+    finding = only(made, asked("order", at={"shape": "mixed"}))
+    assert finding.text.startswith("shape=mixed: Best in time: glibc < tcmalloc at threads=1;")
+    assert finding.text.count("mixed") == 1
+
+
+@pytest.mark.parametrize("kind", ["pair", "order", "fit"])
+def test_what_was_not_measured_is_said(kind: str) -> None:
+    question = asked(kind, "free_blocks", first="a", second="b")  # type: ignore[arg-type]
+    finding = only(made_up([THREADS], ["a", "b"], lambda _n, _p: {"seconds": 1.0}), question)
+    assert finding.verdict == "cannot be told"
+    assert finding.text == "free blocks was not measured."
+
+
+def test_a_fit_needs_a_parameter_with_numbers() -> None:
+    made = made_up([SHAPE], ["a", "b"], lambda _n, _p: {"seconds": 1.0})
+    assert only(made, asked("fit")).text == "No parameter with numbers is swept."
+
+
+@pytest.mark.parametrize(
+    ("cores", "limit", "cpus", "expected"),
+    [(8, None, None, 8), (8, None, [0, 1], 2), (8, 2.0, None, 2), (8, 0.5, None, 1)],
+)
+def test_the_processors_that_runs_may_use(
+    cores: int, limit: float | None, cpus: list[int] | None, expected: int
+) -> None:
+    fields = vars(describe()) | {"usable_cores": cores, "cgroup_cpu_limit": limit}
+    assert usable_processors(Machine(**fields), cpus) == expected
+
+
+ALL = [
+    asked("pair", first="glibc", second="a", show=["odd"]),
+    asked("order"),
+    asked("order", parameter="shape"),
+    asked("order", at={"threads": 2}),
+    asked("fit", law="amdahl"),
+    asked("fit", law="amdahl", work="per-thread"),
+    asked("fit", expected="logarithmic", limit=1.5),
+    asked("fit", parameter="shape"),
+]
+VALUES = st.one_of(st.sampled_from([0.0, 1.0, 1.0, -1.0, 1e-300, 1e300]), st.floats(0.5, 2.0))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data(), st.sampled_from([None, 1, 8]))
+def test_odd_data_are_told_and_do_not_crash(data: st.DataObject, processors: int | None) -> None:
+    swept = data.draw(st.sampled_from([[], [THREADS], [THREADS, SHAPE], [SHAPE]]))
+    made = made_up(swept, ["glibc", "a", "b"], lambda _n, _p: {"seconds": 1.0}, rounds=1)
+    samples = [
+        sample(name, number, point, values, CRASH if data.draw(st.integers(0, 9)) == 0 else None)
+        for point in range(len(made.points) or 1)
+        for name in ("glibc", "a", "b")
+        for number in range(1, data.draw(st.integers(0, 3)) + 1)
+        if (values := data.draw(st.dictionaries(st.just("seconds"), VALUES))) is not None
+    ]
+    found = find(replace(made, samples=samples), ALL, processors)
+    assert all(each.text.strip() and each.verdict.strip() for each in found)
+    assert "NaN" not in json.dumps([records.to_json(each) for each in found])
+
+
+def test_asking_again_gives_the_same() -> None:
+    made = made_up([THREADS], ["glibc", "tcmalloc"], crossing, rounds=12)
+    assert find(made, ALL, 2) == find(made, ALL, 2)
+    values = [e.value for each in find(made, ALL, 2) for e in each.estimates.values()]
+    assert values
+    assert all(map(math.isfinite, values))

@@ -1,0 +1,91 @@
+"""Points, placeholders, and what -L and -P say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from refusals import refused
+
+from tsmlab import sweep
+from tsmlab.sweep import Parameter
+
+
+def test_points_are_the_product_and_the_last_parameter_changes_fastest() -> None:
+    parameters = [Parameter("a", "a", [1, 2]), Parameter("b", "b", ["x", "y"])]
+    points = sweep.points_of(parameters)
+    assert [tuple(point.values()) for point in points] == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
+    assert sweep.describe(points[-1]) == "a=2, b=y"
+    assert (sweep.points_of([]), sweep.describe({})) == ([{}], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-j{n}", "-j4"),
+        ("{n}{n}", "44"),
+        ("{{n}}", "{n}"),
+        ("awk '{print} {x}' {", "awk '{print} {x}' {"),
+        ("{{x}}", "{{x}}"),
+    ],
+)
+def test_only_known_names_are_replaced(text: str, expected: str) -> None:
+    assert sweep.filled(text, {"n": 4}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [("1,2,8", [1, 2, 8]), ("0.5, 1", [0.5, 1]), ("best,first", ["best", "first"]), ("7", [7]),
+     ("1,x", ["1", "x"])],
+)  # fmt: skip
+def test_a_list_is_of_numbers_if_all_are(text: str, values: list[Any]) -> None:
+    assert sweep.parameter_list("n", text).values == values
+
+
+@pytest.mark.parametrize("text", ["", "1,,2", "1,1.0", "a,a"])
+def test_a_list_has_different_values(text: str) -> None:
+    with refused("must be different, and not empty", remedy="-L n 1,2,4"):
+        sweep.parameter_list("n", text)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "values"),
+    [
+        (("1", "4", None), [1, 2, 3, 4]),
+        (("1", "8", "3"), [1, 4, 7]),
+        (("0.1", "0.5", "0.1"), [0.1, 0.2, 0.3, 0.4, 0.5]),  # exactly: no sum of floats
+        (("-1", "1", None), [-1, 0, 1]),
+        (("3", "3", None), [3]),
+    ],
+)
+def test_a_scan_has_both_ends(bounds: tuple[Any, Any, Any], values: list[float]) -> None:
+    assert sweep.parameter_scan("n", *bounds).values == values
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (("1", "x", None), "not a range"),
+        (("1", "4", "0"), "not a range"),
+        (("1", "inf", None), "not a range"),
+        (("4", "1", None), "is empty"),
+        (("1", "1e9", None), "has 1,000,000,000 values"),
+    ],
+)
+def test_what_is_no_scan(bounds: tuple[Any, Any, Any], message: str) -> None:
+    with refused(message):
+        sweep.parameter_scan("n", *bounds)
+
+
+def test_a_parameter_has_a_name_of_its_own_and_reaches_the_program() -> None:
+    n, m = Parameter("n", "n", [1, 2]), Parameter("m", "m", list(range(600)))
+    sweep.check([n], ["prog", "-j{n}"])
+    with refused("the parameter n is not used", remedy="{n}"):
+        sweep.check([n], ["prog", "-j{{n}}"])
+    with refused("two parameters have the name n"):
+        sweep.check([n, n], ["{n}"])
+    for name in ("allocator", "2n", "a-b"):
+        with refused("cannot be the name"):
+            sweep.check([Parameter(name, name, [1])], [f"{{{name}}}"])
+    with refused("1,200 points"):
+        sweep.check([n, m], ["{n} {m}"])

@@ -1,0 +1,85 @@
+"""Why a result is as it is: untimed runs under tools that count calls, blocks and waits.
+
+Counting slows a program down, so each tool has a run to itself. A count that fails is a note beside
+the others.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tsmlab import counters, strace, tracker
+from tsmlab.errors import UserError
+from tsmlab.measuring import Ended, MeasureExecutor, RunRequest
+from tsmlab.results import Causes
+
+SYSTEM_CALLS = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
+
+# A run that is watched may take this many times as long as the timed ones before it has failed.
+TIMEOUT_FACTOR = 20.0
+MIN_TIMEOUT_SECONDS = 30.0
+
+# Makes one run, and returns counts and notes. The folder is empty, and its own until it returns.
+Observer = Callable[[RunRequest, Path], tuple[dict[str, float], list[str]]]
+
+
+def timeout_seconds(wall_seconds: float) -> float:
+    """The limit of a watched run, from the time of one that was not."""
+    return max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * wall_seconds)
+
+
+def count(
+    request: RunRequest, point: int, folder: Path, observers: Sequence[Observer] | None = None
+) -> Causes:
+    """All counts of an allocator at a point; of one that two tools know, the later one's holds."""
+    counts: dict[str, float] = {}
+    notes: list[str] = []
+    for observer in OBSERVERS if observers is None else observers:
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            try:
+                found, said = observer(request, Path(own))
+            except UserError as error:
+                found, said = {}, [error.message]
+        counts |= found
+        notes += said
+    return Causes(point, request.allocator.name, counts, list(dict.fromkeys(notes)))
+
+
+def inside(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
+    """The counts of our own libraries."""
+    if request.allocator.family != "tsmalloc":
+        return {}, []
+    return counters.counted_run(request, folder).counts, []
+
+
+def system_calls(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
+    """The calls by which an allocator waits and gets memory, where strace is installed."""
+    if refusal := strace.refusal():
+        raise UserError(f"{refusal}.")
+    table = folder / "calls"
+    _require_success(strace.run(request, MeasureExecutor(), table, SYSTEM_CALLS), "strace")
+    found = strace.read(table)
+    calls = {name: found.get(name, strace.Calls()) for name in SYSTEM_CALLS}
+    counts = {f"{name}_calls": float(each.calls) for name, each in calls.items()}
+    counts["futex_errors"] = float(calls["futex"].errors)
+    counts["futex_wait_ns"] = 1e9 * calls["futex"].seconds
+    return counts, []
+
+
+def blocks(request: RunRequest, _folder: Path) -> tuple[dict[str, float], list[str]]:
+    """What was allocated and freed, and by which threads."""
+    tracked = tracker.explain(request)
+    _require_success(tracked.measurement, "the tracker")
+    untracked = sum(each.untracked_blocks for each in tracked.processes)
+    missed = sum(each.missed_frees for each in tracked.processes)
+    notes = [f"the tracker had no memory for {untracked:,} blocks"] if untracked else []
+    notes += [f"{missed:,} blocks were freed past the tracker"] if missed else []
+    return tracked.counts(), notes
+
+
+def _require_success(ended: Ended, under: str) -> None:
+    if ended.failed:
+        raise UserError(f"the program failed under {under}: {ended.failure_text()}.")
+
+
+OBSERVERS: Sequence[Observer] = (inside, system_calls, blocks)

@@ -1,0 +1,76 @@
+"""An experiment as its file says it: a sweep with a question. (experiments.py reads the file.)"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tsmlab.metrics import LIVE_BYTES, PEAK_OVER_LIVE, MetricSpec
+from tsmlab.sweep import Parameter, Point
+
+# pair: is `first` better than `second`? order: which is best, and does that change over the points?
+# fit: does the metric follow a law of the parameter?
+Kind = Literal["pair", "order", "fit"]
+CausesAt = Literal["all", "ends", "none"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question to the numbers. at: values of parameters that restrict it to some points;
+    allocators: names and globs that it is about, [] for all; options: those of the kind.
+    docs/formats/experiment.md lists them."""
+
+    kind: Kind
+    metric: str
+    parameter: str | None
+    at: Point
+    allocators: list[str]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A table of a source report as it was printed: of its machine, never mixed with ours."""
+
+    report: str
+    machine: str
+    columns: list[str]
+    rows: list[list[Any]]
+    note: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    """optional: the metrics that a run need not print. causes: at which points calls, blocks and
+    waits are counted: at all, at the first and the last, or at none. run_seconds: about how long a
+    run takes, for --dry-run."""
+
+    name: str
+    title: str
+    question: str
+    source: str
+    answers: str
+    program: str
+    arguments: list[str]
+    parameters: list[Parameter]
+    metrics: list[MetricSpec]
+    optional: list[str]
+    allocators: list[str]
+    rounds: int
+    timeout_seconds: float
+    run_seconds: float
+    causes: CausesAt
+    analyses: list[Asked]
+    reported: list[Reported]
+    file: str
+    sha256: str
+
+    @property
+    def printed(self) -> tuple[str, ...]:
+        """What each run must print."""
+        known = (*self.optional, PEAK_OVER_LIVE)
+        return tuple(m.key for m in self.metrics if m.key not in known)
+
+    @property
+    def printed_perhaps(self) -> tuple[str, ...]:
+        """What is taken where it is printed."""
+        also = () if LIVE_BYTES in self.printed else (LIVE_BYTES,)
+        return tuple(dict.fromkeys((*self.optional, *also)))

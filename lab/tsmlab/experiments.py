@@ -1,0 +1,686 @@
+"""Experiments: reads their files, and runs each as a comparison over the points of its sweep.
+
+Whatever is wrong in a file is found before anything is measured, with file and key named and the
+remedy told.
+"""
+
+import difflib
+import fnmatch
+import hashlib
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tsmlab import (
+    __version__,
+    causes,
+    compare,
+    machine,
+    paths,
+    records,
+    sweep,
+    system_libraries,
+    toml_tables,
+)
+from tsmlab import allocators as known
+from tsmlab.allocators import Allocator
+from tsmlab.causes import Observer
+from tsmlab.definition import Asked, CausesAt, Definition, Kind, Reported
+from tsmlab.errors import UserError
+from tsmlab.findings import find, usable_processors
+from tsmlab.fits import EXPONENTS, LOGARITHMIC
+from tsmlab.fleet import Fleet, machine_of
+from tsmlab.journal import Digests, Memo, Part, changed, digests
+from tsmlab.machine import Machine
+from tsmlab.measuring import Executor, RunRequest
+from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, PEAK_OVER_LIVE, TIME, MetricSpec, Unit
+from tsmlab.progress import Reporter, Step
+from tsmlab.results import Causes, Comparison, Outcome, Stop, Stopped, Trouble
+from tsmlab.schedule import StopRule
+from tsmlab.sweep import ALLOCATOR, Parameter, Point, points_of
+from tsmlab.toml_tables import Table, is_count, is_names, is_number, is_plain, is_text
+from tsmlab.trial import Program, at_point
+from tsmlab.wording import names
+
+SCHEMA = "tsmalloc-experiments/3"
+EVERYTHING = "all"
+SHOW_ALL = "`tsmalloc experiment list` shows them all."
+DEFAULT_ROUNDS = 5
+DEFAULT_TIMEOUT_SECONDS = 60.0
+DEFAULT_RUN_SECONDS = 1.0
+DEFAULT_ALLOCATORS = ["tsmalloc", "system"]
+# A time budget takes rounds away, but never more than down to this: fewer say next to nothing.
+FEWEST_ROUNDS = 3
+# The cost of a run besides its own time.
+OVERHEAD_SECONDS = 0.05
+# How much slower a run is that is watched, for all tools together.
+WATCHED_FACTOR = 9.0
+WARM_BYTES = 1 << 30
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def default_folder() -> Path:
+    return paths.data_dir() / "experiments"
+
+
+def read_files(files: Sequence[Path]) -> list[Definition]:
+    """An experiment for each file; raises UserError for one that is not as it should be, or if two
+    have one name. Whether programs are there is not looked at (program_path)."""
+    definitions: dict[str, Definition] = {}
+    for file in files:
+        definition = read_file(file)
+        if other := definitions.get(definition.name):
+            raise UserError(
+                f"{other.file} and {definition.file} both have the name {definition.name}.",
+                "Rename one of the two experiments.",
+            )
+        definitions[definition.name] = definition
+    return list(definitions.values())
+
+
+def read_file(path: Path) -> Definition:
+    document, content = toml_tables.read(path, "experiment", "Name a file that can be.")
+    return _definition(path.absolute(), hashlib.sha256(content).hexdigest(), document)
+
+
+def select(chosen: Sequence[str], definitions: Sequence[Definition]) -> list[Definition]:
+    """Those that names and globs choose, in the catalogue's order; `all` chooses every one. Raises
+    UserError for a name that chooses nothing."""
+    patterns = ["*" if name == EVERYTHING else name for name in chosen]
+    return toml_tables.select(patterns, definitions, "experiment", SHOW_ALL)
+
+
+def program_path(definition: Definition) -> Path:
+    """The file to run: with a slash a path from the experiment's folder, else a program of the
+    build, else one in PATH. Raises UserError if there is none."""
+    program = definition.program
+    if "/" in program:
+        found = (Path(definition.file).parent / Path(program).expanduser()).absolute()
+        if _executable(found):
+            return found
+        raise UserError(
+            f"{definition.file}: the program {found} does not exist, or is not executable.",
+            "Build it, correct `program`, or make it executable: chmod +x",
+        )
+    built = paths.build_dir() / "bin" / program
+    if _executable(built):
+        return built
+    if installed := shutil.which(program):
+        return Path(installed).absolute()
+    raise UserError(
+        f"{definition.file}: the program {program} is neither built ({built}) nor in PATH.",
+        f"For one of tsmalloc's own: {paths.remedy()}",
+    )
+
+
+def _executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+# --- reading one file -----------------------------------------------------------------------------
+
+
+KEYS = (
+    *("name", "title", "question", "source", "answers", "program", "arguments", "allocators"),
+    *("rounds", "timeout_seconds", "causes", "run_seconds"),
+    *("parameter", "metric", "analysis", "reported"),
+)
+# What the built-in metrics are called in files, beside their own keys.
+ALIASES = {"wall_seconds": TIME, "peak_bytes": PEAK_MEMORY}
+PEAK_SPEC = MetricSpec(PEAK_OVER_LIVE, "peak over live bytes", "number", judged=True)
+OURS = (*BUILT_IN, PEAK_SPEC)
+# Files from before have kinds and tables that are no more.
+FORMER_KINDS = {
+    "winner": 'kind = "order"',
+    "growth": 'kind = "fit"',
+    "amdahl": 'kind = "fit" with law = "amdahl"',
+    "bound": 'kind = "fit" with limit = NUMBER',
+}
+
+
+def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition:
+    if "plot" in document:
+        raise UserError(
+            f"{file}: [[plot]] is no longer needed.", "Remove it: every metric has its figure."
+        )
+    table = Table(str(file), document, KEYS)
+    parameters = table.parts("parameter", _parameter, "name", "title", "values")
+    own = table.parts("metric", _metric, "name", "title", "unit", "higher_is_better", "optional")
+    metrics = [spec for spec, _ in own]
+    for what, found in (
+        ("parameter", [p.name for p in parameters]),
+        ("metric", [m.key for m in metrics]),
+    ):
+        if doubled := [name for name in found if found.count(name) > 1]:
+            raise table.error(f"two {what}s have the name {doubled[0]}", "Rename one of them.")
+    arguments = table.texts("arguments", [])
+    _check_placeholders(table, arguments, [p.name for p in parameters])
+    analyses = table.parts(
+        "analysis", partial(_asked, parameters, metrics), "kind", "metric", "parameter"
+    )
+    asked, declared = ({each.metric for each in analyses}, {m.key for m in metrics})
+    derived = [PEAK_SPEC] if PEAK_OVER_LIVE in asked - declared else []
+    return Definition(
+        name=table.name("[a-z0-9][a-z0-9-]*", "small letters, digits and hyphens"),
+        title=table.text("title"),
+        question=table.text("question"),
+        source=table.text("source", ""),
+        answers=table.text("answers", ""),
+        program=table.text("program"),
+        arguments=arguments,
+        parameters=parameters,
+        metrics=[*metrics, *derived],
+        optional=[spec.key for spec, is_optional in own if is_optional],
+        allocators=table.value("allocators", is_names, "a list of names", DEFAULT_ALLOCATORS),
+        rounds=table.value("rounds", is_count, "a whole number from 1 on", DEFAULT_ROUNDS),
+        timeout_seconds=_seconds(table, "timeout_seconds", DEFAULT_TIMEOUT_SECONDS),
+        run_seconds=_seconds(table, "run_seconds", DEFAULT_RUN_SECONDS),
+        causes=table.choice("causes", CausesAt, "all"),
+        analyses=analyses,
+        reported=table.parts("reported", _reported, "report", "machine", "columns", "rows", "note"),
+        file=str(file),
+        sha256=sha256,
+    )
+
+
+def _parameter(table: Table) -> Parameter:
+    name = table.name("[a-z][a-z0-9_]*", "small letters, digits and underscores")
+    if name == ALLOCATOR:
+        raise table.error(
+            "name is 'allocator'", "{allocator} stands for the allocator's name: choose another."
+        )
+    values = table.value("values", _is_values, "a list of different numbers, or of texts")
+    return Parameter(name, table.text("title", name), list(values))
+
+
+def _is_values(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return (all(map(is_number, value)) or all(map(is_text, value))) and (
+        len({item if is_text(item) else float(item) for item in value}) == len(value)
+    )
+
+
+def _metric(table: Table) -> tuple[MetricSpec, bool]:
+    """A metric, and whether it is optional."""
+    name = table.name("[A-Za-z][A-Za-z0-9_-]*", "letters, digits, underscores and hyphens")
+    if name in ALIASES or name in {spec.key for spec in BUILT_IN}:
+        raise table.error(f"name is {name!r}", "It is measured anyway: remove this table.")
+    unit = table.choice("unit", Unit, "number")
+    higher, optional = table.flag("higher_is_better"), table.flag("optional")
+    return MetricSpec(name, table.text("title", name), unit, True, higher), optional
+
+
+def _reported(table: Table) -> Reported:
+    columns = table.texts("columns")
+    rows = table.value("rows", lambda v: isinstance(v, list) and is_plain(v), "a list of rows")
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise table.error(
+                f"row {number} is {row!r}", f"Give it a value for each of {len(columns)} columns."
+            )
+    return Reported(
+        table.text("report"), table.text("machine"), columns, rows, table.text("note", "")
+    )
+
+
+def _seconds(table: Table, key: str, default: float) -> float:
+    def fits(value: Any) -> bool:
+        return is_number(value) and 0 < value < math.inf
+
+    return float(table.value(key, fits, "a number of seconds above 0", default))
+
+
+def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequence[str]) -> None:
+    """Every placeholder has a parameter, and every parameter a placeholder: what is swept must
+    reach the program."""
+    used = sweep.used_in(arguments)
+    for name in sorted(used - {ALLOCATOR, *parameters}):
+        near = difflib.get_close_matches(name, parameters, n=1)
+        guess = f"Did you mean {{{near[0]}}}? " if near else ""
+        raise table.error(
+            f"arguments has {{{name}}}, which is no parameter",
+            f"{guess}Add a [[parameter]] of that name, or write {{{{{name}}}}} for the text.",
+        )
+    for name in parameters:
+        if name not in used:
+            raise table.error(
+                f"the parameter {name} is nowhere in arguments",
+                f"Write {{{name}}} where its value belongs, or remove the parameter.",
+            )
+
+
+# --- the questions of a file: a misspelt option would answer another question ---------------------
+
+
+Rule = tuple[Callable[[Any], bool], str]
+POSITIVE: Rule = (lambda value: is_number(value) and value > 0, "a number above 0")
+SHAPES = (*EXPONENTS, LOGARITHMIC)
+TEXT: Rule = (is_text, "a text")
+TEXTS: Rule = (is_names, "a list of texts")
+
+
+def _one_of(*choices: str) -> Rule:
+    return lambda value: value in choices, f"one of {', '.join(choices)}"
+
+
+OPTIONS: Mapping[Kind, Mapping[str, Rule]] = {
+    "pair": {"first": TEXT, "second": TEXT, "show": TEXTS, "margin": POSITIVE},
+    "order": {"margin": POSITIVE},
+    "fit": {
+        "law": _one_of("growth", "amdahl"),
+        "expected": (
+            lambda value: is_number(value) or value in SHAPES,
+            f"a number, or one of {', '.join(SHAPES)}",
+        ),
+        "tolerance": POSITIVE,
+        "limit": POSITIVE,
+        "work": _one_of("fixed", "per-thread"),
+        "margin": POSITIVE,
+    },
+}
+# What only one of the laws has.
+OF_LAW = {"growth": ("expected", "tolerance", "limit"), "amdahl": ("work", "margin")}
+
+
+def _asked(parameters: Sequence[Parameter], metrics: Sequence[MetricSpec], table: Table) -> Asked:
+    kind_now = table.text("kind")
+    if kind_now in FORMER_KINDS:
+        raise table.error(f"kind is {kind_now!r}", f"Write {FORMER_KINDS[kind_now]}.")
+    kind, options = table.choice("kind", Kind), table.rest()
+    metric = table.text("metric", metrics[0].key if metrics else TIME)
+    metric = ALIASES.get(metric, metric)
+    keys = list(dict.fromkeys([*(m.key for m in metrics), *(m.key for m in OURS), *ALIASES]))
+    if metric not in keys:
+        guess = toml_tables.guess(metric, keys)
+        raise table.error(
+            f"metric is {metric!r}, which is no metric", f"{guess}Metrics: {', '.join(keys)}."
+        )
+    at, allocators = options.pop("at", {}), options.pop("allocators", [])
+    if allocators != [] and not is_names(allocators):
+        raise table.error(f"allocators is {allocators!r}", "It must be a list of names and globs.")
+    _check_place(table, at, parameters)
+    _check_options(table, kind, options)
+    return Asked(
+        kind=kind,
+        metric=metric,
+        parameter=table.optional("parameter", [p.name for p in parameters], "parameter"),
+        at=dict(at),
+        allocators=allocators,
+        options=options,
+    )
+
+
+def _check_options(table: Table, kind: Kind, options: Mapping[str, Any]) -> None:
+    rules = OPTIONS[kind]
+    for key, value in options.items():
+        if key not in rules:
+            there_are = ", ".join(sorted([*rules, "allocators", "at", "metric", "parameter"]))
+            guess = toml_tables.guess(key, list(rules))
+            raise table.error(f"the key {key!r} is unknown", f"{guess}Options: {there_are}.")
+        if not rules[key][0](value):
+            raise table.error(f"{key} is {value!r}", f"It must be {rules[key][1]}.")
+    if kind == "pair" and not {"first", "second"} <= set(options):
+        raise table.error("a pair needs first and second", "Name two allocators.")
+    if kind == "fit":
+        law = options.get("law", "growth")
+        for key in set(options) - {"law", *OF_LAW[law]}:
+            raise table.error(
+                f"{key} is no option of the law {law}", f"Its options: {', '.join(OF_LAW[law])}."
+            )
+
+
+def _check_place(table: Table, at: Any, parameters: Sequence[Parameter]) -> None:
+    """The points that a question is restricted to exist."""
+    if not isinstance(at, dict):
+        raise table.error(f"at is {at!r}", "Write it as {parameter = value}.")
+    values = {parameter.name: parameter.values for parameter in parameters}
+    for name, value in at.items():
+        if name not in values:
+            there_are = ", ".join(values) or "none"
+            raise table.error(
+                f"at names {name!r}, which is no parameter", f"Parameters: {there_are}."
+            )
+        if value not in values[name]:
+            there_are = ", ".join(map(str, values[name]))
+            raise table.error(f"{name} is never {value!r}", f"Its values: {there_are}.")
+
+
+# --- what is going to be run ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One experiment with its program's file; the allocators include the reference."""
+
+    definition: Definition
+    program: Path
+    allocators: tuple[Allocator, ...]
+    reference: Allocator
+    rounds: int
+    with_causes: bool
+
+    @property
+    def points(self) -> list[Point]:
+        return points_of(self.definition.parameters)
+
+    @property
+    def runs_a_round(self) -> int:
+        return len(self.points) * (len(self.allocators) + 1)
+
+    @property
+    def causes_points(self) -> list[int]:
+        """The points at which causes are counted."""
+        if not self.with_causes or self.definition.causes == "none":
+            return []
+        last = len(self.points) - 1
+        return sorted({0, last}) if self.definition.causes == "ends" else list(range(last + 1))
+
+    @property
+    def rounds_seconds(self) -> float:
+        """About how long the rounds take, as the file says."""
+        return self.rounds * self.runs_a_round * self._run_seconds
+
+    @property
+    def causes_seconds(self) -> float:
+        counted = len(self.causes_points) * len(self.allocators)
+        return counted * self._run_seconds * WATCHED_FACTOR
+
+    @property
+    def _run_seconds(self) -> float:
+        return self.definition.run_seconds + OVERHEAD_SECONDS
+
+
+def plan(
+    definition: Definition,
+    available: Sequence[Allocator],
+    chosen: Sequence[str],
+    reference: str,
+    rounds: int | None,
+    with_causes: bool,
+    note: Callable[[str], object],
+) -> Plan:
+    """The plan of an experiment; `chosen` are the allocators asked for, else the file's own choice
+    and the user's libraries. Raises UserError for a choice that cannot be run."""
+    wanted = known.select(chosen, available) if chosen else list(_own(definition, available, note))
+    base, compared = known.with_reference(reference, wanted, available)
+    return Plan(
+        definition=definition,
+        program=program_path(definition),
+        allocators=tuple(compared),
+        reference=base,
+        rounds=definition.rounds if rounds is None else rounds,
+        with_causes=with_causes,
+    )
+
+
+def _own(
+    definition: Definition, available: Sequence[Allocator], note: Callable[[str], object]
+) -> Iterator[Allocator]:
+    """The allocators that the file names. Those that are not installed here are left out and
+    noted."""
+    selectors: list[str] = []
+    for selector in definition.allocators:
+        package = system_libraries.package_of(selector)
+        if package and not any(fnmatch.fnmatchcase(a.name, selector) for a in available):
+            note(f"{definition.name}: without {selector} (sudo apt install {package})")
+            continue
+        selectors.append(selector)
+    users = [allocator.name for allocator in available if allocator.family == "user"]
+    if not selectors and not users:
+        raise UserError(
+            f"{definition.file}: none of its allocators is installed.",
+            "Install one of them, or choose others: -a tsmalloc,glibc",
+        )
+    try:
+        yield from known.select([*selectors, *users], available)
+    except UserError as error:
+        raise UserError(f"{definition.file}: {error.message}", error.remedy) from error
+
+
+# --- running them ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Options:
+    plans: tuple[Plan, ...]
+    seed: int
+    cpus: tuple[int, ...] | None = None
+    time_budget_seconds: float | None = None
+
+    @property
+    def allocators(self) -> list[Allocator]:
+        """Of all plans, each once."""
+        return list({a.name: a for plan in self.plans for a in plan.allocators}.values())
+
+    @property
+    def files(self) -> list[Path]:
+        """Everything that takes part but for the allocators."""
+        return [*(Path(p.definition.file) for p in self.plans), *(p.program for p in self.plans)]
+
+
+@dataclass(frozen=True)
+class Experiments(Stopped):
+    """A run of one or more experiments, as it is saved: a comparison for each."""
+
+    schema: str
+    created: str
+    tsmalloc_version: str
+    stop: Stop
+    comparisons: list[Comparison]
+
+    @property
+    def subject(self) -> str:
+        return "experiment"
+
+
+from_json = records.reader(Experiments, SCHEMA, "experiment run")
+
+
+def read(path: Path) -> Experiments:
+    """The results in a file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(
+            f"the results {path} cannot be read: {error.strerror}.",
+            "`tsmalloc experiment run` prints the path of its results.",
+        ) from error
+    return from_json(text, str(path))
+
+
+def run(
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    memo: Memo,
+    fleet: Fleet | None = None,
+    observers: Sequence[Observer] | None = None,
+    warm: Callable[[int], int] = machine.touch,
+) -> Outcome[Experiments]:
+    """Runs one experiment after the other; their rounds on the fleet, whose machines are of one
+    kind, if there is one. Causes are counted here.
+
+    Raises UserError and KeyboardInterrupt only where nothing has been measured yet."""
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-experiment-") as folder:
+        session = _Session(options, executor, reporter, memo, fleet, observers, Path(folder))
+        return session.run(warm if fleet is None else fleet.touch_memory)
+
+
+@dataclass
+class _Session:
+    """The state of one run of experiments."""
+
+    options: Options
+    executor: Executor
+    reporter: Reporter
+    memo: Memo
+    fleet: Fleet | None
+    observers: Sequence[Observer] | None
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self._start = self.memo.clock()
+        self._created = self.memo.once("created", str, records.now)
+        self._machine: Machine = machine_of(self.fleet, self.memo)
+        libraries = [a.path for a in self.options.allocators if a.path]
+        self._files = self.memo.once(
+            "files", Digests, lambda: digests([*self.options.files, *libraries])
+        )
+        self._done: list[Comparison] = []
+
+    def run(self, warm: Callable[[int], int]) -> Outcome[Experiments]:
+        """A program that fails under the reference costs its own experiment only."""
+        error: UserError | None = None
+        stop = Stop("runs", "all experiments done")
+        try:
+            warm(WARM_BYTES)
+            for place, each in enumerate(self.options.plans):
+                self.reporter.note(f"experiment {each.definition.name}: {each.definition.title}")
+                try:
+                    outcome = self._one(each, len(self.options.plans) - place)
+                except compare.ReferenceFailedError as problem:
+                    error = error or problem
+                    self.reporter.note(f"{each.definition.name}: {problem.message}")
+                    continue
+                if outcome.error is not None or outcome.results.interrupted:
+                    stop, error = outcome.results.stop, outcome.error or error
+                    break
+        except KeyboardInterrupt:
+            if not self._done:
+                raise
+            stop = Stop("interrupted", "interrupted by the user")
+        except UserError as problem:
+            if not self._done:
+                raise
+            error, stop = problem, Stop("aborted", problem.message)
+        if not self._done and error is not None:
+            raise error
+        return Outcome(Experiments(SCHEMA, self._created, __version__, stop, self._done), error)
+
+    def _one(self, each: Plan, left: int) -> Outcome[Comparison]:
+        """The rounds, the causes, the answers. left: how many experiments share the time that is
+        left."""
+        definition, memo = each.definition, Part(self.memo, each.definition.name)
+        outcome = compare.compare(
+            self._options(each, left), self.executor, self.reporter, memo, self.fleet
+        )
+        found = replace(outcome.results, machine=self._machine, experiment=definition)
+        counted: list[Causes] = []
+        try:
+            if outcome.error is None and not found.interrupted:
+                counted.extend(self._causes(each, found, memo))
+        except KeyboardInterrupt:
+            found = replace(found, stop=Stop("interrupted", "interrupted by the user"))
+        cpus, fleet = self.options.cpus, self.fleet
+        processors = usable_processors(self._machine, cpus) if fleet is None else fleet.processors
+        others = changed(self._files)
+        found = replace(found, causes=counted, changed=others)
+        found = replace(
+            found,
+            findings=find(found, definition.analyses, processors),
+            warnings=[*_about_changes(others), *found.warnings],
+        )
+        self._done.append(found)
+        return Outcome(found, outcome.error)
+
+    def _options(self, each: Plan, left: int) -> compare.Options:
+        definition = each.definition
+        asked = {question.metric for question in definition.analyses}
+        built_in: tuple[MetricSpec, ...] = BUILT_IN
+        if definition.metrics:  # of which the first is the time, most often
+            built_in = tuple(
+                replace(m, name="wall time", judged=TIME in asked) if m.key == TIME else m
+                for m in BUILT_IN
+            )
+        return compare.Options(
+            program=Program(
+                command=(str(each.program), *definition.arguments),
+                stdin=Path(os.devnull),
+                printed=definition.printed,
+                printed_perhaps=definition.printed_perhaps,
+            ),
+            allocators=each.allocators,
+            reference=each.reference,
+            seed=self.options.seed,
+            rule=self._rule(each, left),
+            warmup_rounds=0,
+            timeout_seconds=definition.timeout_seconds,
+            check_output=False,  # times are part of it
+            consult_doctor=False,
+            cpus=self.options.cpus,
+            base_metrics=(*definition.metrics, *built_in),
+            unresolved=lambda _: 1,  # the number of rounds is the file's
+            say_preflight=False,
+            parameters=tuple(definition.parameters),
+            series_points=0,
+        )
+
+    def _rule(self, each: Plan, left: int) -> StopRule:
+        budget = self.options.time_budget_seconds
+        if budget is None:
+            return StopRule(runs=each.rounds)
+        share = (budget - (self.memo.clock() - self._start)) / left - each.causes_seconds
+        return StopRule(
+            min_rounds=min(FEWEST_ROUNDS, each.rounds),
+            max_rounds=each.rounds,
+            time_budget_seconds=max(share, 0.0),
+            min_is_firm=True,
+        )
+
+    # --- causes -----------------------------------------------------------------------------------
+
+    def _causes(self, each: Plan, found: Comparison, memo: Memo) -> Iterator[Causes]:
+        """At the points that are asked for, of the cells that have a run that did not fail."""
+        usable = [s for s in found.samples if s.phase == "measured" and not s.failure]
+        walls: dict[tuple[int, str], float] = {}
+        for sample in usable:
+            cell = (sample.point, sample.allocator)
+            walls[cell] = max(walls.get(cell, 0.0), sample.values.get(TIME, 0.0))
+        cells = [
+            (point, allocator, walls[point, allocator.name])
+            for point in each.causes_points
+            for allocator in each.allocators
+            if (point, allocator.name) in walls
+        ]
+        for done, (point, allocator, seconds) in enumerate(cells):
+            name = each.definition.name
+            self.reporter.step(Step(name, "counting", allocator.name, done, len(cells), None))
+            yield memo.once(
+                f"causes of {allocator.name} at {point}",
+                Causes,
+                partial(self._count, each, point, allocator, seconds),
+            )
+
+    def _count(self, each: Plan, point: int, allocator: Allocator, seconds: float) -> Causes:
+        values = each.points[point]
+        command = (str(each.program), *each.definition.arguments)
+        request = RunRequest(
+            command=Program(command, Path(os.devnull)).at(values, allocator.name).command,
+            allocator=at_point(allocator, values),
+            stdin=Path(os.devnull),
+            stdout=Path(os.devnull),
+            stderr=Path(os.devnull),
+            timeout_seconds=causes.timeout_seconds(seconds),
+        )
+        return causes.count(request, point, self.folder, self.observers)
+
+
+def _about_changes(others: Sequence[str]) -> list[Trouble]:
+    if not others:
+        return []
+    return [
+        Trouble(
+            "changed",
+            f"changed during the run: {names(others)}",
+            "they were edited, built or installed anew",
+            "measure again, and build elsewhere meanwhile: these numbers are of two versions",
+        )
+    ]

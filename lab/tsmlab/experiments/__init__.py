@@ -1,1 +1,0 @@
-"""`tsmalloc experiment`: questions about allocators as data files, and their answers."""

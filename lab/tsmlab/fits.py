@@ -1,0 +1,284 @@
+"""Laws fitted to logarithms of measurements: Amdahl's, and growth with an exponent.
+
+Each round is fitted by itself, so that a slow round only moves its own constant, and the interval
+of a fitted number is that of a mean over rounds (stats.mean_interval). Tables have a row for each
+round and a column for each value of the parameter, in rising order.
+
+  Amdahl, Validity of the single processor approach ..., AFIPS 1967.
+  Gustafson, Reevaluating Amdahl's law, CACM 31(5), 1988.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tsmlab import stats
+from tsmlab.results import Estimate
+from tsmlab.stats import Vector
+
+Table = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+# exp() of more overflows.
+MOST_LOG = 700.0
+
+
+def table_of(columns: Sequence[Mapping[int, float]]) -> Table:
+    """The rounds that every column has."""
+    common = sorted(set.intersection(*(set(column) for column in columns))) if columns else []
+    found = np.array([[column[number] for column in columns] for number in common])
+    return found.reshape(len(common), len(columns))
+
+
+def mean_estimate(values: Sequence[float] | Vector) -> Estimate:
+    vector = stats.as_vector(values)
+    center = float(np.mean(vector))
+    if len(vector) < 2:
+        return Estimate(center, None, None)
+    _, low, high = stats.mean_interval(vector)
+    return Estimate(center, low, high)
+
+
+# --- Amdahl's law ---------------------------------------------------------------------------------
+
+
+# The search for log g: from far below perfect scaling to 50 times slower than one thread.
+LOWEST_BELOW_PERFECT = 3.0
+HIGHEST = 4.0
+GRID = 64
+GOLDEN_STEPS = 48
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+@dataclass(frozen=True)
+class Amdahl:
+    """serial: the fraction, between 0 and 1. limit: "below" if the work sped up by more than the
+    threads, "above" if it became slower, else "". left: the first number of threads at which the
+    prediction is shown to be off by more than the margin, and the measured time over it."""
+
+    serial: Estimate
+    limit: str
+    predicted: list[float]
+    left: tuple[float, Estimate] | None
+
+
+def amdahl(
+    threads: Sequence[float], logs: Table, processors: int | None, per_thread: bool, margin: float
+) -> Amdahl | None:
+    """T(n) = T(1) * (s + (1 - s) / n), for n limited to the processors: more threads than these
+    share them. per_thread: each thread has an amount of work of its own, and what obeys the law is
+    T(n) / n. None where fewer than two numbers of threads can be fitted.
+
+    The fit is over g = s + (1 - s) / M, the share of T(1) that is predicted at the largest M: log g
+    is close to a difference of logarithms of times, so that its mean has an interval; s follows."""
+    n = np.asarray(threads, dtype=np.float64)
+    used = n if processors is None else np.minimum(n, float(processors))
+    # Beyond the processors the law says "no change": only where too few points lie below does the
+    # fit need these.
+    within = used == n
+    if len(np.unique(used[within])) < 2:
+        within = np.full(len(n), fill_value=True)
+    if len(logs) == 0 or len(np.unique(used[within])) < 2 or used.min() < 1.0:
+        return None
+    work = np.log(n) if per_thread else np.zeros(len(n))
+    unit = logs - work
+    largest = float(used[within].max())
+    by_round = _log_shares(unit[:, within], used[within], largest)
+    serial, limit = _serial(mean_estimate(by_round), largest)
+    model = np.log(serial.value + (1.0 - serial.value) / used)
+    center = float(np.mean(unit[:, within] - model[within]))
+    each = np.clip(_serial_of(np.exp(by_round), largest), 0.0, 1.0)
+    return Amdahl(
+        serial,
+        limit,
+        [float(x) for x in np.exp(center + model + work)],
+        _departure(n, unit, used, within, each, margin),
+    )
+
+
+def _serial_of(share: Vector | Table, largest: float) -> Table:
+    """The s for which s + (1 - s) / M is the share."""
+    return np.asarray((share - 1.0 / largest) / (1.0 - 1.0 / largest))
+
+
+def _log_shares(unit: Table, used: Vector, largest: float) -> Vector:
+    """The least squares' log g of each row: a grid, then golden sections around its best."""
+
+    def misfit(log_share: Table) -> Table:
+        """For each row its own candidates: rows by candidates."""
+        serial = _serial_of(np.exp(log_share), largest)[..., None]
+        model = np.log(np.maximum(serial + (1.0 - serial) / used, 1e-300))
+        return np.asarray(np.var(unit[:, None, :] - model, axis=-1))
+
+    bottom = -math.log(largest) - LOWEST_BELOW_PERFECT
+    grid = np.linspace(bottom, HIGHEST, GRID)
+    best = np.argmin(misfit(np.broadcast_to(grid, (len(unit), GRID))), axis=1)
+    step = (HIGHEST - bottom) / (GRID - 1)
+    low, high = grid[best] - step, grid[best] + step
+    for _ in range(GOLDEN_STEPS):
+        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        values = misfit(np.stack([left, right], axis=1))
+        downhill = values[:, 0] > values[:, 1]
+        low, high = np.where(downhill, left, low), np.where(downhill, high, right)
+    return np.asarray((low + high) / 2.0)
+
+
+def _serial(log_share: Estimate, largest: float) -> tuple[Estimate, str]:
+    """From the estimate of log g to that of s, held between 0 and 1."""
+
+    def held(value: float) -> float:
+        return float(np.clip(_serial_of(np.exp(np.array([value])), largest)[0], 0.0, 1.0))
+
+    raw = float(_serial_of(np.exp(np.array([log_share.value])), largest)[0])
+    limit = "below" if raw < 0.0 else "above" if raw > 1.0 else ""
+    low, high = (None if v is None else held(min(v, 50.0)) for v in (log_share.low, log_share.high))
+    return Estimate(held(log_share.value), low, high), limit
+
+
+def _departure(
+    n: Vector, unit: Table, used: Vector, within: Mask, serial: Vector, margin: float
+) -> tuple[float, Estimate] | None:
+    """Each round against its own fit, so that what slows a whole round is no departure. Holm's
+    family: the numbers of threads."""
+    if len(unit) < 2:
+        return None
+    model = np.log(serial[:, None] + (1.0 - serial[:, None]) / used)
+    first = np.mean(unit[:, within] - model[:, within], axis=1, keepdims=True)
+    rest = unit - model - first
+    adjusted = stats.holm_adjust([stats.mean_is_zero_p(column) for column in rest.T])
+    for place in range(1, len(n)):
+        log = mean_estimate(rest[:, place])
+        assert log.low is not None
+        assert log.high is not None
+        beyond = log.low > math.log1p(margin) or log.high < -math.log1p(margin)
+        if beyond and adjusted[place] < 1.0 - stats.CONFIDENCE:
+            value, low, high = (math.exp(min(v, MOST_LOG)) for v in (log.value, log.low, log.high))
+            return float(n[place]), Estimate(value, low, high)
+    return None
+
+
+# --- growth ---------------------------------------------------------------------------------------
+
+
+# The two models have two numbers each, so that a third point is the first that can judge them.
+POINTS_FOR_MODELS = 3
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The exponent k of metric ~ parameter^k, and those of the first and the last step of a sweep.
+    log_better: how much smaller the squared residuals of a logarithm are than those of the power;
+    None below three points."""
+
+    exponent: Estimate
+    first: Estimate
+    last: Estimate
+    log_better: Estimate | None
+    power: list[float]
+    logarithm: list[float]
+
+    def is_bent(self, tolerance: float) -> bool:
+        """Whether it is shown to be no power law: the intervals of the two ends do not touch, and
+        the ends differ by the tolerance."""
+        a, b = self.first, self.last
+        if a.low is None or a.high is None or b.low is None or b.high is None:
+            return False
+        apart = a.high < b.low or b.high < a.low
+        return apart and abs(a.value - b.value) > tolerance
+
+
+def growth(xs: Sequence[float], logs: Table) -> Growth | None:
+    """None where there are no two different xs above 0, or no round."""
+    if len(logs) == 0 or len(xs) < 2:
+        return None
+    x = np.log(np.asarray(xs, dtype=np.float64))
+    lines = [_line(x, row) for row in logs]
+    mean = logs.mean(axis=0)
+    slope, intercept = _line(x, mean)
+    a, b = _logarithm(x, mean)
+    log_better = None
+    if len(xs) >= POINTS_FOR_MODELS:
+        gains = [
+            _squares(row, k * x + c) - _misfit_of_logarithm(x, row)
+            for (k, c), row in zip(lines, logs, strict=True)
+        ]
+        log_better = mean_estimate(np.maximum(gains, -1e12))
+    return Growth(
+        mean_estimate([k for k, _ in lines]),
+        mean_estimate((logs[:, 1] - logs[:, 0]) / (x[1] - x[0])),
+        mean_estimate((logs[:, -1] - logs[:, -2]) / (x[-1] - x[-2])),
+        log_better,
+        [float(v) for v in np.exp(np.minimum(intercept + slope * x, MOST_LOG))],
+        [float(v) for v in np.clip(a + b * x, 0.0, 1e300)],
+    )
+
+
+def _line(x: Vector, y: Vector) -> tuple[float, float]:
+    """Slope and intercept by least squares."""
+    spread = x - float(np.mean(x))
+    slope = float(spread @ y) / float(spread @ spread)
+    return slope, float(np.mean(y)) - slope * float(np.mean(x))
+
+
+def _logarithm(x: Vector, log_y: Vector) -> tuple[float, float]:
+    """a and b of metric = a + b * log(parameter), with weights 1 / metric^2: residuals count by
+    their share of the metric, as they do on the logarithms of the power law."""
+    scale = float(log_y.max())
+    weight = 1.0 / np.maximum(np.exp(log_y - scale), 1e-150)
+    left = np.stack([weight, weight * x], axis=1)
+    (a, b), *_ = np.linalg.lstsq(left, weight * np.exp(log_y - scale), rcond=None)
+    factor = math.exp(min(scale, MOST_LOG))
+    return float(a) * factor, float(b) * factor
+
+
+def _misfit_of_logarithm(x: Vector, log_y: Vector) -> float:
+    """Squared residuals of logarithms; without bound where the line is not above 0."""
+    a, b = _logarithm(x, log_y)
+    predicted = a + b * x
+    if float(predicted.min()) <= 0.0 or not np.all(np.isfinite(predicted)):
+        return 1e12
+    return _squares(log_y, np.log(predicted))
+
+
+def _squares(measured: Vector, predicted: Vector) -> float:
+    rest = measured - predicted
+    return float(rest @ rest)
+
+
+# --- what was expected ----------------------------------------------------------------------------
+
+
+EXPONENTS = {"constant": 0.0, "linear": 1.0, "quadratic": 2.0}
+LOGARITHMIC = "logarithmic"
+CONFIRMED, REFUTED, UNRESOLVED = "confirmed", "refuted", "unresolved"
+
+
+def judge_growth(found: Growth, expected: str | float, tolerance: float) -> str:
+    """Confirmed if the exponent's interval lies within the tolerance around what is expected,
+    refuted if it does not touch that, else unresolved."""
+    if expected == LOGARITHMIC:
+        return _judge_logarithmic(found, tolerance)
+    exponent = EXPONENTS[expected] if isinstance(expected, str) else float(expected)
+    low, high = found.exponent.low, found.exponent.high
+    if low is None or high is None:
+        return UNRESOLVED
+    if exponent - tolerance <= low and high <= exponent + tolerance:
+        return CONFIRMED
+    apart = high < exponent - tolerance or low > exponent + tolerance
+    return REFUTED if apart else UNRESOLVED
+
+
+def _judge_logarithmic(found: Growth, tolerance: float) -> str:
+    """Whether it grows as a logarithm, or not at all. Refuted only where a power law fits better
+    and its exponent is above the tolerance."""
+    if judge_growth(found, 0.0, tolerance) == CONFIRMED:
+        return CONFIRMED
+    gain, low = found.log_better, found.exponent.low
+    if gain is None or gain.low is None or gain.high is None:
+        return UNRESOLVED
+    if gain.low > 0.0:
+        return CONFIRMED
+    return REFUTED if gain.high < 0.0 and low is not None and low > tolerance else UNRESOLVED
