@@ -1,4 +1,4 @@
-"""Replays for the tests of `tsmalloc replay`: lines as bin/replay writes them, and plans that are
+"""Replays for the tests of `tsmalloc replay`: lines as bin/replay writes them, and traces that are
 none.
 
 Why: what is made of a replay must be checked against numbers that are known.
@@ -17,6 +17,7 @@ from conftest import Behaviour, SimulatedExecutor, World
 from tsmlab.journal import Unkept
 from tsmlab.progress import Reporter, Silence
 from tsmlab.results import Outcome
+from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import ReplayResults
 from tsmlab.traces.replaying import Options, replay
 
@@ -90,26 +91,26 @@ def behaviour(printed: dict[str, Any], **changes: Any) -> Behaviour:
     return Behaviour(stdout=json.dumps(printed) + "\n", **(defaults | changes))
 
 
-class Compiler:
-    """Stands in for `trace plan`: remembers what it was told."""
+class Looker:
+    """Stands in for `trace info`: what is said to be in each trace. others: image and events of
+    programs that are not replayed."""
 
-    def __init__(self, *others: tuple[int, int]) -> None:
-        self.others = others  # image and events of programs that are not in the plan
-        self.gaps = False
-        self.calls: list[tuple[str, list[str]]] = []
+    def __init__(self, *others: tuple[int, int], is_finished: bool = True) -> None:
+        self.others = dict(others)
+        self.is_finished = is_finished
 
-    def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> dict[str, Any]:
-        self.calls.append((trace.name, list(options)))
-        plan.write_text("a plan")
-        return {
-            "program": "perl",
-            "gaps": self.gaps,
-            "images": [{"image": 2, "events": 225}],
-            "not_planned": [
-                {"image": number, "program": "sh", "events": events, "birth": "exec"}
-                for number, events in self.others
-            ],
-        }
+    def __call__(self, path: Path) -> Trace:
+        count = max([0, *(number + 1 for number in self.others)])
+        busiest = next(n for n in range(count + 1) if n not in self.others)
+        images = []
+        for number in range(max(count, busiest + 1)):
+            is_first = number == busiest
+            program, events = ("perl", 225) if is_first else ("sh", self.others.get(number, 0))
+            birth = "exec" if number else "root"
+            images.append(
+                Image(number, birth, None, 0, program, "libc.so.6", events, 1, 0, "exited")
+            )
+        return Trace(path, 7, self.is_finished, tuple(images), ())
 
 
 def options(traces: Sequence[Path], names: Sequence[str], **changes: Any) -> Options:
@@ -125,7 +126,7 @@ def replayed(
     trace: Path | Sequence[Path],
     behaviours: dict[str, Behaviour],
     executor: SimulatedExecutor | None = None,
-    compiler: Compiler | None = None,
+    looker: Looker | None = None,
     reporter: Reporter | None = None,
     **changes: Any,
 ) -> Outcome[ReplayResults]:
@@ -140,7 +141,7 @@ def replayed(
         reporter or Silence(),
         PROGRAM,
         Unkept(executor.clock),
-        compiler or Compiler(),
+        looker or Looker(),
     )
 
 

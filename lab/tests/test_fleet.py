@@ -10,7 +10,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -38,7 +37,6 @@ from tsmlab.metrics import TIME
 from tsmlab.progress import Silence
 from tsmlab.results import FLEET, Comparison, Sample
 from tsmlab.schedule import Entry, Rounds, StopRule
-from tsmlab.traces.planning import plan_of
 from tsmlab.traces.replay_results import ReplayResults, line_of
 from tsmlab.traces.replaying import FAIR, Options, replay
 from tsmlab.trial import Program, Trial
@@ -389,22 +387,6 @@ def kill_one_worker(journal: Path, lines: int) -> None:
     victims = worker_processes()
     prompt.wait_until(lambda: journal.read_text().count("\n") > lines)
     os.kill(victims[0], signal.SIGKILL)
-
-
-def test_a_machine_without_the_plan_makes_it(tmp_path: Path) -> None:
-    plan = plan_of(TRACES / "sqlite3.tstrace", tmp_path)
-    content = plan.path.read_bytes()
-    away = replace(plan.recipe(()), plan=tmp_path / "there" / plan.path.name)
-    script = (
-        "import sys; from pathlib import Path; from tsmlab.traces.planning import Recipe;"
-        "trace, plan = map(Path, sys.argv[1:]); Recipe(trace, plan, ()).follow();"
-        "print(plan.stat().st_size)"
-    )
-    done = prompt.ran(sys.executable, "-c", script, away.trace, away.plan, status=0)
-    assert int(done.stdout) == len(content)
-    assert not away.plan.exists()  # it goes when the worker ends
-    away.follow()
-    assert away.plan.read_bytes() == content
 
 
 # --- verdicts -------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def run(
 
 
 def info(trace: Path) -> Any:
-    return json.loads(prompt.ran(paths.tool("trace"), "info", "--json", trace, status=0).stdout)
+    return json.loads(prompt.ran(paths.tool("trace"), "info", trace, status=0).stdout)
 
 
 def test_trace_has_the_programs_name_and_input_reaches_it(run: Run) -> None:

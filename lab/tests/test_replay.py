@@ -14,7 +14,7 @@ from replay_world import (
     CALLS,
     MIB,
     PROGRAM,
-    Compiler,
+    Looker,
     behaviour,
     latency,
     line,
@@ -29,7 +29,8 @@ from tsmlab.errors import UserError
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
-from tsmlab.traces import planning, replay_report, replay_results
+from tsmlab.traces import files, replay_report, replay_results
+from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import (
     Latencies,
     Latency,
@@ -58,7 +59,7 @@ def request(command: Sequence[str], stdout: Path) -> RunRequest:
 
 def measured(printed: str, tmp_path: Path, **changes: Any) -> Measurement:
     executor = SimulatedExecutor({"glibc": Behaviour(stdout=printed, seconds=2.0, **changes)})
-    asked = request([str(PROGRAM), "--schedule", "asap", "x.plan"], tmp_path / "stdout")
+    asked = request([str(PROGRAM), "--schedule", "asap", "x.tstrace"], tmp_path / "stdout")
     return ReplayExecutor(executor, PROGRAM).run(asked)
 
 
@@ -136,9 +137,9 @@ def test_each_schedule_is_told_what_concerns_it(
     schedule: str, has: set[str], lacks: set[str]
 ) -> None:
     asked = options([], ["glibc"], tickets="3,2,1", quantum=5, latency=True, verify=True)
-    words = command_of(asked, schedule, Path("x.plan"), PROGRAM)
+    words = command_of(asked, schedule, Path("/x.tstrace"), PROGRAM)
     assert words[:3] == (str(PROGRAM), "--schedule", schedule)
-    assert words[-1] == "x.plan"
+    assert words[-1] == "/x.tstrace"
     assert {"--latency", "--verify"} | has <= set(words)
     assert not lacks & set(words)
     for option, value in (("--tickets", "3,2,1"), ("--quantum", "5"), ("--seed", "7")):
@@ -149,30 +150,22 @@ def test_each_schedule_is_told_what_concerns_it(
 # --- the flow -------------------------------------------------------------------------------------
 
 
-def test_a_trace_is_compiled_once_for_all_allocators_and_schedules(tmp_path: Path) -> None:
-    compiler = Compiler()
+def test_each_trace_is_replayed_under_each_schedule(tmp_path: Path) -> None:
     traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
     behaviours = {"glibc": behaviour(line()), "tsmalloc": behaviour(line(1.25))}
     executor = SimulatedExecutor(behaviours)
     outcome = replayed(
-        traces, behaviours, executor, compiler, schedules=("asap", "stride"), image=4, window=0
+        traces, behaviours, executor, schedules=("asap", "stride"), image=0, window=0
     )
-    words = ["--image", "4", "--window", "0"]
-    assert compiler.calls == [(t.name, words) for t in traces]
     replays = outcome.results.replays
     assert [(r.trace.name, r.schedule) for r in replays] == [
         ("one", "asap"), ("one", "stride"), ("two", "asap"), ("two", "stride"),
     ]  # fmt: skip
     assert [t.name for t in outcome.results.traces] == ["one", "two"]
-    assert {Path(r.command[-1]).name for r in executor.requests} == {"0-one.plan", "0-two.plan"}
-    assert all(not Path(r.command[-1]).exists() for r in executor.requests)
-    assert replays[0].comparison.command[-1] == "one.plan"
-
-
-def test_only_paced_needs_the_recorded_times(trace: Path) -> None:
-    compiler = Compiler()
-    replayed(trace, {"glibc": behaviour(line())}, compiler=compiler, schedules=("paced",))
-    assert compiler.calls == [("work.tstrace", ["--times"])]
+    assert {r.command[-1] for r in executor.requests} == set(map(str, traces))
+    for asked in executor.requests:
+        assert asked.command[-5:-1] == ("--image", "0", "--window", "0")
+    assert replays[0].comparison.command[-1] == "one.tstrace", "no folder in what is kept"
 
 
 def test_it_is_a_comparison_with_its_verdicts(trace: Path) -> None:
@@ -203,8 +196,8 @@ def test_what_was_replayed_is_told(trace: Path) -> None:
 
 
 def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path) -> None:
-    compiler = Compiler((0, 264), (1, 9), (3, 30_000), (4, 10), (5, 11))
-    results = replayed(trace, {"glibc": behaviour(line())}, compiler=compiler).results
+    looker = Looker((0, 264), (1, 9), (3, 30_000), (4, 10), (5, 11))
+    results = replayed(trace, {"glibc": behaviour(line())}, looker=looker, image=2).results
     told = results.replays[0].trace
     assert (told.program.number, told.program.name, told.program.events) == (2, "perl", 225)
     assert [each.number for each in told.others] == [3, 0, 5, 4, 1]
@@ -321,19 +314,19 @@ def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path) -> None:
 
 
 def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path: Path) -> None:
-    class Picky(Compiler):
-        def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> dict[str, Any]:
-            if trace.name == "two.tstrace":
+    class Picky(Looker):
+        def __call__(self, path: Path) -> Trace:
+            if path.name == "two.tstrace":
                 raise UserError("two.tstrace is not a trace.", "Record it anew.")
-            return super().__call__(trace, plan, options)
+            return super().__call__(path)
 
     traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
-    outcome = replayed(traces, {"glibc": behaviour(line())}, compiler=Picky())
+    outcome = replayed(traces, {"glibc": behaviour(line())}, looker=Picky())
     assert outcome.error is not None
     assert "is not a trace" in outcome.error.message
     assert [r.trace.name for r in outcome.results.replays] == ["one"]
     with pytest.raises(UserError):
-        replayed(list(reversed(traces)), {"glibc": behaviour(line())}, compiler=Picky())
+        replayed(list(reversed(traces)), {"glibc": behaviour(line())}, looker=Picky())
 
 
 def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None:
@@ -356,28 +349,46 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert [len(results.replays_of(trace)) for trace in results.traces] == [1, 1]
 
 
-# --- traces and their plans -----------------------------------------------------------------------
+# --- traces ---------------------------------------------------------------------------------------
 
 
 def test_traces_are_looked_at_before_anything_takes_time(tmp_path: Path) -> None:
     with refused("there is no trace", remedy="tsmalloc record"):
-        planning.check_traces([tmp_path / "none.tstrace"])
+        files.check_traces([tmp_path / "none.tstrace"])
     with pytest.raises(UserError, match="is a folder"):
-        planning.check_traces([tmp_path])
+        files.check_traces([tmp_path])
 
 
-def test_the_complaint_of_the_planner_is_passed_on(
+def test_the_complaint_of_the_reader_is_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
     tool = tmp_path / "bin" / "trace"
-    tool.write_text('#!/bin/sh\necho "trace: $2 is no trace\n  Record it: $*" >&2\nexit 1\n')
+    tool.write_text('#!/bin/sh\necho "trace: $2 is damaged; record it again." >&2\nexit 1\n')
     tool.chmod(0o755)
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path))
-    with pytest.raises(UserError) as caught:
-        planning.compile_plan(Path("x.tstrace"), tmp_path / "x.plan", ["--times"])
-    assert caught.value.message == "x.tstrace is no trace"
-    assert caught.value.remedy == f"Record it: plan x.tstrace -o {tmp_path / 'x.plan'} --times"
+    for read in (files.look_into, lambda trace: list(files.chunks(trace))):
+        with pytest.raises(UserError) as caught:
+            read(Path("x.tstrace"))
+        assert caught.value.message == "x.tstrace is damaged."
+        assert caught.value.remedy == "Record it again."
+
+
+def image(number: int, events: int, birth: str = "exec", parent: int | None = None) -> Image:
+    return Image(number, birth, parent, 0, "p", "libc.so.6", events, 1, 0, "exited")
+
+
+def test_a_replay_begins_with_the_program_whose_family_has_most_events() -> None:
+    images = (image(0, 50, "root"), image(1, 40), image(2, 20, "fork", 1), image(3, 30, "orphan"))
+    trace = Trace(Path("t"), 1, True, images, ())
+    assert trace.chosen(None).number == 1
+    assert trace.family(1) == {1, 2}
+    assert trace.busiest.number == 0
+    assert trace.chosen(3).number == 3
+    with refused("image 2 was forked", remedy="image 1"):
+        trace.chosen(2)
+    with refused("no image 4", remedy="last is 3"):
+        trace.chosen(4)
 
 
 def test_decoding_keeps_all_that_was_printed() -> None:

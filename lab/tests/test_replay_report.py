@@ -86,7 +86,7 @@ def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace: Path) -> 
     printed = line()
     printed["planned"] = printed["planned"] | {"left_out": 25}
     results = replayed(trace, {"glibc": behaviour(printed)}).results
-    assert "25 events are left out" in replay_report.report(results, 120)
+    assert "25 calls are left out" in replay_report.report(results, 120)
     alone = stride()
     alone["planned"] = alone["planned"] | {"threads": 1}
     results = replayed(

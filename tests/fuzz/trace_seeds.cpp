@@ -1,26 +1,34 @@
-// trace_seeds FOLDER: writes small traces for the fuzzer to begin with.
+// trace_seeds FOLDER: writes small traces for the fuzzer to begin with, as files and as plain chunks.
 #include <cstdio>
 #include <fstream>
+#include <iterator>
+#include <string>
 
-#include "samples.h"
+#include "native/trace/samples.h"
+#include "trace/reader.h"
 
 int main(int argument_count, char** arguments) {
-  using namespace ts::trace::testing;
+  using namespace ts::trace;
   if (argument_count != 2) return 1;
-  int number = 0;
-  for (const bool is_finished : {true, false}) {
-    for (const std::size_t chunks : {0U, 1U, 3U}) {
-      for (const std::size_t events : {1U, 4U, 40U}) {
-        const Sample sample =
-            make_sample(static_cast<std::uint64_t>(number), chunks, events, is_finished);
-        std::ofstream file{std::string{arguments[1]} + "/seed-" + std::to_string(number++)};
-        file.write(reinterpret_cast<const char*>(sample.bytes.data()),
-                   static_cast<std::streamsize>(sample.bytes.size()));
-        if (!file.flush()) {
-          std::fprintf(stderr, "trace_seeds: cannot write into %s\n", arguments[1]);
-          return 1;
-        }
+  const std::string folder = arguments[1];
+  for (const std::uint64_t events : {4U, 10U, 40U, 70U}) {
+    const std::string seed = folder + "/seed-" + std::to_string(events);
+    ts::trace::testing::write_sample(seed, events);
+    std::string plain = "\1";
+    {
+      Reader reader;
+      Problem problem;
+      bool is_read = reader.open(seed.c_str(), problem);
+      while (is_read && reader.next(problem) == Reader::Found::chunk) {
+        plain.append(reinterpret_cast<const char*>(reader.plain().data()), reader.plain().size());
       }
+    }
+    std::ifstream file{seed, std::ios::binary};
+    const std::string packed{std::istreambuf_iterator<char>{file}, {}};
+    std::ofstream{seed, std::ios::binary} << '\0' << packed;
+    if (!(std::ofstream{seed + "-plain", std::ios::binary} << plain).flush()) {
+      std::fprintf(stderr, "trace_seeds: cannot write into %s\n", arguments[1]);
+      return 1;
     }
   }
   return 0;

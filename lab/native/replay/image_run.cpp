@@ -18,35 +18,35 @@ using plan::Operation;
 
 namespace {
 
-std::uint64_t most_slots(const plan::View& view) {
+std::uint64_t most_slots(const plan::Plan& plan) {
   std::uint64_t most = 0;
-  for (std::size_t i = 0; i < view.images(); ++i) most = std::max(most, view.image(i).slots);
+  for (std::size_t i = 0; i < plan.images(); ++i) most = std::max(most, plan.image(i).slots);
   return most;
 }
 
 }  // namespace
 
-World::World(const plan::View& plan_view, const Settings& the_settings, const Tickets& the_tickets,
+World::World(const plan::Plan& the_plan, const Settings& the_settings, const Tickets& the_tickets,
              const Clock& the_clock)
-    : view{plan_view},
+    : plan{the_plan},
       settings{the_settings},
       tickets{the_tickets},
       clock{the_clock},
-      slots{most_slots(plan_view), Backing::resident_private},
-      results{plan_view.images(), Backing::shared},
-      first_samples{plan_view.images() + std::size_t{1}, Backing::shared},
+      slots{most_slots(the_plan), Backing::resident_private},
+      results{the_plan.images(), Backing::shared},
+      first_samples{the_plan.images() + std::size_t{1}, Backing::shared},
       samples{
           [&] {
             std::uint64_t count = 0;
-            for (std::size_t i = 0; i < plan_view.images(); ++i) {
-              const plan::Image& image = plan_view.image(i);
+            for (std::size_t i = 0; i < the_plan.images(); ++i) {
+              const plan::Image& image = the_plan.image(i);
               first_samples[i] = count;
               count += SamplePlaces{the_settings.samples, image.epochs, image.peak_epoch}.count();
             }
-            return first_samples[plan_view.images()] = count;
+            return first_samples[the_plan.images()] = count;
           }(),
           Backing::shared},
-      latencies{the_settings.latency ? plan_view.images() : 0U, Backing::shared} {}
+      latencies{the_settings.latency ? the_plan.images() : 0U, Backing::shared} {}
 
 // What each order adds to the plan's own. before: before an operation; before_call: when nothing
 // but the call itself is left to do.
@@ -84,11 +84,11 @@ class ImageRun::InTurn : public Freely {
 ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_bytes)
     : world_{world},
       place_{place},
-      image_{world.view.image(place)},
-      operations_{world.view.operations(image_)},
+      image_{world.plan.image(place)},
+      operations_{world.plan.operations(image_)},
       inherited_bytes_{inherited_bytes},
-      threads_{world.view, image_, world.settings},
-      epochs_{world.view.epochs(image_), image_.epochs},
+      threads_{world.plan, image_, world.settings},
+      epochs_{world.plan.epochs(image_), image_.epochs},
       sample_places_{world.settings.samples, image_.epochs, image_.peak_epoch},
       is_one_at_a_time_{runs_one_at_a_time(world.settings.order) || image_.threads == 1},
       spins_{spins_before_sleep()},
@@ -106,7 +106,7 @@ void ImageRun::play(ThreadRun& self) {
   if (processor_) {
     loop(self, calls(), InTurn{*processor_});
   } else if (world_.settings.order == Order::paced) {
-    loop(self, calls(), Timely{world_.view.times(image_), begin_ns_});
+    loop(self, calls(), Timely{world_.plan.times(image_), begin_ns_});
   } else {
     loop(self, calls(), Freely{});
   }
@@ -174,7 +174,7 @@ void* ImageRun::begin_thread(void* thread_run) {
 // The thread has no operations left. It ends, or is parked until the image ends; thread 0 is
 // neither.
 void ImageRun::finish(ThreadRun& self) {
-  const bool ends = world_.view.threads(image_)[self.number].ends != 0;
+  const bool ends = world_.plan.threads(image_)[self.number].ends != 0;
   if (ends) self.become(Life::ended);  // its joiner waits for its exit hooks
   const std::uint32_t next = processor_ ? processor_->leave(self, ends) : plan::none;
   // acq_rel: the last one has seen, and hands on by the gate, what all others have done.
@@ -223,7 +223,7 @@ void ImageRun::take_sample(std::uint64_t place, std::uint32_t epoch) {
   Sample& sample = world_.samples[world_.first_samples[place_] + place];
   sample.live_bytes = live_bytes();
   sample.memory = memory_now();
-  sample.event = world_.view.epochs(image_)[epoch].last_event;
+  sample.event = world_.plan.epochs(image_)[epoch].last_event;
   sampling_ns_.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
 }
 
@@ -293,7 +293,7 @@ void ImageRun::run() {
   ImageResult& result = world_.results[place_];
   const Settings& settings = world_.settings;
   if (runs_one_at_a_time(settings.order)) {
-    processor_.emplace(world_.view, image_, settings, world_.tickets, threads_, epochs_,
+    processor_.emplace(world_.plan, image_, settings, world_.tickets, threads_, epochs_,
                        world_.slots.begin());
   }
   result.at_start = resident_now();
@@ -303,8 +303,8 @@ void ImageRun::run() {
   all_done_.pass();
   result.wall_ns = end_ns_ - begin_ns_;
   threads_.wait_for_all_ends();
-  for (std::uint32_t child = place_ + 1; child < world_.view.images(); ++child) {
-    if (world_.view.image(child).parent == place_) wait_for_child(child);
+  for (std::uint32_t child = place_ + 1; child < world_.plan.images(); ++child) {
+    if (world_.plan.image(child).parent == place_) wait_for_child(child);
   }
   sum_up(result);
   result.at_end = memory_now();

@@ -13,7 +13,7 @@
 #include "replay/calls.h"
 #include "replay/clock.h"
 #include "replay/epochs.h"
-#include "replay/plan_view.h"
+#include "replay/load.h"
 #include "replay/result.h"
 #include "replay/settings.h"
 #include "replay/threads.h"
@@ -23,10 +23,10 @@ namespace ts::replay {
 
 // What all images of a replay share.
 struct World {
-  World(const plan::View& view, const Settings& settings, const Tickets& tickets,
+  World(const plan::Plan& plan, const Settings& settings, const Tickets& tickets,
         const Clock& clock);
 
-  const plan::View& view;
+  const plan::Plan& plan;
   const Settings& settings;
   const Tickets& tickets;
   const Clock& clock;

@@ -13,14 +13,16 @@ namespace ts::replay {
 namespace {
 
 constexpr char help_text[] =
-    R"(usage: replay [options] PLAN
-Makes the calls of a plan (`trace plan` makes one of a trace), and writes one line of JSON.
-The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay PLAN
+    R"(usage: replay [options] TRACE
+Makes the calls of a recorded program, and writes one line of JSON.
+The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay TRACE
 
   --schedule NAME    asap (default): all threads run as they are
-                     paced: each call at its recorded time (trace plan --times)
+                     paced: each call at its recorded time
                      recorded, round-robin, lottery, stride: one thread at a time, on one
                      processor, the same in each run
+  --image N          which program of the trace (default: the one with most events)
+  --window N         how many events a thread may run ahead of others (default 1000; 0: no limit)
   --quantum N        calls that a schedule grants at a time (default 100)
   --tickets N,N,...  of thread 0, 1, ... for lottery and stride, over and over (default 1)
   --seed N           of lottery (default 1)
@@ -34,7 +36,7 @@ The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay PLAN
   --help
 
 Exit status: 0 the line was written; 1 wrong usage; 2 the line was written, and the calls were not
-the plan's or blocks were corrupt; 125 replay failed, or the plan is damaged.
+the recorded ones or blocks were corrupt; 125 replay failed, or the trace cannot be read.
 )";
 
 [[noreturn]] void print_help() {
@@ -65,6 +67,7 @@ void set_order(const char* name) {
     asked->schedule = known_order.name;
     asked->settings.order = known_order.order;
     asked->settings.discipline = known_order.discipline;
+    asked->load.with_times = known_order.order == Order::paced;
     return;
   }
   fail_usage({"--schedule wants asap, paced, recorded, round-robin, lottery or stride, not '", name,
@@ -98,6 +101,15 @@ constexpr std::int64_t most_listed = 1'000'000;
 
 constexpr Option known[] = {
     {"schedule", set_order},
+    {"image",
+     [](const char* argument) {
+       asked->load.image = parse_whole("--image", argument, trace::most_images);
+     }},
+    {"window",
+     [](const char* argument) {
+       asked->load.window =
+           static_cast<std::uint64_t>(parse_whole("--window", argument, most_quantum));
+     }},
     {"quantum",
      [](const char* argument) {
        asked->settings.quantum = at_least_one("--quantum", argument, most_quantum);
@@ -130,12 +142,12 @@ constexpr Option known[] = {
 
 void parse_request(int argument_count, char** arguments, Request& request) {
   asked = &request;
-  const int plan = apply_options(argument_count, arguments, "", known);
-  if (plan != argument_count - 1) {
-    fail_usage({plan >= argument_count ? "no plan; `trace plan TRACE -o PLAN` makes one."
-                                       : "more than one plan; give one."});
+  const int trace = apply_options(argument_count, arguments, "", known);
+  if (trace != argument_count - 1) {
+    fail_usage({trace >= argument_count ? "no trace; `tsmalloc record` writes one."
+                                        : "more than one trace; give one."});
   }
-  request.plan = arguments[plan];
+  request.trace = arguments[trace];
 }
 
 }  // namespace ts::replay

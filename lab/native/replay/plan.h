@@ -1,21 +1,13 @@
-// The layout of a plan: what `trace plan` writes and `replay` maps and executes.
+// What a replay executes, in memory: for each process of a recorded program, an array of operations
+// for each thread. load.h makes it of a trace.
 //
-// Why it exists: replay has no C++ run-time library and must not call malloc. So everything that
-// needs thought (the place of each object, the waits of threads) is decided before. What is left is
-// an array of operations for each thread. What it refuses to do: depend on anything. Plain structs,
-// host byte order, offsets in bytes from the beginning of the file; every array begins at a
-// multiple of `section_alignment`.
+// Orders that it keeps:
 //
-//   | Header | Image... |  and for each image, in any order:
-//   | Thread... | Operation... | Epoch... | Run... | times |
-//
-// Orders that a plan keeps:
-//
-// - A *slot* holds the pointer of one live object. An object of which every operation belongs to
-//   one thread needs no order but that thread's own. Operations of other objects are `shared`: each
-//   carries a turn and runs when the slot's turn counter has that value, which it then raises by
-//   one. Only `waits` may have to wait: the operation before it in that slot belongs to another
-//   thread.
+// - A *slot* holds the pointer of one live object, as in the trace. A slot of which every operation
+//   belongs to one thread needs no order but that thread's own. Operations on other slots are
+//   `shared`: each carries a turn and runs when the slot's turn counter has that value, which it
+//   then raises by one. Only `waits` may have to wait: the operation before it in that slot belongs
+//   to another thread.
 // - An *epoch* is a range of the image's events. All operations of a thread in it lie between two
 //   markers, `enter` and `leave`; to enter waits until the first `after` epochs are done, that is,
 //   left by all that were to enter them. A fork is an epoch of its own that waits for all before
@@ -32,9 +24,6 @@
 
 namespace ts::plan {
 
-inline constexpr char magic[8] = {'t', 's', '-', 'p', 'l', 'a', 'n', '\n'};
-inline constexpr std::uint32_t version = 2;
-inline constexpr std::uint64_t section_alignment = 4096;
 inline constexpr std::uint32_t none = 0xffff'ffff;  // no image, no thread
 
 enum class Kind : std::uint8_t {
@@ -110,42 +99,28 @@ struct Totals {
 // One process. The first is the one that replay begins as; the others are its forked descendants.
 struct Image {
   std::uint32_t number;  // in the trace
-  std::uint32_t parent;  // place in this table; none: the first
+  std::uint32_t parent;  // place among the images; none: the first
   std::uint32_t threads;
   std::uint32_t epochs;
   std::uint64_t operations;
   std::uint64_t runs;
-  std::uint64_t threads_offset;     // Thread[threads]
-  std::uint64_t operations_offset;  // Operation[operations]
-  std::uint64_t epochs_offset;      // Epoch[epochs]
-  std::uint64_t runs_offset;        // Run[runs]
-  // std::uint64_t[operations]: when, in nanoseconds since the image began. 0: not in this plan.
-  std::uint64_t times_offset;
+  Thread* thread_table;
+  Operation* operation_table;
+  Epoch* epoch_table;
+  Run* run_table;
+  std::uint64_t*
+      times;  // of each operation, in nanoseconds since the image began; null: not asked for
   std::uint64_t slots;   // every slot is below this number
   std::uint64_t events;  // of the image in the trace
   std::uint64_t ends;    // threads with `ends`
   Totals totals;
   std::uint64_t inherited_bytes;  // live when it began: its parent's at the fork
-  std::uint64_t inherited_objects;
-  std::uint64_t live_bytes;  // when it ended
+  std::uint64_t live_bytes;       // when it ended
   std::uint64_t live_objects;
   std::uint64_t peak_live_bytes;
   std::uint64_t peak_event;  // the first event after which live bytes were at their peak
   std::uint64_t peak_epoch;
-  // Events that the plan leaves out: their objects are not known (the trace is damaged), or larger
-  // than most_bytes.
-  std::uint64_t left_out;
-};
-
-struct Header {
-  char magic[8];
-  std::uint32_t version;
-  std::uint32_t images;
-  std::uint64_t file_bytes;
-  std::uint64_t images_offset;  // Image[images]
-  std::uint64_t window;         // events of an epoch that others may not run ahead of; 0: no limit
-  std::uint32_t image_bytes;    // sizeof(Image)
-  std::uint32_t reserved;
+  std::uint64_t left_out;  // events that are not replayed: of objects larger than most_bytes
 };
 
 }  // namespace ts::plan

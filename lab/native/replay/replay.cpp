@@ -2,7 +2,7 @@
 //
 // Why it exists: a program that is compared under many allocators should do the same each time, and
 // recorded ones do. What it refuses to do: allocate. It has no C++ run-time library and never calls
-// malloc but for the plan; tables are mapped (pages.h).
+// malloc but for the trace's calls; tables are mapped (pages.h).
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,7 +11,7 @@
 
 #include "common/system.h"
 #include "replay/image_run.h"
-#include "replay/plan_view.h"
+#include "replay/load.h"
 #include "replay/report.h"
 #include "replay/settings.h"
 #include "replay/surroundings.h"
@@ -30,22 +30,14 @@ constexpr int exit_wrong = 2;
   _exit(exit_internal);
 }
 
-void require_sections(const plan::View& view, const Settings& settings) {
-  for (std::size_t i = 0; i < view.images(); ++i) {
-    if (settings.order == Order::paced && view.times(view.image(i)) == nullptr) {
-      refuse("the plan has no times; make it with `trace plan --times`.");
-    }
-  }
-}
-
 int exit_status(const World& world) {
   int status = 0;
-  for (std::size_t i = 0; i < world.view.images(); ++i) {
-    if (!is_right(world.view.image(i), world.results[i])) status = exit_wrong;
+  for (std::size_t i = 0; i < world.plan.images(); ++i) {
+    if (!is_right(world.plan.image(i), world.results[i])) status = exit_wrong;
   }
   if (status != 0) {
     dprintf(STDERR_FILENO,
-            "replay: the calls were not the plan's, or blocks were corrupt; see `matches`, "
+            "replay: the calls were not the recorded ones, or blocks were corrupt; see `matches`, "
             "`corrupt`, `misaligned` and `children` in the line.\n");
   }
   return status;
@@ -56,15 +48,12 @@ int run(int argument_count, char** arguments) {
   parse_request(argument_count, arguments, request);
   if (runs_one_at_a_time(request.settings.order)) make_repeatable(arguments);
 
-  plan::View view;
-  plan::Problem problem;
-  if (!view.open(request.plan, problem) || !check_plan(view, problem)) {
-    refuse(problem.text);
-  }
-  require_sections(view, request.settings);
+  plan::Plan plan;
+  trace::Problem problem;
+  if (!plan.load(request.trace, request.load, problem)) refuse(problem.text);
   Clock clock;
   if (request.settings.latency) clock.calibrate();
-  World world{view, request.settings, request.tickets, clock};
+  World world{plan, request.settings, request.tickets, clock};
   ImageRun first{world, 0, 0};
   first.run();
   if (const int error = write_report(STDOUT_FILENO, world, request, first)) {

@@ -120,7 +120,7 @@ void write_memory(JsonLine& line, const World& world, std::uint32_t place,
 
 // What is told of each process.
 void write_image(JsonLine& line, const World& world, std::uint32_t place) {
-  const plan::Image& image = world.view.image(place);
+  const plan::Image& image = world.plan.image(place);
   const ImageResult& result = world.results[place];
   line.add("image", image.number);
   write_by_kind(line, "calls", result.totals.calls);
@@ -149,12 +149,14 @@ void write_settings(JsonLine& line, const World& world, const Request& request) 
   line.add_text("schedule", request.schedule);
   line.add_if(is_scheduled, "quantum", settings.quantum);
   line.add_if(is_scheduled, "seed", settings.seed);
+  line.add_text("program", world.plan.program());
+  line.add_bool("finished", world.plan.is_finished());
   line.add_text("touch", request.touch);
   line.add_bool("verify", settings.verify);
   line.add_unless_negative("cpu", around.cpu);
   line.add_bool("aslr", around.has_aslr);
   line.add_bool("huge_pages", around.has_huge_pages);
-  line.add("window", world.view.header().window);
+  line.add("window", world.plan.window());
   if (settings.latency) {
     line.begin_object("clock");
     line.add_text("source", world.clock.source());
@@ -214,15 +216,15 @@ void write_schedule(JsonLine& line, const World& world, const ImageRun& first) {
   }
   const VirtualProcessor& processor = *first.processor();
   line.add("ticks", processor.schedule().ticks());
-  write_shares(line, processor, world.view.image(0).threads);
+  write_shares(line, processor, world.plan.image(0).threads);
   write_meters(line, processor);
 }
 
 void write_child(JsonLine& line, const World& world, std::uint32_t place) {
   const ImageResult& result = world.results[place];
-  const plan::Image& image = world.view.image(place);
+  const plan::Image& image = world.plan.image(place);
   line.begin_object();
-  line.add("parent", world.view.image(image.parent).number);
+  line.add("parent", world.plan.image(image.parent).number);
   line.add_bool("ended", result.has_ended);
   if (result.has_ended) {
     write_image(line, world, place);
@@ -252,7 +254,7 @@ int write_report(int descriptor, const World& world, const Request& request,
   write_schedule(line, world, first);
   write_image(line, world, 0);
   line.begin_list("children");
-  for (std::uint32_t place = 1; place < world.view.images(); ++place) {
+  for (std::uint32_t place = 1; place < world.plan.images(); ++place) {
     write_child(line, world, place);
   }
   line.end_list();

@@ -8,6 +8,7 @@
 
 #include "common/system.h"
 #include "replay/content.h"
+#include "replay/load.h"
 #include "replay/schedule/schedule.h"
 #include "replay/schedule/tickets.h"
 
@@ -36,10 +37,11 @@ struct Settings {
 };
 
 struct Request {
-  const char* plan = nullptr;
+  const char* trace = nullptr;
   const char* schedule = "asap";  // as it was asked for
   const char* touch = "page";
   Settings settings;
+  plan::LoadSettings load;
   Tickets tickets;
 };
 

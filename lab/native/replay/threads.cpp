@@ -32,14 +32,14 @@ T* map_one() {
 
 }  // namespace
 
-Threads::Threads(const plan::View& view, const plan::Image& image, const Settings& settings)
+Threads::Threads(const plan::Plan& plan, const plan::Image& image, const Settings& settings)
     : settings_{settings},
       runs_{image.threads, Backing::shared},
       enders_{image.ends, Backing::shared},
       berths_{image.threads, Backing::shared} {
-  const plan::Operation* const operations = view.operations(image);
+  const plan::Operation* const operations = plan.operations(image);
   for (std::uint32_t t = 0; t < image.threads; ++t) {
-    const plan::Thread& planned = view.threads(image)[t];
+    const plan::Thread& planned = plan.threads(image)[t];
     ThreadRun& run = runs_[t];
     run.number = t;
     run.first = operations + planned.first_operation;

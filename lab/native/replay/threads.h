@@ -14,8 +14,8 @@
 
 #include "replay/futex.h"
 #include "replay/histogram.h"
+#include "replay/load.h"
 #include "replay/pages.h"
-#include "replay/plan_view.h"
 #include "replay/result.h"
 #include "replay/settings.h"
 
@@ -72,7 +72,7 @@ struct alignas(128) ThreadRun {
 class Threads {
  public:
   // The caller is thread 0.
-  Threads(const plan::View& view, const plan::Image& image, const Settings& settings);
+  Threads(const plan::Plan& plan, const plan::Image& image, const Settings& settings);
 
   ThreadRun& operator[](std::size_t number) const { return runs_[number]; }
   ThreadRun* begin() const { return runs_.begin(); }

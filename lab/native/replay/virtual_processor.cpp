@@ -7,12 +7,12 @@
 
 namespace ts::replay {
 
-VirtualProcessor::VirtualProcessor(const plan::View& view, const plan::Image& image,
+VirtualProcessor::VirtualProcessor(const plan::Plan& plan, const plan::Image& image,
                                    const Settings& settings, const Tickets& tickets,
                                    Threads& threads, const Epochs& epochs, const Slot* slots)
     : image_{image},
-      runs_{view.runs(image)},
-      planned_{view.threads(image)},
+      runs_{plan.runs(image)},
+      planned_{plan.threads(image)},
       settings_{settings},
       tickets_{tickets},
       threads_{threads},

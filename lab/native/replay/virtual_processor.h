@@ -16,8 +16,8 @@
 #include <cstdint>
 
 #include "replay/epochs.h"
+#include "replay/load.h"
 #include "replay/pages.h"
-#include "replay/plan_view.h"
 #include "replay/settings.h"
 #include "replay/slot.h"
 #include "replay/threads.h"
@@ -26,7 +26,7 @@ namespace ts::replay {
 
 class VirtualProcessor {
  public:
-  VirtualProcessor(const plan::View& view, const plan::Image& image, const Settings& settings,
+  VirtualProcessor(const plan::Plan& plan, const plan::Image& image, const Settings& settings,
                    const Tickets& tickets, Threads& threads, const Epochs& epochs,
                    const Slot* slots);
 

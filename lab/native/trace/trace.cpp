@@ -1,13 +1,15 @@
-// trace: looks into traces, and makes what others need out of them.
-//
-// Why it exists: one program knows the format, so that Python and the replayer need not. What it
-// refuses to do: record or replay, and to change a trace.
+// trace: hands traces to programs that have no zstd, checked: `trace unpack` the plain chunks,
+// `trace info` what is in them.
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <exception>
+#include <vector>
 
-#include "trace/arguments.h"
-#include "trace/output.h"
+#include "common/json_line.h"
+#include "common/system.h"
+#include "trace/reader.h"
 
 namespace ts {
 
@@ -16,55 +18,116 @@ const char* tool_name() { return "trace"; }
 namespace trace {
 namespace {
 
-// A further one is a folder, a declaration in arguments.h, and a word here.
-constexpr const Command* commands[] = {&print_command, &info_command, &check_command,
-                                       &analyze_command, &plan_command};
+constexpr char help[] =
+    R"(usage: trace unpack TRACE    the chunks of a trace, as docs/formats/trace.md describes them, to
+                              standard output
+       trace info TRACE      its processes, as a line of JSON
+Exit status: 0; 1 the trace cannot be read, is damaged or cut off; 2 wrong usage.
+)";
 
-constexpr int exit_failed = 1;  // also: what was asked for is there, but the trace is damaged
+constexpr int exit_failed = 1;
 constexpr int exit_usage = 2;
 
-void print_help(std::FILE* to) {
-  std::fputs("usage: trace COMMAND [options] FILE\n\n", to);
-  for (const Command* const command : commands) {
-    std::fprintf(to, "  %-10s%s\n", command->name, command->summary);
-  }
-  std::fputs("\n  trace COMMAND --help lists the options.\n", to);
+int fail(const Problem& problem) {
+  static_cast<void>(std::fprintf(stderr, "trace: %s\n", problem.text));
+  return exit_failed;
 }
 
-int run(Arguments arguments) {
-  const char* const name = arguments.empty() ? "" : arguments[0];
-  if (std::strcmp(name, "--help") == 0) {
-    print_help(stdout);
-    return 0;
+int unpack(Reader& reader) {
+  Problem problem;
+  for (;;) {
+    switch (reader.next(problem)) {
+      case Reader::Found::problem:
+        return fail(problem);
+      case Reader::Found::end:
+        return 0;
+      case Reader::Found::chunk:
+        break;
+    }
+    const auto chunk = reader.plain();
+    if (const int error = write_all(STDOUT_FILENO, chunk.data(), chunk.size())) {
+      if (error == EPIPE) return 0;  // the reader has enough
+      refuse(problem, "cannot write: %s.", std::strerror(error));
+      return fail(problem);
+    }
   }
-  for (const Command* const command : commands) {
-    if (std::strcmp(name, command->name) != 0) continue;
-    const Parsed parsed{*command, arguments.subspan(1)};
-    if (!parsed.has("--help")) return command->run(parsed);
-    Output out;
-    out << command->help;
-    out.finish();
-    return 0;
+}
+
+struct Row {
+  ImageBegin begin;
+  ImageEnd end;
+};
+
+void write_row(JsonLine& line, std::size_t number, const Row& row) {
+  line.begin_object();
+  line.add("number", number);
+  line.add_text("birth", name(row.begin.birth));
+  line.add_if(row.begin.parent != no_image, "parent", row.begin.parent);
+  line.add("begin_ns", row.begin.begin_ns);
+  line.add_text("program", row.begin.program);
+  line.add_text("allocator", row.begin.allocator);
+  line.add("events", row.end.events);
+  line.add("threads", row.end.threads);
+  line.add("end_ns", row.end.end_ns);
+  line.add_text("end", name(row.end.end));
+  line.end_object();
+}
+
+int info(Reader& reader) {
+  Problem problem;
+  std::vector<Row> rows;
+  Reader::Found found{};
+  std::uint64_t events = 0;
+  while ((found = reader.next(problem)) == Reader::Found::chunk) {
+    const ChunkHeader& chunk = reader.header();
+    if (chunk.type == ChunkType::image)
+      rows.push_back({reader.image_begin(), {.events = 0, .end_ns = 0, .threads = 1, .end = {}}});
+    if (chunk.type == ChunkType::image_end) rows[chunk.image].end = reader.image_end();
+    if (chunk.type != ChunkType::events) continue;
+    events += chunk.count;
+    ImageEnd& so_far = rows[chunk.image].end;
+    so_far.events += chunk.count;
+    for (const Event& event : reader.events()) {
+      so_far.end_ns = event.time_ns;
+      if (event.kind == Kind::thread_begin) ++so_far.threads;
+    }
   }
-  if (*name != '\0') std::fprintf(stderr, "trace: there is no command '%s'.\n", name);
-  print_help(stderr);
-  return exit_usage;
+  if (found == Reader::Found::problem) return fail(problem);
+  JsonLine line{STDOUT_FILENO};
+  line.begin_object();
+  line.add_text("schema", "tsmalloc-trace-info/2");
+  line.add("file_bytes", reader.file_bytes());
+  line.add_bool("finished", reader.is_finished());
+  line.add("events", events);
+  line.begin_list("images");
+  for (std::size_t i = 0; i < rows.size(); ++i) write_row(line, i, rows[i]);
+  line.end_list();
+  line.end_object();
+  if (const int error = line.finish()) {
+    refuse(problem, "cannot write: %s.", std::strerror(error));
+    return fail(problem);
+  }
+  return 0;
+}
+
+int run(int argument_count, char** arguments) {
+  if (argument_count == 2 && std::strcmp(arguments[1], "--help") == 0) {
+    return std::fputs(help, stdout) < 0 ? exit_failed : 0;
+  }
+  const bool is_unpack = argument_count == 3 && std::strcmp(arguments[1], "unpack") == 0;
+  const bool is_info = argument_count == 3 && std::strcmp(arguments[1], "info") == 0;
+  if (!is_unpack && !is_info) {
+    static_cast<void>(std::fputs(help, stderr));
+    return exit_usage;
+  }
+  Reader reader;
+  Problem problem;
+  if (!reader.open(arguments[2], problem)) return fail(problem);
+  return is_unpack ? unpack(reader) : info(reader);
 }
 
 }  // namespace
 }  // namespace trace
 }  // namespace ts
 
-int main(int argument_count, char** arguments) {
-  using namespace ts::trace;
-  try {
-    return run(
-        {arguments + 1, static_cast<std::size_t>(argument_count > 0 ? argument_count - 1 : 0)});
-  } catch (const UsageError& error) {
-    std::fprintf(stderr, "trace: %s\n", error.what());
-    return exit_usage;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "trace: %s\n", error.what());
-    return exit_failed;
-  }
-}
+int main(int argument_count, char** arguments) { return ts::trace::run(argument_count, arguments); }

@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prompt import ran
 from shim_programs import CALLS
-
-from tsmlab import paths
 
 
 @pytest.fixture(scope="session")
@@ -36,17 +33,3 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield mount
     if disk.is_mount():
         subprocess.run(["umount", disk], check=True)
-
-
-@pytest.fixture(scope="session")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """sample(kind) is a trace of that kind; see trace/sample_trace.cpp."""
-    folder = tmp_path_factory.mktemp("traces")
-
-    def write(kind: str) -> Path:
-        file = folder / f"{kind}.tstrace"
-        if not file.exists():
-            ran(paths.tool("sample_trace"), kind, file, status=0)
-        return file
-
-    return write

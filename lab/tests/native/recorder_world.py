@@ -1,8 +1,7 @@
 """What the tests of the recorder share: a recording as its events, and what follows from them.
 
-Why: a trace is checked against what a program knows of itself, so its events are looked at one by
-one, and by a reader that was not written for the recorder (`trace print`).
-Refuses to: forgive. A trace whose events contradict each other does not get past `Recorded`.
+A trace is checked against what a program knows of itself, so its events are looked at one by one. A
+trace whose events contradict each other does not get past `Recorded`.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prompt import ran
-
 from tsmlab import paths
+from tsmlab.traces import files
 
 MAKES = ("malloc", "calloc", "aligned")
 
@@ -28,9 +26,28 @@ class Event:
     time_ns: int
     thread: int
     kind: str
-    object: int | None
+    object: int | None  # its number; of thread_begin the creator, of fork the child's image
     size: int | None
     alignment: int | None
+
+
+@dataclass
+class Numbers:
+    """Objects by slot and generation, numbered in the order of their allocations."""
+
+    living: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot: generation, number
+    next: int = 0
+
+    def of(self, kind: str, slot: int, generation: int) -> int:
+        if kind in MAKES:
+            assert slot not in self.living
+            self.living[slot] = (generation, self.next)
+            self.next += 1
+        found, number = self.living[slot]
+        assert found == generation
+        if kind == "free":
+            del self.living[slot]
+        return number
 
 
 @dataclass
@@ -119,23 +136,48 @@ class Recorded:
         return [image for image in self.images if image["program"] == Path(program).name[:127]]
 
 
+def read_events(trace: Path) -> dict[int, list[Event]]:
+    """The events of a whole trace, by image."""
+    found: dict[int, list[Event]] = {}
+    numbers: dict[int, Numbers] = {}
+    parents = {image.number: image.parent for image in files.look_into(trace).images
+               if image.birth == "fork"}  # fmt: skip
+    for kind, image, first, events in files.chunks(trace):
+        if kind == files.IMAGE:
+            numbers[image] = Numbers()
+            if (parent := parents.get(image)) is not None:
+                numbers[image] = Numbers(dict(numbers[parent].living), numbers[parent].next)
+        if kind != files.EVENTS:
+            continue
+        own = found.setdefault(image, [])
+        assert first == len(own)
+        for row in events.tolist():
+            time_ns, size, site, slot, generation, thread, number, log2, reserved = row
+            assert site == reserved == 0
+            name = files.KINDS[number]
+            has_object = number <= files.FREE
+            which = numbers[image].of(name, slot, generation) if has_object else slot
+            is_sized = number <= files.REALLOC or number == files.REFUSED
+            own.append(
+                Event(
+                    time_ns, thread, name,
+                    which if has_object or name in ("thread_begin", "fork") else None,
+                    size if is_sized else None,
+                    1 << log2 if name == "aligned" else None,
+                )
+            )  # fmt: skip
+    return found
+
+
 def read_images(trace: Path, said: Sequence[dict[str, Any]]) -> list[Image]:
-    """The events of a whole trace, by image. said: what `record` says of them."""
-    run = ran(paths.tool("trace"), "print", trace, status=0)
-    events: dict[int, list[Event]] = {}
-
-    def number(text: str) -> int | None:
-        return None if text == "-" else int(text)
-
-    for line in run.stdout.splitlines():
-        image, _, time_ns, thread, kind, *rest = line.split()
-        event = Event(int(time_ns), int(thread), kind, *map(number, rest))
-        events.setdefault(int(image), []).append(event)
+    """The images of a whole trace. said: what `record` says of them."""
+    events = read_events(trace) if any(each["events"] for each in said) else {}
     images: list[Image] = []
     for each in said:
         inherited: dict[int, int] = {}
         if each["birth"] == "fork" and each["parent"] is not None:
-            inherited = next(i for i in images if i["image"] == each["parent"]).forks[each["image"]]
+            parent = next(i for i in images if i["image"] == each["parent"])
+            inherited = parent.forks.get(each["image"], {})
         images.append(Image(each, events.get(each["image"], []), inherited))
     return images
 

@@ -1,4 +1,4 @@
-"""`trace plan` and `replay`: all calls of a trace are made, in each order, under any allocator;
+"""`replay`: all calls of a trace are made, in each order, under any allocator;
 what an allocator does wrong is a result; and what replay itself needs is in none of its figures.
 
 The traces are synthetic, so their figures are known without asking anything that is tested.
@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from prompt import ran
 from shared_libraries import C_LIBRARY, needed_libraries
 
 from tsmlab import paths, tracker
+from tsmlab.traces import files
 
 Build = Callable[..., Path]
 Odd = Callable[[str], dict[str, str]]
@@ -78,20 +80,14 @@ void *realloc(void *block, size_t size) {
 
 @dataclass
 class Synthetic:
-    """A trace, the figures of its images, and plans of it."""
+    """A trace, and the figures of its images."""
 
     trace: Path
     images: list[dict[str, Any]]
 
-    def plan(self, *options: str) -> Path:
-        """The plan that `trace plan` makes with these options."""
-        path = self.trace.with_name(f"plan-{len(list(self.trace.parent.iterdir()))}")
-        run_tool("trace", "plan", self.trace, "-o", path, *options)
-        return path
-
 
 def run_tool(
-    name: str, *arguments: str | Path, status: int = 0, env: dict[str, str] | None = None
+    name: str, *arguments: str | Path, status: int | None = 0, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     own = {"stdin": subprocess.DEVNULL, "env": os.environ | (env or {}), "status": status}
     return ran(paths.tool(name), *arguments, timeout=LONGEST_REPLAY_SECONDS, **own)
@@ -127,9 +123,9 @@ def preload(library: str) -> dict[str, str]:
 
 
 def replay(
-    plan: Path, *options: str, status: int = 0, env: dict[str, str] | None = None
+    trace: Path, *options: str, status: int = 0, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    done = run_tool("replay", *options, plan, env=env, status=status)
+    done = run_tool("replay", *options, trace, env=env, status=status)
     assert done.stdout.count("\n") == 1
     line = json.loads(done.stdout)
     assert line["schema"] == "tsmalloc-replay/1"
@@ -154,7 +150,7 @@ def test_sixteen_threads_end_with_what_was_live(
 ) -> None:
     trace = synthetic(threads=16, events=20_000, seed=5)
     line = replay(
-        trace.plan(), "--schedule", schedule, "--verify", "--touch", "all", env=preload(library)
+        trace.trace, "--schedule", schedule, "--verify", "--touch", "all", env=preload(library)
     )
     assert_right(line, trace.images[0])
     assert line["allocator"] == (library or "libc.so.6")
@@ -165,10 +161,10 @@ def test_sixteen_threads_end_with_what_was_live(
 @pytest.mark.parametrize("library", ALLOCATORS)
 @pytest.mark.parametrize("schedule", REPEATABLE)
 def test_two_runs_have_the_same_addresses(synthetic: Make, schedule: str, library: str) -> None:
-    plan = synthetic(threads=6, events=20_000).plan()
+    trace = synthetic(threads=6, events=20_000).trace
     # the time of the housekeeper's rounds is the kernel's choice
     env = preload(library) | {"TSMALLOC_BACKGROUND": "off"}
-    runs = [replay(plan, "--schedule", schedule, "--samples", "20", env=env) for _ in range(3)]
+    runs = [replay(trace, "--schedule", schedule, "--samples", "20", env=env) for _ in range(3)]
     if runs[0]["aslr"]:
         pytest.skip("the system does not permit addresses that are not randomised")
     for name in ("checksum", "samples", "peak_live_bytes", "shares"):
@@ -178,9 +174,9 @@ def test_two_runs_have_the_same_addresses(synthetic: Make, schedule: str, librar
 
 
 def test_seeds_and_schedules_are_different_orders(synthetic: Make) -> None:
-    plan = synthetic(threads=6, events=10_000, live_objects=200).plan()
+    trace = synthetic(threads=6, events=10_000, live_objects=200).trace
     options = [("lottery", "1"), ("lottery", "2"), ("round-robin", "1"), ("recorded", "1")]
-    sums = {replay(plan, "--schedule", name, "--seed", seed)["checksum"] for name, seed in options}
+    sums = {replay(trace, "--schedule", name, "--seed", seed)["checksum"] for name, seed in options}
     assert len(sums) == len(options)
 
 
@@ -195,7 +191,7 @@ def test_replay_itself_never_allocates(
         "TSMALLOC_TRACKER_CALLS": str(tmp_path),
     }
     options = ("--schedule", schedule, "--samples", "5", "--latency", "--settle", "0")
-    line = replay(trace.plan(), *options, env=env)
+    line = replay(trace.trace, *options, env=env)
     # Of the two that there are when replay has begun again, the one that replayed.
     counts = max(tracker.read(tmp_path), key=lambda each: each.malloc)
     calls = line["calls"]
@@ -216,10 +212,10 @@ def test_replay_needs_the_c_library_alone() -> None:
 
 def test_forked_children_make_their_own_calls(synthetic: Make) -> None:
     trace = synthetic(forks=4, threads=5)
-    plans = [trace.plan("--window", window) for window in ("0", "50", "1000")]
     schedules = ("asap", "stride", "recorded")
-    for plan, schedule in itertools.product(plans, schedules):
-        line = replay(plan, "--schedule", schedule, "--verify", "--samples", "5")
+    for window, schedule in itertools.product(("0", "50", "1000"), schedules):
+        options = ("--window", window, "--schedule", schedule, "--verify", "--samples", "5")
+        line = replay(trace.trace, *options)
         assert_right(line, trace.images[0])
         assert [child["image"] for child in line["children"]] == [1, 2, 3, 4]
         for child in line["children"]:
@@ -229,25 +225,21 @@ def test_forked_children_make_their_own_calls(synthetic: Make) -> None:
             assert_right(child, trace.images[child["image"]])
 
 
-def test_the_busiest_program_is_planned_or_by_number(synthetic: Make, tmp_path: Path) -> None:
+def test_the_busiest_program_is_replayed_or_by_number(synthetic: Make) -> None:
     """As of a program that a shell script starts: image 0 is the shell."""
     trace = synthetic(events=300, execs=2, exec_events=9_000)
-    told = json.loads(run_tool("trace", "info", "--json", trace.trace).stdout)
-    assert told["busiest"] == 1
-    summary = json.loads(run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan").stdout)
-    assert (summary["program"], summary["images"][0]["image"]) == ("other", 1)
-    assert [image["image"] for image in summary["not_planned"]] == [0, 2]
-    assert_right(replay(trace.plan()), trace.images[1])
+    line = replay(trace.trace)
+    assert (line["program"], line["image"]) == ("other", 1)
+    assert files.look_into(trace.trace).chosen(None).number == 1
+    assert_right(line, trace.images[1])
     trace = synthetic(execs=2)
-    summary = json.loads(run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan2").stdout)
-    assert [image["image"] for image in summary["not_planned"]] == [1, 2]
-    assert [image["image"] for image in summary["images"]] == [0]
-    assert_right(replay(trace.plan("--image", "2")), trace.images[2])
+    assert replay(trace.trace)["image"] == 0
+    assert_right(replay(trace.trace, "--image", "2"), trace.images[2])
 
 
 def test_null_results_are_survived(synthetic: Make, odd: Odd) -> None:
     trace = synthetic(threads=4)
-    line = replay(trace.plan(), "--verify", "--latency", env=odd("scarce"))
+    line = replay(trace.trace, "--verify", "--latency", env=odd("scarce"))
     assert line["null_results"] > 100
     assert line["calls"] == trace.images[0]["calls"]
     assert line["matches"]
@@ -257,18 +249,18 @@ def test_null_results_are_survived(synthetic: Make, odd: Odd) -> None:
 
 @pytest.mark.parametrize("what", ["not zero", "loses content", "twice"])
 def test_content_that_is_lost_is_found(synthetic: Make, odd: Odd, what: str) -> None:
-    plan = synthetic(threads=1).plan()
-    assert replay(plan, "--verify", env=odd("nothing"))["corrupt"] == 0
-    line = replay(plan, "--verify", status=WRONG, env=odd(what))
+    trace = synthetic(threads=1).trace
+    assert replay(trace, "--verify", env=odd("nothing"))["corrupt"] == 0
+    line = replay(trace, "--verify", status=WRONG, env=odd(what))
     assert line["corrupt"] > 10
     assert line["matches"]
     kinds = {"not zero": {"calloc"}, "loses content": {"realloc"}}
     assert line["fault"]["kind"] in kinds.get(what, {"free", "realloc"})
-    assert replay(plan, env=odd(what))["corrupt"] == 0, "only --verify looks"
+    assert replay(trace, env=odd(what))["corrupt"] == 0, "only --verify looks"
 
 
 def test_addresses_that_are_not_aligned_are_found(synthetic: Make, odd: Odd) -> None:
-    line = replay(synthetic(threads=1).plan(), "--verify", status=WRONG, env=odd("misaligns"))
+    line = replay(synthetic(threads=1).trace, "--verify", status=WRONG, env=odd("misaligns"))
     assert line["misaligned"] > 10
     assert line["corrupt"] == 0
     assert line["fault"]["offset"] is None
@@ -276,10 +268,10 @@ def test_addresses_that_are_not_aligned_are_found(synthetic: Make, odd: Odd) -> 
 
 
 def test_a_crash_ends_replay_and_of_a_child_is_told(synthetic: Make, odd: Odd) -> None:
-    done = run_tool("replay", synthetic().plan(), env=odd("crashes"), status=-signal.SIGSEGV)
+    done = run_tool("replay", synthetic().trace, env=odd("crashes"), status=-signal.SIGSEGV)
     assert done.stdout == ""
-    plan = synthetic(forks=1).plan()
-    line = replay(plan, status=WRONG, env=odd("crashes in children"))
+    trace = synthetic(forks=1).trace
+    line = replay(trace, status=WRONG, env=odd("crashes in children"))
     (child,) = line["children"]
     ended = {"ended": False, "exit_code": None, "signal": signal.SIGSEGV}
     assert child == {"parent": 0, "image": 1, **ended}
@@ -288,16 +280,14 @@ def test_a_crash_ends_replay_and_of_a_child_is_told(synthetic: Make, odd: Odd) -
 
 def test_paced_calls_come_at_their_times(synthetic: Make) -> None:
     trace = synthetic(threads=3, events=500, ns_per_event=2_000_000)
-    line = replay(trace.plan("--times"), "--schedule", "paced", "--verify")
+    line = replay(trace.trace, "--schedule", "paced", "--verify")
     assert_right(line, trace.images[0])
     assert line["wall_ns"] >= 990_000_000
-    done = run_tool("replay", "--schedule", "paced", trace.plan(), status=FAILED)
-    assert "--times" in done.stderr
 
 
 def test_latencies_are_counted_for_each_kind(synthetic: Make) -> None:
     trace = synthetic(threads=4)
-    line = replay(trace.plan(), "--latency")
+    line = replay(trace.trace, "--latency")
     assert line["clock"]["source"] in {"tsc", "monotonic"}
     counted = {kind: latency["calls"] for kind, latency in line["latency"].items()}
     refused = counted.pop("null", 0)
@@ -309,13 +299,13 @@ def test_latencies_are_counted_for_each_kind(synthetic: Make) -> None:
         uppers = [upper for upper, _ in latency["buckets"]]
         assert uppers == sorted(uppers)
         assert uppers[-1] >= latency["max_ns"] > 0
-    assert replay(trace.plan())["latency"] is None
+    assert replay(trace.trace)["latency"] is None
 
 
 def test_memory_is_that_of_the_blocks(synthetic: Make) -> None:
     # 64 MB of blocks that the C library maps one by one, each written from end to end.
     trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000)
-    line = replay(trace.plan(), "--touch", "all", "--samples", "100", "--settle", "0.01")
+    line = replay(trace.trace, "--touch", "all", "--samples", "100", "--settle", "0.01")
     live = line["peak_live_bytes"]
     assert live == trace.images[0]["peak_live_bytes"]
     assert live > 20e6
@@ -335,30 +325,30 @@ def test_memory_is_that_of_the_blocks(synthetic: Make) -> None:
 
 
 def test_untouched_blocks_are_not_resident(synthetic: Make) -> None:
-    plan = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000).plan()
+    trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000).trace
     peaks = [
-        replay(plan, "--touch", touch, "--samples", "50")["peak_resident_bytes"]
+        replay(trace, "--touch", touch, "--samples", "50")["peak_resident_bytes"]
         for touch in ("none", "first", "page", "all")
     ]
     assert peaks[0] < peaks[1] < peaks[2] * 0.6
     assert abs(peaks[3] - peaks[2]) < peaks[3] * 0.05
 
 
-def test_memory_of_replay_itself_is_not_counted(synthetic: Make, tmp_path: Path) -> None:
+def test_memory_of_replay_itself_is_not_counted(synthetic: Make) -> None:
     trace = synthetic(threads=1, most_bytes=0, live_objects=100_000, events=400_000, has_aligned=0)
-    done = run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan")
-    objects = json.loads(done.stdout)["images"][0]["slots"]  # one thread: those live at the peak
-    line = replay(tmp_path / "plan", "--samples", "10")
+    all_events = np.concatenate([events for _, _, _, events in files.chunks(trace.trace)])
+    objects = int(all_events["slot"].max()) + 1  # one thread: those live at the peak
+    line = replay(trace.trace, "--samples", "10")
     assert abs(line["own_bytes"] - 16 * objects) < 100_000
     # The C library takes 32 bytes for each block, and replay's slots are not among them.
     assert abs(line["peak_resident_bytes"] - 32 * objects) < 500_000
 
 
 def test_figures_of_an_allocator_are_its_own(synthetic: Make) -> None:
-    plan = synthetic(threads=1).plan()
-    with_own = replay(plan, "--samples", "3")
+    trace = synthetic(threads=1).trace
+    with_own = replay(trace, "--samples", "3")
     assert all(sample[4] is not None for sample in with_own["samples"])
-    floor = replay(plan, "--samples", "3", env=preload("libtsmalloc-floor-lifo.so"))
+    floor = replay(trace, "--samples", "3", env=preload("libtsmalloc-floor-lifo.so"))
     assert floor["allocator"] == "libtsmalloc-floor-lifo.so"
     assert all(sample[4] is None for sample in floor["samples"])
 
@@ -366,7 +356,7 @@ def test_figures_of_an_allocator_are_its_own(synthetic: Make) -> None:
 def test_tickets_share_the_processor(synthetic: Make) -> None:
     trace = synthetic(threads=3, threads_end=0, everybody_shares=0, events=30_000)
     options = ("--schedule", "stride", "--tickets", "3,2,1", "--quantum", "10", "--meters", "1000")
-    line = replay(trace.plan("--window", "0"), *options)
+    line = replay(trace.trace, "--window", "0", *options)
     assert_right(line, trace.images[0])
     assert [share[1] for share in line["shares"]] == [3, 2, 1]
     assert sum(share[2] for share in line["shares"]) == line["ticks"]
@@ -376,7 +366,7 @@ def test_tickets_share_the_processor(synthetic: Make) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ([], "trace plan"),
+        ([], "tsmalloc record"),
         (["a", "b"], "give one"),
         (["--schedule", "fair", "a"], "round-robin"),
         (["--touch", "some", "a"], "none, first, page or all"),
@@ -392,46 +382,51 @@ def test_wrong_usage_says_what_is_right(words: list[str], remedy: str) -> None:
     assert done.stdout == ""
 
 
-def test_bad_plans_are_refused(synthetic: Make, tmp_path: Path) -> None:
-    trace = synthetic(threads=2)
-    whole = trace.plan().read_bytes()
+def test_bad_traces_are_refused(synthetic: Make, tmp_path: Path) -> None:
+    whole = synthetic(threads=2).trace.read_bytes()
+    middle = len(whole) // 2
     bad = tmp_path / "bad"
     cases = {
         b"": "too short",
-        b"x" * 20_000: "is no plan",
-        trace.trace.read_bytes(): "no plan",
-        whole[:-4096]: "bytes of the",
-        whole[:8000] + b"\xff" * 4096 + whole[12096:]: "damaged",
+        b"x" * 20_000: "is no trace",
+        whole[:middle]: "cut off",
+        whole[:middle] + b"\xff" * 40 + whole[middle + 40 :]: "damaged",
     }
     for content, message in cases.items():
         bad.write_bytes(content)
         done = run_tool("replay", bad, status=FAILED)
         assert message in done.stderr
-        assert "trace plan" in done.stderr
+        assert "record" in done.stderr
+        assert done.stderr.count("\n") == 1
         assert done.stdout == ""
     assert "No such file" in run_tool("replay", tmp_path / "missing", status=FAILED).stderr
     run_tool("replay", tmp_path, status=FAILED)
 
 
-def test_a_plan_needs_a_trace_and_a_place(synthetic: Make, tmp_path: Path) -> None:
-    trace = synthetic()
-    plan = tmp_path / "plan"
-    run_tool("trace", "plan", trace.trace, status=2)
-    run_tool("trace", "plan", trace.trace, "-o", plan)
-    again = run_tool("trace", "plan", trace.trace, "-o", plan, status=1)
-    assert "--force" in again.stderr
-    run_tool("trace", "plan", trace.trace, "-o", plan, "--force")
-    other = run_tool("trace", "plan", trace.trace, "-o", tmp_path / "p", "--image", "9", status=1)
-    assert "the last is 0" in other.stderr
-    assert not (tmp_path / "p").exists()
+def test_what_a_killed_recorder_left_is_replayed(synthetic: Make, tmp_path: Path) -> None:
+    """Its last chunks are missing, which is the end of the trace and that of its image."""
+    trace = synthetic(threads=2)
+    cut = tmp_path / "cut"
+    for size in range(len(whole := trace.trace.read_bytes()) - 100, len(whole)):
+        cut.write_bytes(whole[:size])
+        done = run_tool("trace", "info", cut, status=None)
+        if done.returncode == 0:
+            line = replay(cut)
+            assert line["finished"] is False
+            assert_right(line, trace.images[0])
+            return
+    pytest.fail("there is no place between two chunks")
 
 
-def test_planning_takes_little_memory(synthetic: Make, tmp_path: Path) -> None:
-    events = 3_000_000
-    trace = synthetic(threads=8, events=events, live_objects=10_000, most_bytes=100)
-    planning = (paths.tool("trace"), "plan", trace.trace, "-o", tmp_path / "plan")
-    done = run_tool("measure", "--stdout", "/dev/null", "--", *planning)
-    measured = json.loads(done.stdout)
-    assert measured["exit_code"] == 0
-    # 4 bytes for each object, of which there is one for about two events, and buffers.
-    assert measured["peak_rss_bytes"] < events / 2 * 4 + 16e6
+def test_an_image_that_is_not_there_is_told(synthetic: Make) -> None:
+    done = run_tool("replay", "--image", "9", synthetic().trace, status=FAILED)
+    assert "the last is 0" in done.stderr
+
+
+def test_slots_follow_what_lives(synthetic: Make) -> None:
+    """Not every object that ever was: replay's own memory is that of slots and stacks."""
+    few, many = (
+        replay(synthetic(threads=4, live_objects=1_000, events=events).trace)["own_bytes"]
+        for events in (30_000, 300_000)
+    )
+    assert many < few + 300_000

@@ -16,7 +16,7 @@ from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE, extra_option, image_option
 from tsmlab.errors import EXIT_OK, tell
-from tsmlab.traces import analysis, analysis_text, planning
+from tsmlab.traces import analysis, analysis_text, files
 from tsmlab.traces.analysis import TraceAnalysis, analyse
 from tsmlab.traces.size_classes import classes_of
 
@@ -63,7 +63,7 @@ def command(
 
     Sizes, lifetimes, temporary objects, frees across threads, what the peak is made of, what is
     left at the end, resizes; and what the size classes of each allocator would waste. All terms are
-    defined in docs/formats/trace.md. A damaged trace is analysed as far as it is intact.
+    defined in docs/formats/trace.md.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def command(
 
     Exit status: 0; 1 wrong usage, or a file that is no trace.
     """
-    planning.check_traces([trace])
+    files.check_traces([trace])
     if html is not None:
         export.check_new(html, force)
     if directory is not None:

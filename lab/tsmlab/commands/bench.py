@@ -4,9 +4,7 @@ Why: where the engine stands, and where a change of it leads, is told by the sam
 the same rules each time, on any machine.
 """
 
-import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +105,10 @@ def _traces(replay: Path | None) -> list[Workload]:
 def _run(
     options: Options, replay: Path | None, reporter: Reporter, memo: Memo, fleet: Fleet | None
 ) -> Outcome[SuiteResults]:
-    """The suite; with plans of its traces, which last as long as it runs."""
     executor: Executor = MeasureExecutor()
-    if replay is None:
-        return bench(options, executor, reporter, memo, fleet=fleet)
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-plans-") as folder:
-        planned, recipes = trace_workloads.planned(options.workloads, Path(folder), replay)
-        return bench(
-            replace(options, workloads=tuple(planned)),
-            ReplayExecutor(executor, replay, recipes),
-            reporter,
-            memo,
-            fleet=fleet,
-        )
+    if replay is not None:
+        executor = ReplayExecutor(executor, replay)
+    return bench(options, executor, reporter, memo, fleet=fleet)
 
 
 def _list(chosen: Sequence[Workload]) -> str:

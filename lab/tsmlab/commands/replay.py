@@ -18,7 +18,7 @@ from tsmlab.commands import parameters
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import planning, replay_report
+from tsmlab.traces import files, replay_report
 from tsmlab.traces.replay_results import is_deterministic
 from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, replay
 
@@ -135,7 +135,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
     Exit status: 0; 1 wrong usage or environment; 2 a replay failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    planning.check_traces(traces)
+    files.check_traces(traces)
     options = options_of(traces, given)
     program = paths.tool("replay")
     return conduct(

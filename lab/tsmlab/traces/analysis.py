@@ -1,21 +1,19 @@
-"""The analysis of a trace: asks bin/trace for it, and reads its answer.
+"""The analysis of a trace, as the rest of the lab reads it.
 
-Why: only this file knows the names of the fields; docs/formats/trace.md lists and defines them.
+Only this file and analysing.py know the names of the fields; docs/formats/trace.md defines them.
 """
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
+from tsmlab.measuring import Told, counts_of, rows_of, seconds_of, whole_or_none
 from tsmlab.records import document, restore, with_checksum
-from tsmlab.traces.planning import run_trace
-from tsmlab.traces.size_classes import SizeClasses, file_text
-
-SCHEMA = "tsmalloc-analysis/1"
+from tsmlab.traces import analysing
+from tsmlab.traces.analysing import SCHEMA
+from tsmlab.traces.size_classes import SizeClasses
 
 Measure = Literal["events", "ns", "bytes"]
 MEASURES: tuple[Measure, ...] = ("events", "ns", "bytes")
@@ -143,7 +141,7 @@ def _as_it_is(raw: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class TraceAnalysis:
-    """The answer. `raw` is what bin/trace printed.
+    """The answer. `raw` is what `tsmalloc analyze --json` prints.
 
     freed_objects: those that have a lifetime. peak_event: None where there was never more than in
     the beginning. threads: the busiest, by number."""
@@ -151,7 +149,7 @@ class TraceAnalysis:
     raw: Mapping[str, Any]
 
     trace = Told(str, "trace")
-    is_whole = Told(bool, "whole")
+    is_finished = Told(bool, "finished")
     image = Told(_as_it_is, "image")
     images = Told(int, "images_seen")
     events = Told(int, "events")
@@ -173,12 +171,6 @@ class TraceAnalysis:
     curve = Told(rows_of(CurvePoint), "curve")
     threads = Told(list[Mapping[str, Any]], "threads")
     threads_seen = Told(int, "threads_seen")
-
-    @property
-    def damage(self) -> list[str]:
-        """What is lost, in the words of bin/trace: of the file, then of this image."""
-        texts = [each["text"] for each in (*self.raw["damage"], *self.raw["gaps"])]
-        return list(dict.fromkeys(map(str, texts)))
 
     def amount(self, name: str) -> Amount:
         """allocations, inherited, frees, inherited_frees, cross_thread_frees or temporaries."""
@@ -217,18 +209,8 @@ class TraceAnalysis:
 def analyse(
     trace: Path, image: int | None = None, classes: Sequence[SizeClasses] = ()
 ) -> TraceAnalysis:
-    """`trace analyze`; its complaint becomes ours."""
-    words: list[str | Path] = ["analyze", trace]
-    if image is not None:
-        words += ["--image", str(image)]
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="tsmalloc-classes-", suffix=".txt", encoding="utf-8"
-    ) as file:
-        if classes:
-            file.write(file_text(classes))
-            file.flush()
-            words += ["--classes", file.name]
-        return TraceAnalysis(read_answer(run_trace(words), "trace", SCHEMA))
+    """Reads the trace; raises UserError."""
+    return TraceAnalysis(analysing.analyse(trace, image, classes))
 
 
 def to_json(found: TraceAnalysis) -> str:

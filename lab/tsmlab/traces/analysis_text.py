@@ -1,4 +1,4 @@
-"""An analysis as text: what is damaged, the sums, then tables.
+"""An analysis as text: the sums, then tables.
 
 Why: a first look at a trace tells what the program does with its memory, on one screen or two.
 Refuses to: compute. Every number is in the analysis.
@@ -13,7 +13,6 @@ from tsmlab.wording import counted, names, quantity, share, three_digits
 
 MAX_SIZES = 12
 MAX_THREADS = 12
-MAX_DAMAGES = 8
 LABEL = 13
 QUANTILES = ("p10", "p25", "p50", "p75", "p90", "p99", "max")
 MEASURE_NAMES: dict[Measure, str] = {
@@ -51,22 +50,12 @@ def markdown(analysis: TraceAnalysis) -> str:
 
 
 def damage_lines(analysis: TraceAnalysis) -> list[str]:
-    """What is lost: before anything else is said."""
-    if analysis.is_whole:
+    """What the trace lacks: before anything else is said."""
+    if analysis.is_finished:
         return []
-    texts = analysis.damage
-    lines = ["DAMAGED: this is what is left of the trace, and no figure is that of the whole."]
-    lines += [f"  {text}" for text in texts[:MAX_DAMAGES]]
-    if len(texts) > MAX_DAMAGES:
-        lines.append(f"  ... and {len(texts) - MAX_DAMAGES} more; `trace check` lists them")
-    unknown = int(analysis.raw["unknown_frees"]) + int(analysis.raw["unknown_resizes"])
-    if unknown:
-        lines.append(f"  {unknown:,} calls on objects whose allocation is lost are left out")
-    if not analysis.raw["knows_inherited"]:
-        lines.append(
-            "  what the image inherited is not known in full: events before its fork are lost"
-        )
-    return lines
+    return [
+        "The recorder was killed: what the program did after its last second is not in the trace."
+    ]
 
 
 def heading(analysis: TraceAnalysis) -> str:

@@ -19,7 +19,7 @@ from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
 from tsmlab.errors import UserError
 from tsmlab.measuring import Ended, NativeTool, require_schema
-from tsmlab.traces.planning import SUFFIX
+from tsmlab.traces.files import SUFFIX
 
 SCHEMA = "tsmalloc-record/1"
 _MANY_NAMES = 5

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from tsmlab import export, render, tables
 from tsmlab.results import Trouble
 from tsmlab.tables import Cell, Column, Layout, Sheet
-from tsmlab.traces import planning
+from tsmlab.traces import files
 from tsmlab.traces.replay_results import (
     Finding,
     Latency,
@@ -79,11 +79,13 @@ def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
     if trace.others:
         yield (
             f"of {1 + len(trace.others):,} programs in the trace: "
-            f"{planning.programs([trace.program])}; not replayed (--image N chooses): "
-            f"{planning.programs(trace.others)}"
+            f"{files.programs([trace.program])}; not replayed (--image N chooses): "
+            f"{files.programs(trace.others)}"
         )
-    if damage := planning.damage(trace.left_out, trace.is_damaged):
-        yield damage
+    if not trace.is_finished:
+        yield "the recorder was killed: what the program did after its last second is not replayed"
+    if trace.left_out:
+        yield f"{trace.left_out:,} calls are left out, on objects of more than 1 TiB"
     for replay in replays:
         extent = render.heading(replay.comparison)[1:]
         yield f"{replay.schedule}: {extent[0]}"

@@ -14,7 +14,7 @@ from tsmlab import records
 from tsmlab.machine import Machine
 from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
 from tsmlab.results import AllocatorInfo, Comparison, Row, Sample
-from tsmlab.traces.planning import Program
+from tsmlab.traces.files import Program
 
 # --- one replay, in the words of bin/replay -------------------------------------------------------
 
@@ -180,7 +180,7 @@ def merged(parts: list[Latencies]) -> Latencies:
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-SCHEMA = "tsmalloc-replays/2"
+SCHEMA = "tsmalloc-replays/3"
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class TraceInfo:
     calls: dict[str, int]
     peak_live_bytes: int
     left_out: int
-    is_damaged: bool
+    is_finished: bool
 
     @property
     def key(self) -> tuple[str, str]:

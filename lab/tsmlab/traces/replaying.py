@@ -1,13 +1,12 @@
-"""The flow of `tsmalloc replay`: a plan of each trace, and a comparison under each schedule.
+"""The flow of `tsmalloc replay`: a comparison of each trace under each schedule.
 
 Why: a replay is a program like any other, so compare.py runs and judges it. This module has the
-differences: time and memory are what replay says of itself, so that loading the plan and starting
+differences: time and memory are what replay says of itself, so that reading the trace and starting
 the process are not part of them.
 Refuses to: print, or to lose measurements. Whatever ends the replays early, the outcome holds all
 that were made until then.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
@@ -28,7 +27,8 @@ from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.traces import replay_results
-from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plans
+from tsmlab.traces.files import SUFFIX, Trace, look_into, trace_name
+from tsmlab.traces.files import Program as Recorded
 from tsmlab.traces.replay_results import line_of
 from tsmlab.trial import Program
 
@@ -81,13 +81,6 @@ class Options:
     image: int | None = None
     window: int | None = None
 
-    @property
-    def plan_options(self) -> list[str]:
-        """For `trace plan`."""
-        image = [] if self.image is None else ["--image", str(self.image)]
-        window = [] if self.window is None else ["--window", str(self.window)]
-        return [*image, *window, *(["--times"] if "paced" in self.schedules else [])]
-
     def rule(self, schedule: str) -> StopRule:
         if self.rounds is None and not replay_results.is_deterministic(schedule):
             return StopRule(time_budget_seconds=self.time_budget_seconds)
@@ -98,17 +91,13 @@ class ReplayExecutor:
     """Makes a replay's own figures those of its measurement; of other programs it changes nothing.
 
     Time is that between the first call and the last, memory what was resident for the allocator.
-    recipes: of plans, for a machine of a cluster that does not have them yet.
     """
 
-    def __init__(self, executor: Executor, program: Path, recipes: Iterable[Recipe] = ()) -> None:
+    def __init__(self, executor: Executor, program: Path) -> None:
         self._executor = executor
         self._program = str(program)
-        self._recipes = {str(recipe.plan): recipe for recipe in recipes}
 
     def run(self, request: RunRequest) -> Measurement:
-        if recipe := self._recipes.get(request.command[-1]):
-            recipe.follow()
         measurement = self._executor.run(request)
         if request.command[0] != self._program or measurement.failed or request.stdout is None:
             return measurement
@@ -126,6 +115,34 @@ class ReplayExecutor:
 
 
 Made = tuple[replay_results.Replay, UserError | None]
+Look = Callable[[Path], Trace]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trace to replay. name: its own, or its path where several have the same. others: programs
+    of the trace that are not replayed, the busiest first."""
+
+    name: str
+    trace: Trace
+    program: Recorded
+    others: tuple[Recorded, ...]
+
+
+def subjects(options: Options, look: Look) -> Iterator[Subject]:
+    """One after the other; raises UserError for the first that cannot be replayed."""
+    names = [trace_name(path) for path in options.traces]
+    for path, name in zip(options.traces, names, strict=True):
+        trace = look(path)
+        chosen = trace.chosen(options.image)
+        family = trace.family(chosen.number)
+        others = [image.as_program for image in trace.images if image.number not in family]
+        yield Subject(
+            name if names.count(name) == 1 else str(path),
+            trace,
+            chosen.as_program,
+            tuple(sorted(others, key=lambda other: -other.events)),
+        )
 
 
 def replay(
@@ -134,40 +151,34 @@ def replay(
     reporter: Reporter,
     program: Path,
     memo: Memo,
-    compiler: Compile = compile_plan,
+    look: Look = look_into,
     fleet: Fleet | None = None,
 ) -> Outcome[replay_results.ReplayResults]:
     """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
     described = memo.once("machine", Machine, machine.describe)
 
-    def parts(folder: Path) -> Iterator[tuple[Plan, str, Memo]]:
-        """The plan of a trace goes when the next part is asked for."""
-        found = plans(options.traces, folder, options.plan_options, compiler)
-        for number, plan in enumerate(found, start=1):
+    def parts() -> Iterator[tuple[Subject, str, Memo]]:
+        for number, subject in enumerate(subjects(options, look), start=1):
             for schedule in options.schedules:
-                yield plan, schedule, Part(memo, f"{number}. {plan.name}, {schedule}")
-            if fleet is None:
-                plan.path.unlink(missing_ok=True)
+                yield subject, schedule, Part(memo, f"{number}. {subject.name}, {schedule}")
 
-    def replayed(reporter: Reporter, plan: Plan, schedule: str, memo: Memo) -> Made:
-        reporter.note(f"replay     {plan.name}, {schedule}")
+    def replayed(reporter: Reporter, subject: Subject, schedule: str, memo: Memo) -> Made:
+        reporter.note(f"replay     {subject.name}, {schedule}")
         outcome = compare.compare(
-            _comparison_options(options, schedule, plan, program),
-            ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
+            _comparison_options(options, schedule, subject, program),
+            ReplayExecutor(executor, program),
             reporter,
             memo,
             fleet,
         )
-        return _finished(plan, schedule, outcome.results), outcome.error
+        return _finished(subject, schedule, outcome.results), outcome.error
 
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as name:
-        every = parts(Path(name))
-        done, interrupted, error = _gather(
-            starmap(partial(replayed, reporter), every)
-            if fleet is None
-            else _side_by_side(fleet, partial(replayed, NotesOnly(reporter)), every)
-        )
+    done, interrupted, error = _gather(
+        starmap(partial(replayed, reporter), parts())
+        if fleet is None
+        else _side_by_side(fleet, partial(replayed, NotesOnly(reporter)), parts())
+    )
     results = replay_results.ReplayResults(
         schema=replay_results.SCHEMA,
         created=created,
@@ -183,7 +194,7 @@ def replay(
 
 
 def _side_by_side(
-    fleet: Fleet, replayed: Callable[..., Made], parts: Iterable[tuple[Plan, str, Memo]]
+    fleet: Fleet, replayed: Callable[..., Made], parts: Iterable[tuple[Subject, str, Memo]]
 ) -> Iterator[Made]:
     """As many at once as the fleet makes rounds; told in the order of the parts."""
     with ThreadPoolExecutor(fleet.size) as pool:
@@ -198,7 +209,7 @@ def _side_by_side(
             pool.shutdown(cancel_futures=True)
 
 
-def command_of(options: Options, schedule: str, plan: Path, program: Path) -> tuple[str, ...]:
+def command_of(options: Options, schedule: str, trace: Path, program: Path) -> tuple[str, ...]:
     """How replay is called; each schedule is told what concerns it."""
     words = [str(program), "--schedule", schedule, "--touch", options.touch]
     words += ["--samples", str(SAMPLES), "--settle", f"{options.settle_seconds:g}"]
@@ -212,15 +223,18 @@ def command_of(options: Options, schedule: str, plan: Path, program: Path) -> tu
         words += ["--seed", str(options.seed)]
     words += ["--verify"] if options.verify else []
     words += ["--latency"] if options.latency else []
-    return (*words, str(plan))
+    words += [] if options.image is None else ["--image", str(options.image)]
+    words += [] if options.window is None else ["--window", str(options.window)]
+    return (*words, str(trace.absolute()))
 
 
 def _comparison_options(
-    options: Options, schedule: str, plan: Plan, program: Path
+    options: Options, schedule: str, subject: Subject, program: Path
 ) -> compare.Options:
     return compare.Options(
         program=Program(
-            command=command_of(options, schedule, plan.path, program), stdin=Path("/dev/null")
+            command=command_of(options, schedule, subject.trace.path, program),
+            stdin=Path("/dev/null"),
         ),
         allocators=options.allocators,
         reference=options.reference,
@@ -242,12 +256,12 @@ def _comparison_options(
     )
 
 
-def _finished(plan: Plan, schedule: str, comparison: Comparison) -> replay_results.Replay:
-    comparison = _tidied(comparison, plan)
+def _finished(subject: Subject, schedule: str, comparison: Comparison) -> replay_results.Replay:
+    comparison = _tidied(comparison, subject)
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
     first = lines[0]  # of the reference's trial, which must succeed
     return replay_results.Replay(
-        trace=_trace_info(plan, first),
+        trace=_trace_info(subject, first),
         schedule=schedule,
         comparison=comparison,
         findings=[
@@ -258,13 +272,12 @@ def _finished(plan: Plan, schedule: str, comparison: Comparison) -> replay_resul
     )
 
 
-def _tidied(comparison: Comparison, plan: Plan) -> Comparison:
-    """Without what a plan in a temporary folder leaves behind, and with the log of meters once,
-    since it is the same in all runs."""
+def _tidied(comparison: Comparison, subject: Subject) -> Comparison:
+    """Without the folder of the trace, and with the log of meters once, since it is the same in all
+    runs."""
     samples = [comparison.samples[0], *map(_without_meters, comparison.samples[1:])]
-    return replace(
-        comparison, command=[*comparison.command[:-1], f"{plan.name}.plan"], samples=samples
-    )
+    command = [*comparison.command[:-1], f"{trace_name(subject.trace.path)}{SUFFIX}"]
+    return replace(comparison, command=command, samples=samples)
 
 
 def _without_meters(sample: Sample) -> Sample:
@@ -338,20 +351,20 @@ def _extra(line: replay_results.ReplayLine) -> dict[str, float]:
     return {key: float(value) for key, value in found.items() if value is not None}
 
 
-def _trace_info(plan: Plan, line: replay_results.ReplayLine) -> replay_results.TraceInfo:
+def _trace_info(subject: Subject, line: replay_results.ReplayLine) -> replay_results.TraceInfo:
     return replay_results.TraceInfo(
-        name=plan.name,
-        sha256=file_sha256(plan.trace),
-        bytes=plan.trace.stat().st_size,
-        program=plan.program,
-        others=list(plan.left_out),
+        name=subject.name,
+        sha256=file_sha256(subject.trace.path),
+        bytes=subject.trace.bytes,
+        program=subject.program,
+        others=list(subject.others),
         events=line.events,
         threads=line.threads,
         processes=line.processes,
         calls=line.calls,
         peak_live_bytes=line.planned_peak_bytes,
         left_out=line.left_out,
-        is_damaged=plan.is_damaged,
+        is_finished=subject.trace.is_finished,
     )
 
 

@@ -1,4 +1,4 @@
-"""The size classes of allocators, as bin/usable finds them, and as bin/trace wants them.
+"""The size classes of allocators, as bin/usable finds them.
 
 Why: what an allocator rounds requests to predicts its internal waste on a trace without running
 anything under it.
@@ -95,12 +95,3 @@ def classes_of(
             )
         found.append(SizeClasses(allocator.name, runs))
     return found
-
-
-def file_text(classes: Sequence[SizeClasses]) -> str:
-    """What `trace analyze --classes` reads."""
-    lines = []
-    for each in classes:
-        lines.append(f"allocator {each.allocator}")
-        lines += [f"run {' '.join(map(str, run))}" for run in each.runs]
-    return "".join(f"{line}\n" for line in lines)

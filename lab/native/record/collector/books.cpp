@@ -7,28 +7,37 @@ namespace ts::record {
 using trace::Event;
 using trace::Kind;
 
-Books::Books(Sink& sink, std::uint32_t number, ObjectMap inherited, std::uint64_t next_object)
-    : sink_{&sink}, number_{number}, objects_{std::move(inherited)}, next_object_{next_object} {}
+Books::Books(Sink& sink, std::uint32_t number, ObjectMap inherited, std::uint32_t first_slot)
+    : sink_{&sink}, number_{number}, objects_{std::move(inherited)}, slots_{first_slot} {}
 
 void Books::write(const Event& event) {
   sink_->add(number_, event);
   ++events_;
 }
 
-void Books::emit(const RawEvent& raw, Kind kind, std::uint64_t object, std::uint64_t size) {
-  write({.kind = kind,
-         .log2_alignment = kind == Kind::aligned ? raw.log2_alignment : std::uint8_t{0},
-         .thread = thread_of(raw),
-         .object = object,
-         .size = size,
-         .time_ns = raw.time_ns});
+void Books::emit(const RawEvent& raw, Kind kind, trace::Slot slot, std::uint64_t size) {
+  Event event;
+  event.time_ns = raw.time_ns;
+  event.size = size;
+  event.slot = slot.number;
+  event.generation = slot.generation;
+  event.thread = thread_of(raw);
+  event.kind = kind;
+  if (kind == Kind::aligned) event.log2_alignment = raw.log2_alignment;
+  write(event);
+}
+
+void Books::emit_free(const RawEvent& raw, std::uint64_t object) {
+  ++frees_;
+  emit(raw, Kind::free, slot_of(object), 0);
+  slots_.give_back(slot_of(object), thread_of(raw), events_);
 }
 
 // A number that was not announced is that of a thread whose beginning was lost. A thread that has
 // ended is none any more: a thread with its number is a new one.
 std::uint32_t Books::thread_of(const RawEvent& raw) {
   if (is_alive(raw.thread)) return thread_numbers_[raw.thread];
-  return raw.thread < trace::max_threads ? give_birth(raw.thread, 0, raw.time_ns) : 0;
+  return raw.thread < trace::most_threads ? give_birth(raw.thread, 0, raw.time_ns) : 0;
 }
 
 bool Books::is_alive(std::uint64_t raw_thread) const {
@@ -44,12 +53,17 @@ std::uint32_t Books::give_birth(std::uint32_t raw_thread, std::uint32_t creator,
   const std::uint32_t number = threads_++;
   thread_numbers_[raw_thread] = number;
   last_numbers_[raw_thread] = number;
-  write({.kind = Kind::thread_begin, .thread = number, .object = creator, .time_ns = time_ns});
+  Event event;
+  event.time_ns = time_ns;
+  event.slot = creator;
+  event.thread = number;
+  event.kind = Kind::thread_begin;
+  write(event);
   return number;
 }
 
 void Books::begin_thread(const RawEvent& raw) {
-  if (is_alive(raw.address) || raw.address >= trace::max_threads) return;
+  if (is_alive(raw.address) || raw.address >= trace::most_threads) return;
   const auto thread = static_cast<std::uint32_t>(raw.address);
   const auto creator = static_cast<std::uint32_t>(raw.size) - 1;  // 0 is none
   // The creator may itself have ended, but it has had a number.
@@ -60,7 +74,12 @@ void Books::begin_thread(const RawEvent& raw) {
 void Books::end_thread(const RawEvent& raw) {
   if (!is_alive(raw.address)) return;
   const auto thread = static_cast<std::uint32_t>(raw.address);
-  write({.kind = Kind::thread_end, .thread = thread_numbers_[thread], .time_ns = raw.time_ns});
+  Event event;
+  event.time_ns = raw.time_ns;
+  event.thread = thread_numbers_[thread];
+  event.kind = Kind::thread_end;
+  write(event);
+  slots_.end_thread(event.thread, events_);
   thread_numbers_[thread] = unborn;
 }
 
@@ -68,23 +87,20 @@ void Books::end_thread(const RawEvent& raw) {
 void Books::settle_at(const RawEvent& raw, std::uint64_t object) {
   if (const auto former = objects_.put(raw.address, object)) {
     ++oddities_.missed_frees;
-    ++frees_;
-    emit(raw, Kind::free, *former, 0);
+    emit_free(raw, *former);
   }
 }
 
 void Books::allocate(const RawEvent& raw, Kind kind) {
-  const std::uint64_t object = next_object_;
-  settle_at(raw, object);
-  ++next_object_;
-  ++own_objects_;
-  emit(raw, kind, object, raw.size);
+  const trace::Slot slot = slots_.take(thread_of(raw), events_);
+  settle_at(raw, object_in(slot));
+  ++objects_made_;
+  emit(raw, kind, slot, raw.size);
 }
 
 void Books::release(const RawEvent& raw) {
   if (const auto object = objects_.take(raw.address)) {
-    ++frees_;
-    emit(raw, Kind::free, *object, 0);
+    emit_free(raw, *object);
   } else {
     ++oddities_.unknown_frees;
   }
@@ -110,17 +126,16 @@ void Books::resize(const RawEvent& raw) {
   if (raw.address != 0) {
     if (is_known) {
       settle_at(event, left.object);
-      emit(event, Kind::realloc, left.object, raw.size);
+      emit(event, Kind::realloc, slot_of(left.object), raw.size);
     } else {
       ++oddities_.unknown_resizes;
       allocate(event, Kind::malloc);
     }
   } else if (raw.size != 0) {
     if (is_known) objects_.put(left.address, left.object);
-    emit(event, Kind::refused, 0, raw.size);
+    emit(event, Kind::refused, {}, raw.size);
   } else if (is_known) {
-    ++frees_;
-    emit(event, Kind::free, left.object, 0);
+    emit_free(event, left.object);
   } else {
     ++oddities_.unknown_frees;
   }
@@ -141,7 +156,7 @@ void Books::add(const RawEvent& raw) {
     case RawKind::resize:
       return resize(raw);
     case RawKind::refused:
-      return emit(raw, Kind::refused, 0, raw.size);
+      return emit(raw, Kind::refused, {}, raw.size);
     case RawKind::thread_begin:
       return begin_thread(raw);
     case RawKind::thread_end:
@@ -154,15 +169,18 @@ void Books::add(const RawEvent& raw) {
 Books Books::fork(const RawEvent& raw, trace::Image child) {
   const std::uint32_t thread = thread_of(raw);
   child.parent = number_;
-  child.birth = trace::Image::Birth::fork;
+  child.birth = trace::Birth::fork;
   child.fork_event = events_;
-  child.first_object = next_object_;
-  const std::uint32_t child_number = sink_->begin_image(child);
-  write({.kind = Kind::fork, .thread = thread, .object = child_number, .time_ns = raw.time_ns});
-  return Books{*sink_, child_number, objects_.fork(), next_object_};
+  Event event;
+  event.time_ns = raw.time_ns;
+  event.slot = sink_->begin_image(child);
+  event.thread = thread;
+  event.kind = Kind::fork;
+  write(event);
+  return Books{*sink_, event.slot, objects_.fork(), slots_.count()};
 }
 
-void Books::conclude(trace::Image::End end, std::uint64_t end_ns) {
+void Books::conclude(trace::End end, std::uint64_t end_ns) {
   for (const auto& [ticket, left] : leaving_) {
     if (left.object != unknown) ++oddities_.unfinished;
   }

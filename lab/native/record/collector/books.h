@@ -12,7 +12,9 @@
 
 #include "record/collector/object_map.h"
 #include "record/ring.h"
-#include "trace/format/event.h"
+#include "trace/format.h"
+#include "trace/slots.h"
+#include "trace/writer.h"
 
 namespace ts::record {
 
@@ -26,7 +28,7 @@ class Sink {
 
   virtual std::uint32_t begin_image(const trace::Image& image) = 0;  // its number
   virtual void add(std::uint32_t image, const trace::Event& event) = 0;
-  virtual void end_image(std::uint32_t image, trace::Image::End end, std::uint64_t end_ns) = 0;
+  virtual void end_image(std::uint32_t image, trace::End end, std::uint64_t end_ns) = 0;
 };
 
 struct RawEvent {
@@ -50,9 +52,9 @@ struct Oddities {
 
 class Books {
  public:
-  // Of an image that has begun in the sink: `number`. A forked child's map and next object come
+  // Of an image that has begun in the sink: `number`. A forked child's map and first new slot come
   // from fork(); other images begin with nothing.
-  Books(Sink& sink, std::uint32_t number, ObjectMap inherited = {}, std::uint64_t next_object = 0);
+  Books(Sink& sink, std::uint32_t number, ObjectMap inherited = {}, std::uint32_t first_slot = 0);
 
   // Records in the order of their tickets; all kinds but fork.
   void add(const RawEvent& raw);
@@ -61,15 +63,14 @@ class Books {
   Books fork(const RawEvent& raw, trace::Image child);
 
   // No more records will come.
-  void conclude(trace::Image::End end, std::uint64_t end_ns);
+  void conclude(trace::End end, std::uint64_t end_ns);
 
   // When another image has ended.
   void settle() { objects_.settle(); }
 
   std::uint32_t number() const { return number_; }
   std::uint64_t events() const { return events_; }
-  std::uint64_t objects() const { return own_objects_; }
-  std::uint64_t next_object() const { return next_object_; }  // its number
+  std::uint64_t objects() const { return objects_made_; }
   std::uint64_t frees() const { return frees_; }
   std::uint32_t threads() const { return threads_; }
   const Oddities& oddities() const { return oddities_; }
@@ -77,6 +78,14 @@ class Books {
  private:
   static constexpr std::uint32_t unborn = UINT32_MAX;
   static constexpr std::uint64_t unknown = UINT64_MAX;
+
+  // An object in the map: its slot and, above, its generation there.
+  static std::uint64_t object_in(trace::Slot slot) {
+    return std::uint64_t{slot.generation} << 32 | slot.number;
+  }
+  static trace::Slot slot_of(std::uint64_t object) {
+    return {static_cast<std::uint32_t>(object), static_cast<std::uint32_t>(object >> 32)};
+  }
 
   struct Leaving {
     std::uint64_t object;  // or unknown
@@ -91,17 +100,18 @@ class Books {
   void end_thread(const RawEvent& raw);
   void allocate(const RawEvent& raw, trace::Kind kind);
   void settle_at(const RawEvent& raw, std::uint64_t object);
+  void emit_free(const RawEvent& raw, std::uint64_t object);
   void release(const RawEvent& raw);
   void leave(const RawEvent& raw);
   void resize(const RawEvent& raw);
-  void emit(const RawEvent& raw, trace::Kind kind, std::uint64_t object, std::uint64_t size);
+  void emit(const RawEvent& raw, trace::Kind kind, trace::Slot slot, std::uint64_t size);
   void write(const trace::Event& event);
 
   Sink* sink_;
   std::uint32_t number_;
   ObjectMap objects_;
-  std::uint64_t next_object_;
-  std::uint64_t own_objects_ = 0;
+  trace::Slots slots_;
+  std::uint64_t objects_made_ = 0;
   std::uint64_t events_ = 0;
   std::uint64_t frees_ = 0;
   std::uint32_t threads_ = 1;  // the first one has no birth

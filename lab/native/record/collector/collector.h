@@ -53,12 +53,12 @@ struct ImageReport {
   std::int32_t pid = 0;  // 0: none that means anything here
   std::string program;
   std::string allocator;
-  trace::Image::Birth birth = trace::Image::Birth::root;
+  trace::Birth birth = trace::Birth::root;
   std::uint32_t parent = trace::no_image;
   std::uint64_t null_frees = 0;
 
   // At its end.
-  trace::Image::End end = trace::Image::End::unknown;
+  trace::End end = trace::End::unknown;
   std::uint32_t number = 0;
   std::uint64_t events = 0;
   std::uint64_t objects = 0;
@@ -142,11 +142,6 @@ class Collector {
     std::uint64_t begin_ns;
     std::uint32_t parent;
   };
-  struct Former {
-    std::uint32_t number;
-    std::uint64_t events;
-    std::uint64_t next_object;
-  };
   // The parent's id, and the fork's number; of a fork that was not announced, the child's id, and
   // 0.
   using ForkKey = std::pair<std::uint64_t, std::uint32_t>;
@@ -186,9 +181,9 @@ class Collector {
   bool is_drained() const;
 
   void notice_ends();
-  trace::Image::End end_of(const Live& live);
-  void finish(Live& live, trace::Image::End end);
-  void report(const Live& live, trace::Image::End end);
+  trace::End end_of(const Live& live);
+  void finish(Live& live, trace::End end);
+  void report(const Live& live, trace::End end);
 
   static void clear(ImagePlace& place);
   Live* find(std::uint64_t id);
@@ -208,7 +203,7 @@ class Collector {
   std::uint64_t round_ = 0;
   std::vector<ChunkState> chunks_;
   std::map<ForkKey, Expected> expected_;
-  std::map<std::uint64_t, Former> former_;  // images that have ended, by id
+  std::map<std::uint64_t, std::uint32_t> former_;  // numbers of images that have ended, by id
   std::map<pid_t, int> wait_statuses_;
   std::set<pid_t> met_processes_;
   std::vector<ImageReport> reports_;

@@ -19,7 +19,7 @@ std::uint64_t last_before(const ImagePlace& child) {
 bool Collector::begin_forked(Live& live, bool is_last) {
   const bool is_announced = live.place->fork_number != 0;
   const ForkKey key{is_announced ? live.parent_id : live.id, live.place->fork_number};
-  live.report.birth = trace::Image::Birth::fork;
+  live.report.birth = trace::Birth::fork;
   if (const auto found = expected_.find(key); found != expected_.end()) {
     live.books = std::move(found->second.books);
     live.begin_ns = found->second.begin_ns;
@@ -47,17 +47,15 @@ bool Collector::begin_forked(Live& live, bool is_last) {
 void Collector::begin_orphan(Live& live) {
   std::erase_if(unannounced_, [&live](const auto& each) { return each.place == live.place; });
   trace::Image image;
-  image.birth = trace::Image::Birth::fork;
+  image.birth = trace::Birth::orphan;
   if (const auto former = former_.find(live.parent_id); former != former_.end()) {
-    image.parent = former->second.number;
-    image.fork_event = former->second.events;
-    image.first_object = former->second.next_object;
+    image.parent = former->second;
   }
   image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
   image.program = live.report.program;
   image.allocator = live.report.allocator;
   live.report.parent = image.parent;
-  live.books.emplace(sink_, sink_.begin_image(image), ObjectMap{}, image.first_object);
+  live.books.emplace(sink_, sink_.begin_image(image));
 }
 
 void Collector::announce_fork(Live& parent, const RawEvent& raw) {

@@ -94,7 +94,7 @@ void Collector::meet(ImagePlace& place) {
     if (Live* const before = find_process(live->report.pid)) {
       const bool is_replaced = place.birth == ImageBirth::exec && !before->has_ended;
       if (is_replaced) live->parent_id = before->id;
-      finish(*before, is_replaced ? trace::Image::End::exec : end_of(*before));
+      finish(*before, is_replaced ? trace::End::exec : end_of(*before));
     }
     wait_statuses_.erase(live->report.pid);
     met_processes_.insert(live->report.pid);
@@ -117,11 +117,11 @@ bool Collector::begin_executed(Live& live, bool is_last) {
   const bool has_begun = parent != nullptr && parent->books.has_value();
   if (parent != nullptr && !has_begun && !is_last) return false;
   trace::Image image;
-  image.birth = live.id == 1 ? trace::Image::Birth::root : trace::Image::Birth::exec;
+  image.birth = live.id == 1 ? trace::Birth::root : trace::Birth::exec;
   if (has_begun) {
     image.parent = parent->books->number();
   } else if (const auto former = former_.find(live.parent_id); former != former_.end()) {
-    image.parent = former->second.number;
+    image.parent = former->second;
   }
   image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
   image.program = live.report.program;
@@ -150,18 +150,18 @@ void Collector::notice_ends() {
   for (Live* const live : ended) finish(*live, end_of(*live));
 }
 
-trace::Image::End Collector::end_of(const Live& live) {
-  using trace::Image;
+trace::End Collector::end_of(const Live& live) {
+  using trace::End;
   if (const auto told = wait_statuses_.find(live.report.pid); told != wait_statuses_.end()) {
     const int status = told->second;
     wait_statuses_.erase(told);
-    return WIFSIGNALED(status) ? Image::End::killed : Image::End::exited;
+    return WIFSIGNALED(status) ? End::killed : End::exited;
   }
   const bool exits = live.place->leave.load(std::memory_order_relaxed) == ImageLeave::exits;
-  return exits ? Image::End::exited : Image::End::unknown;
+  return exits ? End::exited : End::unknown;
 }
 
-void Collector::report(const Live& live, trace::Image::End end) {
+void Collector::report(const Live& live, trace::End end) {
   ImageReport& report = reports_.emplace_back(live.report);
   report.null_frees += live.place->ignored.load(std::memory_order_relaxed);
   report.end = end;
@@ -191,7 +191,7 @@ void Collector::clear(ImagePlace& place) {
 }
 
 // Nothing is written for this image any more.
-void Collector::finish(Live& live, trace::Image::End end) {
+void Collector::finish(Live& live, trace::End end) {
   hear_of_fork(live);
   look_through_chunks(records_per_chunk);
   look_for_images();  // its children, before what it did after them goes out (collector.h)
@@ -203,9 +203,7 @@ void Collector::finish(Live& live, trace::Image::End end) {
   const std::uint64_t now = now_ns();
   live.books->conclude(end, now > live.begin_ns ? now - live.begin_ns : 0);
   report(live, end);
-  former_[live.id] = {.number = live.books->number(),
-                      .events = live.books->events(),
-                      .next_object = live.books->next_object()};
+  former_[live.id] = live.books->number();
   by_place_[place.index] = nullptr;
   clear(place);
   std::erase_if(live_, [&live](const auto& each) { return each.get() == &live; });
@@ -221,7 +219,7 @@ void Collector::conclude() {
     finish(oldest, end_of(oldest));
   }
   for (auto& [key, expected] : expected_) {
-    expected.books.conclude(trace::Image::End::unknown, 0);
+    expected.books.conclude(trace::End::unknown, 0);
   }
   expected_.clear();
 }

@@ -14,7 +14,7 @@
 #include <new>
 #include <system_error>
 
-#include "trace/format/error.h"
+#include "trace/output_file.h"
 
 namespace ts::record {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "common/system.h"
 #include "record/collector/books.h"
-#include "trace/format/writer.h"
+#include "trace/writer.h"
 
 namespace ts::record {
 
@@ -34,7 +34,7 @@ class TraceSink : public Sink {
   void add(std::uint32_t image, const trace::Event& event) override {
     attempt([&] { writer_->add(image, event); });
   }
-  void end_image(std::uint32_t image, trace::Image::End end, std::uint64_t end_ns) override {
+  void end_image(std::uint32_t image, trace::End end, std::uint64_t end_ns) override {
     attempt([&] { writer_->end_image(image, end, end_ns); });
   }
 

@@ -33,7 +33,7 @@ class BooksTest : public testing::Test {
                .size = size,
                .leave_ticket = leave_ticket});
   }
-  const std::vector<Event>& events() const { return sink.images[0].events; }
+  const std::vector<KeptEvent>& events() const { return sink.images[0].events; }
   void expect_last(Kind kind, std::uint64_t object, std::uint64_t size) {
     ASSERT_FALSE(events().empty());
     EXPECT_EQ(events().back().kind, kind);
@@ -128,9 +128,9 @@ TEST_F(BooksTest, AMissedFreeIsMadeGood) {
 TEST_F(BooksTest, AResizeWhoseEndIsLostIsToldAtTheEnd) {
   add(RawKind::malloc, here, 10);
   leave(here);
-  books.conclude(trace::Image::End::killed, 5);
+  books.conclude(trace::End::killed, 5);
   EXPECT_EQ(books.oddities().unfinished, 1U);
-  EXPECT_EQ(sink.images[0].image.end, trace::Image::End::killed);
+  EXPECT_EQ(sink.images[0].end, trace::End::killed);
 }
 
 TEST_F(BooksTest, ThreadsAreNumberedByBirth) {
@@ -175,10 +175,10 @@ TEST_F(BooksTest, AForkedChildInheritsWhatLives) {
   add(RawKind::free, there);
   Books child = books.fork({.kind = RawKind::fork, .ticket = ++ticket, .address = 1}, {});
   expect_last(Kind::fork, 1, 0);
-  EXPECT_EQ(sink.images[1].image.birth, trace::Image::Birth::fork);
+  EXPECT_EQ(sink.images[1].image.birth, trace::Birth::fork);
   EXPECT_EQ(sink.images[1].image.parent, 0U);
   EXPECT_EQ(sink.images[1].image.fork_event, 3U);
-  EXPECT_EQ(sink.images[1].image.first_object, 2U);
+  EXPECT_EQ(sink.images[1].next_object, 2U);
   child.add({.kind = RawKind::free, .ticket = 1, .address = here});
   child.add({.kind = RawKind::free, .ticket = 2, .address = there});
   child.add({.kind = RawKind::malloc, .ticket = 3, .address = here, .size = 1});

@@ -15,8 +15,9 @@
 namespace ts::record {
 namespace {
 
+using trace::Birth;
+using trace::End;
 using trace::Event;
-using trace::Image;
 using trace::Kind;
 
 class CollectorTest : public testing::Test {
@@ -91,7 +92,9 @@ class CollectorTest : public testing::Test {
     collect();
   }
 
-  const std::vector<Event>& events(std::size_t image = 0) { return sink.images.at(image).events; }
+  const std::vector<KeptEvent>& events(std::size_t image = 0) {
+    return sink.images.at(image).events;
+  }
 
   Clock clock;
   KeptEvents sink;
@@ -199,7 +202,7 @@ TEST_F(CollectorTest, ADeadProcessLosesNothingAndKeepsNothing) {
     collector.collect();
   }
   ASSERT_EQ(collector.reports().size(), 1U);
-  EXPECT_EQ(collector.reports()[0].end, Image::End::killed);
+  EXPECT_EQ(collector.reports()[0].end, End::killed);
   EXPECT_EQ(events().size(), 2U);
   EXPECT_EQ(image.claimed_by.load(), 0);
   for (std::size_t i = 0; i < chunk_count; ++i) EXPECT_EQ(ring().owners[i].load(), 0U);
@@ -213,8 +216,8 @@ TEST_F(CollectorTest, ASecondImageOfAProcessHasReplacedTheFirst) {
   publish(take_chunk(second, 0).records[0], 1, RawKind::malloc, 0x10, 6);
   collect();
   ASSERT_EQ(sink.images.size(), 2U);
-  EXPECT_EQ(sink.images[0].image.end, Image::End::exec);
-  EXPECT_EQ(sink.images[1].image.birth, Image::Birth::exec);
+  EXPECT_EQ(sink.images[0].end, End::exec);
+  EXPECT_EQ(sink.images[1].image.birth, Birth::exec);
   EXPECT_EQ(sink.images[1].image.parent, 0U);
   EXPECT_EQ(events(1).at(0).object, 0U);
 }
@@ -303,7 +306,7 @@ TEST_F(CollectorTest, AChildThatNobodyAnnouncedWaitsForWhatCameBefore) {
   collect();
   ASSERT_EQ(events(0).size(), 4U);
   EXPECT_EQ(events(0)[2].kind, Kind::fork);
-  EXPECT_EQ(sink.images.at(1).image.first_object, 2U);
+  EXPECT_EQ(sink.images.at(1).next_object, 2U);
 }
 
 TEST_F(CollectorTest, TicketsThatAreNeverPublishedHoldNoChildUpForLong) {
@@ -342,7 +345,7 @@ TEST_F(CollectorTest, AChildThatForksAtOnceMayBeMetWithItsChild) {
   EXPECT_EQ(events(2).at(0).object, 0U);
 }
 
-TEST_F(CollectorTest, AChildWhoseParentHasEndedKeepsItsNumbers) {
+TEST_F(CollectorTest, AChildWhoseParentHasEndedIsAnOrphan) {
   ImagePlace& parent = begin_image(0);
   const std::uint64_t parent_id = parent.id;
   Chunk& chunk = take_chunk(parent, 0);
@@ -360,9 +363,9 @@ TEST_F(CollectorTest, AChildWhoseParentHasEndedKeepsItsNumbers) {
   EXPECT_EQ(parent.id, 0U);
   ASSERT_EQ(sink.images.size(), 3U);
   EXPECT_EQ(sink.images[2].image.parent, 0U);
-  EXPECT_EQ(sink.images[2].image.fork_event, 2U);
-  ASSERT_EQ(events(2).size(), 1U);
-  EXPECT_EQ(events(2)[0].object, 2U);
+  EXPECT_EQ(sink.images[2].image.birth, Birth::orphan);
+  ASSERT_EQ(events(2).size(), 1U);  // nothing is known of what it frees
+  EXPECT_EQ(events(2)[0].object, 0U);
 }
 
 TEST_F(CollectorTest, AForkThatFailedIsAnImageWithoutEvents) {

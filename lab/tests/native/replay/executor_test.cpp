@@ -5,12 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <memory>
-#include <random>
 
-#include "native/replay/planned.h"
+#include "native/replay/loaded.h"
 #include "replay/image_run.h"
 
 // The traces have requests that no allocator grants; the sanitizers' would end the program.
@@ -50,9 +47,9 @@ Settings settings_of(const NamedSettings& named) {
 
 class Replay {
  public:
-  Replay(const Planned& planned, const Settings& the_settings)
+  Replay(const Loaded& loaded, const Settings& the_settings)
       : settings{the_settings},
-        world{std::make_unique<World>(planned.view, settings, tickets, clock)},
+        world{std::make_unique<World>(loaded.plan, settings, tickets, clock)},
         run{std::make_unique<ImageRun>(*world, 0, 0)} {
     run->run();
   }
@@ -86,15 +83,15 @@ TEST(Executor, EachOrderMakesAllCallsAndEndsWithTheSameObjects) {
       recipe.threads = threads;
       recipe.events = 20'000 / TS_TEST_SLOWNESS;
       recipe.ns_per_event = 10;
-      const Planned planned{recipe, {.window = window, .with_times = true}};
+      const Loaded loaded{recipe, {.window = window, .with_times = true}};
       for (const NamedSettings& named : orders) {
         SCOPED_TRACE(::testing::Message()
                      << named.name << ", " << threads << " threads, window " << window);
-        const Replay replay{planned, settings_of(named)};
-        expect_right(replay.result(), planned.expected[0]);
+        const Replay replay{loaded, settings_of(named)};
+        expect_right(replay.result(), loaded.expected[0]);
         if (named.order == Order::recorded) {
           EXPECT_EQ(replay.result().peak_live_bytes,
-                    static_cast<std::int64_t>(planned.expected[0].peak_live_bytes));
+                    static_cast<std::int64_t>(loaded.expected[0].peak_live_bytes));
         }
       }
     }
@@ -109,11 +106,11 @@ TEST(Executor, ObjectsThatChangeHandsWithEveryCall) {
   recipe.threads_end = false;
   recipe.events = 100'000 / TS_TEST_SLOWNESS;
   for (const std::uint64_t window : {0U, 3U, 1'000U}) {
-    const Planned planned{recipe, {.window = window}};
+    const Loaded loaded{recipe, {.window = window}};
     Settings settings = settings_of(orders[0]);
     settings.touch = Touch::page;
-    const Replay replay{planned, settings};
-    expect_right(replay.result(), planned.expected[0]);
+    const Replay replay{loaded, settings};
+    expect_right(replay.result(), loaded.expected[0]);
   }
 }
 
@@ -123,26 +120,26 @@ TEST(Executor, ThreadsThatLiveShortly) {
   recipe.threads = 12;
   recipe.events = 60'000 / TS_TEST_SLOWNESS;
   recipe.live_objects = 50;
-  const Planned planned{recipe, {.window = 20}};
-  ASSERT_GT(planned.view.image(0).ends, 20U / TS_TEST_SLOWNESS);
+  const Loaded loaded{recipe, {.window = 20}};
+  ASSERT_GT(loaded.plan.image(0).ends, 20U / TS_TEST_SLOWNESS);
   for (const NamedSettings& named : orders) {
     if (named.order == Order::paced) continue;
     SCOPED_TRACE(named.name);
-    const Replay replay{planned, settings_of(named)};
-    expect_right(replay.result(), planned.expected[0]);
+    const Replay replay{loaded, settings_of(named)};
+    expect_right(replay.result(), loaded.expected[0]);
   }
 }
 
 TEST(Executor, SamplesAreTakenAtTheSameEventsInEachOrder) {
   Recipe recipe;
   recipe.events = 5'000;
-  const Planned planned{recipe, {.window = 100}};
+  const Loaded loaded{recipe, {.window = 100}};
   std::vector<std::uint64_t> first;
   for (const NamedSettings& named : orders) {
     if (named.order == Order::paced) continue;
     Settings settings = settings_of(named);
     settings.samples = 10;
-    const Replay replay{planned, settings};
+    const Replay replay{loaded, settings};
     std::vector<std::uint64_t> events;
     for (const Sample& sample : replay.world->samples) {
       if (sample.event != 0) events.push_back(sample.event);
@@ -156,79 +153,38 @@ TEST(Executor, SamplesAreTakenAtTheSameEventsInEachOrder) {
   }
 }
 
-TEST(Executor, LiveBytesOfSamplesAreThePlansWhereOneRunsAtATime) {
+TEST(Executor, LiveBytesOfSamplesAreThoseRecordedWhereOneRunsAtATime) {
   Recipe recipe;
   recipe.events = 5'000;
-  const Planned planned{recipe, {.window = 100}};
+  const Loaded loaded{recipe, {.window = 100}};
   Settings settings = settings_of(orders[2]);
   settings.samples = 1'000;
-  const Replay replay{planned, settings};
-  const plan::Image& image = planned.view.image(0);
+  const Replay replay{loaded, settings};
+  const plan::Image& image = loaded.plan.image(0);
   for (std::uint32_t epoch = 0; epoch < image.epochs; ++epoch) {
     const Sample& sample = replay.world->samples[epoch];
-    EXPECT_EQ(sample.event, planned.view.epochs(image)[epoch].last_event);
+    EXPECT_EQ(sample.event, loaded.plan.epochs(image)[epoch].last_event);
     EXPECT_EQ(sample.live_bytes,
-              static_cast<std::int64_t>(planned.view.epochs(image)[epoch].live_bytes));
-  }
-}
-
-// What the check lets pass is carried out to its end: no wait for ever, no race for a slot.
-TEST(Executor, DamagedPlansThatAreAcceptedAreCarriedOut) {
-  Recipe recipe;
-  recipe.events = 400;
-  recipe.live_objects = 20;
-  const Planned planned{recipe, {.window = 20}};
-  std::ifstream file{planned.folder.plan(), std::ios::binary};
-  const std::vector<char> whole{std::istreambuf_iterator<char>{file}, {}};
-  const plan::Image& image = planned.view.image(0);
-  const Folder folder;
-  std::mt19937_64 random{3};
-  int accepted = 0;
-  for (int i = 0; i < 300 / TS_TEST_SLOWNESS; ++i) {
-    std::vector<char> bytes = whole;
-    const std::uint64_t offset =
-        image.operations_offset + random() % (image.operations * sizeof(plan::Operation));
-    bytes[offset] = static_cast<char>(bytes[offset] ^ (1 << random() % 8));
-    {
-      std::ofstream damaged{folder.plan(), std::ios::binary};
-      damaged.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    }
-    plan::View view;
-    plan::Problem problem;
-    if (!view.open(folder.plan().c_str(), problem) || !check_plan(view, problem)) continue;
-    ++accepted;
-    Settings settings = settings_of(orders[i % 2 == 0 ? 0 : 2]);
-    const Tickets tickets;
-    const Clock clock;
-    World world{view, settings, tickets, clock};
-    ImageRun run{world, 0, 0};
-    run.run();
-    EXPECT_EQ(world.results[0].corrupt, 0U);
-    for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
-      EXPECT_EQ(world.results[0].totals.calls[kind], planned.expected[0].totals.calls[kind]);
-    }
-  }
-  if (TS_TEST_SLOWNESS == 1) {
-    EXPECT_GT(accepted, 0);
+              static_cast<std::int64_t>(loaded.plan.epochs(image)[epoch].live_bytes));
   }
 }
 
 TEST(Executor, EachCallHasALatency) {
   Recipe recipe;
   recipe.events = 5'000;
-  const Planned planned{recipe};
+  const Loaded loaded{recipe};
   Settings settings = settings_of(orders[0]);
   settings.latency = true;
   Clock clock;
   clock.calibrate();
   const Tickets tickets;
-  World world{planned.view, settings, tickets, clock};
+  World world{loaded.plan, settings, tickets, clock};
   ImageRun run{world, 0, 0};
   run.run();
   std::uint64_t calls = 0;
   for (const Histogram& kind : world.latencies[0].kinds) calls += kind.count();
   std::uint64_t expected = 0;
-  for (const std::uint64_t kind : planned.expected[0].totals.calls) expected += kind;
+  for (const std::uint64_t kind : loaded.expected[0].totals.calls) expected += kind;
   EXPECT_EQ(calls + world.latencies[0].nulls.count(), expected);
 }
 

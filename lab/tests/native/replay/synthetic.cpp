@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <random>
 
-#include "trace/format/writer.h"
+#include "trace/slots.h"
+#include "trace/writer.h"
 
 namespace ts::replay::testing {
 namespace {
@@ -12,8 +13,18 @@ namespace {
 using trace::Event;
 using trace::Kind;
 
+Event event_of(Kind kind, std::uint32_t thread, trace::Slot slot = {}, std::uint64_t size = 0) {
+  Event event;
+  event.kind = kind;
+  event.thread = thread;
+  event.slot = slot.number;
+  event.generation = slot.generation;
+  event.size = size;
+  return event;
+}
+
 struct Object {
-  std::uint64_t number;
+  trace::Slot slot;
   std::uint64_t size;
   std::uint32_t thread;
 };
@@ -31,7 +42,8 @@ class Maker {
   struct State {
     std::uint32_t image = 0;
     std::vector<Object> live;
-    std::uint64_t next_object = 0;
+    trace::Slots slots;
+    std::uint64_t events = 0;
     std::vector<std::uint32_t> threads{0};  // that are alive
     std::uint32_t next_thread = 1;
     std::uint64_t time_ns = 0;
@@ -49,8 +61,8 @@ class Maker {
     }
     Expected& expected = expected_[state.image];
     expected.live_objects = state.live.size();
-    expected.events = writer_.events(state.image);
-    writer_.end_image(state.image, trace::Image::End::exited, state.time_ns);
+    expected.events = state.events;
+    writer_.end_image(state.image, trace::End::exited, state.time_ns);
   }
 
   void begin_image(State& state, const trace::Image& image) {
@@ -67,6 +79,7 @@ class Maker {
     state.time_ns += recipe_.ns_per_event;
     event.time_ns = state.time_ns;
     writer_.add(state.image, event);
+    ++state.events;
     if (event.kind > Kind::refused) return;
     Expected& expected = expected_[state.image];
     const auto kind = static_cast<std::size_t>(event.kind);
@@ -82,7 +95,7 @@ class Maker {
     if (choice < 6 && thread != 0 && recipe_.threads_end) return end_thread(state, thread);
     if (choice < 8) {
       const std::uint64_t size = below(2) == 0 ? std::uint64_t{1} << 62 : 1'000;
-      return add(state, {Kind::refused, 0, thread, 0, size, 0});
+      return add(state, event_of(Kind::refused, thread, {}, size));
     }
     const bool is_many = below(2 * recipe_.live_objects) < state.live.size();
     const std::size_t taken = is_many ? choose(state, thread) : state.live.size();
@@ -113,9 +126,11 @@ class Maker {
     event.kind = kind < 7 ? Kind::malloc : kind < 9 ? Kind::calloc : Kind::aligned;
     if (event.kind == Kind::aligned) event.log2_alignment = static_cast<std::uint8_t>(below(13));
     event.thread = thread;
-    event.object = state.next_object++;
+    const trace::Slot slot = state.slots.take(thread, state.events);
+    event.slot = slot.number;
+    event.generation = slot.generation;
     event.size = size();
-    state.live.push_back({event.object, event.size, thread});
+    state.live.push_back({slot, event.size, thread});
     add_live(state, 0, event.size);
     add(state, event);
   }
@@ -125,7 +140,7 @@ class Maker {
     const std::uint64_t new_size = size();
     add_live(state, object.size, new_size);
     object.size = new_size;
-    add(state, {Kind::realloc, 0, thread, object.number, new_size, 0});
+    add(state, event_of(Kind::realloc, thread, object.slot, new_size));
   }
 
   void release(State& state, std::uint32_t thread, std::size_t taken) {
@@ -135,7 +150,8 @@ class Maker {
     Expected& expected = expected_[state.image];
     expected.totals.bytes[static_cast<std::size_t>(Kind::free)] += object.size;
     add_live(state, object.size, 0);
-    add(state, {Kind::free, 0, thread, object.number, 0, 0});
+    add(state, event_of(Kind::free, thread, object.slot));
+    state.slots.give_back(object.slot, thread, state.events);
   }
 
   void add_live(const State& state, std::uint64_t less, std::uint64_t more) {
@@ -147,12 +163,13 @@ class Maker {
   void begin_thread(State& state, std::uint32_t creator) {
     const std::uint32_t thread = state.next_thread++;
     state.threads.push_back(thread);
-    add(state, {Kind::thread_begin, 0, thread, creator, 0, 0});
+    add(state, event_of(Kind::thread_begin, thread, {creator, 0}));
   }
 
   void end_thread(State& state, std::uint32_t thread) {
     std::erase(state.threads, thread);
-    add(state, {Kind::thread_end, 0, thread, 0, 0, 0});
+    add(state, event_of(Kind::thread_end, thread));
+    state.slots.end_thread(thread, state.events);
   }
 
   void fork(State& state, std::uint64_t events) {
@@ -160,16 +177,17 @@ class Maker {
     child.threads = {0};
     child.next_thread = 1;
     child.time_ns = 0;
+    child.events = 0;
+    child.slots = trace::Slots{state.slots.count()};
     for (Object& object : child.live) object.thread = 0;
     trace::Image image;
     image.parent = state.image;
-    image.birth = trace::Image::Birth::fork;
-    image.fork_event = writer_.events(state.image);
-    image.first_object = state.next_object;
+    image.birth = trace::Birth::fork;
+    image.fork_event = state.events;
     image.program = "child";
     const std::uint32_t thread = state.threads[below(state.threads.size())];
     begin_image(child, image);
-    add(state, {Kind::fork, 0, thread, child.image, 0, 0});
+    add(state, event_of(Kind::fork, thread, {child.image, 0}));
     make_image(child, events, 0);
   }
 
@@ -195,7 +213,7 @@ std::vector<Expected> write_synthetic(const std::string& path, const Recipe& rec
   for (std::uint32_t i = 0; i < recipe.execs; ++i) {
     Maker::State other;
     image.parent = 0;
-    image.birth = trace::Image::Birth::exec;
+    image.birth = trace::Birth::exec;
     image.program = "other";
     maker.begin_image(other, image);
     maker.make_image(other, recipe.exec_events != 0 ? recipe.exec_events : recipe.events / 10, 0);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "replay/plan.h"
-#include "trace/format/event.h"
+#include "trace/format.h"
 
 namespace ts::replay::testing {
 

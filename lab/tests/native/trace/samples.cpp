@@ -1,250 +1,97 @@
 // See samples.h.
-#include "samples.h"
+#include "native/trace/samples.h"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <zstd.h>
 
-#include <algorithm>
-#include <cmath>
-#include <stdexcept>
+#include <cstring>
+#include <random>
 
-#include "trace/format/bytes.h"
+#include "trace/slots.h"
+#include "trace/writer.h"
 
 namespace ts::trace::testing {
-
-MemoryFile::MemoryFile(ByteSpan bytes) : descriptor_{memfd_create("trace", MFD_CLOEXEC)} {
-  if (descriptor_ < 0) throw std::runtime_error{"no memory for a file"};
-  path_ = "/proc/self/fd/" + std::to_string(descriptor_);
-  set(bytes);
-}
-
-MemoryFile::~MemoryFile() { close(descriptor_); }
-
-void MemoryFile::set(ByteSpan bytes) {
-  const bool is_done =
-      ftruncate(descriptor_, 0) == 0 &&
-      pwrite(descriptor_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
-  if (!is_done) throw std::runtime_error{"no memory for a file"};
-}
-
-Bytes MemoryFile::bytes(std::size_t from) const {
-  struct stat status {};
-  fstat(descriptor_, &status);
-  Bytes bytes(static_cast<std::size_t>(status.st_size) - from);
-  if (pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(from)) !=
-      static_cast<ssize_t>(bytes.size())) {
-    throw std::runtime_error{"a file in memory cannot be read"};
-  }
-  return bytes;
-}
-
-// As many bits as chance says, so that small and large ones are equally frequent.
-std::uint64_t RandomEvents::any_number() {
-  const std::uint64_t number = random_();
-  return number >> below(64);
-}
-
-Event RandomEvents::next() {
-  Event event;
-  event.kind = static_cast<Kind>(below(static_cast<std::uint64_t>(Kind::count)));
-  const bool refers_to_object = event.kind == Kind::realloc || event.kind == Kind::free;
-  if (refers_to_object && next_object_ == 0) event.kind = Kind::malloc;
-  const bool is_new_thread = threads_ == 0 || (event.kind == Kind::thread_begin && below(4) == 0);
-  if (is_new_thread) {
-    event.thread = threads_++;
-  } else if (below(3) != 0) {
-    event.thread = static_cast<std::uint32_t>(below(threads_));
-  }
-  if (makes_object(event.kind)) {
-    event.object = next_object_++;
-  } else if (event.kind == Kind::realloc || event.kind == Kind::free) {
-    event.object = below(4) == 0
-                       ? below(next_object_)
-                       : next_object_ - 1 - below(std::min<std::uint64_t>(next_object_, 9));
-  } else if (event.kind == Kind::thread_begin) {
-    event.object = below(threads_);
-  } else if (event.kind == Kind::fork) {
-    event.object = below(max_images);
-  }
-  if (has_size(event.kind)) event.size = any_number();
-  if (event.kind == Kind::aligned) {
-    event.log2_alignment = static_cast<std::uint8_t>(below(max_log2_alignment + 1));
-  }
-  time_ns_ += below(50) == 0 ? random_() : below(200) - 20;  // wraps around: it may be any number
-  event.time_ns = time_ns_;
-  return event;
-}
-
-Event PlausibleEvents::allocation() {
-  constexpr std::array<std::uint64_t, 12> sizes{24, 32, 56, 16, 48, 64, 72, 40, 128, 88, 512, 1032};
-  Event event;
-  event.kind = random_() % 20 == 0 ? Kind::calloc : Kind::malloc;
-  event.object = next_object_++;
-  if (random_() % 4 == 0) {  // a string
-    event.size = 9 + random_() % 60 + (random_() % 16 == 0 ? random_() % 4'000 : 0);
-  } else {
-    event.size = sizes[std::min(random_() % sizes.size(), random_() % sizes.size())];
-  }
-  live_.push_back(event.object);
-  return event;
-}
-
-Event PlausibleEvents::release() {
-  Event event;
-  event.kind = Kind::free;
-  std::size_t place =
-      live_.size() - 1 - std::min(live_.size() - 1, random_() % 8 * (random_() % 4));
-  if (tear_down_ > 0) {
-    --tear_down_;
-    place = 0;
-  } else if (random_() % 20'000 == 0) {
-    tear_down_ = live_.size() / 2;
-  }
-  event.object = live_[place];
-  live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(place));
-  return event;
-}
-
-Event PlausibleEvents::next() {
-  if (threads_ > 1 && random_() % 30 == 0)
-    thread_ = static_cast<std::uint32_t>(random_() % threads_);
-  thread_ = std::min(thread_, seen_threads_);
-  seen_threads_ = std::max(seen_threads_, thread_ + 1);
-  const bool allocates = live_.empty() || (tear_down_ == 0 && random_() % 100 < 51);
-  Event event = allocates ? allocation() : release();
-  event.thread = thread_;
-  std::lognormal_distribution<double> nanoseconds{4.2, 0.5};
-  time_ns_ += static_cast<std::uint64_t>(nanoseconds(random_));
-  event.time_ns = time_ns_;
-  return event;
-}
-
-Sample make_sample(std::uint64_t seed, std::size_t chunks, std::size_t events_per_chunk,
-                   bool is_finished) {
-  Sample sample;
-  MemoryFile file;
-  Writer writer = Writer(file.path(), true);
-  Image root;
-  root.program = "first";
-  root.allocator = "libone.so";
-  Image child;
-  child.birth = Image::Birth::fork;
-  child.parent = 0;
-  child.fork_event = 3;
-  child.first_object = 7;
-  child.begin_ns = ~0ULL;
-  child.program = "second";
-  child.allocator = "libtwo.so";
-  sample.images = {root, child};
-  std::vector<RandomEvents> sources;
-  for (Image& image : sample.images) {
-    image.number = writer.begin_image(image);
-    sources.emplace_back(seed + image.number, image.first_object);
-  }
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    for (std::size_t i = 0; i < 2 * events_per_chunk; ++i) {
-      const auto number = static_cast<std::uint32_t>(i % 2);
-      const Event event = sources[number].next();
-      writer.add(number, event);
-      sample.events[number].push_back(event);
-    }
-    writer.flush();
-  }
-  for (Image& image : sample.images) {
-    image.end = image.number == 0 ? Image::End::exited : Image::End::killed;
-    image.end_ns = 77;
-    writer.end_image(image.number, image.end, image.end_ns);
-    for (const Event& event : sample.events[image.number]) {
-      ++image.events;
-      if (makes_object(event.kind)) ++image.objects;
-      image.threads = std::max<std::uint64_t>(image.threads, event.thread + 1ULL);
-    }
-  }
-  if (is_finished) writer.finish();
-  sample.bytes = file.bytes();
-  return sample;
-}
-
-std::vector<PlacedChunk> chunks_of(ByteSpan bytes, std::size_t offset) {
-  std::vector<PlacedChunk> chunks;
-  while (offset < bytes.size()) {
-    const auto header = decode_chunk_header(bytes.subspan(offset));
-    if (!header) break;
-    chunks.push_back({offset, *header});
-    offset = chunks.back().end();
-  }
-  return chunks;
-}
-
 namespace {
 
-template <typename Magic>
-bool is_at(const Bytes& bytes, std::size_t offset, const Magic& magic) {
-  return offset + magic.size() <= bytes.size() &&
-         std::equal(magic.begin(), magic.end(),
-                    bytes.begin() + static_cast<std::ptrdiff_t>(offset));
-}
-
-void seal(Bytes& bytes, std::size_t offset, std::size_t size) {
-  store(&bytes[offset + size - 4], crc32c({&bytes[offset], size - 4}));
+Event event_of(Kind kind, std::uint32_t thread, Slot slot, std::uint64_t size, std::uint64_t now) {
+  Event event;
+  event.kind = kind;
+  event.thread = thread;
+  event.slot = slot.number;
+  event.generation = slot.generation;
+  event.size = size;
+  event.time_ns = now * 100;
+  if (kind == Kind::aligned) event.log2_alignment = 6;
+  return event;
 }
 
 }  // namespace
 
-void repair_checksums(Bytes& bytes) {
-  if (bytes.size() < file_header_bytes) return;
-  seal(bytes, 0, file_header_bytes);
-  std::size_t offset = file_header_bytes;
-  while (offset + footer_bytes <= bytes.size()) {
-    const std::size_t payload = offset + chunk_header_bytes;
-    if (is_at(bytes, offset, footer_magic)) seal(bytes, offset, footer_bytes);
-    if (!is_at(bytes, offset, chunk_magic) || payload > bytes.size()) {
-      ++offset;
-      continue;
+void write_sample(const std::string& path, std::uint64_t events) {
+  Writer writer{path, true};
+  const std::uint32_t parent = writer.begin_image({.program = "/usr/bin/sample", .allocator = "l"});
+  std::mt19937_64 random{events};
+  Slots slots;
+  std::vector<Slot> live;
+  std::uint64_t now = 0;
+  const auto add = [&](Kind kind, std::uint32_t thread, Slot slot, std::uint64_t size) {
+    writer.add(parent, event_of(kind, thread, slot, size, now++));
+  };
+  add(Kind::thread_begin, 1, {}, 0);
+  add(Kind::refused, 0, {}, 1ULL << 60);
+  while (now + 2 < events) {
+    const auto thread = static_cast<std::uint32_t>(random() % 2);
+    if (live.empty() || random() % 3 == 0) {
+      live.push_back(slots.take(thread, now));
+      add(static_cast<Kind>(random() % 3), thread, live.back(), random() % 5000);
+    } else if (random() % 2 == 0) {
+      add(Kind::realloc, thread, live[random() % live.size()], random() % 9000);
+    } else {
+      add(Kind::free, thread, live.back(), 0);
+      slots.give_back(live.back(), thread, now);
+      live.pop_back();
     }
-    const std::size_t coded = load<std::uint32_t>(&bytes[offset + 60]);
-    const std::size_t size = std::min(coded, bytes.size() - payload);
-    store(&bytes[offset + 64], crc32c({bytes.data() + payload, size}));
-    seal(bytes, offset, chunk_header_bytes);
-    // An index has copies of headers, which are not to be looked at; but a size may be a lie.
-    const std::size_t end = payload + size;
-    offset = is_at(bytes, end, chunk_magic) || is_at(bytes, end, footer_magic) ? end : offset + 1;
   }
+  const std::uint32_t child =
+      writer.begin_image({.parent = parent, .birth = Birth::fork, .fork_event = now});
+  add(Kind::fork, 0, {child, 0}, 0);
+  if (!live.empty()) writer.add(child, event_of(Kind::free, 0, live[0], 0, 0));
+  writer.end_image(child, End::killed, 5);
+  add(Kind::thread_end, 1, {}, 0);
+  const std::uint32_t other = writer.begin_image({.parent = parent, .birth = Birth::exec});
+  writer.add(other, event_of(Kind::malloc, 0, {}, 7, 0));
+  writer.end_image(parent, End::exited, now);
+  writer.finish();
 }
 
-void rebuild_index(Bytes& bytes) {
-  std::vector<PlacedChunk> chunks = chunks_of(bytes);
-  std::erase_if(chunks, [](const PlacedChunk& chunk) {
-    return chunk.header.type == ChunkType::index || find_lie(chunk.header) != nullptr;
-  });
-  Footer footer;
-  footer.index_offset = file_header_bytes;
-  Bytes payload;
-  for (const PlacedChunk& chunk : chunks) {
-    if (chunk.offset != footer.index_offset || chunk.end() > bytes.size()) break;
-    footer.index_offset = chunk.end();
-    ++footer.chunks;
-    footer.images = std::max(footer.images, chunk.header.image + 1);
-    if (chunk.header.type == ChunkType::events) footer.events += chunk.header.count;
-    payload.resize(payload.size() + chunk_header_bytes);
-    encode(chunk.header, &payload[payload.size() - chunk_header_bytes]);
+std::string frame_of(const ChunkHeader& header, const std::string& body) {
+  const std::string plain = bytes_of(header) + body;
+  std::string packed(ZSTD_compressBound(plain.size()), '\0');
+  ZSTD_CCtx* const compressor = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(compressor, ZSTD_c_checksumFlag, 1);
+  packed.resize(
+      ZSTD_compress2(compressor, packed.data(), packed.size(), plain.data(), plain.size()));
+  ZSTD_freeCCtx(compressor);
+  return packed;
+}
+
+ChunkHeader header_of(ChunkType type, std::uint32_t image, std::uint32_t count,
+                      std::uint64_t first) {
+  ChunkHeader header{};
+  std::memcpy(header.magic, magic, sizeof magic);
+  header.version = version;
+  header.type = type;
+  header.image = image;
+  header.count = count;
+  header.first = first;
+  return header;
+}
+
+std::string transposed(const std::vector<Event>& events) {
+  std::string bytes;
+  for (std::size_t byte = 0; byte < sizeof(Event); ++byte) {
+    for (const Event& event : events) bytes += reinterpret_cast<const char*>(&event)[byte];
   }
-  if (bytes.size() < footer.index_offset) return;
-  bytes.resize(footer.index_offset);
-  if (footer.chunks > 0) {
-    ChunkHeader header;
-    header.type = ChunkType::index;
-    header.count = footer.chunks;
-    header.plain_bytes = header.coded_bytes = static_cast<std::uint32_t>(payload.size());
-    header.payload_crc = crc32c(payload);
-    footer.index_chunks = 1;
-    bytes.resize(bytes.size() + chunk_header_bytes);
-    encode(header, &bytes[bytes.size() - chunk_header_bytes]);
-    bytes.insert(bytes.end(), payload.begin(), payload.end());
-  }
-  const auto end = encode(footer);
-  bytes.insert(bytes.end(), end.begin(), end.end());
+  return bytes;
 }
 
 }  // namespace ts::trace::testing

@@ -1,0 +1,54 @@
+// Makes a plan of a trace: which thread does what, and what it waits for.
+//
+// The trace is read three times: to choose the program, to count its operations, and to write them
+// down. What is kept is 16 bytes for each call, and the tables of what lives at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "replay/pages.h"
+#include "replay/plan.h"
+#include "trace/format.h"
+#include "trace/reader.h"
+
+namespace ts::plan {
+
+struct LoadSettings {
+  std::int64_t image = -1;      // number of the program; -1: the one with most events
+  std::uint64_t window = 1000;  // how far in events a thread may run ahead of others; 0: no limit
+  bool with_times = false;
+};
+
+class Plan {
+ public:
+  Plan() = default;
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  // False: `problem` says what is wrong with the trace or the settings.
+  [[nodiscard]] bool load(const char* path, const LoadSettings& settings, trace::Problem& problem);
+
+  std::uint32_t images() const { return image_count_; }
+  const Image& image(std::size_t place) const { return images_[place]; }
+  std::uint64_t window() const { return window_; }
+  const char* program() const { return program_; }
+  bool is_finished() const { return is_finished_; }  // whether the recorder came to its end
+
+  const Thread* threads(const Image& image) const { return image.thread_table; }
+  const Operation* operations(const Image& image) const { return image.operation_table; }
+  const Epoch* epochs(const Image& image) const { return image.epoch_table; }
+  const Run* runs(const Image& image) const { return image.run_table; }
+  const std::uint64_t* times(const Image& image) const { return image.times; }
+
+ private:
+  friend class Loader;
+
+  Image* images_ = nullptr;
+  std::uint32_t image_count_ = 0;
+  std::uint64_t window_ = 0;
+  bool is_finished_ = false;
+  char program_[trace::name_bytes] = {};
+};
+
+}  // namespace ts::plan

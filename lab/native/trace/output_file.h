@@ -1,0 +1,42 @@
+// The file that a Writer writes. When the disk fills up in the middle of a chunk, the file is cut
+// back to its last whole one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace ts::trace {
+
+// Its text names the file, what is wrong, and what to do.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class OutputFile {
+ public:
+  OutputFile(const std::string& path, bool force);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // All of it or, with an Error, nothing. After an Error every further call is one.
+  void append(const void* bytes, std::size_t count);
+  // What was appended is on its way to the disk.
+  void start_writeback();
+  void close();
+
+  std::uint64_t size() const { return size_; }
+
+ private:
+  [[noreturn]] void fail(int error_number);
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+  int failed_with_ = 0;
+};
+
+}  // namespace ts::trace

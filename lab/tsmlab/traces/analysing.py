@@ -1,0 +1,471 @@
+"""The analysis of one process of a trace, chunk by chunk; docs/formats/trace.md defines its terms.
+
+Memory is that of the slots and of a chunk, however long the trace is.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tsmlab.errors import UserError
+from tsmlab.traces import files
+from tsmlab.traces.distributions import (
+    EIGHTHS,
+    HeatMap,
+    Histogram,
+    Ints,
+    SizeTable,
+    bucket,
+    sums,
+    upper,
+)
+from tsmlab.traces.files import ALIGNED, KINDS, REALLOC, REFUSED, Events, Trace
+from tsmlab.traces.objects import INHERITED, Damaged, Rows, Slots, Worked
+from tsmlab.traces.size_classes import SizeClasses
+
+SCHEMA = "tsmalloc-analysis/2"
+MOST_POINTS = 1000
+MOST_SIZES = 100
+MOST_THREADS = 64
+MOST_IMAGES = 1000
+
+THREAD_SUMS = ("events", "allocations", "allocated_bytes", "resizes", "frees", "freed_bytes",
+               "foreign_frees", "foreign_bytes", "given_away", "given_bytes", "temporaries",
+               "live", "live_bytes", "first_ns", "last_ns")  # fmt: skip
+
+
+def analyse(trace: Path, image: int | None, classes: Sequence[SizeClasses]) -> dict[str, Any]:
+    """The line of `tsmalloc analyze --json`; raises UserError."""
+    contents = files.look_into(trace)
+    if image is not None and image >= len(contents.images):
+        last = len(contents.images) - 1
+        raise UserError(f"{trace} has no image {image}.", f"The last is {last}.")
+    chosen = contents.busiest if image is None else contents.images[image]
+    analyst = Analyst(contents, chosen.number)
+    _read(trace, _ancestors(contents, chosen.number), analyst)
+    return analyst.answer(classes)
+
+
+def _ancestors(contents: Trace, image: int) -> list[int]:
+    """The image, the one that it was forked from, and so on."""
+    found = [image]
+    while contents.images[found[-1]].birth == "fork":
+        parent = contents.images[found[-1]].parent
+        assert parent is not None
+        found.append(parent)
+    return found
+
+
+def _read(trace: Path, family: list[int], analyst: "Analyst") -> None:
+    """Hands the analyst its image's events, and before them what it inherits."""
+    states: dict[int, Slots] = {}
+    for kind, image, first, events in files.chunks(trace):
+        if image not in family:
+            continue
+        try:
+            if kind == files.IMAGE:
+                parent = family[family.index(image) + 1 :][:1]
+                states[image] = states[parent[0]].forked() if parent else Slots()
+                if image == family[0]:
+                    analyst.begin(states[image])
+            elif kind == files.EVENTS and image == family[0]:
+                analyst.add(first, events)
+            elif kind == files.EVENTS:
+                slots, no_serials = states[image], np.zeros(len(events), np.int64)
+                slots.apply(slots.work_out(events, first, no_serials), events)
+        except Damaged:
+            raise UserError(
+                f"{trace} is damaged: from event {first:,} of image {image} on, objects are freed "
+                "that do not live, or made where others do.",
+                "Record it again with tsmalloc record.",
+            ) from None
+
+
+class Analyst:
+    """Sums over the events of an image."""
+
+    def __init__(self, trace: Trace, image: int) -> None:
+        self.trace = trace
+        self.image = trace.images[image]
+        self.slots = Slots()
+        self.calls = np.zeros(len(KINDS), np.int64)
+        self.alignments = np.zeros(64, np.int64)
+        self.sizes = SizeTable("allocations", "resizes")
+        self.allocated_bytes = self.grown = self.shrunk = self.refused = 0
+        self.lifetimes = {name: (Histogram(), HeatMap()) for name in ("ns", "events", "bytes")}
+        self.amounts = {
+            name: np.zeros(2, np.int64)
+            for name in ("frees", "inherited_frees", "cross_thread_frees", "temporaries")
+        }
+        self.steps = dict.fromkeys(("shrunk", "unchanged", "grown", "from_zero"), 0)
+        self.step_growth, self.chain_lengths, self.chain_growth = (Histogram() for _ in range(3))
+        self.threads = np.zeros((len(THREAD_SUMS), 0), np.int64)
+        self.live = np.zeros(2, np.int64)  # objects, bytes
+        self.events = self.latest_ns = 0
+        self.peak_event: int | None = None
+        self.peak_ns = 0
+        self.curve: list[list[int]] = []
+        self.stretch = max(1, -(-self.image.events // MOST_POINTS))
+
+    def begin(self, slots: Slots) -> None:
+        self.slots = slots
+        self.peak = slots.living
+        self.inherited = [len(self.peak["size"]), int(self.peak["size"].sum())]
+        self.live += self.inherited
+        self.highest = int(self.live[1])
+
+    # --- a chunk ----------------------------------------------------------------------------------
+
+    def add(self, first: int, events: Events) -> None:
+        kind = events["kind"]
+        is_new = kind <= ALIGNED
+        size = events["size"].astype(np.int64)
+        threads = self._note_threads(events, is_new, size)
+        serials = self._serials(threads, is_new)
+        worked = self.slots.work_out(events, first, serials)
+        place = worked.place
+        grown = np.zeros(len(events), np.int64)  # of each event: how many bytes it allocated
+        changed = np.zeros(len(events), np.int64)  # and by how much live bytes changed
+        own_size = np.where(worked.is_free, 0, size[place])
+        changed[place] = own_size - worked.before
+        grown[place] = np.where(worked.is_free, 0, np.maximum(changed[place], 0))
+        clocks = self.allocated_bytes + self.grown + np.cumsum(grown)
+        here = worked.made >= 0
+        worked.birth["clock"][here] = clocks[worked.made[here]]
+
+        self.calls += np.bincount(kind, minlength=len(KINDS))
+        aligned = events["log2_alignment"][kind == ALIGNED]
+        self.alignments += np.bincount(aligned, minlength=64)
+        self.refused += sum(map(int, events["size"][kind == REFUSED]))
+        self.allocated_bytes += int(size[is_new].sum())
+        self.sizes.add("allocations", size[is_new])
+        self._note_resizes(worked, own_size)
+        self._note_frees(first, events, worked, clocks, serials)
+        self._note_course(first, events, worked, changed)
+        self.slots.apply(worked, events)
+        freed = {name: values[worked.is_free] for name, values in worked.birth.items()}
+        self._end_chains(freed, worked.before[worked.is_free])
+
+    def _note_threads(self, events: Events, is_new: Any, size: Ints) -> Ints:
+        threads = events["thread"].astype(np.int64)
+        count = int(threads.max()) + 1
+        if count > self.threads.shape[1]:
+            room = np.zeros((len(THREAD_SUMS), count), np.int64)
+            room[:, : self.threads.shape[1]] = self.threads
+            self.threads = room
+        time_ns = events["time_ns"].astype(np.int64)
+        present, at = np.unique(threads, return_index=True)
+        fresh = self._sum("events")[present] == 0
+        self._sum("first_ns")[present[fresh]] = time_ns[at[fresh]]
+        np.maximum.at(self._sum("last_ns"), threads, time_ns)
+        self._count("events", None, threads, size)
+        self._allocations_before = self._sum("allocations").copy()
+        self._count("allocations", "allocated_bytes", threads[is_new], size[is_new])
+        self._count("live", "live_bytes", threads[is_new], size[is_new])
+        self._count("resizes", None, threads[events["kind"] == REALLOC], size)
+        return threads
+
+    def _sum(self, name: str) -> Ints:
+        row: Ints = self.threads[THREAD_SUMS.index(name)]
+        return row
+
+    def _count(self, objects: str, bytes_: str | None, threads: Ints, sizes: Ints) -> None:
+        count = self.threads.shape[1]
+        self._sum(objects)[:] += np.bincount(threads, minlength=count)
+        if bytes_ is not None:
+            self._sum(bytes_)[:] += sums(threads, sizes, count)
+
+    def _serials(self, threads: Ints, is_new: Any) -> Ints:
+        """How many allocations each event's thread has made, its own included."""
+        order = np.argsort(threads, kind="stable")
+        made = np.cumsum(is_new[order])
+        starts = np.searchsorted(threads[order], threads[order])  # of each thread's part
+        before = np.concatenate([[0], made])[starts]
+        serials = np.empty(len(threads), np.int64)
+        serials[order] = made - before + self._allocations_before[threads[order]]
+        return serials
+
+    def _note_resizes(self, worked: Worked, size: Ints) -> None:
+        after, before = size[worked.is_resize], worked.before[worked.is_resize]
+        self.sizes.add("resizes", after)
+        step = after - before
+        self.grown += int(step[step > 0].sum())
+        self.shrunk -= int(step[step < 0].sum())
+        self.steps["shrunk"] += int((step < 0).sum())
+        self.steps["unchanged"] += int((step == 0).sum())
+        self.steps["grown"] += int((step > 0).sum())
+        self.steps["from_zero"] += int(((step > 0) & (before == 0)).sum())
+        grows = (step > 0) & (before > 0)
+        self.step_growth.add(_thousandths(after[grows], before[grows]), after[grows])
+        owner = worked.birth["thread"][worked.is_resize].astype(np.int64)
+        own = owner != INHERITED
+        self._sum("live_bytes")[:] += sums_signed(owner[own], step[own], self.threads.shape[1])
+
+    def _note_frees(
+        self, first: int, events: Events, worked: Worked, clocks: Ints, serials: Ints
+    ) -> None:
+        freed = worked.is_free
+        size, place = worked.before[freed], worked.place[freed]
+        birth = {name: values[freed] for name, values in worked.birth.items()}
+        thread = events["thread"][place].astype(np.int64)
+        owner = birth["thread"].astype(np.int64)
+        own = owner != INHERITED
+        self._count("frees", "freed_bytes", thread, size)
+        self._amount("inherited_frees", size[~own])
+        self._amount("frees", size[own])
+        foreign = own & (owner != thread)
+        self._amount("cross_thread_frees", size[foreign])
+        self._count("foreign_frees", "foreign_bytes", thread[foreign], size[foreign])
+        self._count("given_away", "given_bytes", owner[foreign], size[foreign])
+        temporary = own & ~foreign & (birth["serial"] == serials[place])
+        self._amount("temporaries", size[temporary])
+        self._count("temporaries", None, thread[temporary], size[temporary])
+        count = self.threads.shape[1]
+        self._sum("live")[:] -= np.bincount(owner[own], minlength=count)
+        self._sum("live_bytes")[:] -= sums(owner[own], size[own], count)
+        now = events["time_ns"][place].astype(np.int64)
+        for name, values in (
+            ("ns", np.maximum(now - birth["ns"], 0)),
+            ("events", first + place - birth["event"]),
+            ("bytes", clocks[place] - birth["clock"]),
+        ):
+            histogram, by_size = self.lifetimes[name]
+            histogram.add(values[own], size[own])
+            by_size.add(size[own], values[own])
+
+    def _amount(self, name: str, sizes: Ints) -> None:
+        self.amounts[name] += [len(sizes), int(sizes.sum())]
+
+    def _end_chains(self, births: Rows, sizes: Ints) -> None:
+        """Of objects that are resized no more."""
+        own = (births["thread"] != INHERITED) & (births["resizes"] > 0)
+        last, first_size = sizes[own], births["first_size"][own]
+        self.chain_lengths.add(births["resizes"][own].astype(np.int64), last)
+        grown = first_size > 0
+        self.chain_growth.add(_thousandths(last[grown], first_size[grown]), last[grown])
+
+    def _note_course(self, first: int, events: Events, worked: Worked, changed: Ints) -> None:
+        """Live bytes over the events: the peak, and the curve."""
+        live_bytes = int(self.live[1]) + np.cumsum(changed)
+        came = np.zeros(len(events), np.int64)
+        came[worked.place] = worked.is_new.astype(np.int64) - worked.is_free
+        live_objects = int(self.live[0]) + np.cumsum(came)
+        latest_ns = np.maximum.accumulate(
+            np.maximum(events["time_ns"].astype(np.int64), self.latest_ns)
+        )
+        if live_bytes.max() > self.highest:
+            place = int(np.argmax(live_bytes))
+            self.highest = int(live_bytes[place])
+            self.peak_event = first + place
+            self.peak_ns = int(events["time_ns"][place])
+            self.peak = self.slots.living_after(worked, events, place)
+        number = first + np.arange(len(events))
+        starts = np.flatnonzero(np.diff(number // self.stretch, prepend=-1))
+        before = np.concatenate([[int(self.live[1])], live_bytes[:-1]])[starts]
+        highest = np.maximum(np.maximum.reduceat(live_bytes, starts), before)
+        ends = np.append(starts[1:], len(events)) - 1
+        rows = np.stack(
+            [number[ends], latest_ns[ends], live_bytes[ends], highest, live_objects[ends]], axis=1
+        ).tolist()
+        if self.curve and self.curve[-1][0] // self.stretch == rows[0][0] // self.stretch:
+            rows[0][3] = max(rows[0][3], self.curve.pop()[3])
+        self.curve += rows
+        self.live[:] = live_objects[-1], live_bytes[-1]
+        self.latest_ns = int(latest_ns[-1])
+        self.events += len(events)
+
+    # --- the answer -------------------------------------------------------------------------------
+
+    def answer(self, classes: Sequence[SizeClasses]) -> dict[str, Any]:
+        left = self.slots.living
+        self._end_chains(left, left["size"])
+        own = left["thread"] != INHERITED
+        table = self._size_table(left, own)
+        histogram = _histogram(table)
+        inherited_peak = self.peak["size"][self.peak["thread"] == INHERITED]
+        raw = self.trace.raw_images
+        allocations = int(self.calls[: ALIGNED + 1].sum())
+        return {
+            "schema": SCHEMA,
+            "trace": self.trace.path.name,
+            "bytes": self.trace.bytes,
+            "finished": self.trace.is_finished,
+            "images_seen": len(raw),
+            "images": list(raw[:MOST_IMAGES]),
+            "image": raw[self.image.number],
+            "events": self.events,
+            "duration_ns": self.latest_ns,
+            "calls": dict(zip(KINDS, map(int, self.calls), strict=True)),
+            "allocations": _amount(allocations, self.allocated_bytes),
+            "grown_bytes": self.grown,
+            "shrunk_bytes": self.shrunk,
+            "refused_bytes": self.refused,
+            "inherited": _amount(*self.inherited),
+            **{name: _amount(*amount) for name, amount in self.amounts.items()},
+            "sizes": {
+                "exact": self.sizes.is_exact,
+                "distinct": sum(1 for row in table.values() if row["allocations"]),
+                "top": [
+                    [size, row["allocations"], row["resizes"], row["at_peak"],
+                     row["own"] + row["inherited"]]
+                    for size, row in _heaviest(table, lambda _, row: row["allocations"])
+                ],
+                "histogram": histogram,
+                "alignments": [[1 << i, int(n)] for i, n in enumerate(self.alignments) if n],
+            },
+            "lifetimes": {
+                "objects": self.lifetimes["events"][0].count,
+                **{
+                    name: each.quantiles() | {"histogram": each.octaves(), "by_size": heat.cells()}
+                    for name, (each, heat) in self.lifetimes.items()
+                },
+            },
+            "peak": {
+                "event": self.peak_event,
+                "time_ns": self.peak_ns,
+                **_amount(len(self.peak["size"]), int(self.peak["size"].sum())),
+                "inherited": _amount(len(inherited_peak), int(inherited_peak.sum())),
+                "by_size": [
+                    [size, row["at_peak"], size * row["at_peak"]]
+                    for size, row in _heaviest(table, lambda size, row: size * row["at_peak"])
+                ],
+                "by_thread": self._peak_by_thread(),
+            },
+            "left": {
+                "own": _amount(int(own.sum()), int(left["size"][own].sum())),
+                "inherited": _amount(int((~own).sum()), int(left["size"][~own].sum())),
+                "by_size": [
+                    [size, row["own"], row["inherited"], size * (row["own"] + row["inherited"])]
+                    for size, row in _heaviest(
+                        table, lambda size, row: size * (row["own"] + row["inherited"])
+                    )
+                ],
+            },
+            "chains": self._chains(),
+            "curve": self.curve,
+            **self._threads(),
+            "predicted": [_predicted(table, histogram, each) for each in classes],
+        }  # fmt: skip
+
+    def _size_table(self, left: Rows, own: Any) -> dict[int, dict[str, int]]:
+        """For each size, how often it was asked for, and how often it was there."""
+        table = dict(self.sizes.rows())
+        parts = {"at_peak": self.peak["size"], "own": left["size"][own],
+                 "inherited": left["size"][~own]}  # fmt: skip
+        for row in table.values():
+            row.update(dict.fromkeys(parts, 0))
+        for name, sizes in parts.items():
+            for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
+                none = dict.fromkeys(("allocations", "resizes", *parts), 0)
+                table.setdefault(int(size), none)[name] = int(count)
+        return dict(sorted(table.items()))
+
+    def _peak_by_thread(self) -> list[list[int]]:
+        thread, size = self.peak["thread"].astype(np.int64), self.peak["size"]
+        own = thread != INHERITED
+        count = int(thread.max(initial=0)) + 1
+        objects, total = (
+            np.bincount(thread[own], minlength=count),
+            sums(thread[own], size[own], count),
+        )
+        order = np.argsort(-total, kind="stable")
+        return [[int(t), int(objects[t]), int(total[t])] for t in order if objects[t]][
+            :MOST_THREADS
+        ]
+
+    def _chains(self) -> dict[str, Any]:
+        def growth(histogram: Histogram) -> dict[str, Any]:
+            found = {"objects": histogram.count, **histogram.quantiles()}
+            return found | {"histogram": histogram.octaves()}
+
+        return {
+            "resizes": self.steps["shrunk"] + self.steps["unchanged"] + self.steps["grown"],
+            **self.steps,
+            "objects": self.chain_lengths.count,
+            "longest": self.chain_lengths.highest,
+            "lengths": self.chain_lengths.octaves(),
+            "step_growth_thousandths": growth(self.step_growth),
+            "growth_thousandths": growth(self.chain_growth),
+        }
+
+    def _threads(self) -> dict[str, Any]:
+        events = self._sum("events")
+        seen = np.flatnonzero(events)
+        busiest = seen[np.argsort(-events[seen], kind="stable")][:MOST_THREADS]
+        rows = []
+        for number in sorted(map(int, busiest)):
+            row = dict(zip(THREAD_SUMS, map(int, self.threads[:, number]), strict=True))
+            rows.append({
+                "thread": number,
+                "events": row["events"],
+                "allocations": _amount(row["allocations"], row["allocated_bytes"]),
+                "resizes": row["resizes"],
+                "frees": _amount(row["frees"], row["freed_bytes"]),
+                "foreign_frees": _amount(row["foreign_frees"], row["foreign_bytes"]),
+                "given_away": _amount(row["given_away"], row["given_bytes"]),
+                "temporaries": row["temporaries"],
+                "left": _amount(row["live"], row["live_bytes"]),
+                "first_ns": row["first_ns"],
+                "last_ns": row["last_ns"],
+            })  # fmt: skip
+        return {"threads_seen": len(seen), "threads": rows}
+
+
+def sums_signed(groups: Ints, values: Ints, length: int) -> Ints:
+    """The same as `sums` of values that may be negative."""
+    return sums(groups, np.maximum(values, 0), length) - sums(
+        groups, np.maximum(-values, 0), length
+    )
+
+
+def _thousandths(after: Ints, before: Ints) -> Ints:
+    return np.floor(after / before * 1000 + 0.5).astype(np.int64)
+
+
+def _amount(objects: int, bytes_: int) -> dict[str, int]:
+    return {"objects": int(objects), "bytes": int(bytes_)}
+
+
+def _heaviest(table: dict[int, dict[str, int]], weight: Any) -> list[tuple[int, dict[str, int]]]:
+    """Rows with most weight first; those of equal weight by size."""
+    rows = [(size, row) for size, row in table.items() if weight(size, row)]
+    return sorted(rows, key=lambda each: (-weight(*each), each[0]))[:MOST_SIZES]
+
+
+def _bound(size: int) -> int:
+    return upper(int(bucket(np.array([size]), EIGHTHS)[0]), EIGHTHS)
+
+
+def _histogram(table: dict[int, dict[str, int]]) -> list[list[int]]:
+    """By eighths of an octave: [upper, allocations, bytes, resizes, at the peak, bytes, left,
+    bytes]."""
+    rows: dict[int, list[int]] = {}
+    for size, each in table.items():
+        row = rows.setdefault(_bound(size), [_bound(size), *[0] * 7])
+        left = each["own"] + each["inherited"]
+        found = (each["allocations"], size * each["allocations"], each["resizes"], each["at_peak"],
+                 size * each["at_peak"], left, size * left)  # fmt: skip
+        for place, value in enumerate(found, 1):
+            row[place] += value
+    return list(rows.values())
+
+
+def _predicted(
+    table: dict[int, dict[str, int]], histogram: list[list[int]], allocator: SizeClasses
+) -> dict[str, Any]:
+    """The sizes in an allocator's classes: bytes of blocks, to be held against those requested."""
+    by_size = {row[0]: [0, 0] for row in histogram}
+    for size, each in table.items():
+        usable = allocator.usable(size)
+        by_size[_bound(size)][0] += usable * each["allocations"]
+        by_size[_bound(size)][1] += usable * each["at_peak"]
+    return {
+        "allocator": allocator.allocator,
+        "requested_all": sum(row[2] for row in histogram),
+        "usable_all": sum(row[0] for row in by_size.values()),
+        "requested_at_peak": sum(row[5] for row in histogram),
+        "usable_at_peak": sum(row[1] for row in by_size.values()),
+        "by_size": list(by_size.values()),
+    }
