@@ -108,7 +108,8 @@ def test_without_strace_its_package_is_named(
     assert notes == {
         "system calls are not counted: strace is not installed: sudo apt install strace."
     }
-    assert causes and all("allocations" in each.counts for each in causes)
+    assert causes
+    assert all("allocations" in each.counts for each in causes)
     assert "install strace" not in experiment(*run, "--no-causes", **where).stderr
 
 
