@@ -17,7 +17,6 @@ from tsmlab.experiments.causes import Observer
 from tsmlab.experiments.model import Causes, Curve
 from tsmlab.measuring import Ended, Executor, MeasureExecutor, RunRequest
 
-SYSTEM_CALLS = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
 # Enough for a figure; results have a curve for each of hundreds of cells.
 CURVE_POINTS = 200
 SAMPLE_MS = 1
@@ -33,23 +32,12 @@ def all_observers() -> list[Observer]:
 class SystemCalls:
     """The calls by which an allocator waits and gets memory, where strace is installed."""
 
-    def __init__(self, executor: Executor | None = None) -> None:
-        self._executor = executor
-
     def applies_to(self, allocator: Allocator) -> bool:
         return True
 
     def observe(self, request: RunRequest, folder: Path) -> Causes:
-        if refusal := strace.refusal():
-            raise UserError(f"{refusal}.")
-        table = folder / "calls"
-        executor = self._executor or MeasureExecutor()
-        _require_success(strace.run(request, executor, table, SYSTEM_CALLS), "strace")
-        found = strace.read(table)
-        calls = {name: found.get(name, strace.Calls()) for name in SYSTEM_CALLS}
-        counts = {f"{name}_calls": float(each.calls) for name, each in calls.items()}
-        counts["futex_errors"] = float(calls["futex"].errors)
-        counts["futex_wait_ns"] = 1e9 * calls["futex"].seconds
+        ended, counts = strace.count(request, folder)
+        _require_success(ended, "strace")
         return Causes(counts, [], None, [], [])
 
 
