@@ -443,8 +443,7 @@ def run_one(executor: Programs) -> Any:
 def test_a_failing_program_is_no_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     request = run_one(Programs())
     failed = SimulatedEnd()
-    monkeypatch.setattr(causes.strace, "refusal", lambda: None)
-    monkeypatch.setattr(causes.strace, "run", lambda *_: failed)
+    monkeypatch.setattr(causes.strace, "count", lambda *_: (failed, {}))
     found = causes.count(request, 0, tmp_path, [causes.system_calls])
     assert found.counts == {}
     assert found.notes == ["the program failed under strace: exit 9."]

@@ -13,8 +13,6 @@ from refusals import refused
 from shim_programs import installed
 
 from tsmlab import paths, strace, tracker
-from tsmlab.experiments.causes import observed
-from tsmlab.experiments.observers import SystemCalls
 from tsmlab.measuring import MeasureExecutor, RunRequest
 
 ALLOCATORS = ("glibc", "jemalloc", "tsmalloc", "lock-best")
@@ -148,10 +146,10 @@ int main(int argc, char** argv) {
 @needs_strace
 def test_system_calls_of_threads(build: Any, tmp_path: Path) -> None:
     program = build("futexes.c", FUTEXES, "-pthread")
-    idle, busy = (
-        SystemCalls().observe(request(str(program), "4", rounds), tmp_path).counts
-        for rounds in ("0", "400")
+    (_, idle), (ended, busy) = (
+        strace.count(request(str(program), "4", rounds), tmp_path) for rounds in ("0", "400")
     )
+    assert not ended.failed
     found = {name: busy[name] - idle[name] for name in busy}
     # Whether a join has to wait is decided by chance.
     assert found["futex_calls"] == pytest.approx(4 * 600, abs=8)
@@ -164,13 +162,11 @@ def test_system_calls_of_threads(build: Any, tmp_path: Path) -> None:
 
 @needs_strace
 def test_system_calls_tell_heaps_apart(tmp_path: Path) -> None:
-    counts = {
-        name: SystemCalls()
-        .observe(request("perl", "-e", WORK, allocator=installed(name)), tmp_path)
-        .counts
-        for name in ("lock-best", "tsmalloc")
-    }
-    assert counts["lock-best"]["brk_calls"] > counts["tsmalloc"]["brk_calls"]
+    _, locked = strace.count(
+        request("perl", "-e", WORK, allocator=installed("lock-best")), tmp_path
+    )
+    _, engine = strace.count(request("perl", "-e", WORK, allocator=installed("tsmalloc")), tmp_path)
+    assert locked["brk_calls"] > engine["brk_calls"]
 
 
 @needs_strace
@@ -214,14 +210,13 @@ def test_table_of_strace(tmp_path: Path) -> None:
         ("exit 1", "strace: exit 1: in a container, start it with --cap-add=SYS_PTRACE"),
     ],
 )
-def test_without_strace_there_is_a_note(
+def test_where_strace_cannot_count_it_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, words: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     if script is not None:
         (tmp_path / "strace").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "strace").chmod(0o755)
-    found = observed(SystemCalls(), request("/bin/true"), tmp_path)
-    [note] = found.notes
-    assert (found.counts, note.startswith("system calls are not counted: ")) == ({}, True)
-    assert words in note
+    with refused("system calls are not counted: ") as caught:
+        strace.count(request("/bin/true"), tmp_path)
+    assert words in caught.value.message

@@ -10,10 +10,8 @@ from pathlib import Path
 
 from tsmlab import counters, strace, tracker
 from tsmlab.errors import UserError
-from tsmlab.measuring import Ended, MeasureExecutor, RunRequest
+from tsmlab.measuring import Ended, RunRequest
 from tsmlab.results import Causes
-
-SYSTEM_CALLS = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
 
 # A run that is watched may take this many times as long as the timed ones before it has failed.
 TIMEOUT_FACTOR = 20.0
@@ -54,15 +52,8 @@ def inside(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[st
 
 def system_calls(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
     """The calls by which an allocator waits and gets memory, where strace is installed."""
-    if refusal := strace.refusal():
-        raise UserError(f"{refusal}.")
-    table = folder / "calls"
-    _require_success(strace.run(request, MeasureExecutor(), table, SYSTEM_CALLS), "strace")
-    found = strace.read(table)
-    calls = {name: found.get(name, strace.Calls()) for name in SYSTEM_CALLS}
-    counts = {f"{name}_calls": float(each.calls) for name, each in calls.items()}
-    counts["futex_errors"] = float(calls["futex"].errors)
-    counts["futex_wait_ns"] = 1e9 * calls["futex"].seconds
+    ended, counts = strace.count(request, folder)
+    _require_success(ended, "strace")
     return counts, []
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tsmlab.errors import UserError
-from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.measuring import Executor, MeasureExecutor, Measurement, RunRequest
 
+WATCHED = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
 _ALL = ("strace", "-f", "-qq", "-c")
 # By a seccomp filter, so that all other calls run at full speed. -w: real time within a call.
 _SELECTED = (*_ALL, "-w", "--seccomp-bpf")
@@ -52,6 +53,22 @@ def run(
     chosen = (*_SELECTED, "-e", f"trace={','.join(names)}") if names else _ALL
     command = (*chosen, "-o", str(table), *request.command)
     return executor.run(replace(request, command=command))
+
+
+def count(request: RunRequest, folder: Path) -> tuple[Measurement, dict[str, float]]:
+    """How a run ended, and how often it made the calls by which an allocator waits and gets memory;
+    raises UserError where they cannot be counted."""
+    if missing := refusal():
+        raise UserError(f"{missing}.")
+    table = folder / "calls"
+    ended = run(request, MeasureExecutor(), table, WATCHED)
+    if ended.failed:
+        return ended, {}
+    found = dict.fromkeys(WATCHED, Calls()) | read(table)
+    counts = {f"{name}_calls": float(found[name].calls) for name in WATCHED}
+    counts["futex_errors"] = float(found["futex"].errors)
+    counts["futex_wait_ns"] = 1e9 * found["futex"].seconds
+    return ended, counts
 
 
 def read(table: Path) -> dict[str, Calls]:
