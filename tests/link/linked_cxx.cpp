@@ -2,9 +2,6 @@
 // a static one has no more than what the engine asks for: without that, running out of memory would end
 // the process.
 #include <malloc.h>
-#include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <new>
@@ -64,80 +61,11 @@ void new_handler_is_called() {
   EXPECT(handler_calls == 3 && caught == 42, "%d calls, %d thrown", handler_calls, caught);
 }
 
-void* replace_blocks(void* argument) {
-  auto** const blocks = static_cast<std::uint64_t**>(argument);
-  for (std::size_t i = 0; i < 1000; ++i) {
-    EXPECT(*blocks[i] == i, "block %zu holds %zu", i, std::size_t(*blocks[i]));
-    delete blocks[i];
-    blocks[i] = new std::uint64_t{i + 1};
-  }
-  return nullptr;
-}
-
-void blocks_cross_threads() {
-  for (int round = 0; round < 50; ++round) {
-    std::uint64_t* blocks[1000];
-    for (std::size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = new std::uint64_t{i};
-    pthread_t thread;
-    REQUIRE(pthread_create(&thread, nullptr, replace_blocks, blocks) == 0, "pthread_create");
-    pthread_join(thread, nullptr);
-    for (std::size_t i = 0; i < COUNT_OF(blocks); ++i) {
-      EXPECT(*blocks[i] == i + 1, "block %zu holds %zu", i, std::size_t(*blocks[i]));
-      delete blocks[i];
-    }
-  }
-}
-
-// A child of a program whose threads are at work.
-void children_allocate() {
-  std::uint64_t* blocks[1000];
-  for (std::size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = new std::uint64_t{0};
-  pthread_t thread;
-  REQUIRE(pthread_create(
-              &thread, nullptr,
-              [](void*) -> void* {
-                for (int i = 0; i < 200'000; ++i)
-                  delete static_cast<int*>(opaque_pointer(new int{i}));
-                return nullptr;
-              },
-              nullptr) == 0,
-          "pthread_create");
-  for (int i = 0; i < 10; ++i) {
-    const pid_t child = fork();
-    REQUIRE(child >= 0, "fork");
-    if (child == 0) {
-      alarm(20);
-      new_is_ours();
-      for (std::uint64_t* block : blocks) delete block;
-      _exit(check_has_failed() ? 1 : 0);
-    }
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child, "waitpid");
-    EXPECT(status == 0, "child %d ended with status %#x", i, static_cast<unsigned>(status));
-  }
-  pthread_join(thread, nullptr);
-  for (std::uint64_t* block : blocks) delete block;
-}
-
-void reports_are_its_own() {
-  constexpr std::size_t large = 8 << 20;
-  const struct mallinfo2 before = mallinfo2();
-  char* const block = new char[large];
-  const struct mallinfo2 with = mallinfo2();
-  EXPECT(with.uordblks + with.hblkhd >= before.uordblks + before.hblkhd + large,
-         "mallinfo2 does not count a block");
-  delete[] static_cast<char*>(opaque_pointer(block));
-  EXPECT(static_cast<unsigned>(malloc_trim(0)) <= 1, "malloc_trim is neither 0 nor 1");
-}
-
 constexpr Check checks[] = {
     {"new allocates from it", new_is_ours},
     {"new throws bad_alloc", new_throws_bad_alloc},
     {"nothrow new returns null", nothrow_new_returns_null},
     {"the new-handler is called", new_handler_is_called},
-    {"blocks cross threads", blocks_cross_threads},
-    {"children allocate", children_allocate},
-    {"the reports are its own", reports_are_its_own},
 };
 
 }  // namespace

@@ -187,7 +187,6 @@ int work_in_child(PostOffice<Block>& office, std::size_t number) {
   if (status == 0 && number % thread_every == 0)
     std::thread{[&] { status = work_in_child(office, number); }}.join();
   if (status != 0) ::_exit(status);
-  if (!heaps_are_sound_in_child()) ::_exit(unsound);
   ::execl("/bin/true", "true", static_cast<char*>(nullptr));
   ::_exit(no_exec);
 }

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
@@ -377,6 +378,13 @@ void run_armed(const Target& of) {
   report = &own;
   tells_itself = true;
   be_armed_run();
+}
+
+bool is_long(int argc, char** argv) {
+  if (argc == 1) return false;
+  if (std::strcmp(argv[1], "--long") == 0) return true;
+  std::fprintf(stderr, "usage: %s [--long]\n", argv[0]);
+  std::exit(2);
 }
 
 int run_drill(const Target& of, const World* worlds, std::size_t world_count,

@@ -10,11 +10,11 @@
 
 namespace ts::faults {
 
-// The allocator that is tested. All may be called from any thread; those marked may be null.
+// The allocator that is tested. All may be called from any thread.
 struct Target {
   const char* name;
-  bool keeps_errno;  // also when it succeeds, which only tsmalloc promises
-  bool (*open)();    // may be null; false if it could not be made, for want of memory
+  bool keeps_errno;          // also when it succeeds, which only tsmalloc promises
+  bool (*open)() = nullptr;  // false if it could not be made, for want of memory
   void* (*allocate)(std::size_t bytes);
   void* (*allocate_zeroed)(std::size_t bytes);
   void* (*allocate_aligned)(std::size_t alignment, std::size_t bytes);
@@ -22,10 +22,9 @@ struct Target {
   void (*release)(void* block);
   void (*trim)();
   std::size_t (*bytes_in_use)();  // SIZE_MAX where they are not counted
-  bool (*is_sound)();             // may be null
-  // More to be tried while calls fail; may be null. It leaves nothing behind; null, or what is
-  // wrong.
-  const char* (*try_more)();
+  bool (*is_sound)() = nullptr;
+  // More to be tried while calls fail. It leaves nothing behind; null, or what is wrong.
+  const char* (*try_more)() = nullptr;
 };
 
 struct Effort {
@@ -37,6 +36,9 @@ struct Effort {
 // instruction fail (an emulator), only those by name do.
 int run_drill(const Target& target, const World* worlds, std::size_t world_count,
               const Effort& effort);
+
+// Whether the only argument is --long; other arguments end the process, with the usage.
+bool is_long(int argc, char** argv);
 
 // One run, in this process, whose calls were armed before; ends the process with status 0, or 1
 // after it told what is wrong.

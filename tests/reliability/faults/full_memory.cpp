@@ -107,7 +107,6 @@ const char* library_name() {
 
 Target target{.name = nullptr,
               .keeps_errno = false,
-              .open = nullptr,
               .allocate = allocate,
               .allocate_zeroed = allocate_zeroed,
               .allocate_aligned = allocate_aligned,
@@ -115,7 +114,6 @@ Target target{.name = nullptr,
               .release = release,
               .trim = trim,
               .bytes_in_use = bytes_in_use,
-              .is_sound = nullptr,
               .try_more = try_operators};
 
 constexpr World worlds[] = {
@@ -187,12 +185,7 @@ int main(int argc, char** argv) {
   // libstdc++ keeps memory for exceptions in such a case, which it could not get either.
   if (is_armed) target.try_more = nullptr;
   if (is_armed) run_armed(target);
-  const bool is_long = argc > 1 && std::strcmp(argv[1], "--long") == 0;
-  if (argc > 1 && !is_long) {
-    std::fputs("usage: full_memory [--long]\n", stderr);
-    return 2;
-  }
-  const int drilled =
-      run_drill(target, worlds, sizeof worlds / sizeof *worlds, {true, is_long ? SIZE_MAX : 6});
+  const std::size_t calls = is_long(argc, argv) ? SIZE_MAX : 6;
+  const int drilled = run_drill(target, worlds, sizeof worlds / sizeof *worlds, {true, calls});
   return drilled != 0 ? drilled : try_start(argv[0]);
 }

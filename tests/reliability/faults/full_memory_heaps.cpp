@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "reliability/faults/drill.h"
 
@@ -49,7 +48,7 @@ std::size_t bytes_in_use() {
   return bytes;
 }
 
-int try_heap(ts_strategy strategy, ts_fit fit, ts_source source, bool is_long) {
+int try_heap(ts_strategy strategy, ts_fit fit, ts_source source, bool all) {
   static constexpr const char* source_names[] = {"mmap", "sbrk", "buffer"};
   static constexpr World worlds[] = {{"the system as it is", false, false, 0},
                                      {"a break that does not move", true, false, 0}};
@@ -77,10 +76,9 @@ int try_heap(ts_strategy strategy, ts_fit fit, ts_source source, bool is_long) {
                       .release = release,
                       .trim = trim,
                       .bytes_in_use = bytes_in_use,
-                      .is_sound = is_sound,
-                      .try_more = nullptr};
+                      .is_sound = is_sound};
   return run_drill(target, worlds, sizeof worlds / sizeof *worlds,
-                   {source != TS_SOURCE_BUFFER, is_long ? SIZE_MAX : 1});
+                   {source != TS_SOURCE_BUFFER, all ? SIZE_MAX : 1});
 }
 
 }  // namespace
@@ -88,20 +86,16 @@ int try_heap(ts_strategy strategy, ts_fit fit, ts_source source, bool is_long) {
 
 int main(int argc, char** argv) {
   using namespace ts::faults;
-  const bool is_long = argc > 1 && std::strcmp(argv[1], "--long") == 0;
-  if (argc > 1 && !is_long) {
-    std::fputs("usage: full_memory_heaps [--long]\n", stderr);
-    return 2;
-  }
+  const bool all = is_long(argc, argv);
   int status = 0;
   for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
     for (int fit = 0; fit < TS_FIT_COUNT; ++fit) {
-      if (fit != TS_FIT_BEST && !is_long) continue;
+      if (fit != TS_FIT_BEST && !all) continue;
       for (int source = 0; source < TS_SOURCE_COUNT; ++source) {
         // A lock-free heap's pieces come from everywhere or from mappings.
         if (strategy == TS_STRATEGY_LOCKFREE && source != TS_SOURCE_MMAP) continue;
         status |= try_heap(static_cast<ts_strategy>(strategy), static_cast<ts_fit>(fit),
-                           static_cast<ts_source>(source), is_long);
+                           static_cast<ts_source>(source), all);
       }
     }
   }

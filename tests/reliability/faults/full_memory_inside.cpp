@@ -6,9 +6,6 @@
 // Which heap is CMake's choice: TS_TRIED_HEAP is its type, and TS_TRIED_HEADER declares it.
 #include TS_TRIED_HEADER
 
-#include <cstdio>
-#include <cstring>
-
 #include "libc/semantics.h"
 #include "reliability/faults/drill.h"
 
@@ -40,7 +37,6 @@ std::size_t bytes_in_use() {
 
 constexpr Target target{.name = TS_TRIED_HEADER,
                         .keeps_errno = true,
-                        .open = nullptr,
                         .allocate = allocate,
                         .allocate_zeroed = allocate_zeroed,
                         .allocate_aligned = allocate_aligned,
@@ -48,8 +44,7 @@ constexpr Target target{.name = TS_TRIED_HEADER,
                         .release = release,
                         .trim = trim,
                         .bytes_in_use = bytes_in_use,
-                        .is_sound = is_sound,
-                        .try_more = nullptr};
+                        .is_sound = is_sound};
 
 constexpr World worlds[] = {
     {"the system as it is", false, false, 0},
@@ -62,10 +57,6 @@ constexpr World worlds[] = {
 
 int main(int argc, char** argv) {
   using namespace ts::faults;
-  const bool is_long = argc > 1 && std::strcmp(argv[1], "--long") == 0;
-  if (argc > 1 && !is_long) {
-    std::fputs("usage: full_memory_engine [--long], full_memory_secure [--long]\n", stderr);
-    return 2;
-  }
-  return run_drill(target, worlds, sizeof worlds / sizeof *worlds, {true, is_long ? SIZE_MAX : 10});
+  const std::size_t calls = is_long(argc, argv) ? SIZE_MAX : 10;
+  return run_drill(target, worlds, sizeof worlds / sizeof *worlds, {true, calls});
 }

@@ -1,19 +1,20 @@
-// Over ts_malloc_nolock and ts_free_nolock.
+// Over one of the pairs of functions of the source reports. Which is CMake's choice: TS_MALLOC and
+// TS_FREE.
 #include "programs/allocator.h"
 #include "tsmalloc/classic.h"
 
 namespace ts::test {
 
-const char* const allocator_name = "ts_malloc_nolock";
+const char* const allocator_name = TS_MALLOC_NAME;
 
 void prepare_allocator() { settle_libc_break(); }
 
 // Always by exactly what is missing.
 bool set_growth(std::size_t) { return false; }
 
-void* allocate(std::size_t bytes) { return ts_malloc_nolock(bytes); }
+void* allocate(std::size_t bytes) { return TS_MALLOC(bytes); }
 
-void release(void* block) { ts_free_nolock(block); }
+void release(void* block) { TS_FREE(block); }
 
 // The functions of the reports do not count their calls of sbrk.
 SegmentFigures segment_figures() {
