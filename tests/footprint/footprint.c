@@ -291,7 +291,7 @@ static void* free_it(void* unused) {
 }
 
 static void one_of_two_frees_is_told(void) {
-  static const size_t sizes[] = {48 << 10, 64 << 10, 256 << 10};
+  static const size_t sizes[] = {80 << 10, 128 << 10, 256 << 10};
   for (size_t i = 0; i < 3 * 100; ++i) {
     const pid_t child = fork();
     if (child == 0) {
