@@ -27,6 +27,7 @@ from tsmlab import (
     sweep,
     system_libraries,
     toml_tables,
+    warnings,
 )
 from tsmlab import allocators as known
 from tsmlab.allocators import Allocator
@@ -586,7 +587,7 @@ class _Session:
         found = replace(
             found,
             findings=find(found, definition.analyses, processors),
-            warnings=[*_about_changes(others), *found.warnings],
+            warnings=[*_about_changes(others), *warnings.find_all(found)],
         )
         self._done.append(found)
         return Outcome(found, outcome.error)
