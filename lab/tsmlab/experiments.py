@@ -137,7 +137,7 @@ KEYS = (
 ALIASES = {"wall_seconds": TIME, "peak_bytes": PEAK_MEMORY}
 PEAK_SPEC = MetricSpec(PEAK_OVER_LIVE, "peak over live bytes", "number", judged=True)
 OURS = (*BUILT_IN, PEAK_SPEC)
-# Files from before have kinds and tables that are no more.
+# Kinds in files that were written for earlier versions, and what to write instead.
 FORMER_KINDS = {
     "winner": 'kind = "order"',
     "growth": 'kind = "fit"',
