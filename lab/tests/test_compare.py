@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +14,13 @@ from conftest import Behaviour, SimulatedExecutor, World
 from experiment_world import Notes, Programs
 from refusals import refused
 
-from tsmlab import doctor
+from tsmlab import doctor, records, render
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
 from tsmlab.progress import Silence
-from tsmlab.results import Comparison
+from tsmlab.results import Comparison, from_json
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
 from tsmlab.sweep import Parameter
@@ -201,6 +203,23 @@ def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means() -> No
     (finding,) = comparison.findings
     assert finding.verdict == "the winner changes"
     assert "outliers" not in {w.code for w in comparison.warnings}
+
+
+def test_all_forms_of_the_results_have_the_points() -> None:
+    comparison, _ = swept(crossing, ask_order=True)
+    assert from_json(records.to_json(comparison)) == comparison
+    lines = list(csv.DictReader(io.StringIO(render.to_csv(comparison))))
+    assert {(line["threads"], line["allocator"]) for line in lines} == {
+        (threads, name) for threads in ("1", "4") for name in ("glibc", "a", "b")
+    }
+    for text in (render.report(comparison, 100), render.markdown(comparison)):
+        assert text.index("Recommendation: ") < text.index("The winner changes: ")
+        assert "time by threads: medians (lower is better)" in text
+        assert "$ ./program {threads}" in text
+    table = render.report(comparison, 100).split("time by threads")[1].splitlines()
+    assert next(line for line in table if line.startswith("a ")).split()[1:] == [
+        *("283", "ms", "<", "9.05", "s", ">")
+    ]
 
 
 def test_a_hang_is_told_by_the_longest_probe() -> None:

@@ -142,6 +142,22 @@ def test_the_programs_own_number(work: Path, compare: Tsmalloc) -> None:
     assert len(values) == 1
 
 
+def test_a_sweep_runs_the_program_at_every_point(compare: Tsmalloc, tmp_path: Path) -> None:
+    line = "print join ',', map { 'x' x $_ } 1..{n}; print '{shape}'"
+    swept = ("-P", "n", "100", "300", "-D", "200", "-L", "shape", "a,b")
+    table = tmp_path / "table.md"
+    words = ("-a", "glibc,lock-best", "-r", "2", *swept, "--export-markdown", table)
+    done = compare(*words, "--json", "-q", "--", "perl", "-e", line)
+    found = results.from_json(done.stdout)
+    assert [tuple(point.values.values()) for point in found.points] == [
+        *((100, "a"), (100, "b"), (300, "a"), (300, "b"))
+    ]
+    assert sum(sample.phase == "measured" for sample in found.samples) == 2 * 4 * 3
+    assert len({s.output_sha256 for s in found.samples}) == 4
+    assert not found.failed_rows
+    assert "time by n, shape: medians" in table.read_text()
+
+
 def test_a_name_that_is_no_text(work: Path, environment: dict[str, str], tmp_path: Path) -> None:
     program = tmp_path / os.fsdecode(b"bad\xff")
     program.write_bytes(work.read_bytes())

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
+from experiment_world import sample
 from rich.console import Console
 
 from tsmlab.compare import compare
 from tsmlab.journal import Unkept
+from tsmlab.metrics import TIME
+from tsmlab.parts import OVERHEAD_SECONDS, Progress
 from tsmlab.progress import Bar, Lines, Silence, reporter_for
 from tsmlab.schedule import StopRule
 
@@ -70,3 +73,18 @@ def test_notes_with_brackets_are_not_markup() -> None:
     with Bar(Console(file=stream, force_terminal=True, width=100)) as bar:
         bar.note("a [red]plain[/red] note")
     assert "a [red]plain[/red] note" in stream.getvalue()
+
+
+def test_the_time_left_of_several_parts_is_as_their_runs_were_so_far() -> None:
+    progress = Progress(Silence(), rounds=3)
+    part, other = progress.add("one", {"a": 3, "b": 3}), progress.add("two", {"a": 1})
+    assert not part.is_known
+    part.guess_seconds = other.guess_seconds = 2.0
+    over = OVERHEAD_SECONDS
+    assert progress.seconds_left() == pytest.approx((2.0 + over) * 7)
+    part.run_finished(sample("a", 1, 0, {TIME: 4.0}))
+    # What has run is believed, also of those of its part that have not.
+    assert progress.seconds_left() == pytest.approx((4.0 + over) * 5 + 2.0 + over)
+    assert part.round_seconds() == pytest.approx(2 * (4.0 + over))
+    part.forget("b")
+    assert progress.seconds_left() == pytest.approx((4.0 + over) * 2 + 2.0 + over)

@@ -142,10 +142,16 @@ def test_forest_plot_holds_the_analysed_ratios(compared: Comparison) -> None:
         assert drawn == analysed
 
 
-def test_scatter_holds_the_medians_and_the_front(compared: Comparison, look: Look) -> None:
-    for point in of_comparison.front_points(compared, look):
+def test_the_scatter_has_the_ratios_that_are_judged_and_their_front(
+    compared: Comparison, look: Look
+) -> None:
+    points = of_comparison.front_points(compared, look)
+    assert len(points) == 12
+    for point in points:
         row = next(r for r in compared.analysis.rows if r.allocator == point.name)
-        assert (point.x, point.y) == (row.metrics[PEAK_MEMORY].median, row.metrics[TIME].median)
+        ratios = [row.metrics[key].ratio for key in (PEAK_MEMORY, TIME)]
+        expected = [1.0 if ratio is None else ratio.ratio for ratio in ratios]
+        assert [point.x, point.y] == expected
         assert point.on_front == row.pareto
 
 

@@ -148,7 +148,7 @@ class _Session:
         trial.timeout_seconds = self.options.timeout_seconds or UNKNOWN_TIMEOUT_SECONDS
         names = [allocator.name for allocator in allocators]
         rounds_left = dict.fromkeys(names, self.options.rounds)
-        observer = self._progress.add(workload.name, 0.0, rounds_left, dict.fromkeys(names, 0))
+        observer = self._progress.add(workload.name, rounds_left)
         seed = part_seed(self.options.seed, "workload", workload.name)
         crew = None if self.fleet is None else Crew(self.fleet, trial, memo)
         entries = [Entry(allocator) for allocator in allocators]

@@ -27,6 +27,7 @@ from tsmlab import (
     sweep,
     system_libraries,
     toml_tables,
+    warnings,
 )
 from tsmlab import allocators as known
 from tsmlab.allocators import Allocator
@@ -136,7 +137,7 @@ KEYS = (
 ALIASES = {"wall_seconds": TIME, "peak_bytes": PEAK_MEMORY}
 PEAK_SPEC = MetricSpec(PEAK_OVER_LIVE, "peak over live bytes", "number", judged=True)
 OURS = (*BUILT_IN, PEAK_SPEC)
-# Files from before have kinds and tables that are no more.
+# Kinds in files that were written for earlier versions, and what to write instead.
 FORMER_KINDS = {
     "winner": 'kind = "order"',
     "growth": 'kind = "fit"',
@@ -586,7 +587,7 @@ class _Session:
         found = replace(
             found,
             findings=find(found, definition.analyses, processors),
-            warnings=[*_about_changes(others), *found.warnings],
+            warnings=[*_about_changes(others), *warnings.find_all(found)],
         )
         self._done.append(found)
         return Outcome(found, outcome.error)

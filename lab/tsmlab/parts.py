@@ -1,9 +1,8 @@
 """Tells the reporter where a study of several parts has come to, and how long the rest will take.
 
-Why: the parts (experiments, workloads) differ a hundredfold in the length of their runs. So the
-share of runs that are done says little about the share of time.
-Refuses to: trust guesses longer than needed. A cell that has run is expected to take as long again,
-and one that has not, as long as the others of its part.
+The parts (workloads) differ a hundredfold in the length of their runs, so the number of finished
+runs says little about the time. A cell that has run is expected to take as long again, and one that
+has not, as long as the others of its part.
 """
 
 from __future__ import annotations
@@ -20,21 +19,17 @@ from tsmlab.schedule import Rounds, Slot
 
 # The cost of a run besides its own time: starting `measure`, reading the output, the journal.
 OVERHEAD_SECONDS = 0.05
-# A run whose system calls or calls of malloc are watched is slower than one that is timed.
-WATCHED_FACTOR = 3.0
 
 
 @dataclass
 class PartProgress:
-    """One part: what it has still to do, and the observer of its rounds. `left` has how many timed
-    runs and how many watched ones each cell, by its label, has to come. guess_seconds: of a run, as
-    long as none was seen; 0.0 if nothing is known of it."""
+    """One part: what it has still to do, and the observer of its rounds. runs_left: of each
+    allocator. guess_seconds: of a run, as long as none was seen; 0.0 if nothing is known of it."""
 
     name: str
     guess_seconds: float
     whole: Progress
     runs_left: dict[str, int]
-    watched_left: dict[str, int]
     _seen: dict[str, list[float]] = field(default_factory=dict)
     _round: str = ""
 
@@ -59,26 +54,11 @@ class PartProgress:
         """A run before the rounds."""
         self.whole.step(self, "trying", label)
 
-    # --- causes -----------------------------------------------------------------------------------
-
-    def watching(self, label: str) -> None:
-        self.whole.step(self, "counting", label)
-
-    def watched(self, label: str, seconds: float) -> None:
-        """A watched run of this cell is done, and took so long."""
-        self.watched_left[label] -= 1
-        self.whole.watched_seconds += seconds
-        self.whole.unwatched_seconds += self.run_seconds(label)
-
     # --- time -------------------------------------------------------------------------------------
 
     def forget(self, label: str) -> None:
-        """This cell is not run again."""
-        self.runs_left[label] = self.watched_left[label] = 0
-
-    def end_rounds(self) -> None:
-        """No more rounds are run."""
-        self.runs_left = dict.fromkeys(self.runs_left, 0)
+        """This allocator is not run again."""
+        self.runs_left[label] = 0
 
     def run_seconds(self, label: str) -> float:
         if label in self._seen:
@@ -95,14 +75,8 @@ class PartProgress:
         """About how long its next round takes."""
         return sum(self.run_seconds(label) for label, runs in self.runs_left.items() if runs)
 
-    def causes_seconds(self) -> float:
-        return self.whole.watched_factor * self._sum(self.watched_left)
-
     def seconds_left(self) -> float:
-        return self._sum(self.runs_left) + self.causes_seconds()
-
-    def _sum(self, left: dict[str, int]) -> float:
-        return sum(runs * self.run_seconds(label) for label, runs in left.items() if runs)
+        return sum(runs * self.run_seconds(label) for label, runs in self.runs_left.items() if runs)
 
 
 @dataclass
@@ -134,22 +108,17 @@ class Progress:
     def __init__(self, reporter: Reporter, rounds: int) -> None:
         self.reporter = reporter
         self.rounds = rounds
-        # The times of watched runs, and of the same ones unwatched.
-        self.watched_seconds = 0.0
-        self.unwatched_seconds = 0.0
         self._parts: list[PartProgress] = []
         self._total = 0
 
-    def add(
-        self, name: str, guess_seconds: float, runs: dict[str, int], watched: dict[str, int]
-    ) -> PartProgress:
-        part = PartProgress(name, guess_seconds, self, runs, watched)
+    def add(self, name: str, runs: dict[str, int]) -> PartProgress:
+        part = PartProgress(name, 0.0, self, runs)
         self._parts.append(part)
-        self._total += sum(runs.values()) + sum(watched.values())
+        self._total += sum(runs.values())
         return part
 
     def step(self, part: PartProgress, what: str, running: str) -> None:
-        left = sum(sum(p.runs_left.values()) + sum(p.watched_left.values()) for p in self._parts)
+        left = sum(sum(part.runs_left.values()) for part in self._parts)
         self.reporter.step(
             Step(
                 what=part.name,
@@ -161,15 +130,5 @@ class Progress:
             )
         )
 
-    @property
-    def watched_factor(self) -> float:
-        """By how much watching slows runs down: as it did so far, if it has been seen."""
-        if not self.unwatched_seconds:
-            return WATCHED_FACTOR
-        return self.watched_seconds / self.unwatched_seconds
-
     def seconds_left(self) -> float:
         return sum(part.seconds_left() for part in self._parts)
-
-    def causes_seconds(self) -> float:
-        return sum(part.causes_seconds() for part in self._parts)

@@ -62,12 +62,22 @@ def report(comparison: Comparison, width: int, colours: bool = False) -> str:
 
 def answers(comparison: Comparison) -> list[str]:
     """What a reader came for: of an experiment its findings, else the recommendation."""
-    found = [f"{each.verdict}: {each.text}" for each in comparison.findings]
+    found = [f"{verdict}: {text}" for verdict, text in finding_lines(comparison)]
     if comparison.experiment is not None:
         return found or ["No analysis is asked for."]
     if not ranked_rows(comparison):
         return ["No allocator could be ranked."]
     return [RECOMMENDATION + recommendation(comparison), *found]
+
+
+def finding_lines(comparison: Comparison) -> list[tuple[str, str]]:
+    """Each verdict, as a sentence begins unless it begins with a name, and its text."""
+    names_of = {info.name for info in comparison.allocators}
+    return [
+        (v if v.split(" ")[0] in names_of else v[:1].upper() + v[1:], each.text)
+        for each in comparison.findings
+        if (v := each.verdict)
+    ]
 
 
 def recommendation(comparison: Comparison) -> str:

@@ -75,9 +75,10 @@ def _few_rounds(comparison: Comparison) -> Iterator[Trouble]:
 
 
 def _noise(comparison: Comparison) -> Iterator[Trouble]:
-    margin = comparison.settings.margin
+    margin, asked = comparison.settings.margin, comparison.experiment
+    wanted = None if asked is None else {each.metric for each in asked.analyses}
     for key, floor in comparison.analysis.noise_floors.items():
-        if floor is not None and floor > margin:
+        if floor is not None and floor > margin and (wanted is None or key in wanted):
             yield Trouble(
                 "noise-floor",
                 f"noise floor of {comparison.metric(key).name}: by these rounds, the reference may "

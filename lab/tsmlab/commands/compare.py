@@ -68,7 +68,7 @@ ROUNDS = parameters.whole(1)
 @parameters.time_budget_option(
     "Begin no round that would end later than this. "
     f"[default: {TIME_BUDGET_SECONDS:g}s, and {MIN_ROUNDS_BUDGET_SECONDS:g}s for the first "
-    f"{MIN_ROUNDS} rounds]"
+    f"{MIN_ROUNDS} rounds; that for each point of a sweep]"
 )
 @parameters.timeout_option("20 times the reference's, at least 10 s")
 @parameters.seed_option

@@ -42,13 +42,8 @@ HUES = {
     "pink": Tone("#b50070", "#f76f8f"),
 }
 
-# Heaps: what a block is in use for.
-STATES = {
-    "used": Tone("#2563ad", "#4f93e6"),
-    "mixed": Tone("#86aede", "#335d91"),
-    "cached": Tone("#e0a030", "#b87f1c"),
-    "free": Tone("#dde3ea", "#3a4553"),
-}
+# A heap: what is in use.
+STATES = {"used": Tone("#2563ad", "#4f93e6")}
 
 # Verdicts as text, and tints behind numbers: a step each for "much better" to "much worse".
 SIGNALS = {

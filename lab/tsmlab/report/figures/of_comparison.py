@@ -4,6 +4,7 @@ Why: here it is decided what each figure shows and what stands out in it; how it
 beside this file, and every number comes from the analysis or from a sample.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,12 @@ from tsmlab.render import ranked_rows
 from tsmlab.report import series
 from tsmlab.report.figures import canvas, lines, ratios, runs
 from tsmlab.report.figures.canvas import BAND, PAPER, SOFT, Figure, render
-from tsmlab.report.figures.scales import quantity_axis
+from tsmlab.report.figures.scales import ratio_axis
 from tsmlab.report.tables import Column, DataTable, of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.results import Comparison, Row
 from tsmlab.stats import Verdict
-from tsmlab.wording import quantity, rounds
+from tsmlab.wording import change, quantity, rounds
 
 # Up to so many allocators, each has its colour; of more, only those that matter most.
 ALL_IN_COLOUR = 8
@@ -149,11 +150,12 @@ class Point:
 
 
 def front_panels(points: Sequence[Point], x: MetricSpec, y: MetricSpec) -> list[canvas.Panel]:
-    """The points' names, then the points: those on the front are filled."""
+    """The points' names, then the points, as ratios to the reference, by which the front is
+    judged: those on it are filled."""
 
     def draw(axes: Axes) -> None:
-        quantity_axis(axes.xaxis, [p.x for p in points], x.unit)
-        quantity_axis(axes.yaxis, [p.y for p in points], y.unit)
+        ratio_axis(axes.xaxis, [p.x for p in points])
+        ratio_axis(axes.yaxis, [p.y for p in points])
         _front(axes, points, y.higher_is_better)
         for point in points:
             axes.plot([point.x], [point.y], **_point_look(point))
@@ -182,8 +184,10 @@ def _front(axes: Axes, points: Sequence[Point], upwards: bool) -> None:
     front = sorted((p for p in points if p.on_front), key=lambda p: p.x)
     if not front:
         return
+    best = max if upwards else min  # a point that is behind another by less than the margin
+    steps = list(itertools.accumulate((point.y for point in front), best))
     xs = [*(point.x for point in front), axes.get_xlim()[1]]
-    ys = [*(point.y for point in front), front[-1].y]
+    ys = [*steps, steps[-1]]
     far = axes.get_ylim()[0 if upwards else 1]
     axes.fill_between(xs, ys, far, step="post", color=BAND, linewidth=0, zorder=0.6)
     axes.step(
@@ -192,18 +196,23 @@ def _front(axes: Axes, points: Sequence[Point], upwards: bool) -> None:
 
 
 def front_points(comparison: Comparison, look: Look) -> list[Point]:
-    key = comparison.analysis.primary_metric
-    return [
-        Point(
-            row.allocator,
-            row.metrics[PEAK_MEMORY].median,
-            row.metrics[key].median,
-            row.pareto,
-            look.styles[row.allocator],
+    """The ratios of memory and of the primary metric to the reference, of those that have both."""
+    found = []
+    for row in ranked_rows(comparison):
+        x, y = (
+            _ratio(row, key, comparison.reference)
+            for key in (PEAK_MEMORY, comparison.analysis.primary_metric)
         )
-        for row in ranked_rows(comparison)
-        if key in row.metrics and PEAK_MEMORY in row.metrics
-    ]
+        if x is not None and y is not None:
+            found.append(Point(row.allocator, x, y, row.pareto, look.styles[row.allocator]))
+    return found
+
+
+def _ratio(row: Row, key: str, reference: str) -> float | None:
+    summary = row.metrics.get(key)
+    if row.allocator == reference:
+        return 1.0 if summary else None
+    return summary.ratio.ratio if summary and summary.ratio else None
 
 
 def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
@@ -213,23 +222,16 @@ def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
     primary = comparison.metric(comparison.analysis.primary_metric)
     memory = comparison.metric(PEAK_MEMORY)
     front = [p.name for p in points if p.on_front]
-    cells = [
-        [
-            p.name,
-            quantity(p.y, primary.unit),
-            quantity(p.x, memory.unit),
-            "yes" if p.on_front else "",
-        ]
-        for p in points
-    ]
+    cells = [[p.name, change(p.y), change(p.x), "yes" if p.on_front else ""] for p in points]
     heads = ("allocator", primary.name, memory.name, Column("on the front", left=True))
     return render(
         "tradeoff",
         f"{primary.name[:1].upper()}{primary.name[1:]} against memory",
-        f"Medians of {len(points)} allocators. On the Pareto front: {', '.join(front)}.",
-        "Medians. Filled points lie on the Pareto front: no other allocator is better in both by "
-        "more than the margin. A point in the shaded region is beaten in both by one of them.",
-        of_texts("Medians, as drawn", heads, cells),
+        f"Ratios of {len(points)} allocators. On the Pareto front: {', '.join(front)}.",
+        f"Ratios to {comparison.reference}, as in the table. Filled points lie on the Pareto "
+        "front: no other allocator is better in both by more than the margin. A point in the "
+        "shaded region is beaten in both by one of them.",
+        of_texts(f"Ratios to {comparison.reference}, as drawn", heads, cells),
         front_panels(points, memory, primary),
     )
 

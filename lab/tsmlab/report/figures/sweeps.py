@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from tsmlab import stats
 from tsmlab.analysis import logs_by_round
 from tsmlab.metrics import MetricSpec
-from tsmlab.render import point_columns, point_metrics
+from tsmlab.render import point_metrics
 from tsmlab.report.figures import lines
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.figures.of_comparison import Look
-from tsmlab.report.pages.common import data_table
+from tsmlab.report.tables import DataTable, of_texts
 from tsmlab.results import Comparison, Sample
 from tsmlab.sweep import Parameter, describe
+from tsmlab.wording import quantity
 
 # More panels than this make a figure too long to look at.
 MOST_PANELS = 8
@@ -86,9 +87,26 @@ def _figure(comparison: Comparison, look: Look, parameter: Parameter, spec: Metr
         title,
         f"{spec.name} of {count} allocators at {len(comparison.points)} points.",
         f"{better} is better. Geometric means over the rounds with 95 % intervals.{laws}{more}",
-        data_table(f"{title}: medians", point_columns(comparison, spec)),
+        _table(comparison, spec, f"{title}, as drawn"),
         lines.panels(shown, x, lines.Scale(spec.name, spec.unit)),
     )
+
+
+def _table(comparison: Comparison, spec: MetricSpec, caption: str) -> DataTable:
+    levels = levels_of(comparison, spec)
+
+    def cell(index: int, name: str) -> str:
+        if (index, name) not in levels:
+            return ""
+        middle, low, high = (quantity(value, spec.unit) for value in levels[index, name])
+        return f"{middle} [{low}, {high}]"
+
+    heads = [describe(point.values) for point in comparison.points]
+    rows = [
+        [info.name, *(cell(index, info.name) for index in range(len(heads)))]
+        for info in comparison.allocators
+    ]
+    return of_texts(caption, ["allocator", *heads], rows)
 
 
 def _axis(parameter: Parameter) -> tuple[Mapping[str, float], lines.Scale]:

@@ -69,8 +69,7 @@ class Report:
             self.thin(data)
             note = (
                 "Every run, as JSON compressed by xz, without what is too large for this page: "
-                "curves of memory over time, maps of heaps, counts of each thread. The file that "
-                "it was made from has them."
+                "curves of memory over time. The file that it was made from has them."
             )
         # Whatever repeats lies far apart, where gzip does not see it.
         packed = lzma.compress(

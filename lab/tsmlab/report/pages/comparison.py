@@ -95,7 +95,7 @@ def report(comparison: Comparison) -> common.Report:
 
 def _answers(comparison: Comparison) -> list[tuple[str, str]]:
     """Labels and sentences: the recommendation, and the verdict of each question."""
-    found = [(common.capital(each.verdict), each.text) for each in comparison.findings]
+    found = render.finding_lines(comparison)
     if comparison.experiment is not None:
         return found or [("Verdict", "No analysis is asked for.")]
     if not render.ranked_rows(comparison):
