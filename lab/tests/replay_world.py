@@ -1,8 +1,8 @@
 """Replays for the tests of `tsmalloc replay`: lines as bin/replay writes them, and traces that are
 none.
 
-Why: what is made of a replay must be checked against numbers that are known.
-Refuses to: start a process. The tests at the prompt replay real traces.
+What is made of a replay must be checked against numbers that are known. The tests at the prompt
+replay real traces.
 """
 
 from __future__ import annotations

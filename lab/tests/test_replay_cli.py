@@ -1,6 +1,6 @@
 """`tsmalloc replay` as a user meets it: real traces and replays, over real allocators.
 
-Why: that the lab and the native tools mean the same by every field shows only where both are real.
+That the lab and the native tools mean the same by every field shows only where both are real.
 """
 
 from __future__ import annotations

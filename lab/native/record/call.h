@@ -1,10 +1,9 @@
 // libtsmalloc-record.so: preloaded before any allocator, it writes every event of the heap into a
 // ring in shared memory, from which `record` makes a trace.
 //
-// Why it exists: what a program asks of its allocator, in which order and from which thread, is all
-// that is needed to do the same again under another one. What it refuses to do: look at contents,
-// keep books (the collector does), or allocate. Calls before this library's constructor can run are
-// not recorded, nor are those of the allocator's own functions (mallocx, mi_malloc).
+// What a program asks of its allocator, in which order and from which thread, is all that is needed
+// to do the same again under another one. Calls before this library's constructor can run are not
+// recorded, nor are those of the allocator's own functions (mallocx, mi_malloc).
 //
 // Calls nest: libstdc++'s operator new calls malloc, its operator delete calls free. The program
 // made one call, so there is one event, the innermost. No state says "inside a call", since a call

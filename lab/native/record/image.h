@@ -1,8 +1,8 @@
 // The program image that we are in: where it stands in the ring, and when it begins.
 //
-// Why it exists: one process may be many images (each exec begins one, each fork another), and a
-// forked child is not told that it is one. What it refuses to do: fail the program. An image that
-// finds no ring, no place in it or no room to map it is not recorded, and that is all.
+// One process may be many images (each exec begins one, each fork another), and a forked child is
+// not told that it is one. An image that finds no ring, no place in it or no room to map it is not
+// recorded, and that is all.
 #pragma once
 
 #include <atomic>

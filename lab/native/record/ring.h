@@ -1,10 +1,10 @@
 // The memory between the recorded programs and the collector: what each side writes, in which
 // order.
 //
-// Why it exists: events must survive every end of the program that they happened in. So they lie in
-// a file that all images (one program in one process) map and share; and the shim and the
-// collector, which are built apart, must agree on every byte. What it refuses to do: lock. A writer
-// may be killed between any two instructions, and nothing waits for what only the dead could do.
+// Events must survive every end of the program that they happened in. So they lie in a file that
+// all images (one program in one process) map and share; and the shim and the collector, which are
+// built apart, must agree on every byte. A writer may be killed between any two instructions, and
+// nothing waits for what only the dead could do.
 //
 //   Ring      | places for images | owners, one word for each chunk | chunks of 4 KiB |
 //

@@ -1,7 +1,6 @@
 // The state of a thread, and how it writes an event.
 //
-// Why it exists: this is every event's way, so it has no lock, no system call and no call of a
-// function. What it refuses to do: wait, except for a chunk when the ring is full.
+// This is every event's way, so it has no lock, no system call and no call of a function.
 //
 // A signal may interrupt a thread anywhere here, its handler may call malloc, and may never come
 // back (siglongjmp). So a record's place is taken by one instruction, and nothing else is shared

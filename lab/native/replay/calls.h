@@ -1,14 +1,14 @@
 // One call of a plan, into the allocator.
 //
-// Why it exists: this is what is measured, so everything else (counting, touching, checking) is
-// around it, and the clock, if there is one, directly at it. What it refuses to do: wait; the
-// caller has seen to it that the slot is its own.
+// This is what is measured, so everything else (counting, touching, checking) is around it, and the
+// clock, if there is one, directly at it.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
+#include "replay/address_log.h"
 #include "replay/clock.h"
 #include "replay/content.h"
 #include "replay/plan.h"
@@ -19,8 +19,9 @@ namespace ts::replay {
 
 class Calls {
  public:
-  Calls(const Content& content, const Clock& clock, Slot* slots)
-      : content_{content}, clock_{clock}, slots_{slots} {}
+  // log: null, or where to write down addresses.
+  Calls(const Content& content, const Clock& clock, Slot* slots, AddressLog* log)
+      : content_{content}, clock_{clock}, slots_{slots}, log_{log} {}
 
   // Returns by how much live bytes have changed.
   std::int64_t make(ThreadRun& thread, const plan::Operation& operation) const {
@@ -37,7 +38,7 @@ class Calls {
       ++thread.null_results;
       return 0;
     }
-    note(thread, block);
+    note(thread, block, operation.size);
     if (content_.is_verified()) check_new(thread, block, operation);
     content_.write(block, 0, operation.size, operation.slot);
     return static_cast<std::int64_t>(operation.size);
@@ -52,6 +53,7 @@ class Calls {
     thread.bytes[static_cast<std::size_t>(kind)] += size;
     if (block == nullptr) return 0;  // it has never been granted
     if (content_.is_verified()) check(thread, block, size, size, number, kind);
+    if (log_ != nullptr) log_->add(block, 0, thread.number);
     timed(thread, kind, [&]() -> void* {
       std::free(block);
       return &slot;  // no null result
@@ -101,7 +103,8 @@ class Calls {
       ++thread.null_results;  // and the old block is still there
       return 0;
     }
-    note(thread, block);
+    if (log_ != nullptr) log_->add(old, 0, thread.number);
+    note(thread, block, size);
     const std::uint64_t kept = old_size < operation.size ? old_size : operation.size;
     if (is_checked) check(thread, block, old_size, kept, operation.slot, kind);
     slot.set(block, operation.size);
@@ -121,7 +124,8 @@ class Calls {
     return 0;
   }
 
-  static void note(ThreadRun& thread, const void* block) {
+  void note(ThreadRun& thread, const void* block, std::uint64_t size) const {
+    if (log_ != nullptr) log_->add(block, size != 0 ? size : 1, thread.number);
     thread.checksum = combine(thread.checksum, reinterpret_cast<std::uintptr_t>(block));
   }
 
@@ -168,6 +172,7 @@ class Calls {
   Content content_;
   const Clock& clock_;
   Slot* slots_;
+  AddressLog* log_;
 };
 
 }  // namespace ts::replay

@@ -1,8 +1,8 @@
 // A clock for single calls, which take some ten nanoseconds.
 //
-// Why it exists: clock_gettime takes as long as a good malloc. On x86-64, the time stamp counter is
-// read directly where it runs at one rate on all processors, and elsewhere the system's clock. What
-// reading it costs is in every latency.
+// Clock_gettime takes as long as a good malloc. On x86-64, the time stamp counter is read directly
+// where it runs at one rate on all processors, and elsewhere the system's clock. What reading it
+// costs is in every latency.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // What replay writes into blocks, and whether it is still there.
 //
-// Why it exists: memory that is not touched is not resident, so a replay that only calls malloc
-// would measure a heap that no program has; and an allocator that hands out a block twice, or loses
-// content in realloc, looks fast. What it refuses to do: keep copies. The pattern follows from the
-// slot, so whatever was written can be told again; different slots have different patterns.
+// Memory that is not touched is not resident, so a replay that only calls malloc would measure a
+// heap that no program has; and an allocator that hands out a block twice, or loses content in
+// realloc, looks fast. The pattern follows from the slot, so whatever was written can be told
+// again; different slots have different patterns.
 #pragma once
 
 #include <cstddef>

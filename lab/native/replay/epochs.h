@@ -1,9 +1,8 @@
 // How far all threads have come: which epochs are done.
 //
-// Why it exists: a producer that runs away from its consumer makes a heap that the recorded program
-// never had. So no thread enters an epoch before all that lie further back than the plan's window
-// have been left. What it refuses to do: lock. A thread looks at one word per epoch, and nearly
-// always finds that it may go on.
+// A producer that runs away from its consumer makes a heap that the recorded program never had. So
+// no thread enters an epoch before all that lie further back than the plan's window have been left.
+// A thread looks at one word per epoch, and nearly always finds that it may go on.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,7 @@
 // Sleeping until another thread has changed a word, and the little that is built on it at once.
 //
-// Why it exists: threads of a replay wait for each other in their thousands of turns, on machines
-// with fewer processors than threads. So none may spin for long. What it refuses to do: cross
-// processes. All words are private ones.
+// Threads of a replay wait for each other in their thousands of turns, on machines with fewer
+// processors than threads. So none may spin for long. All words are private ones.
 #pragma once
 
 #include <linux/futex.h>

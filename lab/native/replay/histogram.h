@@ -1,9 +1,8 @@
 // Counts of values in buckets that are 1/32 of an octave wide.
 //
-// Why it exists: the slowest call in a million is what latency is about, so every call is counted,
-// and to count one must cost little: no sorting, no sampling. What it refuses to do: hide its
-// resolution. A bucket is told by its upper end, at most 1/32 above the value; the maximum is exact.
-// One thread writes; readers have waited for its end.
+// The slowest call in a million is what latency is about, so every call is counted, and to count
+// one must cost little: no sorting, no sampling. A bucket is told by its upper end, at most 1/32
+// above the value; the maximum is exact. One thread writes; readers have waited for its end.
 #pragma once
 
 #include <cstddef>

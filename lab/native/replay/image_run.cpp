@@ -99,7 +99,8 @@ ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_byt
 
 Calls ImageRun::calls() {
   const Content content{world_.settings.touch, world_.settings.verify};
-  return {content, world_.clock, world_.slots.begin()};
+  // Of the first process alone: each has addresses of its own.
+  return {content, world_.clock, world_.slots.begin(), place_ == 0 ? world_.log : nullptr};
 }
 
 void ImageRun::play(ThreadRun& self) {

@@ -1,9 +1,8 @@
 // Replays one image of a plan in this process.
 //
-// Why it exists: threads, epochs, slots and calls come together here. What it refuses to do:
-// decide. What is to happen is in the plan, and when is the order's affair. The first image runs in
-// the process that replay began as; a fork in the plan forks, and the child runs its own image over
-// the slots that it has inherited.
+// Threads, epochs, slots and calls come together here. What is to happen is in the plan, and when
+// is the order's affair. The first image runs in the process that replay began as; a fork in the
+// plan forks, and the child runs its own image over the slots that it has inherited.
 #pragma once
 
 #include <atomic>
@@ -30,7 +29,8 @@ struct World {
   const Settings& settings;
   const Tickets& tickets;
   const Clock& clock;
-  Mapped<Slot> slots;  // private: a child has its own copy
+  AddressLog* log = nullptr;  // null: addresses are not written down
+  Mapped<Slot> slots;         // private: a child has its own copy
   Mapped<ImageResult> results;
   Mapped<std::uint64_t> first_samples;  // by place; one more than there are images
   Mapped<Sample> samples;

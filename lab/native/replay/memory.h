@@ -1,8 +1,7 @@
 // How much memory the process has, and how much of it the allocator says that it holds.
 //
-// Why it exists: what an allocator keeps from the system is one of its two prices. What it refuses
-// to do: estimate. smaps_rollup walks the page tables, where the kernel's counters may be off by
-// some hundred kilobytes.
+// What an allocator keeps from the system is one of its two prices. smaps_rollup walks the page
+// tables, where the kernel's counters may be off by some hundred kilobytes.
 #pragma once
 
 #include <cstdint>

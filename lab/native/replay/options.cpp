@@ -31,6 +31,7 @@ The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay TRACE
                      default), all
   --verify           look whether blocks keep what was written, in realloc, too, and calloc is zero
   --latency          measure each call
+  --addresses FILE   write down the addresses that the first process gets and gives back
   --samples N        look at the memory N times, and when the most is live
   --settle SECONDS   at the end, wait with everything freed, and look at the memory again
   --help
@@ -124,6 +125,7 @@ constexpr Option known[] = {
      [](const char* argument) {
        asked->settings.meters = at_least_one("--meters", argument, most_listed);
      }},
+    {"addresses", [](const char* argument) { asked->addresses = argument; }},
     {"touch", set_touch},
     {"verify", [](const char*) { asked->settings.verify = true; }, true},
     {"latency", [](const char*) { asked->settings.latency = true; }, true},

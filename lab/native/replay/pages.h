@@ -1,10 +1,10 @@
 // Memory of replay's own: arrays in mappings of their own.
 //
-// Why it exists: the allocator under test must serve the plan's calls and nothing else, and what
-// replay keeps must not be counted as the allocator's. Shared mappings count as shared memory, and
-// never as anonymous; a forked child sees them, too. Private ones, which a forked child gets a copy
-// of, are made resident at once, with small pages, so that what they take is known: own_bytes().
-// What it refuses to do: fail politely. Without memory for its tables there is no replay.
+// The allocator under test must serve the plan's calls and nothing else, and what replay keeps must
+// not be counted as the allocator's. Shared mappings count as shared memory, and never as
+// anonymous; a forked child sees them, too. Private ones, which a forked child gets a copy of, are
+// made resident at once, with small pages, so that what they take is known: own_bytes(). Without
+// memory for its tables there is no replay.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // replay: makes the calls of a recorded program, under whatever allocator is loaded.
 //
-// Why it exists: a program that is compared under many allocators should do the same each time, and
-// recorded ones do. What it refuses to do: allocate. It has no C++ run-time library and never calls
-// malloc but for the trace's calls; tables are mapped (pages.h).
+// A program that is compared under many allocators should do the same each time, and recorded ones
+// do. It has no C++ run-time library and never calls malloc but for the trace's calls; tables are
+// mapped (pages.h).
 #include <unistd.h>
 
 #include <cerrno>
@@ -54,8 +54,16 @@ int run(int argument_count, char** arguments) {
   Clock clock;
   if (request.settings.latency) clock.calibrate();
   World world{plan, request.settings, request.tickets, clock};
+  AddressLog log;
+  std::uint64_t most = plan.image(0).live_objects;  // which are freed at the end
+  for (const std::uint64_t calls : plan.image(0).totals.calls) most += 2 * calls;
+  if (const int error = log.open(request.addresses, most)) {
+    fail_internal("cannot write the addresses", error);
+  }
+  if (request.addresses != nullptr) world.log = &log;
   ImageRun first{world, 0, 0};
   first.run();
+  if (const int error = log.close()) fail_internal("cannot write the addresses", error);
   if (const int error = write_report(STDOUT_FILENO, world, request, first)) {
     fail_internal("cannot write the line", error);
   }

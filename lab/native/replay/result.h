@@ -1,9 +1,8 @@
 // What came of a replay, for each process of it.
 //
-// Why it exists: forked children report to the first process, which alone writes the line of JSON.
-// Results lie in shared mappings that are made before anything is forked; each process writes its
-// own and ends, and then its parent, having waited for it, may read. What it refuses to do: hold
-// what only makes sense in the process that it is about.
+// Forked children report to the first process, which alone writes the line of JSON. Results lie in
+// shared mappings that are made before anything is forked; each process writes its own and ends,
+// and then its parent, having waited for it, may read.
 #pragma once
 
 #include <cstdint>

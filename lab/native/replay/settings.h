@@ -1,7 +1,6 @@
 // What a replay is asked to do, and the command line that says so.
 //
-// Why it exists: everything that can be wrong in a request is found before anything is run. What it
-// refuses to do: guess; each mistake ends the program with a sentence that names the remedy.
+// Everything that can be wrong in a request is found before anything is run.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +39,7 @@ struct Request {
   const char* trace = nullptr;
   const char* schedule = "asap";  // as it was asked for
   const char* touch = "page";
+  const char* addresses = nullptr;  // a file for them
   Settings settings;
   plan::LoadSettings load;
   Tickets tickets;

@@ -1,8 +1,7 @@
 // A slot: where the pointer of a live object is kept, and whose turn it is.
 //
-// Why it exists: an object that one thread allocates may be resized and freed by others, in the
-// order of the recording. What it refuses to do: put a price on objects that never leave their
-// thread. Their operations have no turns (plan.h), and touch the counter not at all.
+// An object that one thread allocates may be resized and freed by others, in the order of the
+// recording. Their operations have no turns (plan.h), and touch the counter not at all.
 //
 // How a turn is passed. The counter is one word: 31 bits of turn, and `waited_for`, which a thread
 // that is about to sleep sets by compare-exchange. pass() exchanges the whole word. If a sleeper's

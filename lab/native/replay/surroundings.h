@@ -1,8 +1,7 @@
 // What is around the replay and must not vary: processors, addresses, page sizes.
 //
-// Why it exists: runs that make the same calls in the same order get the same addresses only if the
-// kernel lays the process out alike. What it refuses to do: insist. A system that does not permit
-// it is reported, not an error.
+// Runs that make the same calls in the same order get the same addresses only if the kernel lays
+// the process out alike. A system that does not permit it is reported, not an error.
 #pragma once
 
 namespace ts::replay {

@@ -1,9 +1,8 @@
 // The threads of one image: how they start, and when they are gone.
 //
-// Why it exists: an allocator tells threads apart by what libc gives them. So these are real ones,
-// from pthread_create, and end as real ones do, with the allocator's own exit hooks. What it
-// refuses to do: let libc choose their stacks, which would be counted as the allocator's memory.
-// The stacks are replay's, and serve one thread after another.
+// An allocator tells threads apart by what libc gives them. So these are real ones, from
+// pthread_create, and end as real ones do, with the allocator's own exit hooks. The stacks are
+// replay's, and serve one thread after another.
 #pragma once
 
 #include <pthread.h>

@@ -1,10 +1,8 @@
 // One processor for all threads of an image: exactly one of them runs, and which one is decided
 // here.
 //
-// Why it exists: on real processors each run of a program with threads is another one. Here two
-// runs make the same calls in the same order, and yet each thread is a real one to the allocator.
-// What it refuses to do: leave a thread in the middle of a call, or give the processor to one that
-// would wait.
+// On real processors each run of a program with threads is another one. Here two runs make the same
+// calls in the same order, and yet each thread is a real one to the allocator.
 //
 // The baton. Everything in here, and whatever a thread does between two calls of before(), is done
 // by the thread that holds the baton. hand_to() stores the next one's word (a release), which

@@ -170,6 +170,7 @@ const char* Reader::check() {
       return nullptr;
     case ChunkType::trace_end: {
       if (bytes != sizeof(TraceEnd)) break;
+      if (found.image != 0) return "its end belongs to a process";
       TraceEnd end;
       std::memcpy(&end, body(), sizeof end);
       if (end.images != image_count_ || end.events != event_count_) {

@@ -418,6 +418,33 @@ def test_what_a_killed_recorder_left_is_replayed(synthetic: Make, tmp_path: Path
     pytest.fail("there is no place between two chunks")
 
 
+def test_addresses_are_written_down_in_their_order(synthetic: Make, tmp_path: Path) -> None:
+    trace = synthetic(threads=3, forks=1)
+    logs = [tmp_path / "one", tmp_path / "two"]
+    for log in logs:
+        line = replay(trace.trace, "--schedule", "stride", "--addresses", str(log))
+    assert line["aslr"] or logs[0].read_bytes() == logs[1].read_bytes()
+    live: dict[int, int] = {}
+    requested = 0
+    for address, packed in np.fromfile(logs[0], "<u8").reshape(-1, 2).tolist():
+        size, thread = packed & (1 << 40) - 1, packed >> 40
+        assert thread < line["planned"]["threads"]
+        if size:
+            assert address not in live
+            live[address] = size
+            requested += size
+        else:
+            del live[address]
+    assert not live, "replay frees all at its end"
+    kinds = ("malloc", "calloc", "aligned", "realloc")
+    empty = sum(
+        line["calls"][kind] for kind in kinds
+    )  # a request for nothing is logged as one byte
+    assert 0 <= requested - sum(line["bytes"][kind] for kind in kinds) < empty / 10
+    done = run_tool("replay", "--addresses", "/dev/full/x", trace.trace, status=FAILED)
+    assert "cannot write the addresses" in done.stderr
+
+
 def test_an_image_that_is_not_there_is_told(synthetic: Make) -> None:
     done = run_tool("replay", "--image", "9", synthetic().trace, status=FAILED)
     assert "the last is 0" in done.stderr

@@ -1,8 +1,7 @@
 """`tsmalloc analyze`: what a recorded program did with its memory.
 
-Why: sizes, lifetimes and frees across threads decide which allocator suits a program, and a trace
-knows all of them exactly.
-Refuses to: measure. Nothing is run but the question for size classes.
+Sizes, lifetimes and frees across threads decide which allocator suits a program, and a trace knows
+all of them exactly. Nothing is run but the question for size classes.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """`tsmalloc record`: a program's heap events as a trace.
 
-Why: a trace can be replayed under any allocator, analysed, and given away, where the program itself
+A trace can be replayed under any allocator, analysed, and given away, where the program itself
 often cannot.
 """
 

@@ -1,6 +1,6 @@
 """`tsmalloc replay`: the calls of a recorded program, again, under every allocator.
 
-Why: the same calls in the same order on every allocator are a comparison without the program's own
+The same calls in the same order on every allocator are a comparison without the program's own
 noise. Under a schedule of its own even fragmentation repeats to the byte.
 """
 

@@ -1,7 +1,7 @@
 """An analysis as text: the sums, then tables.
 
-Why: a first look at a trace tells what the program does with its memory, on one screen or two.
-Refuses to: compute. Every number is in the analysis.
+A first look at a trace tells what the program does with its memory, on one screen or two. Every
+number is in the analysis.
 """
 
 from collections.abc import Iterator, Sequence

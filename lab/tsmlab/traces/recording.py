@@ -1,9 +1,8 @@
 """Records a program's heap events into a trace, with the native tool `record`.
 
-Why: what can be known before anything runs is worth an answer with a remedy: is there such a
-program, can anything be preloaded into it, may the file be written? So is what `record` tells
-afterwards: programs that escaped it, and events that make no sense.
-Refuses to: take a run without a recording for one. If nothing was recorded, that is an error.
+What can be known before anything runs is worth an answer with a remedy: is there such a program,
+can anything be preloaded into it, may the file be written? So is what `record` tells afterwards:
+programs that escaped it, and events that make no sense. If nothing was recorded, that is an error.
 """
 
 from __future__ import annotations

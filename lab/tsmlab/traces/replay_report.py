@@ -1,8 +1,7 @@
 """Replays as text: on a terminal, as Markdown, and every run as CSV.
 
-Why: a replay answers what `compare` answers, and then what only a replay can: fragmentation,
-latencies, and whether all of it is the same in every run.
-Refuses to: compute, and to word a verdict anew. The sentences are those of a comparison.
+A replay answers what `compare` answers, and then what only a replay can: fragmentation, latencies,
+and whether all of it is the same in every run. The sentences are those of a comparison.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
 """The results of `tsmalloc replay`: for each trace and schedule a comparison, and findings.
 
-Why: a replay is measured as any program is, so its runs are those of a comparison, each with the
-line that replay printed; what only a replay can tell stands beside them.
-Refuses to: filter. Every run is kept, with its samples of memory.
+A replay is measured as any program is, so its runs are those of a comparison, each with the line
+that replay printed; what only a replay can tell stands beside them. Every run is kept, with its
+samples of memory.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,9 @@
 """The flow of `tsmalloc replay`: a comparison of each trace under each schedule.
 
-Why: a replay is a program like any other, so compare.py runs and judges it. This module has the
+A replay is a program like any other, so compare.py runs and judges it. This module has the
 differences: time and memory are what replay says of itself, so that reading the trace and starting
-the process are not part of them.
-Refuses to: print, or to lose measurements. Whatever ends the replays early, the outcome holds all
-that were made until then.
+the process are not part of them. Whatever ends the replays early, the outcome holds all that were
+made until then.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

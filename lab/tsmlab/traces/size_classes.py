@@ -1,8 +1,7 @@
 """The size classes of allocators, as bin/usable finds them.
 
-Why: what an allocator rounds requests to predicts its internal waste on a trace without running
-anything under it.
-Refuses to: guess classes. An allocator that does not tell a block's usable size has none here.
+What an allocator rounds requests to predicts its internal waste on a trace without running anything
+under it. An allocator that does not tell a block's usable size has none here.
 """
 
 import os

@@ -1,8 +1,7 @@
 """The corpus as workloads of `tsmalloc bench --traces`: each trace of a folder, replayed.
 
-Why: the suite's own workloads are made to stress one thing each; a trace has the mixture of a real
-program, and ends in seconds.
-Refuses to: be part of the suite's file. A trace says for itself what it holds.
+The suite's own workloads are made to stress one thing each; a trace has the mixture of a real
+program, and ends in seconds. A trace says for itself what it holds.
 """
 
 from pathlib import Path

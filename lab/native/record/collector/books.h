@@ -1,9 +1,9 @@
 // From raw records to the events of a trace: objects instead of addresses, threads by birth.
 //
-// Why it exists: a trace holds no addresses, and every event in it must make sense: what is freed
-// lives, and a thread that acts has begun and has not ended. Records need not: blocks come from
-// before the recording, or go by functions that are not watched. What it refuses to do: invent.
-// A record that cannot be an event is counted, and the counts are reported.
+// A trace holds no addresses, and every event in it must make sense: what is freed lives, and a
+// thread that acts has begun and has not ended. Records need not: blocks come from before the
+// recording, or go by functions that are not watched. A record that cannot be an event is counted,
+// and the counts are reported.
 #pragma once
 
 #include <cstdint>

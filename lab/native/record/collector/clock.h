@@ -1,8 +1,8 @@
 // From the ring's clock to nanoseconds.
 //
-// Why it exists: the programs read the processor's counter, whose speed is not told; it is measured
-// against the system's clock while they run. What it refuses to do: trust a counter that may change
-// its speed. Then the ring's clock is the system's, and nothing is to be converted.
+// The programs read the processor's counter, whose speed is not told; it is measured against the
+// system's clock while they run. Then the ring's clock is the system's, and nothing is to be
+// converted.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,7 @@
 // Reads what the programs publish, and makes a trace of it.
 //
-// Why it exists: records lie in the chunks of many threads in many images. Their writers may be
-// dead, and the ring is small. What it refuses to do: wait for a program, or write into a chunk
-// that one may still be writing.
+// Records lie in the chunks of many threads in many images. Their writers may be dead, and the ring
+// is small.
 //
 // In which order, and why it is right. Each round looks once through all chunks. Of each image, it
 // then hands out, by ticket, the records with tickets up to m, the highest that was known *before*

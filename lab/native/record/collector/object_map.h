@@ -1,9 +1,9 @@
 // From addresses to the objects that live there; copied at a fork for next to nothing.
 //
-// Why it exists: every event names an address, and a trace objects. A forked child inherits its
-// parent's objects, of which a server may have millions. So parent and child share what they had at
-// the fork, and each keeps its own changes. What it refuses to do: let the layers pile up. They are
-// merged when no process shares them any more, or when there are too many.
+// Every event names an address, and a trace objects. A forked child inherits its parent's objects,
+// of which a server may have millions. So parent and child share what they had at the fork, and
+// each keeps its own changes. They are merged when no process shares them any more, or when there
+// are too many.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,9 @@
 // record: runs a program, and writes down every event of its heap into a trace.
 //
-// Why it exists: libtsmalloc-record.so, preloaded into the program and all that it starts, can only
-// leave events in memory; they must be ordered and written down while they come. That is done here,
-// outside of the program: nothing of it runs in the heap that is recorded, and the program's end,
-// however it comes, is not the recording's. What it refuses to do: judge the program, as measure
-// does; a crash is a result. docs/formats/trace.md describes the trace and the line of JSON.
+// Libtsmalloc-record.so, preloaded into the program and all that it starts, can only leave events
+// in memory; they must be ordered and written down while they come. That is done here, outside of
+// the program: nothing of it runs in the heap that is recorded, and the program's end, however it
+// comes, is not the recording's. docs/formats/trace.md describes the trace and the line of JSON.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>

@@ -1,9 +1,8 @@
 // The file behind the ring: made, mapped, made longer, and removed.
 //
-// Why it exists: the file must have all its room before a program writes into it, since a full file
-// system would kill the program with SIGBUS. What it refuses to do: leave anything behind. The
-// files of a killed recorder are removed by the next one; a lock that dies with its holder tells
-// which that is.
+// The file must have all its room before a program writes into it, since a full file system would
+// kill the program with SIGBUS. The files of a killed recorder are removed by the next one; a lock
+// that dies with its holder tells which that is.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,7 @@
 // From the start of the program to the end of its last process: reaping, collecting, flushing; and
 // the line about it.
 //
-// Why it exists: one loop decides when each of these happens. What it refuses to do: decide how a
-// tree is ended (TreeEnd does), or what a record means (Collector does).
+// One loop decides when each of these happens.
 #pragma once
 
 #include "launch/child.h"

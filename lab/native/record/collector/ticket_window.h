@@ -1,9 +1,9 @@
 // Brings the records of one image into the order of their tickets.
 //
-// Why it exists: threads write apart, and a record may be seen long before one with a lower ticket.
-// What it refuses to do: wait for ever. A ticket whose thread was killed, or jumped out of the
-// call, is never published. The caller says up to which ticket records may go out, and when gaps
-// are passed over (collector.h); a record that turns up behind that goes out at once.
+// Threads write apart, and a record may be seen long before one with a lower ticket. A ticket whose
+// thread was killed, or jumped out of the call, is never published. The caller says up to which
+// ticket records may go out, and when gaps are passed over (collector.h); a record that turns up
+// behind that goes out at once.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,7 @@
 // Writes the events into a trace file, for as long as there is room.
 //
-// Why it exists: a full disk must not end the program that is recorded. What it refuses to do: go
-// on in silence. The first failure is told at once, what was written before stays readable, and the
-// rest is lost.
+// A full disk must not end the program that is recorded. The first failure is told at once, what
+// was written before stays readable, and the rest is lost.
 #pragma once
 
 #include <cstdio>

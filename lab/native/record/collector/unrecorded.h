@@ -1,8 +1,8 @@
 // Programs that ran and were not recorded, and why.
 //
-// Why it exists: the loader ignores LD_PRELOAD without a word, and a trace that lacks half of a run
-// looks like any other. What it refuses to do: promise to see all. Processes are looked at from
-// time to time; one that lives for less, and ends as another process's child, is not noticed.
+// The loader ignores LD_PRELOAD without a word, and a trace that lacks half of a run looks like any
+// other. Processes are looked at from time to time; one that lives for less, and ends as another
+// process's child, is not noticed.
 #pragma once
 
 #include <sys/types.h>

@@ -1,12 +1,10 @@
 // Meters: how many ticks a thread has had for each of its tickets, as an exact number.
 //
-// Why it exists: a meter advances by 1 / tickets, and a schedule that is to be the same in every
-// run cannot round. A meter is whole ticks and a fraction whose denominator is common to all
-// threads: the least common multiple of all tickets, and of 2^32 for what has no end in it. With
-// primes for tickets that number is long: it may have 1,151 bits here, which is enough for any
-// tickets up to 700, or for any 51 primes up to a million. The whole ticks have 64 bits, and no
-// replay reaches so many. What it refuses to do: have threads share a denominator that their
-// tickets do not divide.
+// A meter advances by 1 / tickets, and a schedule that is to be the same in every run cannot round.
+// A meter is whole ticks and a fraction whose denominator is common to all threads: the least
+// common multiple of all tickets, and of 2^32 for what has no end in it. With primes for tickets
+// that number is long: it may have 1,151 bits here, which is enough for any tickets up to 700, or
+// for any 51 primes up to a million. The whole ticks have 64 bits, and no replay reaches so many.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,7 @@
 // SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 //
-// Why it exists: a lottery that can be held again needs a generator whose numbers no library's
-// version changes. Every seed is a good one, and the state is one number. What it refuses to do:
-// keep secrets.
+// A lottery that can be held again needs a generator whose numbers no library's version changes.
+// Every seed is a good one, and the state is one number.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,7 @@
 // Which of the virtual threads runs in the next tick: round robin, lottery, stride.
 //
-// Why it exists: what fragments a heap is the order in which threads allocate. The kernel's order
-// is another one in every run; one of these is the same in all, and its shares are known. What it
-// refuses to do: run anything, allocate memory, or read a clock.
+// What fragments a heap is the order in which threads allocate. The kernel's order is another one
+// in every run; one of these is the same in all, and its shares are known.
 //
 // A tick is what one call of next() grants. It counts whole, also for a thread that waits or ends
 // in the middle of it. In every discipline, the meter of the thread that runs advances by 1 /

@@ -1,7 +1,6 @@
 // The list of tickets that a replay is given: "3,2,1".
 //
-// Why it exists: tickets are wrong in many ways, and each has its remedy; all are told before
-// anything runs. What it refuses to do: guess what was meant.
+// Tickets are wrong in many ways, and each has its remedy; all are told before anything runs.
 #pragma once
 
 #include <cstddef>

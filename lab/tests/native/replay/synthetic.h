@@ -1,8 +1,7 @@
 // Traces whose every figure is known, since they are made up.
 //
-// Why it exists: a plan must be held against something that no planner has touched. What it refuses
-// to do: be like any program. Objects wander between threads, threads come and go, images fork, and
-// all of it follows from a seed.
+// A plan must be held against something that no planner has touched. Objects wander between
+// threads, threads come and go, images fork, and all of it follows from a seed.
 #pragma once
 
 #include <cstdint>

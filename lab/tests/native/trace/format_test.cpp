@@ -216,6 +216,10 @@ TEST_F(Format, ChunksThatLieAreRefused) {
   expect_refused(image + one + finish(2, 1), "another number of events");
   expect_refused(image + one + finish(1, 2), "another number of events");
   expect_refused(image + one + finish(1, 1) + one, "something follows its end");
+  expect_refused(
+      image + one +
+          frame_of(header_of(ChunkType::trace_end, 1U << 31), bytes_of(TraceEnd{1, 1, 0})),
+      "belongs to a process");
   expect_refused("\x28\xb5\x2f\xfd garbage that is no frame", "at byte 0; copy it anew");
 }
 
