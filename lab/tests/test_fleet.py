@@ -147,7 +147,7 @@ class FakeFleet:
     def result(self, job: Job) -> Done:
         samples = []
         for slot in job.slots:
-            trial = Trial(job.programs[0], job.allocators, job.executor, self.folder, Unkept())
+            trial = Trial(job.program, job.allocators, job.executor, self.folder, Unkept())
             samples.append(trial.run(slot))
         return Done("w", describe(), samples)
 
