@@ -15,7 +15,7 @@ from tsmlab.experiments import Experiments
 from tsmlab.report.folder import check
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
-from tsmlab.traces import analysis, replay_results
+from tsmlab.traces import analysing, analysis, replay_results
 from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import ReplayResults
 
@@ -59,7 +59,7 @@ def read(path: Path) -> Results:
         suite_results.SCHEMA: suite_results.from_json,
         experiments.SCHEMA: experiments.from_json,
         replay_results.SCHEMA: replay_results.from_json,
-        analysis.SCHEMA: analysis.from_json,
+        analysing.SCHEMA: analysis.from_json,
     }
     schema = _schema(text, path)
     if schema not in readers:
