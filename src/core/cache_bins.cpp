@@ -9,6 +9,11 @@
 
 namespace ts::engine {
 
+std::uint32_t max_single_blocks() noexcept {
+  const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
+  return std::min(single_blocks_in_bins / std::max(heaps, 1U), single_blocks);
+}
+
 void report_damage(unsigned size_class, const void* where) noexcept {
   report_misuse(Misuse::damaged_list, FoundBy::a_later_call, where,
                 size_classes[size_class].block_bytes);
@@ -154,7 +159,7 @@ void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept {
   const auto in_use = static_cast<std::int32_t>(used(slab));
   const std::int32_t mark = slab.sparse_mark;
   std::int32_t quiet = in_use > mark ? mark : 0;
-  if (slab.pages > 1 && in_use != 0) {
+  if (slab.pages > 1 && slab.size_class < first_single_class) {
     const std::int32_t binned = counted_blocks(heap, c);
     const std::int32_t sampled = heap.has_sampling_bins ? counted_in_sampling_bin(heap, c) : 0;
     std::int32_t in_bins = binned + sampled;

@@ -89,7 +89,8 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   const CacheBin& bin = heap.bins[size_class];
   const std::uint32_t capacity = heap.capacities[size_class];
-  if (capacity > max_bin_capacity(heap, c))
+  // With more heaps, bins of single blocks get less from then on.
+  if (capacity > (c.block_bytes > max_shared_bytes ? single_blocks : max_bin_capacity(heap, c)))
     return {"a cache bin's capacity is at most its class's", &bin};
   if (heap.bypassed_refills != 0 && capacity != 0)
     return {"bypassed cache bins have capacity 0", &bin};

@@ -147,7 +147,9 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
     return true;
   }
   const bool is_only_one = slab.next == nullptr && slab.previous == &slab;
-  if (is_only_one && slab.pages <= size_classes[slab.size_class].first_slab_pages) return true;
+  if (is_only_one && slab.size_class < first_single_class &&
+      slab.pages <= size_classes[slab.size_class].first_slab_pages)
+    return true;
   retire(heap, slab);
   return false;
 }

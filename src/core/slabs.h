@@ -81,8 +81,8 @@ inline void sub_used(Span& slab, std::uint32_t blocks) noexcept {
 }
 
 // To be called when a slab got blocks back: lists it, or retires it if it is empty. One empty slab
-// of a class stays, if it is a short one, so that few allocations and frees do not take pages each
-// time. False if the slab was retired.
+// of a class stays, if it is a short one of several blocks, so that few allocations and frees do not
+// take pages each time. False if the slab was retired.
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // A used block comes back: false if it is free already. `used` stays as it is.

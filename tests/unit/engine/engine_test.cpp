@@ -56,21 +56,23 @@ TS_ENGINE_TEST(SingleBlockSlabs, HaveWholePagesAndAreReusedAtOnce) {
   EXPECT_EQ(span_of(large).state, SpanState::large);
 }
 
-// The first heaps keep more of them.
+// The fewer heaps there are, the more each keeps.
 TS_ENGINE_TEST(SingleBlockSlabs, GoToThePageHeapWhenTheBinIsFull) {
   constexpr std::size_t bytes = 4 * page_bytes;
   constexpr unsigned c = class_for(bytes);
-  for (std::uint32_t number = 1; number <= engine::max_heaps_with_wide_bins + 1; ++number) {
+  for (std::uint32_t number = 1; number <= engine::single_blocks_in_bins + 2; ++number) {
     ThreadHeap& heap = make_heap();
-    const SizeClass& of_class = size_classes[c];
-    const bool is_wide = number <= engine::max_heaps_with_wide_bins;
-    const std::uint32_t capacity = is_wide ? of_class.wide_bin_blocks : of_class.bin_blocks;
+    const std::uint32_t capacity =
+        std::min(engine::single_blocks_in_bins / number, engine::single_blocks);
     std::vector<void*> blocks;
     for (std::uint32_t i = 0; i < capacity + 3; ++i) blocks.push_back(allocate(heap, bytes));
     for (void* const p : blocks) release(heap, p);
     expect_sound();
-    EXPECT_EQ(engine::counted_blocks(heap, c), static_cast<int>(capacity));
-    EXPECT_EQ(heap.slabs[c], capacity + 1) << "and an empty slab";
+    EXPECT_EQ(engine::counted_blocks(heap, c), static_cast<int>(capacity)) << number;
+    EXPECT_EQ(heap.slabs[c], capacity) << number;
+    void* const p = allocate(heap, bytes);
+    release(heap, p);
+    EXPECT_EQ(heap.slabs[c], capacity) << number;
     flush_heap(heap);
     EXPECT_EQ(heap.slabs[c], 0U);
     expect_sound();
