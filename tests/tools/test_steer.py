@@ -261,7 +261,8 @@ def test_a_thread_that_stays_in_the_kernel(start: Start, program: Path) -> None:
     assert "cannot be stopped" in refusal("purge", process.pid)
     assert "cannot be stopped" in refusal("set", process.pid, "LIMIT=1G")
     assert time.monotonic() - began < 5
-    assert resident(process.pid) == rss
+    # The kernel counts pages of a process that runs in batches.
+    assert abs(resident(process.pid) - rss) < MB
     assert "TSMALLOC_LIMIT=auto\n" in told("set", process.pid)
 
 
