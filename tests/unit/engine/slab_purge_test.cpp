@@ -31,6 +31,8 @@ void purge(ThreadHeap& heap, Span& slab) {
     engine::begin_purge(heap, slab, purge);
   }
   if (purge.to_purge == 0) return;
+  EXPECT_EQ(used_by(slab) + engine::count_free_blocks(slab), slab.slab_blocks)
+      << "blocks under which pages go are not free meanwhile";
   const std::uint64_t gone = engine::discard(purge);
   const engine::HeapHold hold{heap};
   engine::end_purge(heap, purge, gone);
