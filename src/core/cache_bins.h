@@ -13,6 +13,19 @@ namespace ts::engine {
 // returns is cut off between two stores (types.h; block_list.h, push_front).
 inline constexpr std::int32_t count_tolerance = 1;
 
+// Blocks with a slab of their own are large: all heaps together keep about so many of each size in
+// their bins.
+inline constexpr std::uint32_t single_blocks_in_bins = 64;
+
+// So many a bin of one heap, now.
+std::uint32_t max_single_blocks() noexcept;
+
+inline std::uint32_t max_bin_capacity(const HeapFront& heap, const SizeClass& c) noexcept {
+  if (c.block_bytes > max_shared_bytes) [[unlikely]]
+    return max_single_blocks();
+  return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
+}
+
 // How many blocks the bin holds, by the count of malloc and free. List and count are set in an
 // order by which a longjmp out of a signal handler leaves a count that is too low.
 inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {

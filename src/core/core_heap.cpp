@@ -34,7 +34,7 @@ void* CoreHeap::allocate_aligned(std::size_t bytes, std::size_t alignment) noexc
 }
 
 void* CoreHeap::allocate_zeroed(std::size_t bytes) noexcept {
-  // From a page on, clean memory is worth more than a bin.
+  // Above, a block of the page heap is worth more than one of a bin: it may be zero already.
   if (bytes <= max_shared_bytes) {
     const unsigned size_class = class_for(bytes);
     void* const p = allocate_small(bytes, size_class * sizeof(CacheBin));

@@ -137,8 +137,6 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   return allocate_from_page_heap(bytes, alignment, zeroed);
 }
 
-namespace {}  // namespace
-
 void release_large(void* p, std::size_t page) noexcept {
   Span& span = page_map.spans[page];
   if (!is_large_block(p, span) || !take_from_map(page)) [[unlikely]]

@@ -69,13 +69,8 @@ class PurgePolicy {
     if (now - purged_at_ > forget_ms) backoff_ = 0;
     const std::size_t idle_limit = std::max(PurgePolicy::idle_limit(in_use), backoff_);
     if (dirty <= idle_limit) return keep_all;
-    if (now - window_began_ >= idle_ms) {
-      // A window that no release closed for long is no evidence of idle pages.
-      const std::size_t idle = now - window_began_ < 2 * idle_ms ? idle_floor_ : 0;
-      window_began_ = now;
-      idle_floor_ = dirty;
-      if (idle > idle_limit) return dirty - idle + idle_limit / 2;
-    }
+    const std::size_t idle = idle_in_window(now, dirty, idle_ms);
+    if (idle > idle_limit) return dirty - idle + idle_limit / 2;
     const std::size_t peak_limit = std::max({min_peak_limit, in_use / 2, backoff_});
     return dirty > peak_limit ? peak_limit / 2 : keep_all;
   }
@@ -141,6 +136,19 @@ class PurgePolicy {
     return std::max(min_idle_limit, in_use / 4);
   }
 
+  // Windows of so many milliseconds follow each other. At the end of one, how many pages were idle all
+  // through it; else 0.
+  std::size_t idle_in_window(std::uint64_t now, std::size_t dirty,
+                             std::uint64_t window_ms) noexcept {
+    const std::uint64_t length = now - window_began_;
+    if (length < window_ms) return 0;
+    // A window that no call closed for long is no evidence of idle pages.
+    const std::size_t idle = length < 2 * std::max(window_ms, idle_ms) ? idle_floor_ : 0;
+    window_began_ = now;
+    idle_floor_ = dirty;
+    return idle;
+  }
+
   // Less is not worth a system call, unless nothing is to stay.
   [[gnu::cold, gnu::noinline]] static std::size_t delayed_limit(PurgeDelay delay) noexcept {
     constexpr std::size_t little = (std::size_t{256} << 10) / page_bytes;
@@ -148,20 +156,14 @@ class PurgePolicy {
     return delay.milliseconds() == 0 ? 0 : little;
   }
 
-  // The same with a delay: windows of that length follow each other, and what was idle all through
-  // one of them goes.
+  // The same with a delay: what was idle all through a window of that length goes.
   [[gnu::cold, gnu::noinline]] std::size_t pages_to_keep_for(PurgeDelay delay, std::uint64_t now,
                                                              std::size_t dirty) noexcept {
     const std::size_t limit = delayed_limit(delay);
     if (dirty <= limit) return keep_all;
     const std::uint64_t window_ms = delay.milliseconds();
     if (window_ms == 0) return 0;
-    if (now - window_began_ < window_ms) return keep_all;
-    // A window that neither a release nor a round closed for long is no evidence of idle pages.
-    const std::size_t idle =
-        now - window_began_ < 2 * std::max(window_ms, idle_ms) ? idle_floor_ : 0;
-    window_began_ = now;
-    idle_floor_ = dirty;
+    const std::size_t idle = idle_in_window(now, dirty, window_ms);
     return idle > limit ? dirty - (idle - limit) : keep_all;
   }
 

@@ -15,8 +15,8 @@
 namespace ts::engine {
 
 inline constexpr std::size_t page_bytes = std::size_t{16} << 10;
-inline constexpr std::size_t max_shared_bytes = std::size_t{32}
-                                                << 10;  // of a slab's several blocks
+// Larger blocks have a slab to themselves.
+inline constexpr std::size_t max_shared_bytes = std::size_t{32} << 10;
 inline constexpr std::size_t max_small_bytes = std::size_t{64} << 10;
 inline constexpr unsigned classes_per_octave = 8;
 inline constexpr unsigned linear_classes = 128 / min_alignment;

@@ -273,18 +273,6 @@ inline bool is_abandoned(const ThreadHeap& heap) noexcept {
 // cache much.
 inline constexpr std::uint32_t max_heaps_with_wide_bins = 16;
 
-// Blocks with a slab of their own are large: all heaps together keep about so many of each size in
-// their bins.
-inline constexpr std::uint32_t single_blocks_in_bins = 64;
-
-std::uint32_t max_single_blocks() noexcept;
-
-inline std::uint32_t max_bin_capacity(const HeapFront& heap, const SizeClass& c) noexcept {
-  if (c.block_bytes > max_shared_bytes) [[unlikely]]
-    return max_single_blocks();
-  return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
-}
-
 // A longer list is damaged. (A sampling bin may get a turn beyond its capacity.)
 inline constexpr std::uint32_t max_in_bin = 2 * max_wide_bin_blocks;
 

@@ -2,7 +2,7 @@
 //
 // What a shim knows must survive every way for a process to end, so it is kept in a mapped file. A
 // forked child begins one of its own, although it is not told that it has been forked. Nothing here
-// fails a program, or allocates: without a directory that can be written there is no file.
+// makes a program fail, or allocates: if the directory cannot be written to, there is no file.
 #pragma once
 
 #include <cstddef>

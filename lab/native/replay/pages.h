@@ -3,8 +3,8 @@
 // The allocator under test must serve the plan's calls and nothing else, and what replay keeps must
 // not be counted as the allocator's. Shared mappings count as shared memory, and never as
 // anonymous; a forked child sees them, too. Private ones, which a forked child gets a copy of, are
-// made resident at once, with small pages, so that what they take is known: own_bytes(). Without
-// memory for its tables there is no replay.
+// made resident at once, with small pages, so that what they take is known: own_bytes(). Replay
+// ends if it gets no memory for its tables.
 #pragma once
 
 #include <cstddef>

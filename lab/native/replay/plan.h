@@ -3,8 +3,8 @@
 //
 // Orders that it keeps:
 //
-// - A *slot* holds the pointer of one live object, as in the trace. A slot of which every operation
-//   belongs to one thread needs no order but that thread's own. Operations on other slots are
+// - A *slot* holds the pointer of one live object, as in the trace. A slot that only one thread uses
+//   needs no order but that thread's own. Operations on other slots are
 //   `shared`: each carries a turn and runs when the slot's turn counter has that value, which it
 //   then raises by one. Only `waits` may have to wait: the operation before it in that slot belongs
 //   to another thread.

@@ -1,7 +1,7 @@
 // From addresses to the objects that live there; copied at a fork for next to nothing.
 //
 // Every event names an address, and a trace objects. A forked child inherits its parent's objects,
-// of which a server may have millions. So parent and child share what they had at the fork, and
+// and a server may have millions of them. So parent and child share what they had at the fork, and
 // each keeps its own changes. They are merged when no process shares them any more, or when there
 // are too many.
 #pragma once

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "native/replay/loaded.h"
+#include "native/trace/events.h"
 #include "trace/writer.h"
 
 namespace ts::replay::testing {
@@ -13,6 +14,7 @@ namespace {
 using plan::Operation;
 using trace::Event;
 using trace::Kind;
+using trace::testing::event_of;
 
 void expect_sums(const plan::Image& image, const Expected& expected) {
   for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
@@ -144,17 +146,6 @@ TEST(Load, TimesAreThoseOfTheEvents) {
   EXPECT_EQ(next, loaded.expected[0].calls.size());
 }
 
-Event event_of(Kind kind, std::uint32_t thread, std::uint32_t slot, std::uint32_t generation,
-               std::uint64_t size = 0) {
-  Event event;
-  event.kind = kind;
-  event.thread = thread;
-  event.slot = slot;
-  event.generation = generation;
-  event.size = size;
-  return event;
-}
-
 // Traces of a few events, some of which make no sense.
 class OddTrace : public ::testing::Test {
  protected:
@@ -182,15 +173,15 @@ TEST_F(OddTrace, ATraceWithoutEventsIsRefused) {
 }
 
 TEST_F(OddTrace, NoSuchImage) {
-  EXPECT_NE(load({event_of(Kind::malloc, 0, 0, 0, 1)}, {.image = 1}).find("no image 1"),
+  EXPECT_NE(load({event_of(Kind::malloc, 0, {0, 0}, 1)}, {.image = 1}).find("no image 1"),
             std::string::npos);
 }
 
 TEST_F(OddTrace, WhatIsTooLargeToReplayIsLeftOut) {
   const std::uint64_t huge = plan::most_bytes + 1;
-  ASSERT_EQ(load({event_of(Kind::malloc, 0, 0, 0, huge), event_of(Kind::malloc, 0, 1, 0, 10),
-                  event_of(Kind::free, 0, 0, 0), event_of(Kind::realloc, 0, 1, 0, huge),
-                  event_of(Kind::free, 0, 1, 0)}),
+  ASSERT_EQ(load({event_of(Kind::malloc, 0, {0, 0}, huge), event_of(Kind::malloc, 0, {1, 0}, 10),
+                  event_of(Kind::free, 0, {0, 0}), event_of(Kind::realloc, 0, {1, 0}, huge),
+                  event_of(Kind::free, 0, {1, 0})}),
             "");
   const plan::Image& image = plan.image(0);
   EXPECT_EQ(image.left_out, 3U);
@@ -199,32 +190,32 @@ TEST_F(OddTrace, WhatIsTooLargeToReplayIsLeftOut) {
 }
 
 TEST_F(OddTrace, AFirstThreadThatEndsGoesOn) {
-  ASSERT_EQ(load({event_of(Kind::malloc, 0, 0, 0, 10), event_of(Kind::thread_begin, 1, 0, 0),
-                  event_of(Kind::thread_end, 0, 0, 0), event_of(Kind::free, 1, 0, 0),
-                  event_of(Kind::thread_end, 1, 0, 0)}),
+  ASSERT_EQ(load({event_of(Kind::malloc, 0, {0, 0}, 10), event_of(Kind::thread_begin, 1, {0, 0}),
+                  event_of(Kind::thread_end, 0, {0, 0}), event_of(Kind::free, 1, {0, 0}),
+                  event_of(Kind::thread_end, 1, {0, 0})}),
             "");
   EXPECT_EQ(plan.image(0).ends, 1U);
   EXPECT_EQ(plan.image(0).live_bytes, 0U);
 }
 
 TEST_F(OddTrace, ForksOfWhichNothingIsKnownStillFork) {
-  ASSERT_EQ(load({event_of(Kind::malloc, 0, 0, 0, 10), event_of(Kind::fork, 0, 7, 0),
-                  event_of(Kind::free, 0, 0, 0)}),
+  ASSERT_EQ(load({event_of(Kind::malloc, 0, {0, 0}, 10), event_of(Kind::fork, 0, {7, 0}),
+                  event_of(Kind::free, 0, {0, 0})}),
             "");
   EXPECT_EQ(plan.images(), 1U);
   EXPECT_EQ(plan.image(0).live_bytes, 0U);
 }
 
 TEST_F(OddTrace, EventsThatMakeNoSenseAreRefused) {
-  const Event made = event_of(Kind::malloc, 0, 0, 0, 10);
+  const Event made = event_of(Kind::malloc, 0, {0, 0}, 10);
   expect_refused({made, made}, "where another lives, in event 1 of image 0");
-  expect_refused({event_of(Kind::free, 0, 0, 0)}, "does not live");
-  expect_refused({made, event_of(Kind::free, 0, 0, 1)}, "does not live");
-  expect_refused({made, event_of(Kind::free, 0, 0, 0), event_of(Kind::realloc, 0, 0, 0, 1)},
+  expect_refused({event_of(Kind::free, 0, {0, 0})}, "does not live");
+  expect_refused({made, event_of(Kind::free, 0, {0, 1})}, "does not live");
+  expect_refused({made, event_of(Kind::free, 0, {0, 0}), event_of(Kind::realloc, 0, {0, 0}, 1)},
                  "does not live");
-  expect_refused({event_of(Kind::malloc, 0, 0, 1, 10)}, "where another lives");
-  expect_refused({event_of(Kind::thread_begin, 1, 0, 0), event_of(Kind::thread_end, 1, 0, 0),
-                  event_of(Kind::malloc, 1, 0, 0, 10)},
+  expect_refused({event_of(Kind::malloc, 0, {0, 1}, 10)}, "where another lives");
+  expect_refused({event_of(Kind::thread_begin, 1, {0, 0}), event_of(Kind::thread_end, 1, {0, 0}),
+                  event_of(Kind::malloc, 1, {0, 0}, 10)},
                  "after its end");
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "native/trace/events.h"
 #include "trace/slots.h"
 #include "trace/writer.h"
 
@@ -12,16 +13,7 @@ namespace {
 
 using trace::Event;
 using trace::Kind;
-
-Event event_of(Kind kind, std::uint32_t thread, trace::Slot slot = {}, std::uint64_t size = 0) {
-  Event event;
-  event.kind = kind;
-  event.thread = thread;
-  event.slot = slot.number;
-  event.generation = slot.generation;
-  event.size = size;
-  return event;
-}
+using trace::testing::event_of;
 
 struct Object {
   trace::Slot slot;

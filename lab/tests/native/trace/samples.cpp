@@ -6,19 +6,15 @@
 #include <cstring>
 #include <random>
 
+#include "native/trace/events.h"
 #include "trace/slots.h"
 #include "trace/writer.h"
 
 namespace ts::trace::testing {
 namespace {
 
-Event event_of(Kind kind, std::uint32_t thread, Slot slot, std::uint64_t size, std::uint64_t now) {
-  Event event;
-  event.kind = kind;
-  event.thread = thread;
-  event.slot = slot.number;
-  event.generation = slot.generation;
-  event.size = size;
+Event event_at(std::uint64_t now, Kind kind, std::uint32_t thread, Slot slot, std::uint64_t size) {
+  Event event = event_of(kind, thread, slot, size);
   event.time_ns = now * 100;
   if (kind == Kind::aligned) event.log2_alignment = 6;
   return event;
@@ -34,7 +30,7 @@ void write_sample(const std::string& path, std::uint64_t events) {
   std::vector<Slot> live;
   std::uint64_t now = 0;
   const auto add = [&](Kind kind, std::uint32_t thread, Slot slot, std::uint64_t size) {
-    writer.add(parent, event_of(kind, thread, slot, size, now++));
+    writer.add(parent, event_at(now++, kind, thread, slot, size));
   };
   add(Kind::thread_begin, 1, {}, 0);
   add(Kind::refused, 0, {}, 1ULL << 60);
@@ -54,11 +50,11 @@ void write_sample(const std::string& path, std::uint64_t events) {
   const std::uint32_t child =
       writer.begin_image({.parent = parent, .birth = Birth::fork, .fork_event = now});
   add(Kind::fork, 0, {child, 0}, 0);
-  if (!live.empty()) writer.add(child, event_of(Kind::free, 0, live[0], 0, 0));
+  if (!live.empty()) writer.add(child, event_at(0, Kind::free, 0, live[0], 0));
   writer.end_image(child, End::killed, 5);
   add(Kind::thread_end, 1, {}, 0);
   const std::uint32_t other = writer.begin_image({.parent = parent, .birth = Birth::exec});
-  writer.add(other, event_of(Kind::malloc, 0, {}, 7, 0));
+  writer.add(other, event_at(0, Kind::malloc, 0, {}, 7));
   writer.end_image(parent, End::exited, now);
   writer.finish();
 }
