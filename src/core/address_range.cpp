@@ -184,9 +184,7 @@ bool AddressRange::extend(std::size_t pages) noexcept {
 
 void AddressRange::forget_tables(std::size_t first_page, std::size_t pages) noexcept {
   const auto forget = [=](auto* table) {
-    const std::uintptr_t begin = align_up(address_of(table + first_page), os::page_bytes());
-    const std::uintptr_t end = align_down(address_of(table + first_page + pages), os::page_bytes());
-    if (begin < end) os::discard_unseen(reinterpret_cast<void*>(begin), end - begin);
+    os::discard_whole_pages(table + first_page, table + first_page + pages);
   };
   forget(page_map.pages);
   forget(page_map.spans);

@@ -22,10 +22,10 @@ bool is_in_change(const ThreadHeap& heap) noexcept {
          heap.holder.load(std::memory_order_relaxed) != Holder::none;
 }
 
-// Whether the child must not abandon the heap: it has a user, was in a change, or was never begun.
+// Whether the child must not abandon the heap: it has a user, or was in a change.
 bool is_in_use(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
   const bool has_user = &heap == threads_heap() || is_common(heap) || is_abandoned(heap);
-  return has_user || is_in_change(heap) || entry_of_heap(heap) == 0;
+  return has_user || is_in_change(heap);
 }
 
 }  // namespace

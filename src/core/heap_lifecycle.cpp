@@ -1,6 +1,7 @@
 #include "core/heap_lifecycle.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 #include "base/event_counts.h"
@@ -17,11 +18,77 @@
 
 namespace ts::engine {
 
+// ---- heaps that are given back ----
+
+namespace {
+
+// A bit for each heap that was given back: it is in no list, has no number, no block, and no
+// capacity. Some of its memory may have gone back, and reads as zero then.
+constexpr std::size_t bits_of_word = 64;
+constinit std::uint64_t given_back[AddressRange::max_heaps / bits_of_word + 1] TS_GUARDED_BY(
+    abandoned_lock) = {};
+constinit std::uint32_t given_back_count TS_GUARDED_BY(abandoned_lock) = 0;
+
+bool is_given_back(std::uint32_t number) noexcept TS_REQUIRES(abandoned_lock) {
+  return (given_back[number / bits_of_word] >> number % bits_of_word & 1) != 0;
+}
+
+// The lowest number of such a heap, which is given back no longer; 0 if there is none.
+std::uint32_t take_given_back() noexcept {
+  const Guard guard{abandoned_lock};
+  if (given_back_count == 0) return 0;
+  std::size_t i = 0;
+  while (given_back[i] == 0) ++i;
+  const auto number = static_cast<std::uint32_t>(i * bits_of_word) +
+                      static_cast<unsigned>(std::countr_zero(given_back[i]));
+  given_back[i] &= given_back[i] - 1;
+  --given_back_count;
+  return number;
+}
+
+// Whether an abandoned heap, from which the caller has collected, has no slab: then no other thread
+// has anything to send to it.
+bool has_no_slab(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
+  return std::ranges::all_of(heap.slabs, [](std::uint32_t slabs) { return slabs == 0; });
+}
+
+// Gives back an abandoned heap without slabs, which is out of the queue.
+void give_back(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) TS_NO_ANALYSIS {
+  const std::uint32_t number = heap_number(entry_of_heap(heap));
+  // Whatever part of the structure goes back, a bin and its capacity agree.
+  for (unsigned c = 1; c < class_count; ++c) {
+    set_capacity(heap, c, 0);
+    set_sampling_bin(heap, c, nullptr, 0, 0);
+  }
+  heap.is_abandoned.store(false, std::memory_order_relaxed);
+  // relaxed: threads that see the number still find a heap without blocks
+  heap.self.store(0, std::memory_order_relaxed);
+  given_back[number / bits_of_word] |= std::uint64_t{1} << number % bits_of_word;
+  ++given_back_count;
+}
+
+// The OS pages on which there are only such heaps go back. Under reclaim_lock, so that no hold of a
+// reclaimer, which may have come to a heap before it was given back, is lost to the heap's next
+// owner.
+void discard_given_back() noexcept TS_REQUIRES(abandoned_lock, reclaim_lock) {
+  const std::uint32_t count = page_map.heap_count.load(std::memory_order_relaxed);
+  for (std::uint32_t first = 1; first <= count; ++first) {
+    if (!is_given_back(first)) continue;
+    std::uint32_t end = first + 1;
+    while (end <= count && is_given_back(end)) ++end;
+    os::discard_whole_pages(page_map.heaps + first, page_map.heaps + end);
+    first = end;
+  }
+}
+
+}  // namespace
+
 // ---- new heaps ----
 
 // Without a hold: no other thread accesses the heap before it owns a slab.
 ThreadHeap* new_heap(PageMapEntry kind, std::uint32_t spare) noexcept TS_NO_ANALYSIS {
-  const std::uint32_t number = page_heap.new_heap(spare);
+  std::uint32_t number = take_given_back();
+  if (number == 0) number = page_heap.new_heap(spare);
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;
@@ -207,6 +274,7 @@ bool collect_from_queue(std::size_t at_most) noexcept {
   abandoned_lock.lock();
   const bool is_any = first != nullptr;
   const ThreadHeap* const end = last;
+  std::uint32_t gone = 0;
   // Threads may adopt `end` meanwhile: then the number of heaps ends the loop.
   std::size_t left =
       std::min<std::size_t>(at_most, page_map.heap_count.load(std::memory_order_relaxed));
@@ -217,7 +285,17 @@ bool collect_from_queue(std::size_t at_most) noexcept {
     abandoned_lock.unlock();
     collect_from(*heap);
     abandoned_lock.lock();
-    put_last(*heap);
+    if (at_most == SIZE_MAX && has_no_slab(*heap)) {
+      give_back(*heap);
+      ++gone;
+    } else {
+      put_last(*heap);
+    }
+  }
+  if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
+  if (gone != 0) {
+    const Guard no_reclaim{reclaim_lock};
+    discard_given_back();
   }
   abandoned_lock.unlock();
   collection_lock.unlock();

@@ -2,7 +2,7 @@
 // malloc, an abandoned one or a new one; when it ends, its heap is abandoned, whole.
 //
 //   attach_heap -> adopt_abandoned | new_heap
-//   thread ends -> abandon; collect_abandoned, purge_abandoned meanwhile
+//   thread ends -> abandon; collect_abandoned, purge_abandoned meanwhile -> give_back
 #pragma once
 
 #include "base/fault.h"
@@ -14,7 +14,8 @@ namespace ts::engine {
 // ---- new heaps ----
 
 // One more heap, of a thread or, with arena_bit, an arena; null without memory, also where there is
-// not room for `spare` further ones. The common heap takes the last room, and so leaves none.
+// not room for `spare` further ones. The common heap takes the last room, and so leaves none. A
+// heap that was given back serves first.
 ThreadHeap* new_heap(PageMapEntry kind = 0, std::uint32_t spare = 1) noexcept;
 
 // ---- threads that begin and end ----
@@ -60,7 +61,8 @@ ThreadHeap* adopt_abandoned() noexcept;
 
 // Collects from some abandoned heaps, in turn, flushes their bins, and retires their empty slabs;
 // false if there is no such heap. Leaves that to another thread which does it, but if all are asked
-// for (SIZE_MAX).
+// for (SIZE_MAX). Then heaps without slabs are given back, too: what whole OS pages have of their
+// structures.
 bool collect_from_queue(std::size_t at_most) noexcept;
 inline bool collect_abandoned(std::size_t at_most) noexcept {
   return any_abandoned.load(std::memory_order_relaxed) && collect_from_queue(at_most);

@@ -168,7 +168,7 @@ Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
   if (census.fault) return census.fault;
   Fault fault;
   for_each_heap([&](ThreadHeap& heap) TS_NO_ANALYSIS {
-    if (fault || entry_of_heap(heap) == 0) return;
+    if (fault) return;
     fault = find_heap_fault(heap);
     for (unsigned c = 1; c < class_count; ++c) {
       census.slabs -= heap.slabs[c];

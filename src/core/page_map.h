@@ -24,7 +24,7 @@ namespace ts::engine {
 struct PageMap {
   std::uintptr_t base = 0;                   // address of page 0
   std::atomic<std::size_t> page_count{0};    // any: pages in use
-  std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps that exist
+  std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps ever made
   MapPage* pages = nullptr;
   Span* spans = nullptr;
   FreeBits* free_bits = nullptr;
@@ -194,11 +194,14 @@ inline ThreadHeap* heap_of(PageMapEntry entry) noexcept {
   return page_map.heaps + heap_number(entry);
 }
 
-// Calls `visit(heap)` for each heap that exists.
+// Calls `visit(heap)` for each heap that has its number: it has begun, and was not given back.
 template <class Visit>
 void for_each_heap(Visit visit) {
   const std::uint32_t count = page_map.heap_count.load(std::memory_order_relaxed);
-  for (std::uint32_t number = 1; number <= count; ++number) visit(page_map.heaps[number]);
+  for (std::uint32_t number = 1; number <= count; ++number) {
+    ThreadHeap& heap = page_map.heaps[number];
+    if (entry_of_heap(heap) != 0) visit(heap);
+  }
 }
 
 }  // namespace ts::engine

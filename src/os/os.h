@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bits.h"
+
 namespace ts::os {
 
 // Size of a page of memory.
@@ -95,6 +97,12 @@ void find_clock() noexcept;
 bool discard(void* begin, std::size_t bytes) noexcept;
 // The same for memory that no other library has ever seen: also under a lock.
 bool discard_unseen(void* begin, std::size_t bytes) noexcept;
+// The same of the whole OS pages between two addresses.
+inline void discard_whole_pages(const void* begin, const void* end) noexcept {
+  const std::uintptr_t first = align_up(address_of(begin), page_bytes());
+  const std::uintptr_t behind = align_down(address_of(end), page_bytes());
+  if (first < behind) discard_unseen(reinterpret_cast<void*>(first), behind - first);
+}
 
 // Sleeps until woken, unless `word` does not hold `expected`; may return early. Only wakes with a
 // common bit in `kinds` count.

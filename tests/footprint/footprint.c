@@ -197,6 +197,30 @@ static void many_ended_threads_keep_little(void) {
   EXPECT(left <= (size_t)64 << 20, "%d ended threads keep %zu bytes", threads, left);
 }
 
+static void* use_some_blocks(void* unused) {
+  void* blocks[100];
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
+    blocks[i] = malloc(16 + i * 13);
+    REQUIRE(blocks[i] != NULL, "malloc is null");
+    memset(blocks[i], 1, 16);
+  }
+  pthread_barrier_wait(&all_done);
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
+  return unused;
+}
+
+// Nor do the structures of their heaps stay.
+static void many_ended_threads_leave_little_behind(void) {
+  enum { threads = 1000 };
+  const size_t early = memory("VmRSS:");
+  run_threads(threads, use_some_blocks, NULL);
+  malloc_trim(0);
+  const size_t left = memory("VmRSS:") - early;
+  report_figure("of %d threads at a time, which had %zu KB, %zu KB are left after a trim", threads,
+                (memory("VmHWM:") - early) >> 10, left >> 10);
+  EXPECT(left <= (size_t)6 << 20, "%d ended threads leave %zu bytes", threads, left);
+}
+
 static void* use_a_block_of_each_size(void* unused) {
   for (size_t each = 16; each <= 1024; each += 16) {
     char* const block = malloc(each);
@@ -507,6 +531,7 @@ static const Check checks[] = {
     {"threads that end leave nothing behind", ended_threads_leave_nothing},
     {"nor where the program has all keys", ended_threads_leave_nothing_without_keys},
     {"many threads that end at a time keep little", many_ended_threads_keep_little},
+    {"after a trim they leave little behind", many_ended_threads_leave_little_behind},
     {"many threads with few blocks hold pages", many_threads_with_few_blocks_hold_pages},
     {"waiting threads keep little of what others freed", waiting_threads_keep_little},
     {"memory that was needed again is given back in the end", regrets_pass},

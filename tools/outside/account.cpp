@@ -121,6 +121,7 @@ class Walk {
   }
 
   void note_heap(const ThreadHeap& heap, Heap& noted) {
+    if (engine::entry_of_heap(heap) == 0) return;  // given back
     noted.has_pending = heap.ready.load(std::memory_order_relaxed) != nullptr;
     noted.is_ended = is_set(&heap.is_abandoned);
     account_.heaps += is_arena(heap) ? 0 : 1;

@@ -32,10 +32,13 @@ namespace {
 // the bit by which free reads them (release; pairs with memory_order_dependent in release()).
 void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
   const PageMapEntry self = heap.self.load(std::memory_order_relaxed);
-  if ((self & ~sampling_bit) == 0 || is_arena(heap) || (self & sampling_bit) != 0) return;
-  // Once: after a former switch, the thread may still read them.
-  for (unsigned c = 1; c < class_count && heap.sampling_bins[c].reciprocal == 0; ++c)
-    heap.sampling_bins[c].reciprocal = size_classes[c].reciprocal;
+  if ((self & ~sampling_bit) == 0 || is_arena(heap)) return;
+  // Once: after a former switch, the thread may still read them. Also where the bit is set: the heap
+  // may have been given back, and begun anew, since this was called for it.
+  for (unsigned c = 1; c < class_count; ++c) {
+    if (heap.sampling_bins[c].reciprocal == 0)
+      heap.sampling_bins[c].reciprocal = size_classes[c].reciprocal;
+  }
   heap.self.fetch_or(sampling_bit, std::memory_order_release);
 }
 
@@ -109,8 +112,7 @@ bool set_sampling_interval(std::uint64_t bytes, bool is_automatic, bool with_sta
   fence(std::memory_order_seq_cst);  // pairs with hooks::heap_begins()
   for_each_heap([bytes](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (bytes != 0) return set_bit(heap);
-    // Of an arena, too, which has not set it.
-    if (entry_of_heap(heap) != 0) heap.self.fetch_and(~sampling_bit, std::memory_order_relaxed);
+    heap.self.fetch_and(~sampling_bit, std::memory_order_relaxed);  // an arena has not set it
   });
   return true;
 }

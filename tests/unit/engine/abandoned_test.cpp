@@ -8,6 +8,7 @@
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "features/guard/sampled_guard.h"
+#include "features/profile/sampling_switch.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 
@@ -87,7 +88,7 @@ TS_ENGINE_TEST(Abandoned, ACollectionRetiresEmptySlabs) {
   void* const p = allocate(heap, 100);
   release(heap, p);
   abandon(heap, true);
-  EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
+  EXPECT_TRUE(engine::collect_abandoned(1));
   EXPECT_EQ(heap.slabs[class_for(100)], 0U) << "blocks in bins keep no slab";
   expect_sound();
   // What is freed by others later, too.
@@ -103,6 +104,78 @@ TS_ENGINE_TEST(Abandoned, ACollectionRetiresEmptySlabs) {
   EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
   EXPECT_EQ(heap.slabs[class_for(100)], 0U);
   expect_sound();
+}
+
+TS_ENGINE_TEST(Abandoned, HeapsWithoutSlabsAreGivenBackAndServeAnew) {
+  constexpr unsigned count = 12;
+  ThreadHeap* heaps[count];
+  for (ThreadHeap*& heap : heaps) {
+    heap = &make_heap();
+    heap->random = 1;
+    release(*heap, allocate(*heap, 100));
+  }
+  void* const kept = allocate(*heaps[6], 100);
+  for (ThreadHeap* const heap : heaps) abandon(*heap, true);
+  const std::uint32_t made = heap_count();
+
+  EXPECT_TRUE(engine::collect_abandoned(1)) << "a few at a time: all of them stay";
+  EXPECT_TRUE(engine::is_abandoned(*heaps[count - 1]));
+  EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
+  expect_sound();
+  unsigned discarded = 0;
+  for (const ThreadHeap* const heap : heaps) {
+    const bool is_kept = heap == heaps[6];
+    EXPECT_EQ(engine::entry_of_heap(*heap) != 0, is_kept);
+    EXPECT_EQ(engine::is_abandoned(*heap), is_kept);
+    discarded += heap->random == 0 ? 1 : 0;
+  }
+  // Eleven heaps have more than this in whole OS pages, and the kept one has none there.
+  EXPECT_GE(discarded, 8U);
+  EXPECT_EQ(heaps[6]->random, 1U);
+
+  // The lowest numbers first, then one more. Each serves, and the kept heap is the one to adopt.
+  std::vector<void*> blocks;
+  for (unsigned i = 0; i < count; ++i) {
+    if (i == 6) continue;
+    ThreadHeap& again = make_heap();
+    EXPECT_EQ(&again, heaps[i]);
+    for (unsigned c = 1; c < engine::class_count; ++c)
+      blocks.push_back(allocate(again, size_classes[c].block_bytes));
+    expect_sound();
+    for (; !blocks.empty(); blocks.pop_back()) release(again, blocks.back());
+    expect_sound();
+  }
+  EXPECT_EQ(heap_count(), made);
+  make_heap();
+  EXPECT_EQ(heap_count(), made + 1);
+  EXPECT_EQ(engine::adopt_abandoned(), heaps[6]);
+  release(*heaps[6], kept);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Abandoned, AHeapThatWasGivenBackSamplesIfOthersDo) {
+  constexpr unsigned count = 3;
+  ThreadHeap* heaps[count];
+  for (ThreadHeap*& heap : heaps) heap = &make_heap();
+  ASSERT_TRUE(engine::set_sampling_interval(1));
+  for (ThreadHeap* const heap : heaps) {
+    release(*heap, allocate(*heap, 100));
+    abandon(*heap, true);
+  }
+  EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
+  expect_sound();
+  // A thread that switches sampling may still come by.
+  for (ThreadHeap* const heap : heaps) heap->self.fetch_or(engine::sampling_bit);
+  for (ThreadHeap* const heap : heaps) {
+    EXPECT_EQ(&make_heap(), heap);
+    EXPECT_TRUE(engine::is_sampling(*heap));
+    for (unsigned c = 1; c < engine::class_count; ++c) {
+      EXPECT_EQ(heap->sampling_bins[c].reciprocal, size_classes[c].reciprocal);
+      release(*heap, allocate(*heap, size_classes[c].block_bytes));
+    }
+    expect_sound();
+  }
+  engine::set_sampling_interval(0);
 }
 
 TS_ENGINE_TEST(Abandoned, OneThreadCollectsAndOthersGoOn) {
