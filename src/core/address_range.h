@@ -18,7 +18,7 @@ namespace ts::engine {
 class AddressRange {
  public:
   static constexpr std::size_t max_pages = std::size_t{1} << 29;        // 8 TiB
-  static constexpr std::size_t max_heaps = (std::size_t{1} << 18) - 1;  // of each kind (types.h)
+  static constexpr std::size_t max_heaps = (std::size_t{1} << 17) - 1;  // of each kind (types.h)
 
   constexpr AddressRange() = default;
 

@@ -107,11 +107,12 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   Block* const block = heap.bins[size_class].head;
   const std::int32_t count = counted_blocks(heap, size_class);
   drop_bin(heap, size_class);
-  // Of the blocks that were to pass before the next sample, these do not.
+  if (block != nullptr) flush_list(heap, size_class, block, count);
+  if (!heap.has_sampling_bins) return;
+  // Of the blocks that were to pass before the next sample, those do not.
   if (heap.until_sample[size_class] != 0 && count > 0)
     heap.until_sample[size_class] += static_cast<std::uint32_t>(count);
-  if (block != nullptr) flush_list(heap, size_class, block, count);
-  if (heap.has_sampling_bins) flush_sampling_bin(heap, size_class);
+  flush_sampling_bin(heap, size_class);
 }
 
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept {

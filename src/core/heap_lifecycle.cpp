@@ -58,7 +58,7 @@ void give_back(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) TS_NO_ANAL
   // Whatever part of the structure goes back, a bin and its capacity agree.
   for (unsigned c = 1; c < class_count; ++c) {
     set_capacity(heap, c, 0);
-    set_sampling_bin(heap, c, nullptr, 0, 0);
+    if (heap.has_sampling_bins) set_sampling_bin(heap, c, nullptr, 0, 0);
   }
   heap.is_abandoned.store(false, std::memory_order_relaxed);
   // relaxed: threads that see the number still find a heap without blocks

@@ -64,7 +64,8 @@ Fault find_owned_slab_fault(const Span& slab) noexcept {
   const PageMapEntry entry = span_entry(slab);
   if (!is_of_slab(entry)) return {"a slab has an owner", &slab};
   const ThreadHeap& owner = *heap_of(entry);
-  if (entry_of_heap(owner) >> heap_shift != entry >> heap_shift)
+  if (heap_number(entry) > page_map.heap_count.load(std::memory_order_relaxed) ||
+      entry_of_heap(owner) >> heap_shift != entry >> heap_shift)
     return {"a slab's owner exists", &slab};
   if (const Fault fault = find_slab_fault(owner, slab)) return fault;
   std::uint32_t bits = 0;

@@ -238,7 +238,7 @@ PageHeap::Totals PageHeap::totals() noexcept {
   constexpr std::size_t of_page =
       sizeof(MapPage) + sizeof(Span) + 2 * sizeof(FreeBits) + sizeof(RemoteFrees);
   return {top_ * page_bytes, grow_calls_,
-          top_ * of_page + (heaps + std::size_t{1}) * sizeof(ThreadHeap),  // the first is none
+          top_ * of_page + heaps * heap_page_bytes,
           limit_bytes(), hard_limit_bytes()};
 }
 

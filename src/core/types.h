@@ -187,6 +187,9 @@ enum class Holder : std::uint32_t { none, owner, reclaimer };
 struct HeapFront;
 struct ThreadHeap;
 
+// What a heap without samples touches, of its structure.
+inline constexpr std::size_t heap_page_bytes = 4096;
+
 // A scope that a thread is in: what it returns to when it leaves.
 struct ScopeFrame {
   Plain<ScopeFrame*> outer = nullptr;
@@ -214,7 +217,7 @@ struct HeapFront {
 
 // Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The
 // list partial[c] links those of them that are listed, in both directions.
-struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
+struct TS_CAPABILITY("heap") ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};      // holder: slabs with blocks to give, by class
   std::uint16_t capacities[class_count] = {};  // owner: of the bins
   // owner: so many frees found the bin full, since its first block is this one (is_burst)
@@ -226,10 +229,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<std::uint32_t> last_sparse = 0;
   Plain<std::uint32_t> sparse_pages = 0;
   Plain<std::uint16_t> round = 0;
-  Plain<std::uint16_t> bypassed_refills = 0;  // so many refills find bypassed bins
-  // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
-  // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
-  CacheBin sampling_bins[class_count];
+  Plain<std::uint16_t> bypassed_refills = 0;     // so many refills find bypassed bins
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
   std::uint32_t first_when_full[class_count] = {};
   // owner: slabs that became sparse since the bin was opened wide
@@ -241,19 +241,26 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
   Atomic<bool> is_abandoned{false};           // abandoned_lock; to others a hint
   // Of an arena; arena_use.h
-  Atomic<std::uintptr_t> user{0};       // any: a heap's address, or a mark; 0: it is no arena
-  Atomic<std::uintptr_t> idle_mark{0};  // user, others read: what `user` is while there is none
-  ScopeFrame scope;                     // user; its `repeats` is 0 while there is none
-  Plain<Span*> large_blocks = nullptr;  // arenas_lock: a list
+  Atomic<std::uintptr_t> user{0};           // any: a heap's address, or a mark; 0: it is no arena
+  Atomic<std::uintptr_t> idle_mark{0};      // user, others read: what `user` is while there is none
+  ScopeFrame scope;                         // user; its `repeats` is 0 while there is none
+  Plain<Span*> large_blocks = nullptr;      // arenas_lock: a list
+  Atomic<std::uint32_t> deferred_calls{0};  // owner: of deferred_work.h, under way
+  std::uint32_t sampling_depth = 0;         // owner: a sample is being taken
+  double until_large_sample = 0;            // owner: in mean distances; 0: not drawn
+  std::uint64_t random = 0;                 // owner
+
+  // ---- untouched while the heap has never sampled: its second OS page (has_sampling_bins) ----
+
+  // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
+  // sampling_capacities - capacity_left blocks.
+  alignas(heap_page_bytes) std::byte before_bins[offsetof(HeapFront, bins)];
+  CacheBin sampling_bins[class_count];
   std::uint16_t sampling_capacities[class_count] = {};  // owner
   std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn
-  double until_large_sample = 0;                        // owner: in mean distances; 0: not drawn
-  std::uint32_t sampling_depth = 0;                     // owner: a sample is being taken
-  Atomic<std::uint32_t> deferred_calls{0};              // owner: of deferred_work.h, under way
-  std::uint64_t random = 0;                             // owner
   std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
 };
-static_assert(sizeof(ThreadHeap) == 5696);
+static_assert(sizeof(ThreadHeap) == 2 * heap_page_bytes);
 
 // The heap's number as map entries have it.
 inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {

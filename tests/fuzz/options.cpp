@@ -38,18 +38,21 @@ constexpr std::size_t most_of_a_line = 511;
 
 struct Option {
   std::string standard;
-  std::string range;  // of words with bars between them, perhaps a size or bytes, or 0..N
+  std::string range;  // of words with bars between them, perhaps a size, bytes, or a time; or 0..N
 
   static constexpr std::string_view bytes_range = "|BYTES";
   static constexpr std::string_view part_range = "|N%";
-  static constexpr unsigned long long most_bytes = 1ULL << 30;  // without a part of memory
+  static constexpr std::string_view time_range = "|MILLISECONDS";
+  static constexpr std::string_view most_milliseconds = "86400000";  // a day
+  static constexpr unsigned long long most_bytes = 1ULL << 30;       // without a part of memory
 
   bool is_number() const { return range.rfind("0..", 0) == 0; }
   bool is_size() const { return range.find(bytes_range) != range.npos; }
+  bool is_time() const { return range.find(time_range) != range.npos; }
   bool may_be_part() const { return range.find(part_range) != range.npos; }
   std::vector<std::string> words() const {
     std::vector<std::string> all;
-    std::istringstream text{range.substr(0, range.find(bytes_range))};
+    std::istringstream text{range.substr(0, range.find(is_time() ? time_range : bytes_range))};
     for (std::string word; std::getline(text, word, '|');) all.push_back(word);
     return all;
   }
@@ -79,15 +82,16 @@ struct Option {
   }
   // The value that a text means, or nothing.
   std::string value_of(const std::string& text) const {
-    if (!is_number()) {
-      const std::vector<std::string> all = words();
-      if (std::find(all.begin(), all.end(), text) != all.end()) return text;
-      return is_size() ? size_of(text) : "";
-    }
+    if (is_number()) return number_of(text, range.substr(3));
+    const std::vector<std::string> all = words();
+    if (std::find(all.begin(), all.end(), text) != all.end()) return text;
+    if (is_time()) return number_of(text, most_milliseconds);
+    return is_size() ? size_of(text) : "";
+  }
+  static std::string number_of(const std::string& text, std::string_view most) {
     if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) return "";
     const std::string digits = text.substr(std::min(text.find_first_not_of('0'), text.size()));
     if (digits.empty()) return "0";
-    const std::string most = range.substr(3);
     const bool is_too_large =
         digits.size() > most.size() || (digits.size() == most.size() && digits > most);
     return is_too_large ? "" : digits;
@@ -223,6 +227,10 @@ std::string value_for(const std::string& name, Input& input) {
   if (option->second.is_size()) {
     for (const char* const end : {"", "K", "m", "G", "T", "%"})
       words.push_back(std::to_string(input.byte()) + end);
+  }
+  if (option->second.is_time()) {
+    words.push_back(std::to_string(input.byte()));
+    words.push_back(std::to_string(86'400'000 + input.byte() % 3 - 1));
   }
   const std::string& word = words[input.byte() % words.size()];
   return input.byte() % 4 == 0 ? edit(word, input) : word;

@@ -659,6 +659,8 @@ std::uint64_t process_id() noexcept { return 1; }
 std::uint32_t thread_id() noexcept { return 1; }
 std::size_t page_bytes() noexcept { return 4096; }
 // The links in it are gone; the program must not have a block of it.
+bool discard_unseen(void*, std::size_t) noexcept { return false; }
+
 bool discard(void* begin, std::size_t bytes) noexcept {
   auto* const from = static_cast<std::byte*>(begin);
   for (std::size_t at = 0; at < bytes; at += engine::tested.block_bytes) {

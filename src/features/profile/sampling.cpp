@@ -111,9 +111,11 @@ Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_
     if (turn.first == nullptr) turn = take_sampling_bin(heap, size_class);
     turn = keep_at_most(heap, size_class, turn, most);
   }
+  void* const p = turn.first != nullptr ? hand_out(heap, size_class, turn) : out_of_memory();
+  // Behind that: it may close the bin.
   if (has_deferred_work(heap)) [[unlikely]]
     do_deferred_work();
-  return turn.first != nullptr ? hand_out(heap, size_class, turn) : out_of_memory();
+  return p;
 }
 
 // An interval that changed: the numbers of mallocs are drawn anew, which the past does not matter

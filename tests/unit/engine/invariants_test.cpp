@@ -421,6 +421,7 @@ Fault fault_of(ThreadHeap& heap) {
 
 TEST(Invariants, EachEquationOfTheEngineIsFoundBroken) {
   for (const Row& row : engine_rows()) {
+    SCOPED_TRACE(row.equation);
     in_child([&row] {
       Whole whole;
       expect_sound();

@@ -506,6 +506,25 @@ TS_ENGINE_TEST(SamplingTest, AHeapThatHasSeenNoIntervalTakesNoSample) {
   EXPECT_GT(sums_of(site_a).allocated.samples, 0U);
 }
 
+// What a slow path leaves for its end may close the bins.
+TS_ENGINE_TEST(SamplingTest, ATurnIsInItsBinBeforeTheWorkThatClosesIt) {
+  ThreadHeap& heap = make_heap();
+  ASSERT_TRUE(engine::set_sampling_interval(engine::max_sampling_interval));
+  bool was_closed = false;
+  for (int i = 0; i < 300; ++i) {
+    heap.is_to_scavenge = true;
+    heap.round_began = heap.scavenged_at = os::nanoseconds() - 1'000'000'000'000;
+    {
+      const As as{heap};
+      allocate_at(site_a, small);
+    }
+    was_closed = was_closed || heap.capacities[class_for(small)] == 0;
+    expect_sound();
+  }
+  EXPECT_TRUE(was_closed);
+  engine::set_sampling_interval(0);
+}
+
 TS_ENGINE_TEST(SamplingTest, HeapsOfAllKindsFollow) {
   ThreadHeap& before = make_heap();
   ASSERT_TRUE(engine::set_sampling_interval(4096));
