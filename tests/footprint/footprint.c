@@ -211,14 +211,14 @@ static void* use_some_blocks(void* unused) {
 
 // Nor do the structures of their heaps stay.
 static void many_ended_threads_leave_little_behind(void) {
-  enum { threads = 1000 };
+  enum { threads = 300 };
   const size_t early = memory("VmRSS:");
   run_threads(threads, use_some_blocks, NULL);
   malloc_trim(0);
   const size_t left = memory("VmRSS:") - early;
   report_figure("of %d threads at a time, which had %zu KB, %zu KB are left after a trim", threads,
                 (memory("VmHWM:") - early) >> 10, left >> 10);
-  EXPECT(left <= (size_t)6 << 20, "%d ended threads leave %zu bytes", threads, left);
+  EXPECT(left <= (size_t)3500 << 10, "%d ended threads leave %zu bytes", threads, left);
 }
 
 static void* use_a_block_of_each_size(void* unused) {
