@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "replay/frames.h"
+
 namespace ts::replay {
 
 struct LoggedAddress {
@@ -18,13 +20,15 @@ static_assert(sizeof(LoggedAddress) == 16);
 
 class AddressLog {
  public:
-  // path: null for no log. most: entries that there can be. Returns an error number.
-  int open(const char* path, std::uint64_t most);
+  // path: null for no log. most: entries that there can be. frames: how often to look which pages
+  // are resident. Returns an error number.
+  int open(const char* path, std::uint64_t most, std::uint64_t frames);
 
   void add(const void* block, std::uint64_t size, std::uint32_t thread) {
     if (entries_ == nullptr || block == nullptr) return;
     // relaxed: each takes a place of its own, and they are read when all threads have ended
     const std::uint64_t place = count_.fetch_add(1, std::memory_order_relaxed);
+    if (frames_.is_due(place)) frames_.take(place);
     entries_[place] = {reinterpret_cast<std::uintptr_t>(block), size & 0xff'ffff'ffff,
                        thread & 0xff'ffff};
   }
@@ -35,6 +39,7 @@ class AddressLog {
   LoggedAddress* entries_ = nullptr;
   std::uint64_t bytes_ = 0;
   int file_ = -1;
+  Frames frames_;
   std::atomic<std::uint64_t> count_{0};
 };
 

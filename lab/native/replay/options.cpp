@@ -32,6 +32,7 @@ The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay TRACE
   --verify           look whether blocks keep what was written, in realloc, too, and calloc is zero
   --latency          measure each call
   --addresses FILE   write down the addresses that the first process gets and gives back
+  --frames N         with it, write down N times which pages are resident, into FILE.frames
   --samples N        look at the memory N times, and when the most is live
   --settle SECONDS   at the end, wait with everything freed, and look at the memory again
   --help
@@ -126,6 +127,8 @@ constexpr Option known[] = {
        asked->settings.meters = at_least_one("--meters", argument, most_listed);
      }},
     {"addresses", [](const char* argument) { asked->addresses = argument; }},
+    {"frames",
+     [](const char* argument) { asked->frames = at_least_one("--frames", argument, most_listed); }},
     {"touch", set_touch},
     {"verify", [](const char*) { asked->settings.verify = true; }, true},
     {"latency", [](const char*) { asked->settings.latency = true; }, true},
@@ -149,6 +152,8 @@ void parse_request(int argument_count, char** arguments, Request& request) {
     fail_usage({trace >= argument_count ? "no trace; `tsmalloc record` writes one."
                                         : "more than one trace; give one."});
   }
+  if (request.frames != 0 && request.addresses == nullptr)
+    fail_usage({"--frames needs --addresses FILE."});
   request.trace = arguments[trace];
 }
 

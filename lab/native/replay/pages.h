@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 namespace ts::replay {
@@ -24,6 +25,15 @@ void make_resident(void* pages, std::size_t bytes);
 
 // Resident anonymous bytes that are replay's own.
 std::uint64_t own_bytes();
+
+// Private pages that were mapped since remember_own(): of up to some thousand mappings, and also of
+// those that are unmapped by now.
+struct PageRange {
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+void remember_own();
+std::span<const PageRange> own_ranges();
 
 // An array that begins as zero bytes, which must be a valid T.
 template <class T>

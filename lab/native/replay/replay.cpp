@@ -12,6 +12,7 @@
 #include "common/system.h"
 #include "replay/image_run.h"
 #include "replay/load.h"
+#include "replay/pages.h"
 #include "replay/report.h"
 #include "replay/settings.h"
 #include "replay/surroundings.h"
@@ -48,6 +49,7 @@ int run(int argument_count, char** arguments) {
   parse_request(argument_count, arguments, request);
   if (runs_one_at_a_time(request.settings.order)) make_repeatable(arguments);
 
+  if (request.frames != 0) remember_own();
   plan::Plan plan;
   trace::Problem problem;
   if (!plan.load(request.trace, request.load, problem)) refuse(problem.text);
@@ -55,9 +57,13 @@ int run(int argument_count, char** arguments) {
   if (request.settings.latency) clock.calibrate();
   World world{plan, request.settings, request.tickets, clock};
   AddressLog log;
+  const auto& calls = plan.image(0).totals.calls;
   std::uint64_t most = plan.image(0).live_objects;  // which are freed at the end
-  for (const std::uint64_t calls : plan.image(0).totals.calls) most += 2 * calls;
-  if (const int error = log.open(request.addresses, most)) {
+  for (const plan::Kind kind : {plan::Kind::malloc, plan::Kind::calloc, plan::Kind::aligned,
+                                plan::Kind::realloc, plan::Kind::realloc, plan::Kind::free}) {
+    most += calls[static_cast<std::size_t>(kind)];
+  }
+  if (const int error = log.open(request.addresses, most, request.frames)) {
     fail_internal("cannot write the addresses", error);
   }
   if (request.addresses != nullptr) world.log = &log;

@@ -40,6 +40,7 @@ struct Request {
   const char* schedule = "asap";  // as it was asked for
   const char* touch = "page";
   const char* addresses = nullptr;  // a file for them
+  std::uint64_t frames = 0;         // moments at which to look which pages are resident
   Settings settings;
   plan::LoadSettings load;
   Tickets tickets;
