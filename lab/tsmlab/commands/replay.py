@@ -12,15 +12,22 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import paths
-from tsmlab.allocators import ENGINE
+from tsmlab import export, paths
+from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands import parameters
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
-from tsmlab.errors import UserError
+from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, UserError, tell
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.traces import files, replay_report
 from tsmlab.traces.replay_results import is_deterministic
-from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, replay
+from tsmlab.traces.replaying import (
+    FAIR,
+    SCHEDULES,
+    SETTLE_SECONDS,
+    Options,
+    command_of,
+    replay,
+)
 
 ALL = "all"
 FITS = ("lock-first", "lock-best", "lock-worst")
@@ -115,6 +122,13 @@ def ticket_list(value: str) -> str:
 @parameters.ignore_failure_option
 @parameters.study_options
 @parameters.report_option
+@click.option(
+    "--movie",
+    type=parameters.FILE,
+    metavar="FILE",
+    help="Measure nothing: write a page that shows each heap as it fills, call by call. One trace, "
+    "in the recorded order or under a schedule that repeats.",
+)
 @resume_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=parameters.FILE)
 def command(traces: Sequence[Path], **given: Any) -> int:
@@ -131,11 +145,14 @@ def command(traces: Sequence[Path], **given: Any) -> int:
       tsmalloc replay mine.tstrace -a tsmalloc,glibc --latency --report pages
       tsmalloc replay mine.tstrace --schedule stride --tickets 3,2,1 -r 10
       tsmalloc replay mine.tstrace --schedule all
+      tsmalloc replay mine.tstrace -a lock-first,jemalloc,tsmalloc --movie heap.html
 
     Exit status: 0; 1 wrong usage or environment; 2 a replay failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
     files.check_traces(traces)
+    if given["movie"] is not None:
+        return _film(traces, given)
     options = options_of(traces, given)
     program = paths.tool("replay")
     return conduct(
@@ -163,10 +180,7 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
             f"--quantum means nothing under {schedules[0]}.",
             "Choose --schedule round-robin, lottery, stride or all.",
         )
-    available = known.discover(given["extra"])
-    own = [each.name for each in available if each.family == "user"]
-    default = [ENGINE, *(FITS if all(map(is_deterministic, schedules)) else ["system"]), *own]
-    chosen = known.select(given["chosen"] or default, available)
+    chosen, available = _chosen(given, schedules)
     reference, compared = known.with_reference(given["reference"], chosen, available)
     return parameters.options_of(
         Options,
@@ -176,3 +190,41 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
         reference=reference,
         schedules=schedules,
     )
+
+
+def _chosen(
+    given: dict[str, Any], schedules: Sequence[str]
+) -> tuple[list[Allocator], list[Allocator]]:
+    """Those to replay on, and all."""
+    available = known.discover(given["extra"])
+    own = [each.name for each in available if each.family == "user"]
+    default = [ENGINE, *(FITS if all(map(is_deterministic, schedules)) else ["system"]), *own]
+    return known.select(given["chosen"] or default, available), available
+
+
+def _film(traces: Sequence[Path], given: dict[str, Any]) -> int:
+    # Imported here: other replays need none of it.
+    from tsmlab.movie.making import make  # noqa: PLC0415
+
+    target, schedule = given["movie"], given["schedule"]
+    schedule = "recorded" if schedule == "asap" else schedule
+    if len(traces) != 1 or not is_deterministic(schedule) or schedule == ALL:
+        raise UserError(
+            "--movie wants one trace, and one order that repeats.",
+            "Choose --schedule recorded, round-robin, lottery or stride.",
+        )
+    export.check_new(target, given["force"])
+    options = options_of(traces, {**given, "schedule": schedule})
+    page, left_out = make(
+        files.look_into(traces[0]),
+        command_of(options, schedule, traces[0], paths.tool("replay")),
+        _chosen(given, [schedule])[0],
+        MeasureExecutor(),
+        (lambda text: None) if given["quiet"] else tell,
+        options.timeout_seconds,
+    )
+    parameters.write(target, page)
+    for each in left_out:
+        tell(f"note       {each}")
+    tell(f"movie      {target}")
+    return EXIT_PROGRAM_FAILED if any("is left out: " in each for each in left_out) else EXIT_OK

@@ -1,0 +1,1 @@
+"""`tsmalloc replay --movie`: heaps as they fill, on a page."""

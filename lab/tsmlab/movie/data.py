@@ -1,0 +1,178 @@
+"""What a movie shows, from what replay wrote down: blocks, resident pages, curves.
+
+All of it is exact: addresses to the byte, pages as replay looked them up. docs/movies.md says what
+the figures mean, docs/formats/trace.md how the files look.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+MOST_ENTRIES = 20_000_000
+PAGE = 4096
+# Parts of the address space that are farther apart are shown next to each other.
+GAP = 64 << 10
+_SIZE_MASK = np.uint64((1 << 40) - 1)
+_HEADING = np.uint64(2**64 - 1)
+
+
+class Unfit(Exception):
+    """A log of which no movie can be made."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All blocks by birth: the entries of the log that begin and end each; `count` entries in all,
+    of which a movie has at most MOST_ENTRIES. A block that is never freed dies at the end."""
+
+    born: Ints
+    died: Ints
+    size: Ints
+    thread: Ints
+    entries: int
+    left_out: int
+
+    def alive(self, entry: int) -> npt.NDArray[np.bool_]:
+        """When entries before this one have happened."""
+        return (self.born < entry) & (self.died >= entry)
+
+    def only(self, kept: npt.NDArray[Any]) -> "Blocks":
+        columns = (each[kept] for each in (self.born, self.died, self.size, self.thread))
+        return Blocks(*columns, self.entries, self.left_out)
+
+    def equals(self, other: "Blocks") -> bool:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return all(np.array_equal(own, others) for own, others in pairs)
+
+
+def read_blocks(log: Path, most: int = MOST_ENTRIES) -> tuple[Blocks, Ints]:
+    """The blocks of a log, and the address of each. Raises Unfit where blocks overlap in time at
+    one address."""
+    raw = np.fromfile(log, "<u8", 2 * most).reshape(-1, 2)
+    total = log.stat().st_size // raw.dtype.itemsize // 2
+    address = raw[:, 0].astype(np.int64)
+    size = (raw[:, 1] & _SIZE_MASK).astype(np.int64)
+    order = np.argsort(address, kind="stable")  # by address, and at each by time
+    is_new = size[order] > 0
+    follows = address[order][1:] == address[order][:-1]  # the entry before, at the same address
+    if np.any(~is_new[:1]) or np.any(is_new[1:] == (is_new[:-1] & follows)):
+        raise Unfit("it gave a block out twice, or another was freed than was given out")
+    died = np.full(len(raw), len(raw), np.int64)
+    died[order[:-1][is_new[:-1]]] = np.where(follows, order[1:], len(raw))[is_new[:-1]]
+    born = np.flatnonzero(size)
+    thread = (raw[born, 1] >> np.uint64(40)).astype(np.int64)
+    blocks = Blocks(born, died[born], size[born], thread, len(raw), total - len(raw))
+    return blocks, address[born]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Resident pages when the entries before `entry` had happened: `bounds` has the begin and the
+    end of each range in turn, ascending."""
+
+    entry: int
+    bounds: Ints
+
+
+def read_frames(path: Path, entries: int) -> list[Frame]:
+    """Those up to this entry, without what is replay's own."""
+    raw = np.fromfile(path, "<u8").reshape(-1, 2)
+    heads = [*np.flatnonzero(raw[:, 1] == _HEADING), len(raw)]
+    parts = [(raw[a, 0], raw[a + 1 : b].astype(np.int64)) for a, b in zip(heads, heads[1:])]
+    own = _merged(parts.pop()[1], 0)
+    frames = {int(entry): Frame(int(entry), _without(runs, own)) for entry, runs in parts}
+    return [frame for entry, frame in sorted(frames.items()) if entry <= entries]
+
+
+def _merged(ranges: Ints, gap: int) -> Ints:
+    """Sorted; those nearer than `gap` are one."""
+    ranges = ranges[np.argsort(ranges[:, 0])]
+    if not len(ranges):
+        return ranges
+    ends = np.maximum.accumulate(ranges[:, 1])
+    starts = np.flatnonzero(np.r_[True, ranges[1:, 0] > ends[:-1] + gap])
+    return np.c_[ranges[starts, 0], ends[np.r_[starts[1:] - 1, len(ranges) - 1]]]
+
+
+def _without(runs: Ints, own: Ints) -> Ints:
+    """Bounds of runs less own, both sorted: where the sum of (in a run) and (in none of ours)
+    changes to or from 2."""
+    at = np.r_[runs.ravel(), own.ravel()]
+    step = np.r_[np.tile([1, -1], len(runs)), np.tile([-1, 1], len(own))]
+    places, inverse = np.unique(at, return_inverse=True)
+    steps = np.zeros(len(places), np.int64)
+    np.add.at(steps, inverse, step)
+    inside = np.cumsum(steps) > 0
+    return places[inside != np.r_[False, inside[:-1]]]
+
+
+@dataclass(frozen=True)
+class Heap:
+    """One allocator's: where the blocks of `Blocks` are. `regions`: begin and end of each part of
+    the address space that is ever used; the page shows them one after the other."""
+
+    name: str
+    address: Ints
+    frames: Sequence[Frame]
+    regions: Ints
+
+    def offset(self, address: Ints) -> Ints:
+        """The place within the regions, with a page between each two."""
+        sizes = self.regions[:, 1] - self.regions[:, 0] + PAGE
+        before = np.cumsum(sizes) - sizes
+        region = np.searchsorted(self.regions[:, 0], address, side="right") - 1
+        return before[region] + address - self.regions[region, 0]
+
+
+def heap(name: str, address: Ints, size: Ints, frames: Sequence[Frame]) -> Heap:
+    extents = np.c_[address // PAGE * PAGE, -(-(address + size) // PAGE) * PAGE]
+    resident = [frame.bounds.reshape(-1, 2) for frame in frames]
+    return Heap(name, address, frames, _merged(np.concatenate([extents, *resident]), GAP))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """At each frame, in bytes. holes: resident, and in no live block."""
+
+    live: list[int]
+    resident: list[int]
+    holes: list[int]
+
+
+def curves(blocks: Blocks, found: Heap) -> Curves:
+    curve = Curves([], [], [])
+    by_address = np.argsort(found.address)  # neighbours in memory are neighbours in the search
+    begin, size = found.address[by_address], blocks.size[by_address]
+    born, died = blocks.born[by_address], blocks.died[by_address]
+    for frame in found.frames:
+        alive = (born < frame.entry) & (died >= frame.entry)
+        own_begin, own_size = begin[alive], size[alive]
+        resident = int((frame.bounds[1::2] - frame.bounds[::2]).sum())
+        covered = _below(own_begin + own_size, frame.bounds) - _below(own_begin, frame.bounds)
+        curve.live.append(int(own_size.sum()))
+        curve.resident.append(resident)
+        curve.holes.append(resident - int(covered.sum()))
+    return curve
+
+
+def _below(address: Ints, bounds: Ints) -> Ints:
+    """How many bytes below each address are within the bounds."""
+    if not len(bounds):
+        return np.zeros_like(address)
+    before = np.r_[0, np.cumsum(bounds[1::2] - bounds[::2])]
+    place = np.searchsorted(bounds, address, side="right")  # odd: within a range
+    within = np.where(place % 2 == 1, address - bounds[np.maximum(place, 1) - 1], 0)
+    sums: Ints = before[place // 2] + within
+    return sums
+
+
+def thinned(blocks: Blocks, moments: Ints) -> npt.NDArray[np.bool_]:
+    """Which blocks live at one of these entries at least."""
+    first = np.searchsorted(moments, blocks.born, side="right")
+    return first < np.searchsorted(moments, blocks.died, side="right")
