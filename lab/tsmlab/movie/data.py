@@ -127,7 +127,15 @@ class Heap:
         sizes = self.regions[:, 1] - self.regions[:, 0] + PAGE
         before = np.cumsum(sizes) - sizes
         region = np.searchsorted(self.regions[:, 0], address, side="right") - 1
-        return before[region] + address - self.regions[region, 0]
+        places: Ints = before[region] + address - self.regions[region, 0]
+        return places
+
+    def pages(self, bounds: Ints) -> Ints:
+        """Bounds of ranges as numbers of pages. An end may be a region's, so it is that of the last
+        page in it."""
+        found = self.offset(bounds) // PAGE
+        found[1::2] = self.offset(bounds[1::2] - 1) // PAGE + 1
+        return found
 
 
 def heap(name: str, address: Ints, size: Ints, frames: Sequence[Frame]) -> Heap:
@@ -146,30 +154,37 @@ class Curves:
 
 
 def curves(blocks: Blocks, found: Heap) -> Curves:
+    """By bytes of live blocks in each page, which are counted on from frame to frame."""
+    begin = found.offset(found.address)
+    end = begin + blocks.size
+    first, last = begin // PAGE, (end - 1) // PAGE
+    in_first = np.minimum(end, (first + 1) * PAGE) - begin
+    in_last = np.where(last > first, end - last * PAGE, 0)
+    by_death = np.argsort(blocks.died, kind="stable")
+    pages = int((found.regions[:, 1] - found.regions[:, 0] + PAGE).sum()) // PAGE + 1
+    partly, full = np.zeros(pages, np.int64), np.zeros(pages, np.int64)  # full: as differences
+    births = deaths = live = 0
     curve = Curves([], [], [])
-    by_address = np.argsort(found.address)  # neighbours in memory are neighbours in the search
-    begin, size = found.address[by_address], blocks.size[by_address]
-    born, died = blocks.born[by_address], blocks.died[by_address]
+
+    def count(which: Ints | slice, sign: int) -> int:
+        np.add.at(partly, first[which], sign * in_first[which])
+        np.add.at(partly, last[which], sign * in_last[which])
+        np.add.at(full, first[which] + 1, sign * PAGE)
+        np.add.at(full, np.maximum(last, first + 1)[which], -sign * PAGE)
+        return sign * int(blocks.size[which].sum())
+
     for frame in found.frames:
-        alive = (born < frame.entry) & (died >= frame.entry)
-        own_begin, own_size = begin[alive], size[alive]
-        resident = int((frame.bounds[1::2] - frame.bounds[::2]).sum())
-        covered = _below(own_begin + own_size, frame.bounds) - _below(own_begin, frame.bounds)
-        curve.live.append(int(own_size.sum()))
+        born = int(np.searchsorted(blocks.born, frame.entry))
+        died = int(np.searchsorted(blocks.died, frame.entry, sorter=by_death))
+        live += count(slice(births, born), 1) + count(by_death[deaths:died], -1)
+        births, deaths = born, died
+        used = np.r_[0, np.cumsum(partly + np.cumsum(full))]
+        bounds = found.pages(frame.bounds)
+        resident = int((bounds[1::2] - bounds[::2]).sum()) * PAGE
+        curve.live.append(live)
         curve.resident.append(resident)
-        curve.holes.append(resident - int(covered.sum()))
+        curve.holes.append(resident - int((used[bounds[1::2]] - used[bounds[::2]]).sum()))
     return curve
-
-
-def _below(address: Ints, bounds: Ints) -> Ints:
-    """How many bytes below each address are within the bounds."""
-    if not len(bounds):
-        return np.zeros_like(address)
-    before = np.r_[0, np.cumsum(bounds[1::2] - bounds[::2])]
-    place = np.searchsorted(bounds, address, side="right")  # odd: within a range
-    within = np.where(place % 2 == 1, address - bounds[np.maximum(place, 1) - 1], 0)
-    sums: Ints = before[place // 2] + within
-    return sums
 
 
 def thinned(blocks: Blocks, moments: Ints) -> npt.NDArray[np.bool_]:

@@ -68,7 +68,8 @@ def _replay(
     timeout_seconds: float | None,
 ) -> dict[str, object]:
     """What replay says; it leaves the files log and log.frames in the folder."""
-    words = [*command[:-1], "--addresses", str(folder / "log"), "--frames", str(FRAMES)]
+    words = [*command[:-1], "--samples", "1"]  # frames tell more
+    words += ["--addresses", str(folder / "log"), "--frames", str(FRAMES)]
     done = executor.run(
         RunRequest(
             command=(*words, command[-1]),

@@ -313,7 +313,7 @@ function readColours() {
   byId("legend").innerHTML = (colour === "thread"
     ? THREADS.map((paint, i) => square(paint, `thread ${i}`)).slice(0, threads).join("")
     : square(bar, colour === "age" ? "block, young to old" : "block, small to large")) +
-    square("var(--hole)", "hole: resident, in no block") + square("var(--away)", "given back") +
+    square("var(--hole)", "hole: resident, in no block (mixed: both in one cell)") + square("var(--away)", "given back") +
     square("var(--never)", "never resident") + LINES.map(([name, dash, shade]) =>
       `<span><i class="line" style="color:var(${shade});border-top-style:${dash.length ? "dashed" : "solid"}"></i>${name}</span>`).join("");
 }
@@ -345,8 +345,8 @@ const views = movie.heaps.map((heap) => new View(heap));
 let isStale = true, last = null, rate = 1, fullScale = 1;
 
 function fit() { // the scale at which the widest heap fits
-  fullScale = 1;
-  while (views.some((view) => view.heap.span > view.cells * fullScale)) fullScale *= 2;
+  const widest = Math.max(...views.map((view) => view.heap.span / view.cells));
+  fullScale = Math.max(1, Math.ceil(widest / 16) * 16);
 }
 function layOut() {
   const wasAll = scale >= fullScale;
@@ -361,7 +361,7 @@ function layOut() {
 }
 function zoom(factor, view, cell) { // in all heaps; of one, this cell stays where it is
   const old = scale;
-  scale = Math.min(fullScale, Math.max(1, scale * factor));
+  scale = Math.min(fullScale, Math.max(1, Math.round(scale * factor)));
   for (const each of views) {
     const fixed = each === view ? cell : each.cells / 2;
     each.from += fixed * (old - scale);
@@ -384,7 +384,7 @@ function recall() {
   const asked = new URLSearchParams(location.hash.slice(1));
   if (["age", "size", "thread"].includes(asked.get("c"))) byId("colour").value = colour = asked.get("c");
   const wanted = Number(asked.get("z"));
-  scale = wanted >= 1 ? Math.min(fullScale, 2 ** Math.round(Math.log2(wanted))) : fullScale;
+  scale = wanted >= 1 ? Math.min(fullScale, Math.round(wanted)) : fullScale;
   (asked.get("f") ?? "").split("_").forEach((from, i) => { if (views[i]) views[i].from = Number(from) || 0; });
   readColours();
   for (const view of views) view.rebuild();

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tsmlab.movie.data import PAGE, Blocks, Curves, Heap, Ints, thinned
+from tsmlab.movie.data import Blocks, Curves, Heap, Ints, thinned
 
 MOST_BYTES = 15_000_000
 _ROOM_BYTES = MOST_BYTES - 500_000  # for columns; frames and the rest of the page take little
@@ -69,10 +69,7 @@ def _frames(found: Heap) -> dict[str, Any]:
     counts, pages = [], []
     last: Ints = np.zeros(0, np.int64)
     for frame in found.frames:
-        bounds = found.offset(frame.bounds) // PAGE
-        # An end may be a region's: in its own terms, not those of what lies there in the next.
-        bounds[1::2] = found.offset(frame.bounds[1::2] - 1) // PAGE + 1
-        bounds = np.setxor1d(bounds[::2], bounds[1::2])
+        bounds = found.pages(frame.bounds)
         toggled = np.setxor1d(last, bounds)
         counts.append(len(toggled))
         pages.append(np.diff(toggled, prepend=0))

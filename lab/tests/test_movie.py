@@ -1,0 +1,320 @@
+"""`tsmalloc replay --movie`: what it shows is what happened, and the page works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from headless_browser import Browser
+from prompt import Tsmalloc
+
+from tsmlab import paths
+from tsmlab.movie import data, page
+from tsmlab.traces import files
+
+PAGE = 4096
+ALLOCATORS = ("lock-best", "tsmalloc", "glibc")
+LIBRARIES = ("libtsmalloc-lock-best.so", "libtsmalloc.so", "")
+# Ends at its hundredth call.
+CRASHES = """
+void *__libc_malloc(size_t);
+void *malloc(size_t size) { static int calls; if (++calls > 100) abort(); return __libc_malloc(size); }
+"""
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
+    words = (str(path), "events=20000", "threads=4", "seed=3")
+    tool = paths.tool("synthetic_trace")
+    subprocess.run([tool, *words], check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def witness(build: Callable[..., Path]) -> Path:
+    code = (Path(__file__).parent / "movie_witness.c").read_text(encoding="utf-8")
+    return build("witness.so.c", code, "-shared", "-fPIC")
+
+
+# --- the truth ------------------------------------------------------------------------------------
+
+
+def witnessed(path: Path) -> dict[int, set[int]]:
+    """The pages that the witness saw at each frame."""
+    seen: dict[int, set[int]] = {}
+    part: list[int] = []
+    for number in numbers_of(path):
+        if number:
+            part.append(number)
+        else:
+            seen[part[0] - 1] = set(part[1:])
+            part = []
+    return seen
+
+
+def numbers_of(path: Path) -> list[int]:
+    return [int(number) for number in np.fromfile(path, "<u8")]
+
+
+def own_pages(frames: Path) -> set[int]:
+    """Those that replay says are not the allocator's."""
+    numbers = numbers_of(frames)
+    last = max(i for i in range(0, len(numbers), 2) if numbers[i] == numbers[i + 1] == 2**64 - 1)
+    ranges = zip(numbers[last + 2 :: 2], numbers[last + 3 :: 2], strict=True)
+    return {page for begin, end in ranges for page in range(begin, end, PAGE)}
+
+
+def accounted(log: Path, entry: int, pages: set[int]) -> tuple[int, int, int]:
+    """Live bytes, resident bytes, and those of holes, call by call and page by page."""
+    numbers = numbers_of(log)
+    live: dict[int, int] = {}
+    for i in range(entry):
+        address, size = numbers[2 * i], numbers[2 * i + 1] & (1 << 40) - 1
+        if size:
+            live[address] = size
+        else:
+            del live[address]
+    covered = 0
+    for address, size in live.items():
+        for start in range(address // PAGE * PAGE, address + size, PAGE):
+            if start in pages:
+                covered += min(address + size, start + PAGE) - max(address, start)
+    return sum(live.values()), len(pages) * PAGE, len(pages) * PAGE - covered
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_ten_frames_are_what_a_witness_finds(
+    trace: Path, witness: Path, tmp_path: Path, library: str
+) -> None:
+    log = tmp_path / "log"
+    preloads = [str(witness), *([str(paths.library(library))] if library else [])]
+    command = [paths.tool("replay"), "--schedule", "recorded", "--addresses", log, "--frames", "30"]
+    environment = {"LD_PRELOAD": ":".join(preloads), "WITNESS": str(tmp_path / "seen")}
+    environment["TSMALLOC_BACKGROUND"] = "off"  # which purges between the two looks
+    subprocess.run(
+        [*command, trace], env=os.environ | environment, check=True, stdout=subprocess.DEVNULL
+    )
+    blocks, address = data.read_blocks(log)
+    frames = data.read_frames(tmp_path / "log.frames", blocks.entries)
+    curves = data.curves(blocks, data.heap("it", address, blocks.size, frames))
+    seen, own = witnessed(tmp_path / "seen"), own_pages(tmp_path / "log.frames")
+    chosen = range(0, len(frames), len(frames) // 9)
+    assert len(chosen) >= 10
+    for at in (*chosen, len(frames) - 1):
+        found = (curves.live[at], curves.resident[at], curves.holes[at])
+        assert found == accounted(log, frames[at].entry, seen[frames[at].entry] - own)
+    assert max(curves.live) > 50_000
+    assert max(curves.holes) > PAGE
+    assert curves.live[-1] == 0 < curves.resident[-1]
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def logged(path: Path, *entries: tuple[int, int, int]) -> Path:
+    """Entries are address, size and thread."""
+    rows = [(address, size | thread << 40) for address, size, thread in entries]
+    np.array(rows, "<u8").tofile(path)
+    return path
+
+
+def test_blocks_of_a_log(tmp_path: Path) -> None:
+    log = logged(tmp_path / "log", (64, 8, 0), (96, 16, 2), (64, 0, 1), (64, 4, 1), (96, 0, 0))
+    blocks, address = data.read_blocks(log)
+    assert address.tolist() == [64, 96, 64]
+    assert blocks.born.tolist() == [0, 1, 3]
+    assert blocks.died.tolist() == [2, 4, 5]
+    assert (blocks.size.tolist(), blocks.thread.tolist()) == ([8, 16, 4], [0, 2, 1])
+    cut, _ = data.read_blocks(log, most=2)
+    assert (cut.entries, cut.left_out, cut.died.tolist()) == (2, 3, [2, 2])
+
+
+@pytest.mark.parametrize("entries", [[(64, 8, 0), (64, 8, 0)], [(64, 0, 0)],
+                                     [(64, 8, 0), (64, 0, 0), (64, 0, 0)]])  # fmt: skip
+def test_a_log_that_cannot_be_is_refused(
+    tmp_path: Path, entries: list[tuple[int, int, int]]
+) -> None:
+    with pytest.raises(data.Unfit):
+        data.read_blocks(logged(tmp_path / "log", *entries))
+
+
+def test_frames_are_without_replays_own(tmp_path: Path) -> None:
+    heading = 2**64 - 1
+    pairs = [(7, heading), (0x1000, 0x5000), (0x5000, 0x6000), (0x9000, 0xA000),
+             (heading, heading), (0x2000, 0x3000), (0x9000, 0xB000)]  # fmt: skip
+    np.array(pairs, "<u8").tofile(tmp_path / "frames")
+    (frame,) = data.read_frames(tmp_path / "frames", 10)
+    assert (frame.entry, frame.bounds.tolist()) == (7, [0x1000, 0x2000, 0x3000, 0x6000])
+    assert data.read_frames(tmp_path / "frames", 6) == []
+
+
+def made_up(count: int) -> tuple[data.Blocks, data.Heap, data.Curves]:
+    """Blocks of which each fourth stays, as hard to predict as can be."""
+    rng = np.random.default_rng(1)
+    born = np.arange(count, dtype=np.int64) * 2
+    died = np.where(born % 8 == 0, 2 * count, born + 1)
+    size = rng.integers(1, 1 << 30, count)
+    blocks = data.Blocks(born, died, size, np.zeros(count, np.int64), 2 * count, 0)
+    bounds = np.array([0x1000, 0x3000])
+    frames = [data.Frame(entry, bounds) for entry in range(0, 2 * count, count // 5)]
+    heap = data.heap("one", np.cumsum(size) - size, size, frames)
+    return blocks, heap, data.curves(blocks, heap)
+
+
+def columns_of(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text.split('id="movie">')[1].split("</script>")[0])
+    return found
+
+
+FACTS = {"program": "p<>", "trace": "t", "schedule": "recorded", "end": 0}
+
+
+def test_what_does_not_fit_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks, heap, curves = made_up(5000)
+    whole, told = page.page(blocks, [heap], [curves], FACTS, [])
+    assert told == []
+    assert columns_of(whole)["blocks"]["born"]["count"] == 5000
+    monkeypatch.setattr(page, "_ROOM_BYTES", 30_000)
+    text, told = page.page(blocks, [heap], [curves], FACTS, [])
+    movie = columns_of(text)
+    (note,) = told
+    moments = movie["exact"]
+    alive = {b for m in moments for b in np.flatnonzero(blocks.alive(m)).tolist()}
+    assert movie["blocks"]["born"]["count"] == len(alive) < 5000
+    assert f"{len(moments)} moments" in note
+    assert f"{5000 - len(alive):,} of 5,000 blocks" in note
+    assert "<p<>" not in text
+
+
+def test_regions_keep_no_wide_gaps_and_all_that_is_used() -> None:
+    _, heap, _ = made_up(10)
+    far = data.heap("far", np.array([0x1000, 0x7FFF_0000_0008]), np.array([8, 16]), heap.frames)
+    assert len(far.regions) == 2
+    first, second = far.offset(far.address).tolist()
+    assert first % PAGE == 0
+    assert second % PAGE == 8
+    assert second < 5 * PAGE
+
+
+# --- at the prompt --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def movie(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("movie") / "heap.html"
+    words = ("replay", trace, "-a", ",".join(ALLOCATORS), "--movie", path)
+    subprocess.run([sys.executable, "-m", "tsmlab", *words], check=True, capture_output=True)
+    return path
+
+
+def test_a_movie_has_every_event(movie: Path) -> None:
+    found = columns_of(movie.read_text(encoding="utf-8"))
+    assert [heap["name"] for heap in found["heaps"]] == list(ALLOCATORS)
+    assert found["exact"] is None
+    assert found["notes"] == []
+    counts = {heap["place"]["count"] for heap in found["heaps"]}
+    assert counts == {found["blocks"]["born"]["count"]}
+    assert 0 < found["end"] < found["entries"]
+    assert all(max(h["curves"]["resident"]) > max(h["curves"]["live"]) / 2 for h in found["heaps"])
+
+
+def test_an_allocator_that_crashes_is_left_out(
+    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path, build: Callable[..., Path]
+) -> None:
+    library = build("crashes.so.c", CRASHES, "-shared", "-fPIC")
+    target = tmp_path / "heap.html"
+    own = ("--allocator", f"mine={library}", "--movie", target)
+    done = tsmalloc("replay", trace, *own, "-a", "mine,tsmalloc", status=2)
+    assert "mine is left out: replay failed, SIGABRT" in done.stderr
+    found = columns_of(target.read_text(encoding="utf-8"))
+    assert [heap["name"] for heap in found["heaps"]] == ["tsmalloc"]
+    assert "mine" in found["notes"][0]
+    done = tsmalloc("replay", trace, *own, "-a", "mine", "-f", status=1)
+    assert "no allocator got through" in done.stderr
+
+
+def test_what_makes_no_movie_is_told_before_anything_runs(
+    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "heap.html"
+    for words in ((trace, trace), (trace, "--schedule", "paced"), (trace, "--schedule", "all")):
+        done = tsmalloc("replay", *words, "--movie", target, status=1)
+        assert "--schedule recorded" in done.stderr
+    nowhere = tmp_path / "none" / "heap.html"
+    assert str(nowhere.parent) in tsmalloc("replay", trace, "--movie", nowhere, status=1).stderr
+    target.write_text("mine")
+    assert "-f" in tsmalloc("replay", trace, "--movie", target, status=1).stderr
+    assert target.read_text() == "mine"
+    assert len(files.look_into(trace).images) == 1
+
+
+# --- in a browser ---------------------------------------------------------------------------------
+
+
+def wait_for(browser: Browser) -> None:
+    browser.call("Runtime.evaluate", awaitPromise=True, expression="""
+        new Promise((done) => { const look = () => document.documentElement.dataset.ready
+          ? requestAnimationFrame(() => requestAnimationFrame(done)) : setTimeout(look, 20); look(); })""")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_fits_and_nobody_complains(
+    browser: Browser, movie: Path, width: int, theme: str
+) -> None:
+    browser.open(movie, width, theme=theme)
+    wait_for(browser)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.complaints == []
+    shades = "new Set(new Uint32Array(movie.views[1].picture.data.buffer)).size"
+    assert browser.evaluate(shades) > 4
+
+
+def test_the_page_shows_each_byte_where_it_was(browser: Browser, movie: Path) -> None:
+    """Of all cells together: bytes in blocks and in pages, after steps on, back and leaps."""
+    browser.open(movie, 1280)
+    wait_for(browser)
+    curves = [heap["curves"] for heap in columns_of(movie.read_text(encoding="utf-8"))["heaps"]]
+    frames = browser.evaluate("movie.movie.heaps[0].frames.entries")
+    for at in (0, 5, len(frames) - 1, 100, 101, 60, 61, len(frames) // 2):
+        browser.evaluate(f"movie.seek({frames[at]}); movie.views.map((view) => view.draw())")
+        sums = browser.evaluate(
+            "movie.views.map((v) => [v.used, v.there].map((a) => a.reduce((x, y) => x + y, 0)))"
+        )
+        for (used, there), curve in zip(sums, curves, strict=True):
+            assert used == pytest.approx(curve["live"][at], abs=200)  # of 32-bit floats
+            assert there == pytest.approx(curve["resident"][at], abs=200)
+
+
+def test_keys_play_step_and_zoom_and_a_link_leads_back(browser: Browser, movie: Path) -> None:
+    browser.open(movie, 1280)
+    wait_for(browser)
+    browser.evaluate("movie.seek(1000)")
+    browser.press(".", 190)
+    assert browser.evaluate("movie.now") == 1001
+    browser.press("+", 187)
+    scale = browser.evaluate("document.getElementById('scale').textContent")
+    browser.evaluate("movie.views[1].map.focus()")
+    browser.press("ArrowRight", 39)
+    assert "tsmalloc, 0x" in browser.evaluate("document.getElementById('about').textContent")
+    browser.evaluate("document.getElementById('link').click()")
+    fragment = browser.evaluate("location.hash")
+    assert "t=1001" in fragment
+    browser.press(" ", 32)
+    browser.call("Runtime.evaluate", awaitPromise=True,
+                 expression="new Promise((done) => setTimeout(done, 500))")  # fmt: skip
+    assert browser.evaluate("movie.now") > 1001
+    browser.press(" ", 32)
+    browser.evaluate(f"location.hash = {json.dumps(fragment)}")
+    browser.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
+    wait_for(browser)
+    assert browser.evaluate("movie.now") == 1001
+    assert browser.evaluate("document.getElementById('scale').textContent") == scale
