@@ -32,14 +32,14 @@ static void look(uint64_t entry) {
   for (ssize_t got; (got = read(list, maps + length, sizeof maps - 1 - length)) > 0;) length += got;
   close(list);
   maps[length] = 0;
-  for (char *line = strtok(maps, "\n"); line; line = strtok(NULL, "\n")) {
+  for (char* line = strtok(maps, "\n"); line; line = strtok(NULL, "\n")) {
     unsigned long begin, end, inode;
     char rights[5];
     if (sscanf(line, "%lx-%lx %4s %*s %*s %lu", &begin, &end, rights, &inode) != 4) abort();
     if (rights[3] != 'p' || inode || strstr(line, "[stack]") || strstr(line, "[v")) continue;
     for (; begin < end; begin += sizeof in_memory * 4096) {
       size_t bytes = end - begin < sizeof in_memory * 4096 ? end - begin : sizeof in_memory * 4096;
-      if (mincore((void *)begin, bytes, in_memory)) continue;
+      if (mincore((void*)begin, bytes, in_memory)) continue;
       for (size_t i = 0; i < bytes / 4096; ++i)
         if (in_memory[i] & 1) put(begin + i * 4096);
     }
@@ -47,8 +47,9 @@ static void look(uint64_t entry) {
   put(0);
 }
 
-ssize_t write(int to, const void *from, size_t count) {
-  const uint64_t *pair = from;
-  if (count >= 16 && count % 16 == 0 && pair[1] == UINT64_MAX && pair[0] != UINT64_MAX) look(pair[0]);
+ssize_t write(int to, const void* from, size_t count) {
+  const uint64_t* pair = from;
+  if (count >= 16 && count % 16 == 0 && pair[1] == UINT64_MAX && pair[0] != UINT64_MAX)
+    look(pair[0]);
   return syscall(SYS_write, to, from, count);
 }

@@ -25,7 +25,8 @@ LIBRARIES = ("libtsmalloc-lock-best.so", "libtsmalloc.so", "")
 # Ends at its hundredth call.
 CRASHES = """
 void *__libc_malloc(size_t);
-void *malloc(size_t size) { static int calls; if (++calls > 100) abort(); return __libc_malloc(size); }
+static int calls;
+void *malloc(size_t size) { if (++calls > 100) abort(); return __libc_malloc(size); }
 """
 
 
@@ -170,7 +171,7 @@ def made_up(count: int) -> tuple[data.Blocks, data.Heap, data.Curves]:
 
 
 def columns_of(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text.split('id="movie">')[1].split("</script>")[0])
+    found: dict[str, Any] = json.loads(text.split('id="movie">', 1)[1].split("</script>", 1)[0])
     return found
 
 
@@ -259,10 +260,17 @@ def test_what_makes_no_movie_is_told_before_anything_runs(
 # --- in a browser ---------------------------------------------------------------------------------
 
 
+READY = """
+new Promise((done) => {
+  const drawn = () => requestAnimationFrame(() => requestAnimationFrame(done));
+  const look = () => document.documentElement.dataset.ready ? drawn() : setTimeout(look, 20);
+  look();
+})
+"""
+
+
 def wait_for(browser: Browser) -> None:
-    browser.call("Runtime.evaluate", awaitPromise=True, expression="""
-        new Promise((done) => { const look = () => document.documentElement.dataset.ready
-          ? requestAnimationFrame(() => requestAnimationFrame(done)) : setTimeout(look, 20); look(); })""")
+    browser.call("Runtime.evaluate", awaitPromise=True, expression=READY)
 
 
 @pytest.mark.parametrize("width", [390, 1280])

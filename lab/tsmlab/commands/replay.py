@@ -220,7 +220,7 @@ def _film(traces: Sequence[Path], given: dict[str, Any]) -> int:
         command_of(options, schedule, traces[0], paths.tool("replay")),
         _chosen(given, [schedule])[0],
         MeasureExecutor(),
-        (lambda text: None) if given["quiet"] else tell,
+        (lambda _: None) if given["quiet"] else tell,
         options.timeout_seconds,
     )
     parameters.write(target, page)

@@ -6,6 +6,7 @@ the figures mean, docs/formats/trace.md how the files look.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def read_frames(path: Path, entries: int) -> list[Frame]:
     """Those up to this entry, without what is replay's own."""
     raw = np.fromfile(path, "<u8").reshape(-1, 2)
     heads = [*np.flatnonzero(raw[:, 1] == _HEADING), len(raw)]
-    parts = [(raw[a, 0], raw[a + 1 : b].astype(np.int64)) for a, b in zip(heads, heads[1:])]
+    parts = [(raw[a, 0], raw[a + 1 : b].astype(np.int64)) for a, b in pairwise(heads)]
     own = _merged(parts.pop()[1], 0)
     frames = {int(entry): Frame(int(entry), _without(runs, own)) for entry, runs in parts}
     return [frame for entry, frame in sorted(frames.items()) if entry <= entries]

@@ -45,8 +45,10 @@ def make(
             heaps.append(data.heap(allocator.name, address, blocks.size, frames))
             curves.append(data.curves(blocks, heaps[-1]))
     if common is None:
-        raise UserError("no movie: no allocator got through. " + "; ".join(notes) + ".",
-                        "Try one by itself: tsmalloc replay TRACE -a NAME")
+        raise UserError(
+            "no movie: no allocator got through. " + "; ".join(notes) + ".",
+            "Try one by itself: tsmalloc replay TRACE -a NAME",
+        )
     if not len(common.born):
         raise UserError(f"{trace.path} allocates nothing.", "Record a program that allocates.")
     planned = line["planned"]

@@ -1,7 +1,7 @@
 """The page: what a movie shows, packed into columns that the page's script unpacks.
 
-A column is an array of whole numbers, of which all lowest bytes come first, then all second ones, and
-so on; deflated and in base64. The script is movie.js, the page movie.html, both beside this file.
+A column is an array of whole numbers, of which all lowest bytes come first, then all second ones,
+and so on; deflated and in base64. The script is movie.js, the page movie.html, both beside this.
 """
 
 import base64
@@ -81,7 +81,9 @@ def _frames(found: Heap) -> dict[str, Any]:
     }
 
 
-def _choose(blocks: Blocks, heaps: Sequence[Heap]) -> tuple[npt.NDArray[Any], Ints | None, dict[str, Any], list[dict[str, Any]]]:
+def _choose(
+    blocks: Blocks, heaps: Sequence[Heap]
+) -> tuple[npt.NDArray[Any], Ints | None, dict[str, Any], list[dict[str, Any]]]:
     """What fits: all blocks, or those that live at some moments, as many moments as fit."""
     moments: Ints = np.array([frame.entry for frame in heaps[0].frames], np.int64)
     kept: npt.NDArray[Any] = np.ones(len(blocks.born), bool)
