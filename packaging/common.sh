@@ -12,18 +12,30 @@ elif (($#)); then
 fi
 cd -- "$root"
 
-# missing WHAT PACKAGE...: ends the build where it lacks something.
+# missing WHAT PACKAGE...: notes what the build lacks.
+lacking=()
+packages=()
 missing() {
-  echo "$part: $1 is missing: sudo apt install ${*:2}" >&2
-  exit 2
+  lacking+=("$1")
+  packages+=("${@:2}")
 }
 
-# need_tools "TOOL..." PACKAGE...: all of these tools are installed.
+# need_tools "TOOL[=PACKAGE]...": notes which of these tools are not installed.
 need_tools() {
   local tool
   for tool in $1; do
-    command -v "$tool" >/dev/null || missing "$tool" "${@:2}"
+    command -v "${tool%=*}" >/dev/null || missing "${tool%=*}" "${tool#*=}"
   done
+}
+
+# begin: ends the build if it lacks anything, with all of it in one line; else makes the folder.
+begin() {
+  if ((${#lacking[@]})); then
+    echo "$part: missing: $(IFS=,; echo "${lacking[*]}"): sudo apt install ${packages[*]}" >&2
+    exit 2
+  fi
+  mkdir -p -- "$output"
+  export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 }
 
 # copy_tracked DIR: the files that git tracks, as they are in the working tree.
@@ -39,6 +51,4 @@ pack() {
   echo "$output/$1.tar.xz"
 }
 
-need_tools git git
-mkdir -p -- "$output"
-export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+need_tools git

@@ -394,9 +394,16 @@ def test_command_proves(build: Build, tiny_heap: Allocator) -> None:
     shown = prompt.run_alone(
         "doctor", "--allocator", mine, "--allocator", "glibc", str(build("plain"))
     )
-    assert shown.stderr == ""
+    assert shown.stderr.startswith("running the program under mine, glibc")
     assert "mine served 2 calls in 1 process." in shown.stdout
     assert f"served by {tiny_heap.path}" in shown.stdout
+    assert shown.stdout.endswith("with proof.\n")
+
+
+def test_a_server_is_announced_and_stopped_and_proven_with_the_engine() -> None:
+    shown = prompt.run_alone("doctor", "--timeout", "1s", "sleep", "60")
+    assert "under tsmalloc, without input and output, for 1.00 s at most" in shown.stderr
+    assert "calls under tsmalloc:" in shown.stdout
     assert shown.stdout.endswith("with proof.\n")
 
 

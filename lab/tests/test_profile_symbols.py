@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from profile_world import File, Row, Site, Writer
 from prompt import ran
 
 from tsmlab.profile import binaries, symbols
+from tsmlab.profile.binaries import Origin
 from tsmlab.profile.model import Frame, Mapping, read
-from tsmlab.profile.origin import Origin
 from tsmlab.profile.symbols import Symbols, look_up
 
 # The number of no process.
@@ -137,14 +136,12 @@ def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *names: str, **scripts:
 
 def check_whole(frames: list[Frame]) -> None:
     """Functions, lines and the inlined frame, across the library's border."""
-    # llvm-symbolizer leaves the parameters of inlined functions out.
-    assert frames[2].function.removesuffix("(void**, int)") == "shop::inlined"
     named = [(f.function, f.line, Path(f.file).name, f.module) for f in frames[:5]]
     cart = "cart.cpp", "cart"
     assert named == [
         ("hidden", line_of(LIBRARY, "hidden"), "collect.c", "libcollect.so"),
         ("collect", line_of(LIBRARY, "collect"), "collect.c", "libcollect.so"),
-        (frames[2].function, line_of(PROGRAM, "inlined"), *cart),
+        ("shop::inlined(void**, int)", line_of(PROGRAM, "inlined"), *cart),
         ("shop::Cart<void*>::fill(void**, int)", line_of(PROGRAM, "fill"), *cart),
         ("main", line_of(PROGRAM, "main"), *cart),
     ]
@@ -155,7 +152,7 @@ def test_lines_and_inlined_frames(
     program: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profile = profile_of(program, tmp_path / "p.pb")
-    use(monkeypatch, tmp_path, name)
+    use(monkeypatch, tmp_path, name, "c++filt")
     check_whole(stack_in(look_up(read(profile)), profile))
 
 
@@ -168,19 +165,6 @@ def test_other_layouts_of_the_file(options: tuple[str, ...], tmp_path: Path) -> 
         ran("g++", "-g", "-O1", *options, "-o", program, tmp_path / "cart.cpp", *found, status=0)
     profile = profile_of(program, tmp_path / "p.pb")
     check_whole(stack_in(look_up(read(profile)), profile))
-
-
-def test_one_mapping_for_a_whole_file(program: Path, tmp_path: Path) -> None:
-    profile = read(profile_of(program, tmp_path / "p.pb"))
-    locations = {}
-    for number, each in profile.locations.items():
-        mapping = each.mapping
-        if mapping is not None and mapping.file == str(program):
-            start = mapping.start - mapping.offset  # true of the first segments of a file
-            mapping = replace(mapping, start=start, offset=0, limit=mapping.limit + 0x3000)
-        locations[number] = replace(each, mapping=mapping)
-    found = look_up(replace(profile, locations=locations))
-    check_whole(stack_in(found, tmp_path / "p.pb"))
 
 
 def strip(program: Path) -> None:
@@ -204,6 +188,7 @@ def test_stripped_files_have_the_names_that_they_export(
     assert any("apt install" in note for note in found.notes) == (name is None)
 
 
+# Its note has the number of a build id's.
 PROBE = r"""
 __asm__(".pushsection .note.stapsdt, \"\", \"note\"\n.balign 4\n.4byte 8, 29, 3\n"
         ".asciz \"stapsdt\"\n.8byte 0, 0, 0\n.asciz \"a\", \"b\", \"\"\n"
@@ -213,7 +198,6 @@ int main(void) { return 0; }
 
 
 def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
-    """It has the same number."""
     source, program = tmp_path / "probe.c", tmp_path / "probe"
     source.write_text(PROBE)
     ran("gcc", "-Wl,--build-id", "-o", program, source, status=0)
@@ -241,9 +225,8 @@ def test_debug_files_by_build_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["", ".debug"])
-@pytest.mark.parametrize("build_ids", [True, False])
-def test_debug_files_by_link(tmp_path: Path, folder: str, build_ids: bool) -> None:
-    program = compiled(tmp_path, *(() if build_ids else ("-Wl,--build-id=none",)))
+def test_debug_files_by_link(tmp_path: Path, folder: str) -> None:
+    program = compiled(tmp_path)
     (tmp_path / folder).mkdir(exist_ok=True)
     for file in files_of(program):
         place = tmp_path / folder / f"{file.name}.debug"
@@ -252,7 +235,8 @@ def test_debug_files_by_link(tmp_path: Path, folder: str, build_ids: bool) -> No
     profile = profile_of(program, tmp_path / "p.pb")
     nowhere = tmp_path / "none"
     check_whole(stack_in(look_up(read(profile), nowhere), profile))
-    (tmp_path / folder / "cart.debug").write_bytes(program.read_bytes())
+    other = compiled(tmp_path / "other", "-O2")
+    (tmp_path / folder / "cart.debug").write_bytes(other.read_bytes())
     frames = stack_in(look_up(read(profile), nowhere), profile)
     assert frames[2].function.startswith("cart+0x")
 
@@ -279,9 +263,11 @@ def test_a_build_that_replaced_the_profiled_one_is_not_used(
 ) -> None:
     """Whichever of the two lacks a build id: what is missing matches nothing."""
     program = compiled(tmp_path, f"-Wl,--build-id={before}")
+    old = program.stat()
     profile = profile_of(program, tmp_path / "p.pb")
     time.sleep(0.05)
     compiled(tmp_path, f"-Wl,--build-id={after}", "-O3")
+    os.utime(program, ns=(old.st_atime_ns, old.st_mtime_ns))  # which hides nothing
     found = look_up(read(profile))
     frames = stack_in(found, profile)
     assert frames[1].function.startswith("libcollect.so+0x")
@@ -298,17 +284,6 @@ def test_names_that_no_build_id_verifies_are_marked(tmp_path: Path) -> None:
     assert any("-Wl,--build-id" in note for note in found.notes)
 
 
-def test_a_restored_time_does_not_hide_a_replaced_file(tmp_path: Path) -> None:
-    program = compiled(tmp_path, WITHOUT_ID)
-    old = program.stat()
-    profile = profile_of(program, tmp_path / "p.pb")
-    time.sleep(0.05)
-    compiled(tmp_path, WITHOUT_ID, "-O3")
-    os.utime(program, ns=(old.st_atime_ns, old.st_mtime_ns))
-    found = look_up(read(profile))
-    assert stack_in(found, profile)[2].function.startswith("cart+0x")
-
-
 def test_file_that_is_gone(tmp_path: Path) -> None:
     program = compiled(tmp_path)
     profile = profile_of(program, tmp_path / "p.pb")
@@ -316,34 +291,6 @@ def test_file_that_is_gone(tmp_path: Path) -> None:
     found = look_up(read(profile))
     assert stack_in(found, profile)[2].function.startswith("cart+0x")
     assert any(f"{program} is not there" in note for note in found.notes)
-
-
-def test_rust_names(tmp_path: Path) -> None:
-    if shutil.which("rustc") is None:
-        pytest.skip("this machine has no rustc")
-    source = tmp_path / "shop.rs"
-    source.write_text(
-        "mod till { #[inline(never)] pub fn ring(x: u64) -> u64 { std::hint::black_box(x) + 1 } }\n"
-        'fn main() { println!("{}", till::ring(41)); }\n'
-    )
-    ran("rustc", "-g", "-o", tmp_path / "shop", source, status=0)
-    listed = ran("nm", tmp_path / "shop", status=0).stdout
-    start = int(re.search(r"(?m)^(\w+) .*till4ring", listed)[1], 16)
-    found = binaries.read(tmp_path / "shop")
-    segment = next(s for s in found.segments if s.executable)
-    base = 0x7F0000000000
-    code = File(
-        base + segment.address // 4096 * 4096,
-        base + segment.address + segment.memory_size,
-        str(tmp_path / "shop"),
-        segment.offset // 4096 * 4096,
-        found.build_id,
-    )
-    rows = [Row(Site((base + start + 6,), 8, 1, 1), 1, 1)]
-    profile = taken_now(rows, [code]).write(tmp_path / "p.pb")
-    (frame,) = stack_in(look_up(read(profile)), profile)
-    assert frame.function == "shop::till::ring"
-    assert Path(frame.file).name == "shop.rs"
 
 
 @pytest.mark.parametrize(
@@ -378,7 +325,7 @@ def test_no_debuginfod_is_asked(
     profile = profile_of(program, tmp_path / "p.pb")
     note = f'echo "${{DEBUGINFOD_URLS-unset}}" >> {tmp_path}/seen'
     real = shutil.which(PROGRAMS[0])
-    use(monkeypatch, tmp_path, **{PROGRAMS[0]: f'{note}\nexec {real} "$@"'})
+    use(monkeypatch, tmp_path, "c++filt", **{PROGRAMS[0]: f'{note}\nexec {real} "$@"'})
     monkeypatch.setenv("DEBUGINFOD_URLS", "https://localhost:1")
     check_whole(stack_in(look_up(read(profile)), profile))
     assert set((tmp_path / "seen").read_text().split()) == {"unset"}
@@ -389,7 +336,6 @@ def test_program_that_fails_is_told(
 ) -> None:
     profile = profile_of(program, tmp_path / "p.pb")
     use(monkeypatch, tmp_path, addr2line="exit 3")
-    monkeypatch.setattr(symbols, "PROGRAMS", ("addr2line",))
     found = look_up(read(profile))
     assert stack_in(found, profile)[1].function == "collect"
     assert any("addr2line failed" in note for note in found.notes)

@@ -74,6 +74,12 @@ install(FILES ${made}/tsmalloc.pc ${made}/tsmalloc-prefixed.pc DESTINATION ${CMA
 if(TARGET tsmalloc-front)
   install(TARGETS tsmalloc-front RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
   install(FILES docs/man/tsmalloc.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
+  set(completion tools/completion)
+  set(share ${CMAKE_INSTALL_DATADIR})
+  install(FILES ${completion}/tsmalloc.bash RENAME tsmalloc
+    DESTINATION ${share}/bash-completion/completions COMPONENT tools)
+  install(FILES ${completion}/_tsmalloc DESTINATION ${share}/zsh/site-functions COMPONENT tools)
+  install(FILES ${completion}/tsmalloc.fish DESTINATION ${share}/fish/vendor_completions.d COMPONENT tools)
 endif()
 
 # ---- lab: its home is LIBDIR/tsmalloc, its Python package is DATADIR/tsmalloc/python ----

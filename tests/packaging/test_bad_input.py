@@ -1,4 +1,4 @@
-"""Compilers that cannot build tsmalloc: cmake says so in a line that names the remedy.
+"""Machines that cannot build tsmalloc: a line says so and names the remedy.
 
 (./tsmalloc has tests of its own in lab/tests/test_launcher.py.)
 """
@@ -41,3 +41,14 @@ def test_without_a_compiler_cmake_names_cxx(tmp_path: Path) -> None:
     said = configure(tmp_path, PATH=str(tools))
     assert "No CMAKE_CXX_COMPILER could be found." in said
     assert 'the environment\n  variable "CXX"' in said
+
+
+def test_a_package_names_all_tools_that_are_missing(tmp_path: Path) -> None:
+    for name in ("bash", "basename", "dirname", "env"):
+        (tmp_path / name).symlink_to(Path("/usr/bin") / name)
+    status, said = try_to_run(ROOT / "packaging" / "wheel" / "build", PATH=str(tmp_path))
+    (line,) = said.splitlines()
+    assert (status, line.startswith("wheel: missing: ")) == (2, True)
+    lacking, packages = line.split(": sudo apt install ")
+    assert {"git", "cmake", "g++", "make", "python3"} <= set(lacking.split(": ")[-1].split(","))
+    assert {"git", "cmake", "g++", "make", "python3-venv", "libzstd-dev"} <= set(packages.split())

@@ -104,6 +104,12 @@ def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
     )
     assert (home / "bench/workloads.toml").is_file()
     assert (package / "report/style.css").is_file()
+    completion = (
+        "bash-completion/completions/tsmalloc",
+        "zsh/site-functions/_tsmalloc",
+        "fish/vendor_completions.d/tsmalloc.fish",
+    )
+    assert all((prefix / "share" / name).is_file() for name in completion)
 
 
 def test_no_text_knows_the_prefix_or_the_build(prefix: Path) -> None:

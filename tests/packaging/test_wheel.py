@@ -103,6 +103,8 @@ def test_the_wheel_has_the_package_the_libraries_and_the_licences(wheel: Path) -
     assert {"bench/workloads.toml", "traces/git.tstrace", "bin/bench-hot-pair"} <= home
     assert not [name for name in names if "__pycache__" in name or name.startswith("/")]
     folder = metadata.removesuffix("METADATA")
+    data = f"{folder.removesuffix('.dist-info/')}.data/data/share/"
+    assert f"{data}bash-completion/completions/tsmalloc" in names
     assert {f"{folder}licenses/LICENSE", f"{folder}licenses/LICENSE.zstd"} <= names
     assert wheel.name == f"tsmalloc-{version}-py3-none-manylinux_2_28_{os.uname().machine}.whl"
     assert f"Version: {version}\n" in text

@@ -258,7 +258,7 @@ def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
         ["profile", "4711"],
         ["profile", "--help"],
     )
-    for arguments in (*others, *profiles):
+    for arguments in (*others, *profiles, []):
         shown = prefix(*arguments)
         assert shown.stdout == "".join(f"<{word}>\n" for word in arguments)
         assert (shown.returncode, shown.stderr) == (9, "")

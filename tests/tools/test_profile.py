@@ -25,9 +25,9 @@ from compiled_programs import REFUSES
 
 from tsmlab import paths
 from tsmlab.profile import messages, text
+from tsmlab.profile.binaries import Origin
 from tsmlab.profile.changes import Look, between
 from tsmlab.profile.model import Profile, Type, read
-from tsmlab.profile.origin import Origin
 from tsmlab.profile.sites import Site, Stacks, gather
 from tsmlab.profile.symbols import look_up
 

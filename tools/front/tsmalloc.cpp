@@ -98,6 +98,7 @@ int main(int, char** arguments) {
   const char* const verb = arguments[0] != nullptr ? arguments[1] : nullptr;
   const auto is = [verb](const char* word) { return std::strcmp(verb, word) == 0; };
   if (verb == nullptr) {
+    if (arguments[0] != nullptr) start_lab(arguments);
     dprintf(STDERR_FILENO, help, how_to_get_lab);
     return exit_usage;
   }

@@ -16,12 +16,13 @@ from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import duration
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import Diagnosis, Proof, diagnose
-from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
+from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, tell
 from tsmlab.tracker import Tracked
+from tsmlab.wording import quantity
 
 SCHEMA = "tsmalloc-doctor/1"
 MAX_PROGRAMS_SHOWN = 10
-DEFAULT_ALLOCATOR = "lock-best"
+DEFAULT_ALLOCATOR = "tsmalloc"
 MARKS = {"ok": "ok     ", "note": "note   ", "warning": "warning", "fatal": "FATAL  "}
 COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
 
@@ -39,10 +40,10 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
     "--timeout",
     "timeout_seconds",
     type=duration,
-    default="60s",
+    default="10s",
     show_default=True,
     metavar="TIME",
-    help="Stop the program after this time; what it did until then counts as proof.",
+    help="Stop the program, such as a server, after this time; its calls until then are the proof.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -67,11 +68,12 @@ def command(
       tsmalloc doctor ./server --selftest
     """
     let_termination_interrupt()
-    diagnosis = diagnose(
-        program,
-        allocators=() if no_run else chosen(wanted or (DEFAULT_ALLOCATOR,)),
-        timeout_seconds=timeout_seconds,
-    )
+    proving = () if no_run else chosen(wanted or (DEFAULT_ALLOCATOR,))
+    if proving:
+        names = ", ".join(each.name for each in proving)
+        limit = quantity(timeout_seconds, "seconds")
+        tell(f"running the program under {names}, without input and output, for {limit} at most")
+    diagnosis = diagnose(program, allocators=proving, timeout_seconds=timeout_seconds)
     if as_json:
         click.echo(json.dumps(as_document(diagnosis), indent=2))
     else:

@@ -2,14 +2,11 @@
 
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +17,7 @@ from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, tell
-from tsmlab.profile import capture, changes, messages, model, sites, symbols, text
+from tsmlab.profile import changes, messages, model, sites, symbols, text
 from tsmlab.profile.changes import Changes, Look
 from tsmlab.profile.model import Profile, Type
 from tsmlab.profile.sites import By
@@ -29,21 +26,11 @@ from tsmlab.wording import counted, quantity
 
 SCHEMA = "tsmalloc-profile/1"
 TOP = 20
-MOST_INTERVAL = 1 << 30
 # Processes beside the one that is shown.
 MOST_NAMED = 5
 # Of what was allocated: where less is live at the exit, the peak tells more.
 LITTLE_LIVE = 0.1
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def interval_bytes(value: str) -> int:
-    """Bytes, or a number with K, M or G behind it."""
-    match = re.fullmatch(r"(\d{1,13})([KMG]?)(?:i?B)?", value)
-    size = int(match[1]) * _UNITS[match[2]] if match else 0
-    if not 1 <= size <= MOST_INTERVAL:
-        raise click.BadParameter(f"{value!r} is no size from 1 to 1G, like 65536, 512K or 2M")
-    return size
+FILES = "tsmalloc.*.pb"
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -60,22 +47,21 @@ class Reading:
     as_json: bool = False
 
 
+def _choice(*names: str, choices: str, help_text: str) -> Callable[[Command], Command]:
+    values = choices.split()
+    return click.option(
+        *names, type=click.Choice(values), default=values[0], show_default=True, help=help_text
+    )
+
+
 _OPTIONS = {
-    "by": click.option(
-        "--by",
-        type=click.Choice(["function", "line", "stack"]),
-        default="function",
-        show_default=True,
-        help="What is put together.",
-    ),
-    "of": click.option(
+    "by": _choice("--by", choices="function line stack", help_text="What is put together."),
+    "of": _choice(
         "--type",
         "of",
-        type=click.Choice(["inuse", "alloc", "pinned"]),
-        default="inuse",
-        show_default=True,
-        help="What is live, all that was allocated, or the free room in slabs that live blocks "
-        "pin.",
+        choices="inuse alloc pinned",
+        help_text="What is live, all that was allocated, or the free room in slabs that live "
+        "blocks pin.",
     ),
     "whole": click.option(
         "--library",
@@ -94,61 +80,64 @@ _OPTIONS = {
     "as_json": click.option("--json", "as_json", is_flag=True, help="Print JSON instead."),
 }
 force_option = click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
+output_option = click.option(
+    "-o", "--output", type=FILE, required=True, metavar="FILE", help="The file to write."
+)
 
 
 def reading(*names: str) -> Callable[[Command], Command]:
-    """These options of a verb, which gets them as `how`; --json is always among them."""
+    """These options of a verb: fields of Reading."""
 
     def decorate(verb: Command) -> Command:
-        @wraps(verb)
-        def call(**given: Any) -> Any:
-            own = {
-                each.name: given.pop(each.name) for each in fields(Reading) if each.name in given
-            }
-            return verb(how=Reading(**own), **given)
-
-        for name in reversed((*names, "as_json")):
-            call = _OPTIONS[name](call)
-        return call
+        for name in reversed(names):
+            verb = _OPTIONS[name](verb)
+        return verb
 
     return decorate
-
-
-def output_option(what: str) -> Callable[[Command], Command]:
-    return click.option(
-        "-o", "--output", type=FILE, required=True, metavar="FILE", help=f"{what} to write."
-    )
 
 
 # --- the verb without a verb: of a process, or of a program --------------------------------------
 
 
+def native(
+    arguments: Sequence[str], passed_on: Sequence[signal.Signals], stdout: int | None = None
+) -> tuple[int, str]:
+    """The status of the native command that takes profiles, and what it prints. The signals that
+    the terminal sends to both are its own; `passed_on` are those sent to this process alone."""
+    children: list[subprocess.Popen[str]] = []
+
+    def handle(number: int, _: Any) -> None:
+        for child in children if number in passed_on else ():
+            child.send_signal(number)
+
+    # Handlers, since a child would inherit that a signal is ignored.
+    own = (signal.SIGINT, signal.SIGQUIT, *passed_on)
+    before = {number: signal.getsignal(number) for number in own}
+    try:
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, handle)
+        command = [str(paths.tool("tsmalloc")), "profile", "take", *arguments]
+        environment = paths.environment_of_native_programs()
+        children.append(subprocess.Popen(command, env=environment, stdout=stdout, text=True))
+        said, _ = children[0].communicate()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    status = children[0].returncode
+    return status if status >= 0 else 128 - status, said
+
+
 def take(arguments: Sequence[str]) -> NoReturn:
     """Has the native command take the profile of a running process, and shows it."""
-    command = [str(paths.tool("tsmalloc")), "profile", "take", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as taking:
-        # What ends the sampling early is the native command's, which keeps the profile.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda number, _: taking.send_signal(number))
-        said, _ = taking.communicate()
+    ending = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+    status, said = native(arguments, ending, subprocess.PIPE)
     click.echo(said, nl=False)
     path = said.rstrip("\n").rpartition(" of blocks in use: ")[2]
-    if taking.returncode == EXIT_OK and path:
+    if status == EXIT_OK and path:
         click.echo()
         _show(*opened(Path(path), Reading()), Reading())
-    raise SystemExit(taking.returncode)
-
-
-def first_word(arguments: Sequence[str]) -> str:
-    """The first that is neither an option of taking a process's profile nor its value, if any."""
-    words = iter(arguments)
-    for word in words:
-        if word in ("--seconds", "--interval", "--output", "-o"):
-            next(words, "")
-        elif word not in ("--keep", "--peak", "--force", "-f"):
-            return word
-    return ""
+    raise SystemExit(status)
 
 
 class Verbs(Group):
@@ -156,24 +145,21 @@ class Verbs(Group):
     `profile [OPTIONS] PID` is the native command's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args:
+        word = args[0] if args else "--help"
+        if word in (*self.commands, "-h", "--help"):
             return super().parse_args(ctx, args)
-        word = first_word(args)
-        if args[0] not in self.commands and "--" in args:
-            args = ["run", *args]
-        elif word not in (*self.commands, "-h", "--help"):
-            if not word or word.startswith("-") or word.isdigit():
-                take(args)
-            file = Path(word)
-            remedy = f"To take one: {ctx.command_path} -- CMD"
-            if file.is_file():
-                verb = f"-- {word}" if os.access(file, os.X_OK) else f"show {word}"
-                remedy = f"Did you mean {ctx.command_path} {verb}?"
-            raise UserError(
-                f"`profile` has no verb {word!r}.",
-                f"{remedy}\nIts verbs are {', '.join(self.commands)}.",
-            )
-        return super().parse_args(ctx, args)
+        if "--" in args:
+            return super().parse_args(ctx, ["run", *args])
+        if word.startswith("-") or word.isdigit():
+            take(args)
+        remedy = f"To take one: {ctx.command_path} -- CMD"
+        if Path(word).is_file():
+            verb = f"-- {word}" if os.access(word, os.X_OK) else f"show {word}"
+            remedy = f"Did you mean {ctx.command_path} {verb}?"
+        raise UserError(
+            f"`profile` has no verb {word!r}.",
+            f"{remedy}\nIts verbs are {', '.join(self.commands)}.",
+        )
 
 
 @click.group("profile", cls=Verbs)
@@ -242,9 +228,9 @@ def print_json(verb: str, **values: Any) -> None:
 
 
 @command.command("show")
-@reading("by", "of", "whole", "top")
+@reading("by", "of", "whole", "top", "as_json")
 @click.argument("file", type=FILE)
-def show(file: Path, how: Reading) -> int:
+def show(file: Path, **how: Any) -> int:
     """Show where the memory of the profile FILE was asked for.
 
     Flat: requests of the function itself, or by calls of its language's libraries; cumulative: with
@@ -252,7 +238,7 @@ def show(file: Path, how: Reading) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    _show(*opened(file, how), how)
+    _show(*opened(file, Reading(**how)), Reading(**how))
     return EXIT_OK
 
 
@@ -277,11 +263,40 @@ def _show(
     )
 
 
+def _compare(
+    verb: str, before: Path, after: Path, how: Reading, report: Callable[..., str]
+) -> Changes:
+    """Prints the changes between two profiles."""
+    first, notes = opened(before, how)
+    second, more = opened(after, how)
+    one, other = first.profile, second.profile
+    notes = list(dict.fromkeys([*notes, *more, *changes.other_builds(one, other)]))
+    if verb == "leaks" and one.time_nanos > other.time_nanos:
+        raise UserError(f"{before} is later than {after}.", "Name the earlier one first.")
+    found = changes.between(first, second, how.by, how.of)
+    if not how.as_json:
+        click.echo(report(one, other, found, how.top, notes), nl=False)
+        return found
+    print_json(
+        verb,
+        before=about(one),
+        after=about(other),
+        type=how.of,
+        by=how.by,
+        same_process=found.same_process,
+        seconds=found.seconds,
+        total=found.total.to_json(),
+        sites=[site.to_json() for site in found.sites],
+        notes=notes,
+    )
+    return found
+
+
 @command.command("diff")
-@reading("by", "of", "whole", "top")
+@reading("by", "of", "whole", "top", "as_json")
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
-def diff(before: Path, after: Path, how: Reading) -> int:
+def diff(before: Path, after: Path, **how: Any) -> int:
     """Show what has changed from the profile BEFORE to the profile AFTER.
 
     A site is marked as grown or shrunk only if chance would mark any site at all in one comparison
@@ -289,107 +304,63 @@ def diff(before: Path, after: Path, how: Reading) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    first, second, notes = _two(before, after, how)
-    found = changes.between(first, second, how.by, how.of)
-    if how.as_json:
-        _print_changes("diff", first, second, found, notes, type=how.of, by=how.by)
-    else:
-        report = text.difference(first.profile, second.profile, found, how.top, notes)
-        click.echo(report, nl=False)
+    _compare("diff", before, after, Reading(**how), text.difference)
     return EXIT_OK
 
 
-def _two(before: Path, after: Path, how: Reading) -> tuple[Look, Look, list[str]]:
-    first, notes = opened(before, how)
-    second, more = opened(after, how)
-    builds = changes.other_builds(first.profile, second.profile)
-    return first, second, list(dict.fromkeys([*notes, *more, *builds]))
-
-
-def _print_changes(
-    verb: str, first: Look, second: Look, found: Changes, notes: list[str], **values: Any
-) -> None:
-    print_json(
-        verb,
-        before=about(first.profile),
-        after=about(second.profile),
-        **values,
-        same_process=found.same_process,
-        seconds=found.seconds,
-        total=found.total.to_json(),
-        sites=[site.to_json() for site in found.sites],
-        notes=notes,
-    )
-
-
 @command.command("leaks")
-@reading("whole", "top")
+@reading("whole", "top", "as_json")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if a site has grown.")
 @click.argument("file", type=FILE)
 @click.argument("later_file", type=FILE, required=False)
-def leaks(file: Path, later_file: Path | None, exit_code: bool, how: Reading) -> int:
+def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> int:
     """List the stacks whose memory is live in FILE, with its age; or that grew until LATER_FILE.
 
-    Nothing is said about what the program can still reach: a cache that fills grows, too.
+    It does not tell leaks from memory that the program can still reach: a cache that fills grows,
+    too.
 
-    Exit status: 0; 1 wrong usage, or a file that is no profile; with --exit-code 3 if a site is
-    shown to have grown.
+    Exit status: 0; 1 wrong usage, or a file that is no profile; with --exit-code 3 if a site has
+    grown.
     """
-    if later_file is None:
-        if exit_code:
-            raise UserError("--exit-code needs two looks.", "Name a later profile, too.")
-        _show(*opened(file, how), replace(how, by="stack"), with_ages=True)
-        return EXIT_OK
-    first, second, notes = _two(file, later_file, how)
-    if first.profile.time_nanos > second.profile.time_nanos:
-        raise UserError(f"{file} is later than {later_file}.", "Name the earlier one first.")
-    grown = changes.between(first, second, "stack", "inuse")
-    if how.as_json:
-        _print_changes("leaks", first, second, grown, notes)
-    else:
-        click.echo(text.growth(first.profile, second.profile, grown, how.top, notes), nl=False)
-    return EXIT_REGRESSION if exit_code and grown.grown else EXIT_OK
+    stacks = Reading(by="stack", **how)
+    if later_file is not None:
+        grown = _compare("leaks", file, later_file, stacks, text.growth).grown
+        return EXIT_REGRESSION if exit_code and grown else EXIT_OK
+    if exit_code:
+        raise UserError("--exit-code needs two looks.", "Name a later profile, too.")
+    _show(*opened(file, stacks), stacks, with_ages=True)
+    return EXIT_OK
 
 
 @command.command("flame")
-@output_option("The page")
+@output_option
 @force_option
 @reading("of", "whole")
 @click.argument("file", type=FILE)
-def flame(file: Path, output: Path, force: bool, how: Reading) -> int:
-    """Draw the profile FILE as a flame graph: one page that stands alone.
+def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
+    """Draw the profile FILE as a flame graph: a page of HTML that loads nothing.
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    # Imported here: no other verb needs it.
-    from tsmlab.profile import flame as page  # noqa: PLC0415
+    from tsmlab.profile import flame as page  # noqa: PLC0415 (no other verb needs it)
 
     export.check_new(output, force)
-    look, notes = opened(file, how)
-    content = page.page(look.profile, look.stacks, how.of, notes)
-    parameters.write(output, content)
-    if how.as_json:
-        print_json("flame", page=str(output), bytes=len(content.encode()), notes=notes)
-    else:
-        click.echo(str(output))
+    look, notes = opened(file, Reading(**how))
+    parameters.write(output, page.page(look.profile, look.stacks, how["of"], notes))
+    click.echo(str(output))
     return EXIT_OK
 
 
 @command.command("folded")
 @reading("of", "whole")
 @click.argument("file", type=FILE)
-def folded(file: Path, how: Reading) -> int:
+def folded(file: Path, **how: Any) -> int:
     """Print the stacks of FILE on a line each, outermost first, with their bytes.
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    look, notes = opened(file, how)
-    lines = sites.folded(look.profile, look.stacks, how.of)
-    if how.as_json:
-        stacks = [{"stack": line.split(";"), **e.to_json()} for line, e in lines.items()]
-        print_json("folded", profile=about(look.profile), type=how.of, stacks=stacks, notes=notes)
-        return EXIT_OK
-    for line, estimate in lines.items():
+    look, notes = opened(file, Reading(**how))
+    for line, estimate in sites.folded(look.profile, look.stacks, how["of"]).items():
         click.echo(f"{line} {estimate.total:.0f}")
     _tell(notes)
     return EXIT_OK
@@ -401,11 +372,10 @@ def _tell(notes: Sequence[str]) -> None:
 
 
 @command.command("symbolize")
-@output_option("The profile with names")
+@output_option
 @force_option
-@reading()
 @click.argument("file", type=FILE)
-def symbolize(file: Path, output: Path, force: bool, how: Reading) -> int:
+def symbolize(file: Path, output: Path, force: bool) -> int:
     """Write the profile FILE with functions, lines and inlined frames, for a machine without the
     binaries.
 
@@ -417,49 +387,32 @@ def symbolize(file: Path, output: Path, force: bool, how: Reading) -> int:
     symbols.name_locations(message, found)
     parameters.write(output, messages.packed(message))
     lines = sum(any(f.line for f in frames) for frames in found.frames.values())
-    if how.as_json:
-        values = {"output": str(output), "locations": len(found.frames), "with_lines": lines}
-        print_json("symbolize", **values, notes=found.notes)
-    else:
-        click.echo(f"{output}: {lines:,} of {len(found.frames):,} addresses have a line")
-        _tell(found.notes)
+    click.echo(f"{output}: {lines:,} of {len(found.frames):,} addresses have a line")
+    _tell(found.notes)
     return EXIT_OK
 
 
 # --- a program -----------------------------------------------------------------------------------
 
 
-def _of_process(_: click.Context, option: click.Parameter, value: object) -> None:
-    if value:
-        raise UserError(
-            f"{option.opts[0]} is for a running process.",
-            "A program is profiled from its start to its end.",
-        )
-
-
 @command.command("run", context_settings={"allow_interspersed_args": False})
 @click.option(
-    "--interval",
-    type=interval_bytes,
-    metavar="BYTES",
-    help="The mean distance of samples. [default: the library's]",
+    "--interval", metavar="BYTES", help="The mean distance of samples. [default: the library's]"
 )
 @click.option(
     "-o", "--output", metavar="FILE", help="Keep the profile; in DIR/, those of all processes."
 )
 @force_option
-@click.option("--seconds", hidden=True, expose_value=False, callback=_of_process)
-@click.option("--keep", is_flag=True, hidden=True, expose_value=False, callback=_of_process)
 @click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")
-@reading("by", "of", "whole", "top")
+@reading("by", "of", "whole", "top", "as_json")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
-    interval: int | None,
+    interval: str | None,
     output: str | None,
     force: bool,
     is_peak: bool,
     program: Sequence[str],
-    how: Reading,
+    **how: Any,
 ) -> int:
     """Run PROGRAM under the engine with its profiler on, and show the profile.
 
@@ -471,60 +424,60 @@ def run(
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
         raise diagnosis.refusal()
-    kept = Path(output) if output is not None else None
+    options = ["--interval", interval] if interval is not None else []
+    options += ["--peak"] if is_peak else []
+    kept = None if output is None else Path(output).absolute()
     keeps_all = kept is not None and (str(output).endswith("/") or kept.is_dir())
-    if kept is not None and not keeps_all:
-        export.check_new(kept, force)
-    if kept is not None and keeps_all:
-        place = _folder(kept)
-    else:
-        place = Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
-    is_kept = keeps_all
-    try:
-        captured = capture.capture(line, interval, is_peak, place)
-        for problem in captured.problems:
-            tell(f"warning: {problem}")
-        if not captured.profiles:
-            raise UserError(
-                f"the program left no profile (its exit status was {captured.status}).",
-                "One that allocates little has no sample: --interval 1 takes each malloc.",
-                captured.status or EXIT_USAGE,
-            )
-        look, notes = resolved(captured.profiles[0], how)
-        _show(look, notes, how, err=not how.as_json)
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-profile-") as temporary:
+        folder = kept if kept is not None and keeps_all else Path(temporary) / "profiles"
+        if any(folder.glob(FILES)):
+            raise UserError(f"{output} holds profiles already.", "Name a new folder.")
         if kept is not None and not keeps_all:
-            is_kept = True  # there, if it cannot be written
+            export.check_new(kept, force)
+        passed_on = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+        status, _ = native([*options, "--output", f"{folder}/", "--", *line], passed_on)
+        if not folder.is_dir():
+            return status  # the native command has refused an option
+        profiles = _profiles(folder, status)
+        look, notes = resolved(profiles[0], Reading(**how))
+        _show(look, notes, Reading(**how), err=not how["as_json"])
+        if kept is not None and not keeps_all:
             _keep(look.profile.path, kept)
-            is_kept = False
-        if not how.as_json:
-            if how.of == "inuse" and not is_peak:
+        if not how["as_json"]:
+            if how["of"] == "inuse" and not is_peak:
                 _point_to_peak(look.profile)
-            _name_files(captured.profiles, output, keeps_all)
-    finally:
-        if not is_kept:
-            shutil.rmtree(place, ignore_errors=True)
-    return captured.status
+            _name_files(profiles, output, keeps_all)
+    return status
 
 
-def _folder(chosen: Path) -> Path:
-    """The user's folder, without profiles so far."""
-    try:
-        chosen.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+def _profiles(folder: Path, status: int) -> list[Profile]:
+    """Those of a program that has ended, that of the process that allocated most first."""
+    profiles = []
+    for path in sorted(folder.glob(FILES)):
+        try:
+            profiles.append(model.read(path))
+        except UserError as error:
+            tell(f"warning: {error.message}")
+    if not profiles:
         raise UserError(
-            f"{chosen} cannot be made a folder: {error.strerror}.", "Name another one."
-        ) from error
-    if any(chosen.glob(capture.FILES)):
-        raise UserError(f"{chosen} holds profiles already.", "Name a new folder.")
-    return chosen.absolute()
+            f"the program left no profile (its exit status was {status}).",
+            "One that allocates little has no sample: --interval 1 takes each malloc.",
+            status or EXIT_USAGE,
+        )
+    return sorted(profiles, key=lambda each: -each.allocated)
 
 
 def _keep(profile: Path, output: Path) -> None:
+    """Writes the user's file; a profile that cannot be written there is kept elsewhere."""
+    content = profile.read_bytes()
     try:
-        write_atomically(output, profile.read_bytes())
+        write_atomically(output, content)
     except OSError as error:
+        number, rescued = tempfile.mkstemp(prefix="tsmalloc-profile-", suffix=".pb")
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
         raise UserError(
-            f"{output} cannot be written: {error.strerror}.", f"The profile is {profile}."
+            f"{output} cannot be written: {error.strerror}.", f"The profile is {rescued}."
         ) from error
 
 

@@ -1,12 +1,13 @@
 """The files that hold a mapping's symbols, and where an address of it lies in them.
 
-The file that a profile names may have been replaced, stripped, or be gone, and symbols of another
-build are worse than none: a file is never used whose build id is not the profile's, or, if neither
-has one, that is newer than the process.
+The file that a profile names may have been replaced or stripped, or be gone, and symbols of another
+build are worse than none: a file is used only if its build id is the profile's or, if neither has
+one, if it is older than the process.
 """
 
 import bisect
-import zlib
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +18,12 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
-from tsmlab.profile.model import Mapping, printable
-from tsmlab.profile.origin import Origin
+from tsmlab.profile.model import Mapping, Profile, printable
 
 DEBUG_FOLDER = Path("/usr/lib/debug")
 PAGE = 4096
+# The kernel counts in hundredths of a second, and the clock may have been set meanwhile.
+SLACK_NANOS = 1_000_000_000
 _SYMBOLS_64 = [("name", "u4"), ("info", "u1"), ("other", "u1"), ("section", "u2")]
 _LAYOUTS = {
     64: np.dtype([*_SYMBOLS_64, ("value", "u8"), ("size", "u8")]),
@@ -71,12 +73,7 @@ class Segment:
     address: int
     offset: int
     file_size: int
-    memory_size: int
     executable: bool
-
-    def at_offset(self, offset: int) -> bool:
-        """Whether the pages of the segment hold this offset of the file."""
-        return self.offset // PAGE * PAGE <= offset < self.offset + self.file_size
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class Binary:
     segments: tuple[Segment, ...]
     debug: bool  # it has lines itself
     alternate: bool  # parts of its lines are in a file that several share (dwz)
-    debug_link: tuple[str, int] | None
+    debug_link: str
 
     @cached_property
     def symbols(self) -> SymbolTable:
@@ -97,17 +94,14 @@ class Binary:
 
     def address(self, mapping: Mapping, address: int) -> int | None:
         """Where an address in memory lies in the file, in the file's own addresses."""
-        loads = self.segments
-        if not loads:
-            return None
-        first = loads[0]
-        whole = mapping.offset == 0 and mapping.limit - mapping.start > _pages(first.file_size)
-        if whole and not first.executable:  # one mapping stands for all of the file's
-            return first.address // PAGE * PAGE + address - mapping.start
         offset = address - mapping.start + mapping.offset
-        inside = [s for s in loads if s.at_offset(offset)]
+        inside = [
+            each
+            for each in self.segments
+            if each.offset // PAGE * PAGE <= offset < each.offset + each.file_size
+        ]
         # Two segments may share a page of the file.
-        best = next((s for s in inside if s.executable), inside[0] if inside else None)
+        best = max(inside, key=lambda each: each.executable, default=None)
         return None if best is None else best.address + offset - best.offset
 
     def address_without_offsets(self, mapping: Mapping, address: int) -> int | None:
@@ -116,10 +110,6 @@ class Binary:
         if len(code) != 1:
             return None
         return code[0].address // PAGE * PAGE + address - mapping.start
-
-
-def _pages(size: int) -> int:
-    return -(-size // PAGE) * PAGE
 
 
 def read(path: Path) -> Binary | None:
@@ -143,26 +133,82 @@ def _read(path: Path, file: BinaryIO) -> Binary:
                     build_id = note["n_desc"]
     names = {section.name for section in elf.iter_sections()}
     link: Any = elf.get_section_by_name(".gnu_debuglink")
+    link_name = link.data().partition(b"\0")[0] if link is not None else b""
     return Binary(
         path=path,
         build_id=build_id,
         segments=tuple(
-            Segment(
-                s["p_vaddr"], s["p_offset"], s["p_filesz"], s["p_memsz"], bool(s["p_flags"] & 1)
-            )
+            Segment(s["p_vaddr"], s["p_offset"], s["p_filesz"], bool(s["p_flags"] & 1))
             for s in elf.iter_segments()
             if s["p_type"] == "PT_LOAD"
         ),
         debug=bool(names & {".debug_info", ".zdebug_info"}),
         alternate=".gnu_debugaltlink" in names,
-        debug_link=_debug_link(link.data(), elf.little_endian) if link is not None else None,
+        debug_link=link_name.decode(errors="surrogateescape"),
     )
 
 
-def _debug_link(data: bytes, little_endian: bool) -> tuple[str, int]:
-    name, _, _ = data.partition(b"\0")
-    order = "little" if little_endian else "big"
-    return name.decode(errors="surrogateescape"), int.from_bytes(data[-4:], order)  # type: ignore[arg-type]
+class Origin:
+    """The process of a profile, if it still runs. A number is used again: it is that process only
+    if it began before the profile was taken."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._folder = Path(f"/proc/{profile.pid}")
+        began = _began_nanos(self._folder)
+        self.runs = began is not None and began <= profile.time_nanos + SLACK_NANOS
+        self.began_nanos = profile.process_began_nanos or (began if self.runs else None)
+
+    def files(self, mapping: Mapping) -> Iterator[tuple[Path, bool]]:
+        """Where the file of a mapping may be, and whether it is the mapped one for certain: a path
+        may lead to another file now, or in this mount namespace."""
+        if self.runs:
+            yield self._folder / f"map_files/{mapping.start:x}-{mapping.limit:x}", True  # for root
+            program = self._folder / "exe"
+            try:
+                if str(program.readlink()).removesuffix(" (deleted)") == mapping.file:
+                    yield program, True
+            except OSError:
+                pass  # it has ended, or is another user's
+            yield self._folder / "root" / mapping.file.lstrip("/"), False
+        yield Path(mapping.file), False
+
+    def named_since(self, path: Path) -> bool:
+        """Whether a file's content or its name may have changed since the process began."""
+        status = path.stat()
+        since = self.began_nanos or self._profile.time_nanos - self._profile.duration_nanos
+        return max(status.st_mtime_ns, status.st_ctime_ns) > since + SLACK_NANOS // 100
+
+    def perf_map(self) -> tuple[Path | None, str]:
+        """The file of names that the process's JIT has written; or why it is not used."""
+        path, latest = Path(f"/tmp/perf-{self._profile.pid}.map"), self._profile.time_nanos
+        if self.runs:
+            path, latest = self._folder / f"root/tmp/perf-{self._own_number()}.map", time.time_ns()
+        try:
+            written = path.stat().st_mtime_ns
+        except OSError:
+            return None, ""
+        # A virtual machine may write its last names after the profile is taken.
+        latest += 60 * SLACK_NANOS
+        if self.began_nanos is None or not self.began_nanos - SLACK_NANOS <= written <= latest:
+            return None, f"no names of {path}: another process of this number has written it"
+        return path, ""
+
+    def _own_number(self) -> str:
+        """The number that the process has in its own namespace."""
+        status = (self._folder / "status").read_text(errors="replace")
+        (line,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
+        return line.split()[-1]
+
+
+def _began_nanos(folder: Path) -> int | None:
+    """When a process began, since 1970; None if there is none."""
+    try:
+        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    ticks = int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) + ticks
 
 
 @dataclass(frozen=True)
@@ -187,50 +233,38 @@ class Found:
 
 def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) -> Found:
     """The files of a mapping."""
-    mapped = origin.mapped_file(mapping)
-    loaded = read(mapped or mapping.path) if mapping.path.is_absolute() else None
-    note, doubt = _trust(mapping, loaded, mapped, origin)
-    if note:
-        loaded = None
+    loaded, note, doubt = _loaded(mapping, origin)
     if loaded is not None and loaded.debug:
         return Found(loaded, loaded, doubt=doubt)
-    lines = next(_debug_files(mapping, loaded, debug_folder), None)
+    build_id = mapping.build_id
+    places = [debug_folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"]
+    if loaded is not None and loaded.debug_link:
+        own = Path(mapping.file).resolve().parent
+        folders = (own, own / ".debug", debug_folder / own.relative_to("/"))
+        places += [folder / loaded.debug_link for folder in folders]
+    separate = (read(place) for place in places) if build_id else ()
+    lines = next((f for f in separate if f and f.debug and f.build_id == build_id), None)
     return Found(loaded, lines or loaded, "" if lines else note, doubt)
 
 
-def _trust(
-    mapping: Mapping, loaded: Binary | None, mapped: Path | None, origin: Origin
-) -> tuple[str, str]:
-    """Why a file is not used, and why it may be another one."""
+def _loaded(mapping: Mapping, origin: Origin) -> tuple[Binary | None, str, str]:
+    """The file that was mapped, if it is there; why not; and why it may be another one."""
     named = printable(mapping.file)
-    if loaded is None:
-        is_there = (mapped or mapping.path).exists()
-        return f"{named} {'cannot be read' if is_there else 'is not there'}", ""
-    if loaded.build_id != mapping.build_id:
-        kinds = ((each or "no build id")[:12] for each in (loaded.build_id, mapping.build_id))
-        return f"{named} is another build than the one profiled ({' instead of '.join(kinds)})", ""
-    if mapping.build_id or mapped is not None:
-        return "", ""
     remedy = "link with -Wl,--build-id, or run `tsmalloc profile symbolize` while the program runs"
-    if origin.named_since(mapping.path):
-        return f"{named} has changed since the program began, and has no build id: {remedy}", ""
-    return "", f"{named} has no build id, so that it may be another build: {remedy}"
-
-
-def _debug_files(mapping: Mapping, loaded: Binary | None, folder: Path) -> Iterator[Binary]:
-    """Separate files of debug information, of this build."""
-    build_id = mapping.build_id or (loaded.build_id if loaded else "")
-    if len(build_id) > 2:
-        found = read(folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug")
-        if found is not None and found.build_id == build_id and found.debug:
-            yield found
-    if loaded is None or loaded.debug_link is None:
-        return
-    name, checksum = loaded.debug_link
-    own = mapping.path.resolve().parent
-    for each in (own / name, own / ".debug" / name, folder / own.relative_to("/") / name):
-        found = read(each)
-        if found is None or not found.debug:
-            continue
-        if found.build_id == build_id if build_id else zlib.crc32(each.read_bytes()) == checksum:
-            yield found
+    note = ""
+    for path, is_mapped in origin.files(mapping):
+        found = read(path)
+        if found is None:
+            reason = "cannot be read" if path.exists() else "is not there"
+        elif found.build_id != mapping.build_id:
+            ids = (each[:12] or "no build id" for each in (found.build_id, mapping.build_id))
+            reason = f"is another build than the one profiled ({' instead of '.join(ids)})"
+        elif mapping.build_id or is_mapped:
+            return found, "", ""
+        elif not origin.named_since(path):
+            doubt = f"{named} has no build id, so it may be another build: {remedy}"
+            return found, "", doubt
+        else:
+            reason = f"has changed since the program began, and has no build id: {remedy}"
+        note = f"{named} {reason}"  # of the last one, which is the path itself
+    return None, note, ""

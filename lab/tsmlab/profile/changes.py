@@ -1,6 +1,6 @@
 """The changes between two profiles, with errors: of one process at two times, or of two.
 
-A leak grows between two looks, and by chance alone some site always grows a bit.
+A leak grows between two looks, but by chance alone some site always grows a bit.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,9 @@ from tsmlab.profile.estimates import Change, Estimate, family_wise
 from tsmlab.profile.model import Frame, Profile, Row, Type, printable
 from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
 
-# Times of one process differ by what its clock was set meanwhile.
+# What the clock may have been set meanwhile.
 SAME_START_NANOS = 2_000_000_000
+# Addresses, size class, interval, and whether the stack is cut.
 RowKey = tuple[tuple[int, ...], int, int, bool]
 
 
@@ -26,7 +27,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The samples of a row before and after, and how many came and went at most in between."""
+    """The samples of a row before and after; how many went and, at most, came in between."""
 
     frames: tuple[Frame, ...]
     row: Row
@@ -53,11 +54,9 @@ class Changed(Place):
         return Change(self.gone, self.come)
 
     def add(self, moves: Moves) -> None:
-        size, p = moves.size, moves.row.probability
-        self.before.add(moves.before, size, p)
-        self.after.add(moves.after, size, p)
-        self.gone.add(moves.gone, size, p)
-        self.come.add(moves.come, size, p)
+        p = moves.row.probability
+        for name in ("before", "after", "gone", "come"):
+            getattr(self, name).add(getattr(moves, name), moves.size, p)
         self.objects.add(moves.objects, 1.0, p)
         self.ages.add(moves.row, moves.objects)
 
@@ -83,7 +82,7 @@ class Changes:
     sites: list[Changed]
     same_process: bool
     shares_samples: bool
-    seconds: float | None  # between the two looks
+    seconds: float | None  # between two looks at one process
 
     @property
     def grown(self) -> list[Changed]:
@@ -95,18 +94,15 @@ def between(before: Look, after: Look, by: By, of: Type) -> Changes:
     earlier, later = before.profile, after.profile
     same = is_same_process(earlier, later)
     sites: dict[Key, Changed] = {}
-    total = Changed(Frame("total"), ())
+    total = Changed(Frame("total"))
     shares = same and of != "pinned"  # which changes with every block of a slab
     for moves in _shared(before, after, of) if shares else _apart(before, after, of):
         total.add(moves)
-        innermost = moves.frames[0]
-        key = tuple(f.label for f in moves.frames) if by == "stack" else key_of(innermost, by)
-        if key not in sites:
-            sites[key] = Changed(innermost, moves.frames if by == "stack" else ())
-        sites[key].add(moves)
-    z = family_wise(len(sites))
+        key = moves.frames if by == "stack" else key_of(moves.frames[0], by)
+        path = moves.frames if by == "stack" else ()
+        (sites.get(key) or sites.setdefault(key, Changed(moves.frames[0], path))).add(moves)
     for site in sites.values():
-        site.judge(z)
+        site.judge(family_wise(len(sites)))
     total.judge(family_wise(1))
     nanos = later.time_nanos - earlier.time_nanos
     return Changes(
@@ -124,9 +120,10 @@ def is_same_process(earlier: Profile, later: Profile) -> bool:
         return False
     if earlier.comment("command") != later.comment("command"):
         return False
-    began = earlier.process_began_nanos, later.process_began_nanos
-    if None not in began and abs(began[1] - began[0]) > SAME_START_NANOS:  # type: ignore[operator]
-        return False  # of one number, as each first process of a container has
+    # Each first process of a container has the same number.
+    began, again = earlier.process_began_nanos, later.process_began_nanos
+    if began is not None and again is not None and abs(again - began) > SAME_START_NANOS:
+        return False
     counts = _by_key(later)
     return all(
         key in counts and row.allocs <= counts[key].allocs for key, row in _by_key(earlier).items()
@@ -157,10 +154,8 @@ def _by_key(profile: Profile) -> dict[RowKey, Row]:
     for row in profile.rows:
         addresses = tuple(profile.locations[each].address for each in row.stack)
         key = addresses, row.size_class, row.interval, row.cut
-        if (other := found.get(key)) is None:
-            found[key] = row
-            continue
-        added = ("allocs", "live", "space", "live_space")
+        other = found.get(key)
+        added = ("allocs", "live", "space", "live_space") if other is not None else ()
         sums = {name: getattr(row, name) + getattr(other, name) for name in added}
         found[key] = replace(row, **sums)
     return found

@@ -1,9 +1,4 @@
-"""Sums of sampled blocks with their errors.
-
-A profile is a sample: a site with four samples may have half or twice what it shows, and a reader
-must see that. docs/formats/profile.md has the formulae, docs/adr/0134-profiles-offline.md the
-reasons.
-"""
+"""Sums of sampled blocks, and their errors: the formulae of docs/formats/profile.md."""
 
 from __future__ import annotations
 
@@ -26,8 +21,7 @@ Z = critical()
 class Estimate:
     """A sum over samples, each of which stands for 1/p blocks.
 
-    seen: the sampled blocks' own sum, which is there for certain; total: the estimate; variance: of
-    the estimate."""
+    `seen` is the sum of the sampled blocks themselves, `total` the estimate, `variance` its own."""
 
     samples: int = 0
     seen: float = 0.0
@@ -35,7 +29,7 @@ class Estimate:
     variance: float = 0.0
 
     def add(self, samples: int, size: float, probability: float) -> None:
-        """Counts so many samples of blocks of a size, each sampled with a probability."""
+        """Adds samples of blocks of a size, each drawn with this probability."""
         weight = size / probability
         self.samples += samples
         self.seen += samples * size
@@ -58,26 +52,20 @@ class Estimate:
         """Lowest and highest sum that the samples agree with.
 
         The unseen part has a gamma distribution of its mean and variance, with half a sample more
-        (Jeffreys' prior). `scale` stands for the sample's own where there is no sample at all."""
+        (Jeffreys' prior). `scale` replaces its own where there is no sample at all."""
         unseen = self.total - self.seen
         own = self.scale or (scale if not self.samples else 0.0)
         if own <= 0.0:
             return self.total, self.total
         share = unseen / self.total if self.total else 1.0
-        shape = unseen / own + 0.5 * share
-        low, high = _gamma_quantiles(shape, z)
+        low, high = _gamma_quantiles(unseen / own + 0.5 * share, z)
         half = 0.5 * (1.0 - share)
         return self.seen + own * max(0.0, low - half), self.seen + own * (high + half)
 
     def to_json(self) -> dict[str, float | int]:
-        low, high = self.interval()
-        return {
-            "bytes": round(self.total),
-            "low": round(low),
-            "high": round(high),
-            "variance": self.variance,
-            "samples": self.samples,
-        }
+        low, high = map(round, self.interval())
+        own = {"variance": self.variance, "samples": self.samples}
+        return {"bytes": round(self.total), "low": low, "high": high, **own}
 
 
 def _gamma_quantiles(shape: float, z: float) -> tuple[float, float]:
@@ -88,7 +76,7 @@ def _gamma_quantiles(shape: float, z: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The growth of a sum, from the samples that came and those that went: two independent sums."""
+    """The growth of a sum: what came and what went are independent sums."""
 
     gone: Estimate
     come: Estimate
@@ -98,17 +86,16 @@ class Change:
         return self.come.total - self.gone.total
 
     def interval(self, z: float = Z) -> tuple[float, float]:
-        """Zou and Donner's: the distances of each sum to its own limits, added as squares. It stays
-        uneven where there are few samples."""
+        """Zou and Donner's: the distances of each sum to its own limits, added as squares, so that
+        it is asymmetric where there are few samples."""
         scale = max(self.come.scale, self.gone.scale)
         come_low, come_high = self.come.interval(z, scale)
         gone_low, gone_high = self.gone.interval(z, scale)
-        come, gone = self.come.total, self.gone.total
-        down = math.hypot(come - come_low, gone_high - gone)
-        up = math.hypot(come_high - come, gone - gone_low)
+        down = math.hypot(self.come.total - come_low, gone_high - self.gone.total)
+        up = math.hypot(come_high - self.come.total, self.gone.total - gone_low)
         return self.total - down, self.total + up
 
 
 def family_wise(comparisons: int) -> float:
-    """The quantile at which, of so many comparisons, all are right with 95 % (Bonferroni)."""
+    """The quantile at which all of so many comparisons are right with 95 % (Bonferroni)."""
     return critical(1.0 - (1.0 - CONFIDENCE) / max(1, comparisons))

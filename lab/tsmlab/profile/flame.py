@@ -1,34 +1,30 @@
-"""A flame graph as a page that stands alone: it loads nothing.
-
-Its one script draws, zooms and searches; without it there is the table.
-"""
+"""A flame graph as one page of HTML that loads nothing. Without scripts it has a table of lines."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import heapq
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
-from typing import Any
+from string import Template
 
 from tsmlab import __version__
 from tsmlab.profile import text
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import WORDS, Frame, Profile, Type
 from tsmlab.profile.names import shortened
-from tsmlab.profile.sites import Sites, Stacks, by_stack, gather
-from tsmlab.wording import counted, quantity, share
+from tsmlab.profile.sites import Stacks, by_stack, gather
+from tsmlab.wording import quantity, share
 
-SCRIPT = Path(__file__).with_name("flame.js")
-# Larger ones are drawn; what is smaller goes into one box beside them.
-MOST_NODES = 6_000
+# Of all bytes: what is smaller goes into one box beside its larger siblings.
+SMALLEST = 1 / 5000
+OTHERS = Frame("(smaller ones)")
 TABLE_ROWS = 25
-OTHERS = "(smaller ones)"
-# Names are shortened to this: templates of C++ reach thousands of letters.
-LONGEST_NAME = 300
+# Templates of C++ have names of thousands of letters.
+LONGEST_NAME = 160
 
 
 @dataclass(slots=True)
@@ -36,147 +32,92 @@ class Node:
     """A function called from its parent."""
 
     frame: Frame
-    estimate: Estimate = field(default_factory=Estimate)
+    parent: int
+    bytes: Estimate = field(default_factory=Estimate)
     objects: Estimate = field(default_factory=Estimate)
-    children: list[Node] = field(default_factory=list)
 
 
-def tree(profile: Profile, stacks: Stacks, of: Type) -> Node:
-    """All stacks, from the outermost frame on."""
-    root = Node(Frame("all"))
-    nodes = [root]  # parents before their children
-    parents = [-1]
+def tree(profile: Profile, stacks: Stacks, of: Type) -> list[Node]:
+    """All stacks, from the outermost frame on: parents before their children."""
+    nodes = [Node(Frame("all"), -1)]
     numbers: dict[tuple[int, str, str], int] = {}
     for held in by_stack(profile, stacks, of):
         at = 0
-        for frame in reversed(held.frames):
-            key = at, frame.function, frame.module
-            child = numbers.get(key)
-            if child is None:
-                child = numbers[key] = len(nodes)
-                nodes.append(Node(frame))
-                parents.append(at)
-                nodes[at].children.append(nodes[child])
-            at = child
-        nodes[at].estimate.include(held.bytes)
-        nodes[at].objects.include(held.objects)
-    for node, parent in zip(reversed(nodes), reversed(parents), strict=True):
-        if parent >= 0:
-            nodes[parent].estimate.include(node.estimate)
-            nodes[parent].objects.include(node.objects)
-    return root
+        for frame in (None, *reversed(held.frames)):
+            if frame is not None:
+                key = at, frame.function, frame.module
+                at = numbers.setdefault(key, len(nodes))
+                if at == len(nodes):
+                    nodes.append(Node(frame, key[0]))
+            nodes[at].bytes.include(held.bytes)
+            nodes[at].objects.include(held.objects)
+    return nodes
 
 
-def prune(root: Node, most: int = MOST_NODES) -> None:
-    """Keeps the largest nodes; the others of each parent become one."""
-    kept = {id(root)}
-    heap: list[tuple[float, int, Node]] = []
-
-    def offer(node: Node) -> None:
-        for child in node.children:
-            heapq.heappush(heap, (-child.estimate.total, id(child), child))
-
-    offer(root)
-    while heap and len(kept) < most:
-        node = heapq.heappop(heap)[2]
-        kept.add(id(node))
-        offer(node)
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        small = [child for child in node.children if id(child) not in kept]
-        if small:
-            rest = Node(Frame(OTHERS))
-            for gone in small:
-                rest.estimate.include(gone.estimate)
-                rest.objects.include(gone.objects)
-            node.children = [*(child for child in node.children if id(child) in kept), rest]
-        pending += node.children
+def without_small_ones(nodes: list[Node]) -> list[Node]:
+    """The small children of a node become one, which has none."""
+    least = SMALLEST * nodes[0].bytes.total
+    kept: list[Node] = []
+    places: dict[int, int] = {-1: -1}  # of the kept nodes
+    others: dict[int, Node] = {}  # by the parent's place
+    for number, node in enumerate(nodes):
+        if (parent := places.get(node.parent)) is None:
+            continue
+        if number == 0 or node.bytes.total >= least:
+            places[number] = len(kept)
+            kept.append(Node(node.frame, parent, node.bytes, node.objects))
+            continue
+        if parent not in others:
+            others[parent] = Node(OTHERS, parent)
+            kept.append(others[parent])
+        others[parent].bytes.include(node.bytes)
+        others[parent].objects.include(node.objects)
+    return kept
 
 
-def _packed(root: Node) -> dict[str, Any]:
-    """The tree as lists of numbers, with each text once. Each node: parent, name, place, module,
-    bytes, low, high, objects, samples. Parents come before their children, and larger children
-    first."""
+def _packed(nodes: Iterable[Node]) -> str:
+    """The tree as JSON: lists of numbers, and each text once."""
     texts: dict[str, int] = {}
-    nodes: list[list[int]] = []
-    pending = [(root, -1)]
-    while pending:
-        node, parent = pending.pop()
-        frame, low_and_high = node.frame, map(round, node.estimate.interval())
-        names = (shortened(frame.function, LONGEST_NAME), frame.place, frame.module)
-        numbers = [texts.setdefault(text, len(texts)) for text in names]
-        total, objects = round(node.estimate.total), round(node.objects.total)
-        own = [parent, *numbers, total, *low_and_high, objects, node.estimate.samples]
-        nodes.append(own)
-        children = sorted(node.children, key=lambda child: child.estimate.total)
-        pending += [(child, len(nodes) - 1) for child in children]
-    return {"nodes": nodes, "texts": list(texts)}
+    rows = []
+    for node in nodes:
+        words = (shortened(node.frame, LONGEST_NAME), node.frame.place, node.frame.module)
+        numbers = [texts.setdefault(word, len(texts)) for word in words]
+        bounds = map(round, (node.bytes.total, *node.bytes.interval(), node.objects.total))
+        rows.append([node.parent, *numbers, *bounds, node.bytes.samples])
+    found = json.dumps({"nodes": rows, "texts": list(texts)}, separators=(",", ":"))
+    return found.replace("<", "\\u003c")
 
 
 def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
-    """The page."""
-    # Imported here: it takes a second to load, and no other verb needs it.
-    from tsmlab.report import html  # noqa: PLC0415
-    from tsmlab.report.pages.common import Tile  # noqa: PLC0415
-
-    name, *circumstances = text.title(profile)
-    root = tree(profile, stacks, of)
-    prune(root)
-    data = json.dumps(_packed(root), separators=(",", ":")).replace("<", "\\u003c")
-    script = SCRIPT.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script = Path(__file__).with_name("flame.js").read_text(encoding="utf-8")
     sites = gather(profile, stacks, "line", of)
-    return html.from_template(
-        "flame.html",
+    whole = sites.total.total or 1.0
+    rows = (
+        (
+            quantity(site.flat.total, "bytes"),
+            text.error(site.flat),
+            share(site.flat.total / whole),
+            f"{shortened(site.frame, LONGEST_NAME)} {text.short_place(site.frame)}",
+        )
+        for site in sites.sites[:TABLE_ROWS]
+        if site.flat.samples
+    )
+    title = f"{text.title(profile)}: {WORDS[of]} bytes"
+    return Template(Path(__file__).with_name("flame.html").read_text(encoding="utf-8")).substitute(
+        title=_safe(title),
+        summary=_paragraphs(text.coverage(profile) + text.summary(profile, sites, of), ""),
+        data=_packed(without_small_ones(tree(profile, stacks, of))),
+        rows="\n".join(f"<tr>{''.join(f'<td>{_safe(cell)}' for cell in row)}" for row in rows),
+        notes=_paragraphs(text.sampling_notes(profile, notes), ' class="note"'),
         script=script,
-        script_digest=digest,
-        data=data,
-        page={
-            "title": f"{name}: heap profile",
-            "kind": "heap profile",
-            "contents": [],
-            "footer": f"Written by tsmalloc {__version__}. It stands alone and loads nothing.",
-            "kicker": ", ".join((f"Heap profile, {WORDS[of]} bytes", *circumstances)),
-            "heading": name,
-            "tiles": [Tile(*each) for each in _figures(profile, sites, of)],
-            "table": _table(sites),
-            "notes": [*text.coverage(profile), *text.sampling_notes(profile, notes)],
-        },
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=__version__,
     )
 
 
-def _figures(profile: Profile, sites: Sites, of: Type) -> Iterator[tuple[str, str, str]]:
-    """What each is, its number, and what is to be said of it."""
-    total = sites.total
-    low, high = (quantity(each, "bytes") for each in total.interval())
-    yield f"bytes {WORDS[of]}", quantity(total.total, "bytes"), f"{low} to {high}, 95 %"
-    samples = f"{counted(total.samples, 'sample')} of them"
-    yield f"objects {WORDS[of]}", quantity(sites.objects.total, "count"), samples
-    if missing := text.uncovered(profile):
-        yield "not in it", quantity(missing, "bytes"), "in use, from before sampling began"
-    if sites.sites and total.total:
-        largest = sites.sites[0]
-        held = share(largest.flat.total / total.total)
-        yield "the largest site", held, text.fitted(largest.frame, 60)
+def _safe(words: str) -> str:
+    return escape(words).encode(errors="backslashreplace").decode()
 
 
-def _table(sites: Sites) -> Any:
-    from tsmlab.report.tables import Cell, Column, DataTable  # noqa: PLC0415
-
-    whole = sites.total.total or 1.0
-    rows = [
-        [
-            Cell(quantity(site.flat.total, "bytes")),
-            Cell(text.error(site.flat)),
-            Cell(share(site.flat.total / whole)),
-            Cell(
-                f"{shortened(site.frame.function, LONGEST_NAME)} {text.short_place(site.frame)}",
-                "wrap",
-            ),
-        ]
-        for site in sites.sites[:TABLE_ROWS]
-        if site.flat.samples
-    ]
-    columns = [Column("bytes"), Column("± 95 %"), Column("share"), Column("site", left=True)]
-    return DataTable("The lines that hold most", columns, rows, headed=False)
+def _paragraphs(lines: Iterable[str], attributes: str) -> str:
+    return "\n".join(f"<p{attributes}>{_safe(line)}</p>" for line in lines)

@@ -1,7 +1,6 @@
-"""The messages of pprof's profile.proto, and files of them.
+"""Files of pprof's profile.proto, plain or packed by gzip, as messages of the protobuf package.
 
-The protobuf package reads them at the speed of C from a description, so that no generated code has
-to be kept.
+The package reads them at the speed of C from this description; no generated code is kept.
 """
 
 import gzip
@@ -14,12 +13,11 @@ from google.protobuf.message import DecodeError
 
 from tsmlab.errors import UserError
 
-GZIP_MAGIC = b"\x1f\x8b"
-# A profile of 100,000 rows has some 20 MB; a file that unpacks to more than this is no profile.
+# A profile of 100,000 rows has some 20 MB.
 MOST_BYTES = 1 << 30
 
-# The fields of each message, as in a .proto file; `*` behind a type for repeated ones. Strings are
-# bytes, since a file's name need not be UTF-8.
+# The fields as in a .proto file; `*` behind a type for repeated ones. Strings are bytes, since a
+# file's name need not be UTF-8.
 _FIELDS = {
     "Profile": "sample_type ValueType* = 1; sample Sample* = 2; mapping Mapping* = 3;"
     "location Location* = 4; function Function* = 5; string_table bytes* = 6;"
@@ -68,7 +66,7 @@ Message = _message_class()
 
 
 def read(path: Path) -> Any:
-    """The message in a file, unpacked if need be; raises UserError for a file that is none."""
+    """The message in a file; UserError if there is none."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -80,34 +78,28 @@ def read(path: Path) -> Any:
             f"{path} cannot be read: {error.strerror}.",
             "Name a profile that is yours; `ls -l` shows whose it is.",
         ) from error
-    if not data:
-        raise UserError(f"{path} is empty.", "The disk may have been full: profile it again.")
-    if data.startswith(GZIP_MAGIC):
-        data = _unpacked(path, data)
-    message = Message()
     try:
-        message.ParseFromString(data)
-    except DecodeError as error:
+        return _parsed(data)
+    except (ValueError, zlib.error, DecodeError) as error:
         raise UserError(
-            f"{path} is no profile, or cut short.",
-            "A heap profile of tsmalloc is a file of profile.proto (docs/formats/profile.md); "
-            "if it was copied, copy it again.",
+            f"{path} is no heap profile, or it is damaged ({error}).",
+            "If it was copied, copy it again; docs/formats/profile.md describes the format.",
         ) from error
+
+
+def _parsed(data: bytes) -> Any:
+    if data.startswith(b"\x1f\x8b"):
+        unpacker = zlib.decompressobj(wbits=31)
+        data = unpacker.decompress(data, MOST_BYTES)
+        if unpacker.unconsumed_tail:
+            raise ValueError("it unpacks to more than 1 GiB")
+        if not unpacker.eof:
+            raise ValueError("it is cut short")
+    if not data:
+        raise ValueError("it is empty: the disk may have been full")
+    message = Message()
+    message.ParseFromString(data)
     return message
-
-
-def _unpacked(path: Path, data: bytes) -> bytes:
-    remedy = "Copy it again; `gzip -t` tells whether it is whole."
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        plain = unpacker.decompress(data, MOST_BYTES)
-    except zlib.error as error:
-        raise UserError(f"{path} is damaged: {error}.", remedy) from error
-    if unpacker.unconsumed_tail:
-        raise UserError(f"{path} unpacks to more than 1 GiB.", "No heap profile is that large.")
-    if not unpacker.eof:
-        raise UserError(f"{path} is cut short.", remedy)
-    return plain
 
 
 def packed(message: Any) -> bytes:

@@ -1,26 +1,20 @@
-"""A heap profile as values: rows of samples, the mappings and locations that they refer to.
-
-A file without the labels that tsmalloc writes is refused, since its errors could not be told.
-"""
+"""A heap profile as values: rows of samples, and the mappings and locations they refer to."""
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from tsmlab.errors import UserError
 from tsmlab.profile import messages
-from tsmlab.profile.names import bare
 
-# Of a row: what is live, all that was allocated, or the free room of slabs that live blocks pin.
+# What is live, all that was allocated, or the free room of slabs that live blocks pin.
 Type = Literal["inuse", "alloc", "pinned"]
 WORDS: dict[Type, str] = {"inuse": "live", "alloc": "allocated", "pinned": "pinned"}
-# The engine holds proxies of blocks up to this part of the interval (profile/stranded_bytes.h).
-BLOCKS_PER_PROXY = 256
-# Functions that only hand the request on: reports begin with their callers.
+# Functions that only pass the request on: stacks begin with their callers.
 DROP_FRAMES = (
     r"(?:__libc_|__rust_|__rdl_|__rg_|ts_)?(?:malloc|calloc|realloc|memalign|aligned_alloc|"
     r"posix_memalign|valloc|pvalloc|alloc_zeroed|alloc)(?:@.*)?|"
@@ -30,7 +24,7 @@ DROP_FRAMES = (
 )
 # Of the libraries of C, C++ and Rust: names, files with inline functions, and modules.
 _LIBRARY_FUNCTION = re.compile(
-    r"(?:std|__gnu_cxx|__cxxabiv1)::|_ZN?K?S[at]|"
+    r"(?:std|__gnu_cxx|__cxxabiv1)::|"
     # Of static programs, whose C library has no module of its own, and no lines.
     r"(?:_start|start_thread|clone3?|__libc_start\w*|_IO_\w+|__vasprintf_internal|_*v?asprintf|"
     r"_*(?:str|wcs)n?dup|_*get(?:line|delim)|_*f?(?:d|re)?open(?:64)?(?:_internal)?)$"
@@ -43,6 +37,7 @@ _LIBRARY_FILE = re.compile(
 _LIBRARY_MODULE = re.compile(
     r"(?:libstdc\+\+|libc\+\+|libc\+\+abi|libgcc_s|libc|libc\.musl-\w+|ld-[\w-]+)(?:-[\d.]+)?\.so.*"
 )
+_PARAMETERS = re.compile(r"(?<!operator)\((?!anonymous |\*)")
 # The labels that each sample has.
 _NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
 
@@ -55,12 +50,15 @@ def printable(name: str) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """A call: line 0 and file "" where they are unknown."""
+    """A call: line 0 and file "" where they are unknown. `linkage` is the mangled name, `bare` the
+    name without return type and parameters, as far as they are known."""
 
     function: str
     file: str = ""
     line: int = 0
     module: str = ""
+    linkage: str = field(default="", compare=False)
+    bare: str = field(default="", compare=False)
 
     @property
     def place(self) -> str:
@@ -74,17 +72,16 @@ class Frame:
     def is_of_library(self) -> bool:
         """Whether it is of the standard library of C, C++ or Rust.
 
-        A file alone does not say so of a whole name: a call that a compiler has merged into its
-        caller gets the line of the one and the name of the other. A bare name is that of an inlined
-        call, or of C.
+        A file decides for inlined calls and C only, which have no parameters in their names: code
+        that a compiler has merged has the line of one function and the name of another.
         """
         if _LIBRARY_MODULE.fullmatch(self.module):
             return True
-        name, has_parameters = bare(self.function)
-        is_named = _LIBRARY_FUNCTION.match(name) is not None
-        if not self.file or self.file.endswith(".o"):  # a symbol's, of which no line is known
+        is_named = _LIBRARY_FUNCTION.match(self.bare or self.function) is not None
+        if not self.file or self.file.endswith(".o"):  # a symbol without a line
             return is_named
-        is_whole = has_parameters or name == "main"
+        outside = re.sub("<.*>", "", self.function)
+        is_whole = outside == "main" or _PARAMETERS.search(outside) is not None
         return self.is_in_library_file and (is_named or not is_whole)
 
     @cached_property
@@ -99,22 +96,17 @@ class Mapping:
     start: int
     limit: int
     offset: int
-    file: str
+    file: str  # of any bytes
     build_id: str
 
     @property
-    def path(self) -> Path:
-        """The file's place, of any bytes."""
-        return Path(self.file)
-
-    @property
     def module(self) -> str:
-        return printable(self.path.name)
+        return printable(Path(self.file).name)
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """An address within a call, its mapping, and the frames that the file itself names for it."""
+    """An address within a call, its mapping, and the frames that the profile itself names."""
 
     address: int
     mapping: Mapping | None
@@ -123,10 +115,8 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The samples of one stack, size class and interval. The stack is of location ids, innermost
-    first. `bytes` and `block` are means, as requested and of blocks; `space`, `live_space` and
-    `pinned` are the file's estimates of bytes; so many samples as `pinning`, if they pinned alike,
-    would have the same error; `age` is the mean of the live samples, in seconds."""
+    """The samples of one stack, size class and interval; the fields are those of the format. The
+    stack is of location ids, innermost first, and `age` the mean of the live samples in seconds."""
 
     stack: tuple[int, ...]
     bytes: int
@@ -157,7 +147,7 @@ class Row:
         return {"inuse": self.live, "alloc": self.allocs, "pinned": self.pinning}[of]
 
     def objects(self, of: Type) -> int:
-        return self.live if of == "pinned" else self.samples(of)
+        return self.allocs if of == "alloc" else self.live
 
 
 @dataclass(frozen=True)
@@ -194,7 +184,7 @@ class Profile:
 
     @property
     def began_after(self) -> float:
-        """For how many seconds the process had run when sampling began, as far as is known."""
+        """For how many seconds the process had run when sampling began."""
         return (self._number("began_after_ms") or 0) / 1000.0
 
     @property
@@ -204,7 +194,7 @@ class Profile:
 
     @property
     def process_began_nanos(self) -> int | None:
-        """When the process began, since 1970; None if an earlier version wrote the file."""
+        """When the process began, since 1970; None in files of earlier versions."""
         before = self._number("began_after_ms")
         if before is None:
             return None
@@ -222,18 +212,21 @@ class Profile:
 
     @cached_property
     def drops(self) -> re.Pattern[str]:
-        """Matches the functions that are not shown."""
-        return re.compile(self.drop_frames)
+        """Matches the functions that are not shown. pprof's expressions are not quite Python's."""
+        try:
+            return re.compile(self.drop_frames or DROP_FRAMES)
+        except re.error:
+            return re.compile(DROP_FRAMES)
 
 
 def read(path: Path) -> Profile:
-    """Reads a profile; raises UserError for a profile that is not tsmalloc's."""
+    """Reads a profile; UserError for one that tsmalloc has not written."""
     return of_message(messages.read(path), path)
 
 
 def of_message(message: Any, path: Path) -> Profile:
     try:
-        return _Reader(message, path).profile()
+        return _profile(message, path)
     except (IndexError, KeyError) as error:
         raise UserError(
             f"{path} is damaged: it refers to an entry that it does not have ({error}).",
@@ -241,81 +234,57 @@ def of_message(message: Any, path: Path) -> Profile:
         ) from error
 
 
-class _Reader:
-    """Turns numbers into what they refer to."""
+def _profile(message: Any, path: Path) -> Profile:
+    strings = [each.decode(errors="backslashreplace") for each in message.string_table]
 
-    def __init__(self, message: Any, path: Path) -> None:
-        self._message = message
-        self._path = path
-        self._strings = [text.decode(errors="backslashreplace") for text in message.string_table]
-
-    def profile(self) -> Profile:
-        message = self._message
-        types = [self._text(each.type) for each in message.sample_type]
-        if "inuse_space" not in types or "alloc_space" not in types:
-            kinds = ", ".join(types) or "nothing"
-            raise self._of_others(f"is no heap profile: it holds {kinds}.")
-        drop = self._text(message.drop_frames) or DROP_FRAMES
-        try:
-            re.compile(drop)
-        except re.error:
-            drop = DROP_FRAMES  # pprof's expressions are not quite Python's
-        locations = self._locations()
-        return Profile(
-            path=self._path,
-            rows=[self._row(sample, types, locations) for sample in message.sample],
-            locations=locations,
-            comments=tuple(map(self._text, message.comment)),
-            drop_frames=drop,
-            time_nanos=message.time_nanos,
-            duration_nanos=message.duration_nanos,
-            period=message.period,
-            has_pinned="pinned_space" in types,
-        )
-
-    def _of_others(self, problem: str) -> UserError:
-        remedy = "Name a profile that tsmalloc wrote; google/pprof shows others."
-        return UserError(f"{self._path} {problem}", remedy)
-
-    def _text(self, index: int) -> str:
+    def text(index: int) -> str:
         if index < 0:
             raise IndexError(f"string {index}")
-        return self._strings[index] if index else ""
+        return strings[index] if index else ""
 
-    def _file(self, index: int) -> str:
-        """A file's name, which may be of any bytes."""
-        self._text(index)
-        name: bytes = self._message.string_table[index] if index else b""
+    def file_name(index: int) -> str:
+        text(index)
+        name: bytes = message.string_table[index] if index else b""
         return name.decode(errors="surrogateescape")
 
-    def _locations(self) -> dict[int, Location]:
-        message = self._message
-        mappings: dict[int, Mapping | None] = {0: None} | {
-            m.id: Mapping(
-                m.memory_start,
-                m.memory_limit,
-                m.file_offset,
-                self._file(m.filename),
-                self._text(m.build_id).lower(),
-            )
-            for m in message.mapping
-        }
-        functions = {f.id: (self._text(f.name), self._text(f.filename)) for f in message.function}
+    def refused(problem: str) -> UserError:
+        remedy = "Name a profile that tsmalloc wrote; google/pprof shows others."
+        return UserError(f"{path} {problem}", remedy)
 
-        def location(each: Any) -> Location:
-            mapping = mappings[each.mapping_id]
-            module = mapping.module if mapping else ""
-            frames = (Frame(*functions[f.function_id], f.line, module) for f in each.line)
-            return Location(each.address, mapping, tuple(frames))
+    types = [text(each.type) for each in message.sample_type]
+    if "inuse_space" not in types or "alloc_space" not in types:
+        raise refused(f"is no heap profile: it holds {', '.join(types) or 'nothing'}.")
+    mappings: dict[int, Mapping | None] = {0: None} | {
+        m.id: Mapping(
+            m.memory_start,
+            m.memory_limit,
+            m.file_offset,
+            file_name(m.filename),
+            text(m.build_id).lower(),
+        )
+        for m in message.mapping
+    }
+    functions = {
+        f.id: (text(f.name), text(f.filename), text(f.system_name)) for f in message.function
+    }
 
-        return {each.id: location(each) for each in message.location}
+    def location(each: Any) -> Location:
+        mapping = mappings[each.mapping_id]
+        module = mapping.module if mapping else ""
+        frames = []
+        for line in each.line:
+            name, file, linkage = functions[line.function_id]
+            frames.append(Frame(name, file, line.line, module, linkage))
+        return Location(each.address, mapping, tuple(frames))
 
-    def _row(self, sample: Any, types: list[str], locations: dict[int, Location]) -> Row:
-        labels = {self._strings[each.key]: each for each in sample.label}
+    locations = {each.id: location(each) for each in message.location}
+
+    def row(sample: Any) -> Row:
+        labels = {text(each.key): each for each in sample.label}
         numbers = [labels[name].num for name in _NUMBERS if name in labels]
         if len(numbers) < len(_NUMBERS) or min(numbers) < 0:
-            raise self._of_others(
-                f"has a sample without the labels of tsmalloc ({', '.join(_NUMBERS)}), so that its "
+            raise refused(
+                f"has a sample without the labels of tsmalloc ({', '.join(_NUMBERS)}), so its "
                 "errors are unknown."
             )
         size, block, size_class, interval, allocs, live = numbers
@@ -335,7 +304,19 @@ class _Reader:
             allocs=allocs,
             live=live,
             age=labels["age"].num / 1000.0 if "age" in labels else None,
-            cut="stack" in labels and self._strings[labels["stack"].str] == "cut",
+            cut="stack" in labels and text(labels["stack"].str) == "cut",
             pinned=space.get("pinned_space", 0.0),
             pinning=labels["pinning"].num if "pinning" in labels else 0,
         )
+
+    return Profile(
+        path=path,
+        rows=[row(sample) for sample in message.sample],
+        locations=locations,
+        comments=tuple(map(text, message.comment)),
+        drop_frames=text(message.drop_frames),
+        time_nanos=message.time_nanos,
+        duration_nanos=message.duration_nanos,
+        period=message.period,
+        has_pinned="pinned_space" in types,
+    )

@@ -17,13 +17,15 @@ By = Literal["function", "line", "stack"]
 Key = tuple[Any, ...]
 CUT = Frame("[the stack is cut here]")
 NOWHERE = Frame("[no stack]")
+# Names that many functions share.
+_NAMELESS = re.compile(r"operator\(\)|\{\{?closure|<lambda|\{lambda")
 
 
 class Stacks:
-    """The frames of each row's stack, innermost first, without those that only hand on.
+    """The frames of each row's stack, innermost first, without those that only pass requests on.
 
-    Unless they are `whole`, those of the languages' libraries are left out, too: the allocation of
-    a vector is its caller's. Of a stack in libraries alone, the innermost one stays.
+    Unless they are `whole`, calls of the languages' libraries are left out, too: what a vector
+    allocates is its caller's. Of a stack in libraries only, the innermost frame stays.
     """
 
     def __init__(self, profile: Profile, symbols: Symbols, whole: bool = False) -> None:
@@ -37,7 +39,7 @@ class Stacks:
 
     def _frames_of(self, stack: tuple[int, ...], cut: bool) -> tuple[Frame, ...]:
         frames = [frame for each in stack for frame in self._symbols.frames[each]]
-        # As pprof prunes: all that is inside of the outermost frame that matches goes with it.
+        # As pprof prunes: with the outermost frame that matches, all that it calls.
         dropped = (at for at, frame in enumerate(frames) if self._drops(frame.function))
         kept = frames[max(dropped, default=-1) + 1 :] or frames
         if not self._whole:
@@ -51,10 +53,6 @@ def _without_foreign_line(frame: Frame) -> Frame:
     return replace(frame, file="", line=0) if frame.is_in_library_file else frame
 
 
-# Calls of one name that are many functions: those without a name of their own.
-_NAMELESS = re.compile(r"operator\(\)|\{\{?closure|<lambda|\{lambda")
-
-
 def key_of(frame: Frame, by: By) -> Key:
     if by == "line" or _NAMELESS.search(frame.function):
         return frame.function, frame.file, frame.line, frame.module
@@ -65,23 +63,23 @@ def key_of(frame: Frame, by: By) -> Key:
 class Ages:
     """The mean age of live blocks."""
 
-    weight: float = 0.0
+    blocks: float = 0.0
     sum: float = 0.0
 
     def add(self, row: Row, samples: int) -> None:
         if row.age is not None and samples:
             blocks = samples / row.probability
-            self.weight += blocks
+            self.blocks += blocks
             self.sum += row.age * blocks
 
     def include(self, other: Ages) -> None:
-        self.weight += other.weight
+        self.blocks += other.blocks
         self.sum += other.sum
 
     @property
     def mean(self) -> float | None:
         """In seconds."""
-        return self.sum / self.weight if self.weight else None
+        return self.sum / self.blocks if self.blocks else None
 
 
 @dataclass
@@ -114,14 +112,6 @@ class Site(Place):
     cumulative: Estimate = field(default_factory=Estimate)
     lines: dict[Frame, tuple[float, float]] = field(default_factory=dict)  # flat and cumulative
 
-    def add_line(self, frame: Frame, held: float, is_flat: bool) -> None:
-        flat, cumulative = self.lines.get(frame, (0.0, 0.0))
-        self.lines[frame] = flat + held * is_flat, cumulative + held
-
-    def show_largest_line(self) -> None:
-        """Of the lines of a function, the one that asks for most itself stands for it."""
-        self.frame = max(self.lines, key=lambda line: self.lines[line])
-
     def to_json(self) -> dict[str, Any]:
         sums = {"flat": self.flat.to_json(), "cumulative": self.cumulative.to_json()}
         return super().to_json() | sums
@@ -147,25 +137,19 @@ class Held:
     blocks: float = 0.0
     ages: Ages = field(default_factory=Ages)
 
-    def add(self, row: Row, samples: int, of: Type) -> None:
-        p = row.probability
-        blocks = row.objects(of)
-        self.bytes.add(samples, row.size(of), p)
-        self.objects.add(blocks, 1.0, p)
-        self.blocks += blocks * row.block / p
-        self.ages.add(row, blocks)
-
 
 def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[Held]:
-    """The rows of each stack together: those of many sizes are many."""
+    """The rows of each stack together: a stack may have rows of many sizes."""
     found: dict[tuple[tuple[int, ...], bool], Held] = {}
     for row in profile.rows:
         if samples := row.samples(of):
             key = row.stack, row.cut
-            held = found.get(key)
-            if held is None:
-                held = found[key] = Held(stacks.of(row))
-            held.add(row, samples, of)
+            held = found.get(key) or found.setdefault(key, Held(stacks.of(row)))
+            p, objects = row.probability, row.objects(of)
+            held.bytes.add(samples, row.size(of), p)
+            held.objects.add(objects, 1.0, p)
+            held.blocks += objects * row.block / p
+            held.ages.add(row, objects)
     return list(found.values())
 
 
@@ -177,20 +161,21 @@ def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
         found.total.include(held.bytes)
         found.objects.include(held.objects)
         found.blocks += held.blocks
-        frames = held.frames
-        for at, key, frame in _once(frames, by):
-            site = sites.get(key)
-            if site is None:
-                site = sites[key] = Site(frame, frames if by == "stack" else ())
+        for at, key, frame in _once(held.frames, by):
+            path = held.frames if by == "stack" else ()
+            site = sites.get(key) or sites.setdefault(key, Site(frame, path))
             site.cumulative.include(held.bytes)
-            site.add_line(frame, held.bytes.total, is_flat=at == 0)
+            flat, cumulative = site.lines.get(frame, (0.0, 0.0))
+            bytes_ = held.bytes.total
+            site.lines[frame] = flat + bytes_ * (at == 0), cumulative + bytes_
             if at == 0:
                 site.flat.include(held.bytes)
                 site.objects.include(held.objects)
                 if of != "alloc":
                     site.ages.include(held.ages)
     for site in sites.values():
-        site.show_largest_line()
+        # Of the lines of a function, the one that asks for most itself stands for it.
+        site.frame = max(site.lines, key=lambda line: site.lines[line])
     found.sites = sorted(
         sites.values(), key=lambda s: (-s.flat.total, -s.cumulative.total, s.frame.label)
     )

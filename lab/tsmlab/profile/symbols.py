@@ -1,9 +1,9 @@
 """Functions and lines of the addresses in a profile.
 
-The process writes addresses alone, since names cost time and memory there; the files on disk have
-the rest. llvm-symbolizer or addr2line reads DWARF, with inlined frames; the machine has one of them
-wherever there is a compiler (docs/adr/0134-profiles-offline.md). No debuginfod is asked, and no
-name is taken for an address that lies outside the function of that name.
+The process writes addresses only; names come from the binaries on this machine. llvm-symbolizer or
+addr2line reads DWARF, with inlined frames; the machine has one of them wherever there is a compiler
+(docs/adr/0134-profiles-offline.md). debuginfod is never asked, and no name is used for an address
+outside the function of that name.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from typing import Any
 
 from tsmlab.profile import binaries
 from tsmlab.profile.model import DROP_FRAMES, Frame, Location, Mapping, Profile
-from tsmlab.profile.origin import Origin
 
-PROGRAMS = ("llvm-symbolizer", "addr2line")
-_OPTIONS = {"llvm-symbolizer": ("--output-style=GNU",), "addr2line": ()}
-_COMMON = ("-a", "-f", "-i", "-C", "-e")
+PROGRAMS = {
+    "llvm-symbolizer": ("--output-style=GNU", "--no-demangle", "-a", "-f", "-i", "-e"),
+    "addr2line": ("-a", "-f", "-i", "-e"),
+}
+# The whole name, and if it can, the one without return type and parameters.
+DEMANGLERS = {"c++filt": (["-i"], ["-i", "-p"]), "llvm-cxxfilt": ([], None)}
 REMEDY = "sudo apt install llvm (or binutils), for lines and inlined frames"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-# Parts that do not belong to a name: a hash of old Rust's, and a symbol's version.
-_BEHIND = re.compile(r"::h[0-9a-f]{16}$|@@?[A-Z][\w.]*$")
-# Letters of old Rust's names that a linker would not take.
-_ESCAPED = re.compile(r"\$(LT|GT|RF|BP|C|LP|RP|u[0-9a-f]{2})\$|\.\.")
-_LETTERS = {"LT": "<", "GT": ">", "RF": "&", "BP": "*", "C": ",", "LP": "(", "RP": ")", None: "::"}
+_MANGLED = re.compile(r"_[ZR]")
+_VERSION = re.compile(r"@@?[A-Z][\w.]*$")  # of a symbol
+FAILURES = (OSError, subprocess.SubprocessError, ValueError)
 Call = tuple[str, str, int]
-Numbered = Sequence[tuple[int, Location]]
 
 
 @dataclass
@@ -48,43 +47,26 @@ class Symbols:
 def look_up(profile: Profile, debug_folder: Path = binaries.DEBUG_FOLDER) -> Symbols:
     """The frames of all locations: the file's own, or those that the binaries give."""
     symbols = Symbols({})
-    by_mapping: dict[Mapping | None, list[tuple[int, Location]]] = defaultdict(list)
+    by_mapping: dict[Mapping | None, dict[int, Location]] = defaultdict(dict)
     for number, location in profile.locations.items():
         if location.frames:
             symbols.frames[number] = location.frames
         else:
-            by_mapping[location.mapping].append((number, location))
-    with Origin(profile) as origin:
-        path, note = origin.perf_map()
-        jitted = perf_map(path)
-        for mapping, locations in by_mapping.items():
-            if mapping is None or not mapping.file.startswith("/") or _is_anonymous(mapping.file):
-                symbols.notes += [note] if note else []
-                for number, location in locations:
-                    symbols.frames[number] = (_unmapped(mapping, location.address, jitted),)
-            else:
-                found = binaries.find(mapping, origin, debug_folder)
-                _look_up_in(found, mapping, locations, symbols)
+            by_mapping[location.mapping][number] = location
+    origin = binaries.Origin(profile)
+    path, note = origin.perf_map()
+    jitted = perf_map(path)
+    for mapping, locations in by_mapping.items():
+        if mapping is None or not mapping.file.startswith("/") or _is_anonymous(mapping.file):
+            symbols.notes += [note] if note else []
+            for number, location in locations.items():
+                symbols.frames[number] = (_unmapped(mapping, location.address, jitted),)
+        else:
+            found = binaries.find(mapping, origin, debug_folder)
+            _look_up_in(found, mapping, locations, symbols)
     symbols.notes = list(dict.fromkeys(symbols.notes))
-    _demangle(symbols)
+    demangle(symbols)
     return symbols
-
-
-def _demangle(symbols: Symbols) -> None:
-    """Names that the program left as they are: llvm's old demangler does not know all."""
-    frames = [frame for each in symbols.frames.values() for frame in each]
-    mangled = sorted({frame.function for frame in frames if frame.function.startswith("_Z")})
-    if not mangled or shutil.which("c++filt") is None:
-        return
-    try:
-        text = _output_of(["c++filt"], mangled)
-    except (OSError, subprocess.SubprocessError):
-        return
-    names = dict(zip(mangled, text.splitlines(), strict=True))
-    for number, each in symbols.frames.items():
-        symbols.frames[number] = tuple(
-            replace(f, function=names.get(f.function, f.function)) for f in each
-        )
 
 
 def _is_anonymous(file: str) -> bool:
@@ -99,14 +81,14 @@ def _unmapped(mapping: Mapping | None, address: int, jitted: Callable[[int], str
 
 
 def _look_up_in(
-    found: binaries.Found, mapping: Mapping, locations: Numbered, symbols: Symbols
+    found: binaries.Found, mapping: Mapping, locations: dict[int, Location], symbols: Symbols
 ) -> None:
     module = mapping.module
     if found.note:
         symbols.notes.append(f"no symbols of {module}: {found.note}")
-    if found.doubt and (found.lines or found.loaded):
+    if found.doubt:
         symbols.notes.append(f"unverified names: {found.doubt}")
-    at = {number: found.address(mapping, each.address) for number, each in locations}
+    at = {number: found.address(mapping, each.address) for number, each in locations.items()}
     wanted = sorted({address for address in at.values() if address is not None})
     calls: dict[int, list[Call]] = {}
     programs = [name for name in PROGRAMS if shutil.which(name)]
@@ -115,11 +97,12 @@ def _look_up_in(
     elif found.lines is not None and wanted:
         # llvm-symbolizer knows no dwz.
         program = programs[-1 if found.lines.alternate else 0]
+        command = [program, *PROGRAMS[program], str(found.lines.path)]
         try:
-            calls = _ask(program, found.lines.path, wanted)
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            calls = parsed(_output_of(command, [f"{address:#x}" for address in wanted]))
+        except FAILURES as error:
             symbols.notes.append(f"no lines of {module}: {program} failed ({error})")
-    for number, location in locations:
+    for number, location in locations.items():
         address = at[number]
         frames = () if address is None else _frames(found, address, calls, module)
         offset = location.address - mapping.start + mapping.offset
@@ -135,22 +118,14 @@ def _frames(
         return tuple(Frame(name or other, file, line, module) for name, file, line in told)
     # Without a line, addr2line names the nearest function before the address, however far away.
     symbol = found.symbol(address)
-    if symbol is None:
-        return ()
-    return (Frame((told[0][0] if told else "") or symbol, module=module),)
+    return () if symbol is None else (Frame(_VERSION.sub("", symbol), module=module),)
 
 
-def _ask(program: str, file: Path, addresses: Sequence[int]) -> dict[int, list[Call]]:
-    """The answer of the program for addresses in a file: for each its calls, innermost first."""
-    command = [program, *_OPTIONS[program], *_COMMON, str(file)]
-    return parsed(_output_of(command, [f"{address:#x}" for address in addresses]).splitlines())
-
-
-def _output_of(command: Sequence[str], lines: Sequence[str]) -> str:
+def _output_of(command: Sequence[str], lines: Sequence[str]) -> list[str]:
     environment = {
         k: v for k, v in os.environ.items() if k not in ("DEBUGINFOD_URLS", "LD_PRELOAD")
     }
-    return subprocess.run(
+    done = subprocess.run(
         command,
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
@@ -158,7 +133,8 @@ def _output_of(command: Sequence[str], lines: Sequence[str]) -> str:
         errors="backslashreplace",
         env=environment | {"LC_ALL": "C.UTF-8"},
         check=True,
-    ).stdout
+    )
+    return done.stdout.splitlines()
 
 
 def parsed(lines: Iterable[str]) -> dict[int, list[Call]]:
@@ -174,21 +150,38 @@ def parsed(lines: Iterable[str]) -> dict[int, list[Call]]:
         else:
             place = re.sub(r" \(discriminator \d+\)$", "", line)
             file, _, number = place.rpartition(":")
-            known = "" if file in ("??", "") else file
-            function = "" if name == "??" else _plain(name)
+            function = "" if name == "??" else _VERSION.sub("", name)
+            known = "" if file == "??" else file
             current.append((function, known, int(number) if number.isdigit() else 0))
             name = None
     return found
 
 
-def _plain(name: str) -> str:
-    found = _BEHIND.sub("", name)
-    return _ESCAPED.sub(_letter, found) if "$" in found else found
+def demangle(symbols: Symbols) -> None:
+    """Names as people write them. Mangled ones stay where there is no demangler."""
+    frames = {frame for each in symbols.frames.values() for frame in each}
+    linkages = {frame: frame.linkage or frame.function for frame in frames}
+    mangled = sorted({each for each in linkages.values() if _MANGLED.match(each)})
+    whole, bare = {}, {}
+    program = next((name for name in DEMANGLERS if shutil.which(name)), None)
+    if mangled and program is not None:
+        plain, without_parameters = DEMANGLERS[program]
+        try:
+            whole = dict(zip(mangled, _output_of([program, *plain], mangled), strict=True))
+            if without_parameters is not None:
+                lines = _output_of([program, *without_parameters], mangled)
+                bare = dict(zip(mangled, lines, strict=True))
+        except FAILURES as error:
+            symbols.notes.append(f"mangled names: {program} failed ({error})")
 
+    def named(frame: Frame) -> Frame:
+        linkage = linkages[frame]
+        if linkage not in whole:
+            return frame
+        return replace(frame, function=whole[linkage], linkage=linkage, bare=bare.get(linkage, ""))
 
-def _letter(match: re.Match[str]) -> str:
-    code = match[1]
-    return _LETTERS[code] if code in _LETTERS else chr(int(code[1:], 16))
+    for number, each in symbols.frames.items():
+        symbols.frames[number] = tuple(map(named, each))
 
 
 def perf_map(path: Path | None) -> Callable[[int], str | None]:
@@ -226,9 +219,11 @@ def name_locations(message: Any, symbols: Symbols) -> None:
         key = frame.function, frame.file
         if key not in functions:
             functions[key] = highest + len(functions) + 1
-            name = text(frame.function)
             message.function.add(
-                id=functions[key], name=name, system_name=name, filename=text(frame.file)
+                id=functions[key],
+                name=text(frame.function),
+                system_name=text(frame.linkage or frame.function),
+                filename=text(frame.file),
             )
         return functions[key]
 

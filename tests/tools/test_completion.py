@@ -1,0 +1,93 @@
+"""Completion in shells: with the lab, and with the native command alone."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tsmlab import cli, paths
+
+SCRIPTS = paths.repository_root() / "tools" / "completion"
+NATIVE = {"run", "lib", "explain", "stats", "top", "purge", "set", "profile"}
+IN_BASH = """\
+source {scripts}/tsmalloc.bash
+COMP_WORDS=({line}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_tsmalloc
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture(scope="module", params=["lab", "native"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Has the command tsmalloc."""
+    folder = tmp_path_factory.mktemp(request.param)
+    command = folder / "tsmalloc"
+    if request.param == "native":
+        shutil.copy(paths.tool("tsmalloc"), command)
+    else:
+        environment = f"PYTHONPATH={shlex.quote(os.pathsep.join(sys.path))}"
+        command.write_text(f'#!/bin/sh\nexec env {environment} {sys.executable} -m tsmlab "$@"\n')
+        command.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(params=["bash", "fish"])
+def shell(request: pytest.FixtureRequest) -> str:
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    return str(request.param)
+
+
+def completed(shell: str, folder: Path, line: str) -> set[str]:
+    """What may stand in place of the last word of a line."""
+    script = IN_BASH.format(scripts=SCRIPTS, line=line)
+    if shell == "fish":
+        line = line.removesuffix("''")
+        script = f"source {SCRIPTS}/tsmalloc.fish; complete -C {shlex.quote(line)}"
+    done = subprocess.run(
+        [shell, "-c", script],
+        env={"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return {each.split("\t")[0] for each in done.stdout.split("\n")} - {""}
+
+
+def test_verbs(shell: str, folder: Path) -> None:
+    verbs = {verb.name for verb in cli.VERBS} if folder.name.startswith("lab") else NATIVE
+    assert verbs <= completed(shell, folder, "tsmalloc ''")
+    assert completed(shell, folder, "tsmalloc ex") == {each for each in verbs if each[:2] == "ex"}
+
+
+def test_options_and_their_values(shell: str, folder: Path) -> None:
+    found = completed(shell, folder, "tsmalloc profile --in")
+    if folder.name.startswith("native"):
+        assert found == {"--interval"}
+        return
+    assert {"--by", "--type"} <= completed(shell, folder, "tsmalloc profile show --")
+    assert completed(shell, folder, "tsmalloc profile show --by ''") == {
+        "function",
+        "line",
+        "stack",
+    }
+    assert completed(shell, folder, "tsmalloc profile fl") == {"flame"}
+
+
+def test_words_that_are_not_known_are_left_to_the_shell(shell: str, folder: Path) -> None:
+    (folder / "a_file").touch()
+    assert completed(shell, folder, "tsmalloc run a_f") == (
+        {"a_file"} if shell == "fish" else set()
+    )
+
+
+def test_programs_behind_the_border(shell: str, folder: Path) -> None:
+    assert "mkdir" in completed(shell, folder, "tsmalloc run -- mkd")
