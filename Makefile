@@ -42,7 +42,7 @@ docs: ## Write what documents repeat of the sources: the options
 	@$(PYTHON) dev/generate
 
 site: ## Build the documentation site into build/site
-	@dev/site/build
+	@$(PYTHON) dev/site/build
 
 release: ## Build every artefact into dist/, if all is ready for a release: make release [SNAPSHOT=1]
 	@$(PYTHON) dev/release --build $(if $(SNAPSHOT),--snapshot)
