@@ -19,7 +19,7 @@ FILES = {
     "docs/use.md",
     "docs/adr/README.md",
     "docs/pictures/block.svg",
-    "results/day/page.md",
+    "bench/day/page.md",
     "src/README.md",
     "src/a.h",
 }
@@ -29,14 +29,14 @@ FILES = {
     ("path", "text", "wanted"),
     [
         ("docs/use.md", "[a](adr/README.md#b)", "[a](adr/README.md#b)"),
-        ("docs/use.md", "[a](../results/day/page.md#b)", "[a](project/results/day/page.md#b)"),
+        ("docs/use.md", "[a](../bench/day/page.md#b)", "[a](project/bench/day/page.md#b)"),
         ("docs/use.md", "[a](../src)", "[a](project/src/README.md)"),
         (
             "docs/adr/README.md",
-            "[a](../../results/day/page.md)",
-            "[a](../project/results/day/page.md)",
+            "[a](../../bench/day/page.md)",
+            "[a](../project/bench/day/page.md)",
         ),
-        ("results/day/page.md", "[a](../../docs/use.md)", "[a](../../../use.md)"),
+        ("bench/day/page.md", "[a](../../docs/use.md)", "[a](../../../use.md)"),
         ("docs/use.md", "![p](pictures/block.svg) [1, 2] x", "![p](pictures/block.svg) [1, 2] x"),
         ("docs/use.md", "[a](https://e.org/x) [b](#c)", "[a](https://e.org/x) [b](#c)"),
         ("docs/use.md", "```\n[a](../src/a.h)\n```\n", "```\n[a](../src/a.h)\n```\n"),
