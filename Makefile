@@ -4,7 +4,7 @@
 PYTHON := $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 
 .DEFAULT_GOAL := build
-.PHONY: build test test-all test-quick test-preset fuzz lint format coverage docs release clean help
+.PHONY: build test test-all test-quick test-preset fuzz lint format coverage docs site release clean help
 
 build: ## Build the libraries and tools into build/release, and set up .venv
 	@$(PYTHON) dev/setup lab
@@ -40,6 +40,9 @@ coverage: ## Print how much of src/ the tests run, and check it against tests/co
 
 docs: ## Write what documents repeat of the sources: the options
 	@$(PYTHON) dev/generate
+
+site: ## Build the documentation site into build/site
+	@$(PYTHON) dev/site/build
 
 release: ## Build every artefact into dist/, if all is ready for a release: make release [SNAPSHOT=1]
 	@$(PYTHON) dev/release --build $(if $(SNAPSHOT),--snapshot)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the geometric means of a published table of `tsmalloc bench` as the README's chart.
+"""Draws the geometric means of a published table of `tsmalloc bench` as a chart.
 
     .venv/bin/python dev/standing.py results/DATE/workloads.md
 

@@ -1,4 +1,4 @@
-"""The project's documents: links lead somewhere, and the README's chart shows published numbers."""
+"""The project's documents: links lead somewhere, and their charts show published numbers."""
 
 from __future__ import annotations
 
@@ -55,15 +55,20 @@ def test_a_table_that_is_not_there_is_named() -> None:
     assert done.stderr == "standing.py: nosuch.md: No such file or directory\n"
 
 
-def test_the_chart_of_the_readme_is_drawn_from_the_published_table() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.search(r"!\[(.*?)\]\((results/.*?/standing\.svg)\)", readme)
+def test_the_chart_of_the_results_is_drawn_from_the_published_table() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = re.search(r"!\[(.*?)\]\(\.\./(results/.*?/standing\.svg)\)", page)
     assert shown is not None
     words, chart = shown[1], ROOT / shown[2]
     means = standing.read((chart.parent / "workloads.md").read_text(encoding="utf-8"))
     assert chart.read_text(encoding="utf-8") == standing.image(*means) + "\n"
     time, memory = (next(each.ratio for each in side if each.name == "tsmalloc") for side in means)
     assert f"tsmalloc {time:.2f} and {memory:.2f};" in words
+    # Both tables of the means have the published ones.
+    for document in (page, (ROOT / "README.md").read_text(encoding="utf-8")):
+        row = next(line for line in document.splitlines() if line.startswith("| tsmalloc |"))
+        assert row.split("|")[2].split()[0] == f"{time:.2f}"
+        assert row.split("|")[3].split()[0] == f"{memory:.2f}"
 
 
 def test_a_program_without_a_table_is_named() -> None:

@@ -21,7 +21,7 @@ int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stre
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept;
 
-// 1 if the parameter and its value are accepted, with or without effect, else 0 (docs/use.md).
+// 1 if the parameter and its value are accepted, with or without effect, else 0 (docs/embedding.md).
 int accept_mallopt(int parameter, int value) noexcept;
 
 }  // namespace ts

@@ -1,5 +1,5 @@
 // mallopt, one parameter of the manual page after the other: the parameters that are accepted and
-// refused, and the effects of those that have one. docs/use.md has the table.
+// refused, and the effects of those that have one. docs/embedding.md has the table.
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>

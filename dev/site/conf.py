@@ -1,0 +1,14 @@
+"""Sphinx's configuration of the documentation site; dev/site/build copies it beside the pages."""
+
+project = "tsmalloc"
+author = "the tsmalloc authors"
+extensions = ["myst_parser"]
+myst_heading_anchors = 4  # links to headings, as forges have them
+html_theme = "furo"  # light and dark, phone and desktop; loads nothing from elsewhere
+html_title = "tsmalloc"
+html_show_sphinx = False
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"top_of_page_buttons": []}
+# Text that is no code of its language (output beside commands, "...") is shown plain.
+suppress_warnings = ["misc.highlighting_failure"]

@@ -1,0 +1,61 @@
+"""dev/site/build: links of the pages as the site needs them, and a door for each page."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADER = importlib.machinery.SourceFileLoader("build_site", str(ROOT / "dev/site/build"))
+SPEC = importlib.util.spec_from_loader("build_site", LOADER)
+assert SPEC is not None
+build = importlib.util.module_from_spec(SPEC)
+LOADER.exec_module(build)
+
+FILES = {
+    "docs/use.md",
+    "docs/adr/README.md",
+    "docs/pictures/block.svg",
+    "bench/day/page.md",
+    "src/README.md",
+    "src/a.h",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "wanted"),
+    [
+        ("docs/use.md", "[a](adr/README.md#b)", "[a](adr/README.md#b)"),
+        ("docs/use.md", "[a](../bench/day/page.md#b)", "[a](project/bench/day/page.md#b)"),
+        ("docs/use.md", "[a](../src)", "[a](project/src/README.md)"),
+        (
+            "docs/adr/README.md",
+            "[a](../../bench/day/page.md)",
+            "[a](../project/bench/day/page.md)",
+        ),
+        ("bench/day/page.md", "[a](../../docs/use.md)", "[a](../../../use.md)"),
+        ("docs/use.md", "![p](pictures/block.svg) [1, 2] x", "![p](pictures/block.svg) [1, 2] x"),
+        ("docs/use.md", "[a](https://e.org/x) [b](#c)", "[a](https://e.org/x) [b](#c)"),
+        ("docs/use.md", "```\n[a](../src/a.h)\n```\n", "```\n[a](../src/a.h)\n```\n"),
+    ],
+)
+def test_links_lead_to_pages_of_the_site(path: str, text: str, wanted: str) -> None:
+    assert build.relinked(text, path, FILES) == wanted
+
+
+def test_links_to_sources_lead_to_the_forge(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "[`a.h`](../src/a.h)"
+    monkeypatch.setattr(build, "FORGE", "")
+    assert build.relinked(text, "docs/use.md", FILES) == "`a.h`"
+    monkeypatch.setattr(build, "FORGE", "https://e.org/blob/main")
+    assert build.relinked(text, "docs/use.md", FILES) == "[`a.h`](https://e.org/blob/main/src/a.h)"
+
+
+def test_each_page_is_behind_a_door() -> None:
+    doors = {f"{page}.md" for pages in build.DOORS.values() for page in pages.split()}
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    records = {page for page in pages if page.startswith("adr/0")}
+    assert pages - records - {"index.md"} == doors - {"api.md"}
