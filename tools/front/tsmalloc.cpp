@@ -39,12 +39,12 @@ namespace {
 constexpr char help[] =
     R"(Usage: tsmalloc run [NAME] -- PROGRAM [ARGUMENT...]
        tsmalloc lib [NAME]
-       tsmalloc explain PID
-       tsmalloc stats PID
-       tsmalloc top PID | -- PROGRAM [ARGUMENT...]
-       tsmalloc purge PID
+       tsmalloc explain [--map] PID...
+       tsmalloc stats PID...
+       tsmalloc top PID... | -- PROGRAM [ARGUMENT...]
+       tsmalloc purge PID...
        tsmalloc set PID [NAME=VALUE...]
-       tsmalloc profile PID | -- PROGRAM [ARGUMENT...]
+       tsmalloc profile PID... | -- PROGRAM [ARGUMENT...]
        tsmalloc --version | --help
        tsmalloc VERB ...
 
@@ -58,6 +58,7 @@ constexpr char help[] =
   set   Change its options, or print them.
   profile
         Take a heap profile: which lines of the program hold the memory.
+        --tree PID names all processes of a tree, and --cgroup PATH those of a control group.
   VERB  Every other verb is the lab's, which compares allocators:
         %s
 

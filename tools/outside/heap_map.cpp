@@ -83,7 +83,7 @@ void print_map(const Account& account, const List<MapPiece>& map, std::size_t co
   constexpr std::size_t address_columns = 15;
   constexpr std::size_t least_width = 16;
   const std::size_t width =
-      std::max(columns, address_columns + least_width) - address_columns & -least_width;
+      (std::max(columns, address_columns + least_width) - address_columns) & -least_width;
   const std::size_t page_count = account.mapped / engine::page_bytes;
   std::size_t pages_of_cell = 1;
   while (page_count > pages_of_cell * width * rows) pages_of_cell *= 2;

@@ -30,8 +30,9 @@ void for_each_entry(const char* folder, Visit visit) {
   closedir(entries);
 }
 
-// Not a kernel thread, nor a process that has ended.
-bool has_memory(pid_t pid) {
+// Not a kernel thread, nor a process that has ended; nor this one.
+bool counts(pid_t pid) {
+  if (pid == getpid()) return false;
   char path[64];
   format(path, sizeof path, "/proc/%d/exe", pid);
   char target[1];
@@ -61,7 +62,7 @@ void list_tree(pid_t root, List<pid_t>& pids) {
   for (; next < pids.count(); ++next) {
     const pid_t parent = pids[next];
     for (const Kin& kin : all) {
-      if (kin.parent == parent && kin.pid != root && has_memory(kin.pid)) pids.add(kin.pid);
+      if (kin.parent == parent && kin.pid != root && counts(kin.pid)) pids.add(kin.pid);
     }
   }
 }
@@ -73,7 +74,7 @@ void list_cgroup(const char* folder, List<pid_t>& pids) {
   if (!lines.is_open()) return;  // it is none, or has gone
   while (const char* const line = lines.next('\n')) {
     const auto pid = static_cast<pid_t>(std::strtol(line, nullptr, 10));
-    if (pid > 0 && has_memory(pid)) pids.add(pid);  // 0: of another namespace
+    if (pid > 0 && counts(pid)) pids.add(pid);  // 0: of another namespace
   }
   for_each_entry(folder, [&](const char* name) {
     format(path, sizeof path, "%s/%s", folder, name);

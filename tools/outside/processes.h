@@ -24,7 +24,7 @@ class Processes {
   bool is_one() const { return pids_.count() == 1 && !are_many(); }
   pid_t first() const { return pids_[0]; }
   // Those that there are at the moment, by number: named ones, and of trees and groups such as have
-  // memory.
+  // memory, without this one.
   void list(List<pid_t>& pids) const;
   // Ends this process if there are none.
   void list_or_fail(List<pid_t>& pids) const;

@@ -146,8 +146,10 @@ int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
   open_engine(process, Process::Residency::none, image);
   char name[PATH_MAX];
   if (settings.output == nullptr || is_folder(settings.output)) {
-    char folder[PATH_MAX] = "";
-    if (settings.output != nullptr) format(folder, sizeof folder, "%s/", settings.output);
+    const char* const output = settings.output != nullptr ? settings.output : "";
+    const bool ends_so = *output == '\0' || output[std::strlen(output) - 1] == '/';
+    char folder[PATH_MAX];
+    format(folder, sizeof folder, "%s%s", output, ends_so ? "" : "/");
     choose_name(name, folder, process.pid());
     settings.output = name;
   }

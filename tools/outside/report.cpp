@@ -291,7 +291,7 @@ void print_labels(const Account& account) {
 int Reports::print_table(const char* end_of_line) {
   print_head(columns_of_shares, end_of_line);
   for (const Report& each : *this) print_row(columns_of_shares, each.shares, end_of_line);
-  format(sum_.command, sizeof sum_.command, "%zu processes", count_);
+  format(sum_.command, sizeof sum_.command, "%zu process%s", count_, count_ == 1 ? "" : "es");
   print_row(columns_of_shares, sum_, end_of_line);
   if (of_cgroup_ >= 0)
     std::printf("%8s %8s %8.1f  by memory.stat of the control group%s", "", "",
@@ -300,9 +300,9 @@ int Reports::print_table(const char* end_of_line) {
               end_of_line, end_of_line);
   if (without_engine_ != 0)
     std::printf(
-        "%zu without tsmalloc: what its malloc holds is in heap and other; under tsmalloc, this"
-        " would tell what of that the program uses, what is free, and why it stays%s",
-        without_engine_, end_of_line);
+        "%zu without tsmalloc: what malloc holds there is in heap and other. Under tsmalloc, this%s"
+        "would show how much of it the program uses, how much is free, and why it stays.%s",
+        without_engine_, end_of_line, end_of_line);
   return flush_output();
 }
 

@@ -194,7 +194,7 @@ int print_stats_of_all(const Processes& processes, int format) {
     fill_text(text, account, format);
     std::printf("{\"pid\":%d,%s", account.pid, text.text + 1);
   }
-  ts::format(sum.command, sizeof sum.command, "%zu processes", count);
+  ts::format(sum.command, sizeof sum.command, "%zu process%s", count, count == 1 ? "" : "es");
   if (format == TSMALLOC_TEXT) print_row(columns_of_stats, sum);
   expect_written(std::fflush(stdout) == 0 ? 0 : errno);
   return status;

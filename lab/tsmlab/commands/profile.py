@@ -134,7 +134,7 @@ def take(arguments: Sequence[str]) -> NoReturn:
         said, _ = taking.communicate()
     click.echo(said, nl=False)
     path = said.rstrip("\n").rpartition(" of blocks in use: ")[2]
-    if taking.returncode == EXIT_OK and path:
+    if taking.returncode == EXIT_OK and path and said.count("\n") == 1:
         click.echo()
         _show(*opened(Path(path), Reading()), Reading())
     raise SystemExit(taking.returncode)
