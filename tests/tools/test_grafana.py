@@ -1,4 +1,4 @@
-"""The Grafana dashboard: its queries name what `stats --prometheus` prints, and run in Prometheus."""
+"""The Grafana dashboard: it asks for what `stats --prometheus` prints, and Prometheus answers."""
 
 from __future__ import annotations
 
@@ -102,9 +102,12 @@ def prometheus(output: str, tmp_path: Path) -> Iterator[Callable[[str], list[Any
         assert isinstance(result, list)
         return result
 
-    with (tmp_path / "log").open("w") as log, subprocess.Popen(
-        [program, *options, f"--web.listen-address={address}"], stdout=log, stderr=log
-    ) as running:
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(
+            [program, *options, f"--web.listen-address={address}"], stdout=log, stderr=log
+        ) as running,
+    ):
         deadline = time.monotonic() + 60
         while True:
             try:

@@ -259,9 +259,7 @@ def test_purge_of_several(start: Start, program: Path) -> None:
     assert tell("purge", *pids).stdout.splitlines()[-1] == "0.0 MiB went back in all"
 
 
-def test_profiles_of_several_are_taken_at_once(
-    start: Start, program: Path, tmp_path: Path
-) -> None:
+def test_profiles_of_several_are_taken_at_once(start: Start, program: Path, tmp_path: Path) -> None:
     pids = [start(program, "busy").pid for _ in range(3)]
     began = time.monotonic()
     took = tell("profile", "take", "--seconds", 3, "--output", f"{tmp_path}/new/", *pids)

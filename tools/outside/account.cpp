@@ -265,8 +265,8 @@ void add_rest(Process& process, const EngineImage* image, Account& account, Acco
     const std::size_t beside = bytes_beside(process, ours, mapping.range);
     account.others += beside;
     if (shares == nullptr || mapping.resident_bytes == 0) continue;
-    const double part = std::min(1.0, static_cast<double>(beside) /
-                                          static_cast<double>(mapping.resident_bytes));
+    const double part =
+        std::min(1.0, static_cast<double>(beside) / static_cast<double>(mapping.resident_bytes));
     const auto share = static_cast<double>(mapping.share_bytes);
     shares->others += static_cast<std::size_t>(share * part);
     engine_share += share * (1 - part);

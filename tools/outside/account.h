@@ -59,9 +59,9 @@ struct Account {
   std::size_t free() const { return bins + waiting + in_slabs + ended + pages + ends; }
   std::size_t engine() const { return program() + free() + tables; }
   std::size_t outside() const { return heap + files + stacks + shared + others; }
-  static constexpr std::size_t Account::* parts_of_engine[] = {
-      &Account::small,    &Account::large, &Account::bins,  &Account::waiting, &Account::in_slabs,
-      &Account::ended,    &Account::pages, &Account::ends,  &Account::tables};
+  static constexpr std::size_t Account::*parts_of_engine[] = {
+      &Account::small, &Account::large, &Account::bins, &Account::waiting, &Account::in_slabs,
+      &Account::ended, &Account::pages, &Account::ends, &Account::tables};
 };
 
 // A piece of the engine's memory, for a map of it.
@@ -73,7 +73,7 @@ struct MapPiece {
   PieceKind kind;
   // Of a slab
   std::uint8_t size_class;
-  bool is_ended;  // its owner's thread
+  bool is_ended;       // its owner's thread
   std::uint32_t used;  // blocks, also those in cache bins
   std::uint32_t blocks() const {
     return static_cast<std::uint32_t>(pages * engine::page_bytes /

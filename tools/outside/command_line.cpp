@@ -133,7 +133,8 @@ const char* CommandLine::next_option() {
       return nullptr;
     }
     const bool is_tree = std::strcmp(*arguments_, "--tree") == 0;
-    if (takes_ != Takes::process_and_words && (is_tree || std::strcmp(*arguments_, "--cgroup") == 0)) {
+    if (takes_ != Takes::process_and_words &&
+        (is_tree || std::strcmp(*arguments_, "--cgroup") == 0)) {
       const char* const option = *arguments_++;
       const char* const value = next_word(option);
       --arguments_;
@@ -189,7 +190,8 @@ const Processes& CommandLine::processes() const {
 }
 
 pid_t CommandLine::pid() const {
-  if (!processes().is_one()) fail(exit_usage, "one process at a time: tsmalloc %s --help tells the usage", verb_);
+  if (!processes().is_one())
+    fail(exit_usage, "one process at a time: tsmalloc %s --help tells the usage", verb_);
   return processes_.first();
 }
 

@@ -156,11 +156,11 @@ void print_slabs(const List<MapPiece>& map) {
       ++others;
       continue;
     }
-    std::printf("%8u %8zu %9.1f %4.0f %% %9zu %9zu %9zu %9zu %10.1f %9zu",
-                engine::size_classes[c.number].block_bytes, c.slabs, mib(c.resident),
-                100 * static_cast<double>(c.used) / static_cast<double>(std::max<std::size_t>(c.blocks, 1)),
-                c.quarters[0], c.quarters[1], c.quarters[2], c.quarters[3], mib(c.pinned),
-                c.pinning);
+    std::printf(
+        "%8u %8zu %9.1f %4.0f %% %9zu %9zu %9zu %9zu %10.1f %9zu",
+        engine::size_classes[c.number].block_bytes, c.slabs, mib(c.resident),
+        100 * static_cast<double>(c.used) / static_cast<double>(std::max<std::size_t>(c.blocks, 1)),
+        c.quarters[0], c.quarters[1], c.quarters[2], c.quarters[3], mib(c.pinned), c.pinning);
     if (c.pinning_ended != 0) std::printf(", %zu of ended threads' heaps", c.pinning_ended);
     std::printf("\n");
   }

@@ -54,13 +54,13 @@ void PinnedSites::read(const Process& process, const EngineImage& image) {
     const std::ptrdiff_t site = site_of_row[pin.row];
     if (site < sites_.end() - sites_.begin()) pins_.add({pin.page, site});
   }
-  std::sort(pins_.begin(), pins_.end(),
-            [](const Pin& a, const Pin& b) { return a.page < b.page; });
+  std::sort(pins_.begin(), pins_.end(), [](const Pin& a, const Pin& b) { return a.page < b.page; });
 }
 
 std::int64_t PinnedSites::in_slab(std::size_t page) const {
-  const Pin* const found = std::lower_bound(
-      pins_.begin(), pins_.end(), page, [](const Pin& pin, std::size_t at) { return pin.page < at; });
+  const Pin* const found =
+      std::lower_bound(pins_.begin(), pins_.end(), page,
+                       [](const Pin& pin, std::size_t at) { return pin.page < at; });
   return found != pins_.end() && found->page == page ? found->site : -1;
 }
 

@@ -144,12 +144,13 @@ void Process::add(const char* line) {
 // every page at once.
 int Process::read_mappings(Residency residency) {
   char path[64];
-  const bool asks_for_sizes = residency == Residency::shares || (residency == Residency::read && !has_scan_);
+  const bool asks_for_sizes =
+      residency == Residency::shares || (residency == Residency::read && !has_scan_);
   format(path, sizeof path, "/proc/%d/%s", task_, asks_for_sizes ? "smaps" : "maps");
   PieceReader lines{path};
   if (!lines.is_open()) return errno == EPERM ? EACCES : errno;
   while (const char* const line = lines.next('\n')) {
-    const auto note = [&](const char* key, std::size_t Mapping::* bytes) {
+    const auto note = [&](const char* key, std::size_t Mapping::*bytes) {
       const std::int64_t kb = mappings_.is_empty() ? -1 : number_after(line, key);
       if (kb >= 0) mappings_.last().*bytes = static_cast<std::size_t>(kb) * 1024;
     };

@@ -183,7 +183,7 @@ int print_prometheus(const Report* begin, const Report* end) {
     if (part != nullptr) std::printf(",part=\"%s\"", part);
     std::printf("} %zu\n", value);
   };
-  const auto print_parts = [&](const char* name, const char* help, Account Report::* which) {
+  const auto print_parts = [&](const char* name, const char* help, Account Report::*which) {
     begin_metric(name, help);
     for (const Report* report = begin; report != end; ++report) {
       for (const Part& part : parts)
@@ -199,7 +199,7 @@ int print_prometheus(const Report* begin, const Report* end) {
   constexpr struct {
     const char* name;
     const char* help;
-    std::size_t Account::* value;
+    std::size_t Account::*value;
   } gauges[] = {
       {"peak_resident_bytes", "The most resident memory so far.", &Account::peak},
       {"live_bytes", "Blocks of the program, resident or not.", &Account::live},
@@ -268,9 +268,8 @@ Reports::Reports(const List<pid_t>& pids, std::int64_t of_cgroup, bool prints_js
   });
   Report* const end = std::remove_if(answers_.begin(), answers_.end(),
                                      [](const Report& each) { return each.account.pid == 0; });
-  std::sort(answers_.begin(), end, [](const Report& a, const Report& b) {
-    return a.shares.resident > b.shares.resident;
-  });
+  std::sort(answers_.begin(), end,
+            [](const Report& a, const Report& b) { return a.shares.resident > b.shares.resident; });
   count_ = static_cast<std::size_t>(end - answers_.begin());
   for (const Report& each : *this) {
     for (const Part& part : parts) sum_.*part.bytes += each.shares.*part.bytes;
@@ -296,8 +295,9 @@ int Reports::print_table(const char* end_of_line) {
   if (of_cgroup_ >= 0)
     std::printf("%8s %8s %8.1f  by memory.stat of the control group%s", "", "",
                 mib(static_cast<std::size_t>(of_cgroup_)), end_of_line);
-  std::printf("%sBy proportional set size (PSS): a page that N processes share counts 1/N in each.%s",
-              end_of_line, end_of_line);
+  std::printf(
+      "%sBy proportional set size (PSS): a page that N processes share counts 1/N in each.%s",
+      end_of_line, end_of_line);
   if (without_engine_ != 0)
     std::printf(
         "%zu without tsmalloc: what malloc holds there is in heap and other. Under tsmalloc, this%s"

@@ -61,8 +61,9 @@ int print_map_text(const Report& report, const PinnedSites& sites, const List<Ma
   const Account& account = report.account;
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
   constexpr std::size_t rows = 16;
-  std::printf("Process %d (%s): %.1f MiB of tsmalloc's are resident, of %.1f of its address space\n\n",
-              account.pid, account.command, mib(account.engine()), mib(account.mapped));
+  std::printf(
+      "Process %d (%s): %.1f MiB of tsmalloc's are resident, of %.1f of its address space\n\n",
+      account.pid, account.command, mib(account.engine()), mib(account.mapped));
   print_map(account, map, is_terminal ? terminal_columns() : 80, rows,
             is_terminal && !forbids_colours(), "\n");
   print_slabs(map);
@@ -116,7 +117,8 @@ constexpr Column columns_of_stats[] = {
     {"mapped", [](const Account& a) { return a.mapped; }, true},
     {"program", [](const Account& a) { return a.program(); }, true},
     {"free", [](const Account& a) { return a.free(); }, true},
-    {"returned", [](const Account& a) { return a.mapped - std::min(a.mapped, a.program() + a.free()); }, true},
+    {"returned",
+     [](const Account& a) { return a.mapped - std::min(a.mapped, a.program() + a.free()); }, true},
     {"tables", [](const Account& a) { return a.tables; }, true},
 };
 

@@ -199,9 +199,10 @@ int Watch::show_screen(const Report& report, const List<MapPiece>& map) {
     std::fputs(clear_line, stdout);
   }
   if (account.has_engine)
-    std::printf("%s%zu threads, %zu heaps, %zu of threads that ended, %zu slabs, %zu large blocks%s",
-                clear_line, account.threads, account.heaps, account.ended_heaps, account.slabs,
-                account.large_blocks, clear_line);
+    std::printf(
+        "%s%zu threads, %zu heaps, %zu of threads that ended, %zu slabs, %zu large blocks%s",
+        clear_line, account.threads, account.heaps, account.ended_heaps, account.slabs,
+        account.large_blocks, clear_line);
   else
     std::printf("%sThe process %s%s", clear_line, report.reason.text, clear_line);
   return end_page();
@@ -218,10 +219,9 @@ int Watch::show_line(const Account& account) {
   if (localtime_r(&now, &parts_of_now) != nullptr)
     std::strftime(at, sizeof at, "%H:%M:%S", &parts_of_now);
   std::fprintf(lines_, "%8s %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f\n", at,
-               mib(account.resident), mib(account.program()),
-               mib(account.in_slabs + account.bins), mib(account.waiting), mib(account.ended),
-               mib(account.pages + account.ends + account.tables),
-               mib(account.outside()));
+               mib(account.resident), mib(account.program()), mib(account.in_slabs + account.bins),
+               mib(account.waiting), mib(account.ended),
+               mib(account.pages + account.ends + account.tables), mib(account.outside()));
   return std::fflush(lines_) == 0 ? 0 : errno;
 }
 
