@@ -1,10 +1,7 @@
-// tsmalloc: the front door of an installation. It runs programs under an allocator, tells where the
-// libraries are, explains, purges and steers processes, and starts the lab for every other verb.
-//
-// Why it exists: to use an allocator must cost no Python, no shell and no look-up of paths. One
-// static file, copied beside the libraries, does it in any container. It finds its prefix by its
-// own place, so that a prefix may be moved.
-// What it refuses to do: know the lab's verbs, or search. Each library has one place.
+// tsmalloc: the command of an installation. It runs programs under an allocator, tells where the
+// libraries are, inspects and controls processes, and starts the lab for every other verb. It is one
+// static file that needs no Python and finds the libraries by its own place, so that a prefix may be
+// moved.
 #include <unistd.h>
 
 #include <cerrno>
