@@ -114,6 +114,8 @@ def prometheus(output: str, tmp_path: Path) -> Iterator[Callable[[str], list[Any
                 # A rate needs two samples.
                 if ask("count_over_time(tsmalloc_heaps[1m]) >= 2"):
                     break
+            except urllib.error.HTTPError as not_ready:
+                not_ready.close()
             except (urllib.error.URLError, ConnectionError):
                 pass
             assert running.poll() is None, (tmp_path / "log").read_text()
@@ -122,6 +124,7 @@ def prometheus(output: str, tmp_path: Path) -> Iterator[Callable[[str], list[Any
         yield ask
         running.kill()
     server.shutdown()
+    server.server_close()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
