@@ -31,9 +31,9 @@ constexpr char help_of_profile[] =
        tsmalloc profile [--interval BYTES] [--peak] [--output FILE] -- PROGRAM [ARGUMENT...]
        tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
 
-Take the heap profile of a running process, or of several at once, each into a file. If it takes samples
-already, they are read; nothing runs in the process, and it is not stopped. Else it samples for N
-seconds: blocks that were allocated before are not in the profile.
+Take the heap profile of a running process, or of several at once, each into a file. If it takes
+samples already, they are read; nothing runs in the process, and it is not stopped. Else it samples for
+N seconds: blocks that were allocated before are not in the profile.
 
   --seconds N       Sample for so long, 10 by default; then it is off again.
   --keep            It samples on afterwards.

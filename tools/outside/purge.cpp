@@ -26,9 +26,9 @@ namespace {
 constexpr char help_of_purge[] =
     "Usage: tsmalloc purge [--json] [--force] " TSMALLOC_USAGE_OF_PROCESSES R"(
 
-Return the free pages of running processes to the operating system. A process needs no preparation, and
-may be idle: nothing of its code runs. It is stopped some times, for about 2 ms each. What is free within
-slabs, in cache bins, or not yet seen by its owner, stays: see tsmalloc explain PID.
+Return the free pages of running processes to the operating system. A process needs no preparation,
+and may be idle: nothing of its code runs. It is stopped some times, for about 2 ms each. What is free
+within slabs, in cache bins, or not yet seen by its owner, stays: see tsmalloc explain PID.
 
   --json          A line of JSON for each process, in bytes and microseconds.
   --force         Also in a sandbox (seccomp) that may end the process for the system call madvise.
