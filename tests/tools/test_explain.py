@@ -1,8 +1,5 @@
-"""`tsmalloc explain`: the resident memory of processes that are known, part by part.
-
-Why: people decide by these figures what to change. So they are held against what each process did,
-and their sum against the kernel's.
-Refuses to: hold a process that allocates meanwhile to its figures. Those are only to be plausible.
+"""`tsmalloc explain` and `top` of one process: the parts are held against what the process did, and
+their sum against the kernel's. Figures of a process that allocates meanwhile are only plausible.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ IN_ENGINE = {
     *("small_blocks", "large_blocks", "bins", "waiting", "free_in_slabs", "ended_threads"),
     *("free_pages", "huge_page_ends", "tables"),
 }
-OUTSIDE = {"files", "stacks", "other_mappings"}
+OUTSIDE = {"heap", "files", "stacks", "shared", "other_mappings"}
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -261,6 +258,7 @@ def test_damaged_structures(start: Start, broken: Path) -> None:
     for seed in range(100):
         process = start(broken, str(seed), library=None)
         told = tell("--json", process.pid)
+        mapped = tell("--map", "--json", process.pid)
         others = [
             subprocess.run(
                 [paths.tool("tsmalloc"), verb, "--json", str(process.pid)],
@@ -272,18 +270,17 @@ def test_damaged_structures(start: Start, broken: Path) -> None:
             for verb in ("stats", "purge")
         ]
         process.kill()
-        for answer in (told, *others):
+        for answer in (told, mapped, *others):
             assert answer.returncode in (0, 2), (seed, answer)
             if answer.returncode == 0:
                 assert "schema" in json.loads(answer.stdout)
             else:
                 assert answer.stderr.count("\n") == 1, (seed, answer)
         if told.returncode == 0:
-            explained += 1
-        else:
             # A count of pages that has become 0 is that of an engine without any.
-            said = ("has ended, or its memory is damaged", "has served nothing yet")
-            assert any(each in told.stderr for each in said), seed
+            explained += json.loads(told.stdout)["engine"]
+        else:
+            assert "has ended, or its memory is damaged" in told.stderr, seed
     assert 10 < explained < 90
 
 
@@ -306,7 +303,8 @@ def test_prometheus_reads_the_same(start: Start, program: Path) -> None:
     parts = account_of(process)["resident"]
     told = tell("--prometheus", process.pid)
     assert (told.returncode, told.stderr) == (0, "")
-    line = re.compile(r'tsmalloc_(\w+)\{pid="(\d+)"(?:,part="(\w+)")?\} (\d+)')
+    labels = r'pid="(\d+)",command="explained"(?:,part="(\w+)")?'
+    line = re.compile(rf"tsmalloc_(\w+)\{{{labels}\}} (\d+)")
     found: dict[str, int] = {}
     typed: set[str] = set()
     for text in told.stdout.splitlines():
@@ -463,7 +461,7 @@ def refusal(*arguments: object, **options: Any) -> str:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("x",), ("0",), ("-1",), ("1", "2"), ("--yaml", "1"), ("--json", "--prometheus", "1")],
+    [(), ("x",), ("0",), ("-1",), ("--yaml", "1"), ("--json", "--prometheus", "1")],
 )
 def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     told = tell(*arguments)
@@ -495,11 +493,35 @@ def test_a_process_that_ended_and_was_not_waited_for() -> None:
 )
 def test_another_allocator(start: Start, program: Path, library: str | None, said: str) -> None:
     process = start(program, "little", library=library)
-    assert said in refusal(process.pid)
+    assert said in without_engine(process)
+
+
+def without_engine(process: subprocess.Popen[bytes]) -> str:
+    """Why there is none; what the kernel tells is told all the same."""
+    answer = account_of(process)
+    assert not answer["engine"]
+    parts = answer["resident"]
+    assert all(parts[part] == 0 for part in IN_ENGINE)
+    assert abs(answer["resident_bytes"] - resident_by_kernel(process.pid)) <= MB
+    assert parts["files"] > 100_000
+    told = tell(process.pid)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert answer["reason"] in told.stdout
+    assert "slabs" not in told.stdout
+    [top, errors] = watch("--count", 1, "--json", process.pid).communicate(timeout=60)
+    assert (json.loads(top)["reason"], errors) == (answer["reason"], "")
+    assert isinstance(answer["reason"], str)
+    return answer["reason"]
 
 
 def test_an_engine_that_serves_nothing(start: Start, program: Path) -> None:
-    assert "has served nothing yet" in refusal(start(program, "nothing").pid)
+    assert "has served nothing yet" in without_engine(start(program, "nothing"))
+
+
+def test_memory_of_the_c_library(start: Start, program: Path) -> None:
+    process = start(program, "small", library=None)
+    assert is_about(account_of(process)["resident"]["heap"], WHOLE)
+    assert "has no tsmalloc" in without_engine(process)
 
 
 FIRST_MALLOC = """
@@ -536,7 +558,7 @@ def test_an_engine_behind_another_allocator(
     shutil.copy(build("first_malloc.c", FIRST_MALLOC, "-shared", "-fPIC"), other)
     library = f"{other}:{paths.library('libtsmalloc.so')}"
     process = start(program, "little", library=library)
-    said = refusal(process.pid)
+    said = without_engine(process)
     assert f"has served nothing; it also has {other.name}, which may come before it" in said
 
 
@@ -557,7 +579,7 @@ def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
     image[layout] ^= 1
     library.write_bytes(image)
     process = start(program, "little", library=library)
-    assert "another version of tsmalloc" in refusal(process.pid)
+    assert "another version of tsmalloc" in without_engine(process)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has another user to be")

@@ -1,9 +1,4 @@
-"""The front door of an installation: run, lib, and the way into the lab.
-
-Why: it is the one command of a machine without Python, and the first of all others. Where the lab
-has the same verbs, both must do the same, since a user does not see which of them serves.
-Refuses to: install anything. A prefix is made of links to the build.
-"""
+"""The front door of an installation: run, lib, and the way into the lab."""
 
 from __future__ import annotations
 

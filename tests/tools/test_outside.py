@@ -1,8 +1,4 @@
-"""dev/outside: servers under load answer all that they are asked while verbs work on them.
-
-Why: a process that is looked at and purged in production serves requests.
-Refuses to: judge times.
-"""
+"""dev/outside: servers under load answer all that they are asked while verbs work on them."""
 
 from __future__ import annotations
 

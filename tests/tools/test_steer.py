@@ -1,8 +1,4 @@
-"""`tsmalloc stats`, `purge` and `set`, and `top` of a command: what is done to a running process.
-
-Why: the process belongs to its users. Whatever it waits for and keeps must be as it was.
-Refuses to: trust the tool's own figures where the process or the kernel has them.
-"""
+"""`tsmalloc stats`, `purge`, `set`, and `top` of a command: what is done to a running process."""
 
 from __future__ import annotations
 

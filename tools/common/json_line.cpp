@@ -42,7 +42,7 @@ void JsonLine::put_string(std::string_view text) {
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
     const auto byte = static_cast<unsigned char>(text[0]);
-    if (length == 0 || byte < 0x20) {
+    if (length == 0 || byte < 0x20 || byte == '<') {  // '<' ends data in a page
       char escape[8];
       format(escape, sizeof escape, length == 0 ? "\\udc%02x" : "\\u%04x", byte);
       put(escape);

@@ -1,9 +1,5 @@
-// Writes one line of JSON to a descriptor.
-//
-// Why it exists: names of files and errors come from outside and may hold any byte, and a report
-// that cannot be parsed is lost. What it refuses to do: lose bytes. A byte that is not part of valid
-// UTF-8 becomes the lone surrogate \udcXX, which Python's "surrogateescape" turns back into the same
-// byte.
+// Writes one line of JSON to a descriptor. Names of files and errors may hold any byte: one that is not
+// part of valid UTF-8 becomes the lone surrogate \udcXX, which Python's "surrogateescape" turns back.
 #pragma once
 
 #include <concepts>

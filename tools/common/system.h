@@ -1,10 +1,6 @@
-// Clocks, text files of /proc, and the ways to give up: what every part of a launcher needs from the
-// system.
-//
-// Why it exists: a launcher must stay a few hundred KB small, because the kernel folds its memory
-// into its child's peak. So there is no iostream, no std::string and no libstdc++
-// at run time; these few helpers take their place. What it refuses to do: allocate. Texts go
-// through fixed buffers, and an overlong piece is cut, never grown for.
+// Clocks, text files of /proc, and the ways to give up. A launcher must stay a few hundred KB small,
+// because the kernel folds its memory into its child's peak: so there is no C++ library, nothing here
+// allocates, and texts are cut to fixed buffers.
 #pragma once
 
 #ifdef __x86_64__

@@ -1,10 +1,7 @@
-// tsmalloc: the front door of an installation. It runs programs under an allocator, tells where the
-// libraries are, explains, purges and steers processes, and starts the lab for every other verb.
-//
-// Why it exists: to use an allocator must cost no Python, no shell and no look-up of paths. One
-// static file, copied beside the libraries, does it in any container. It finds its prefix by its
-// own place, so that a prefix may be moved.
-// What it refuses to do: know the lab's verbs, or search. Each library has one place.
+// tsmalloc: the command of an installation. It runs programs under an allocator, tells where the
+// libraries are, inspects and controls processes, and starts the lab for every other verb. It is one
+// static file that needs no Python and finds the libraries by its own place, so that a prefix may be
+// moved.
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,12 +36,12 @@ namespace {
 constexpr char help[] =
     R"(Usage: tsmalloc run [NAME] -- PROGRAM [ARGUMENT...]
        tsmalloc lib [NAME]
-       tsmalloc explain PID
-       tsmalloc stats PID
-       tsmalloc top PID | -- PROGRAM [ARGUMENT...]
-       tsmalloc purge PID
+       tsmalloc explain [--map] PID...
+       tsmalloc stats PID...
+       tsmalloc top PID... | -- PROGRAM [ARGUMENT...]
+       tsmalloc purge PID...
        tsmalloc set PID [NAME=VALUE...]
-       tsmalloc profile PID | -- PROGRAM [ARGUMENT...]
+       tsmalloc profile PID... | -- PROGRAM [ARGUMENT...]
        tsmalloc --version | --help
        tsmalloc VERB ...
 
@@ -58,6 +55,7 @@ constexpr char help[] =
   set   Change its options, or print them.
   profile
         Take a heap profile: which lines of the program hold the memory.
+        --tree PID names all processes of a tree, and --cgroup PATH those of a control group.
   VERB  Every other verb is the lab's, which compares allocators:
         %s
 

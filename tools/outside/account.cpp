@@ -19,8 +19,13 @@ using engine::ThreadHeap;
 
 class Walk {
  public:
-  Walk(Process& process, const EngineImage& image, By by, Account& account)
-      : process_{process}, image_{image}, by_{by}, account_{account}, spans_{process, image} {
+  Walk(Process& process, const EngineImage& image, By by, Account& account, List<MapPiece>* map)
+      : process_{process},
+        image_{image},
+        by_{by},
+        account_{account},
+        map_{map},
+        spans_{process, image} {
     heaps_.fill(image.heap_count() + std::size_t{1});
   }
 
@@ -66,8 +71,12 @@ class Walk {
         asks_kernel ? resident : bytes - std::min(bytes, engine::purged_bytes_of(*span));
     const std::uint32_t used = span->used.load(std::memory_order_relaxed);
     const Heap* const heap = heap_of(entry);
-    const Slab slab{page, used * std::size_t{engine::size_classes[size_class].block_bytes}, present,
-                    static_cast<std::uint8_t>(size_class), heap != nullptr && heap->is_ended};
+    const Slab slab{page,
+                    pages,
+                    used * std::size_t{engine::size_classes[size_class].block_bytes},
+                    present,
+                    static_cast<std::uint8_t>(size_class),
+                    heap != nullptr && heap->is_ended};
     if (heap == nullptr || !heap->has_pending) {
       count(slab, 0);
       return true;
@@ -83,17 +92,23 @@ class Walk {
     const std::size_t usable = usable_pages * engine::page_bytes;
     ++account_.large_blocks;
     account_.live += usable;
-    account_.large += by_ == By::kernel ? resident_bytes(page, 0, usable) : bytes;
-    if (by_ == By::kernel) account_.ends += resident_bytes(page, usable, bytes);
+    const bool asks_kernel = by_ == By::kernel;
+    const std::size_t resident = asks_kernel ? resident_bytes(page, 0, usable) : bytes;
+    const std::size_t end = asks_kernel ? resident_bytes(page, usable, bytes) : 0;
+    account_.large += resident;
+    account_.ends += end;
+    if (map_ != nullptr) map_->add({page, pages, resident + end, PieceKind::large, 0, false, 0});
   }
 
   void visit_other(std::size_t page, const Span& span) {
     const std::size_t bytes = std::size_t{span.pages} * engine::page_bytes;
     const bool is_clean = span.state == SpanState::free && is_set(&span.zeroed);
-    (is_clean ? account_.ends : account_.pages) += by_ == By::kernel
-                                                       ? resident_bytes(page, 0, bytes)
-                                                   : is_clean ? 0
-                                                              : bytes;
+    const std::size_t resident = by_ == By::kernel ? resident_bytes(page, 0, bytes)
+                                 : is_clean        ? 0
+                                                   : bytes;
+    (is_clean ? account_.ends : account_.pages) += resident;
+    const auto kind = span.state == SpanState::free ? PieceKind::free : PieceKind::cached;
+    if (map_ != nullptr) map_->add({page, span.pages, resident, kind, 0, false, 0});
   }
 
  private:
@@ -163,7 +178,8 @@ class Walk {
   }
 
   struct Slab {
-    std::size_t page;     // its first, by number
+    std::size_t page;  // its first, by number
+    std::size_t pages;
     std::size_t used;     // bytes
     std::size_t present;  // likewise
     std::uint8_t size_class;
@@ -196,12 +212,18 @@ class Walk {
     (slab.is_ended ? account_.ended : account_.in_slabs) += slab.present - used_present;
     account_.classes[slab.size_class].slab_bytes += slab.present;
     account_.classes[slab.size_class].used_bytes += used_present;
+    if (map_ == nullptr) return;
+    const std::size_t blocks = (slab.used - std::min(pending, slab.used)) /
+                               engine::size_classes[slab.size_class].block_bytes;
+    map_->add({slab.page, slab.pages, slab.present, PieceKind::slab, slab.size_class, slab.is_ended,
+               static_cast<std::uint32_t>(blocks)});
   }
 
   Process& process_;
   const EngineImage& image_;
   By by_;
   Account& account_;
+  List<MapPiece>* map_;
   std::size_t ended_bins_ = 0;
   Batches batches_;
   SpanWindow spans_;
@@ -221,33 +243,71 @@ std::size_t bytes_beside(Process& process, const EngineImage::Ranges& ours, cons
   return at < mapping.end ? bytes + process.resident_bytes({at, mapping.end}) : bytes;
 }
 
-void add_rest(Process& process, const EngineImage& image, Account& account) {
-  const EngineImage::Ranges ours = image.ranges();
+std::size_t& part_of(Account& account, const Mapping& mapping) {
+  return mapping.is_shared  ? account.shared
+         : mapping.is_file  ? account.files
+         : mapping.is_stack ? account.stacks
+         : mapping.is_heap  ? account.heap
+                            : account.others;
+}
+
+// What the kernel tells of mappings beside the engine's, and of the shares of all.
+void add_rest(Process& process, const EngineImage* image, Account& account, Account* shares) {
+  EngineImage::Ranges ours{};
+  if (image != nullptr) ours = image->ranges();
+  double engine_share = 0;
   for (const Mapping& mapping : process) {
-    if (image.has(mapping.range)) {
-      account.others += bytes_beside(process, ours, mapping.range);
-    } else {
-      (mapping.is_file    ? account.files
-       : mapping.is_stack ? account.stacks
-                          : account.others) += process.resident_bytes_of(mapping);
+    if (image == nullptr || !image->has(mapping.range)) {
+      part_of(account, mapping) += process.resident_bytes_of(mapping);
+      if (shares != nullptr) part_of(*shares, mapping) += mapping.share_bytes;
+      continue;
     }
+    const std::size_t beside = bytes_beside(process, ours, mapping.range);
+    account.others += beside;
+    if (shares == nullptr || mapping.resident_bytes == 0) continue;
+    const double part =
+        std::min(1.0, static_cast<double>(beside) / static_cast<double>(mapping.resident_bytes));
+    const auto share = static_cast<double>(mapping.share_bytes);
+    shares->others += static_cast<std::size_t>(share * part);
+    engine_share += share * (1 - part);
   }
-  constexpr std::size_t bytes_per_kb = 1024;
   const auto in_status = [&](const char* key) {
+    constexpr std::size_t bytes_per_kb = 1024;
     return static_cast<std::size_t>(std::max<std::int64_t>(process.status(key), 0)) * bytes_per_kb;
   };
   // Pages of hugetlbfs, which the kernel does not count as resident.
   account.files -= std::min(account.files, in_status("HugetlbPages:"));
-  account.resident = account.engine() + account.files + account.stacks + account.others;
+  account.resident = account.engine() + account.outside();
   account.peak = std::max(account.resident, in_status("VmHWM:"));
+  if (shares == nullptr) return;
+  for (const auto part : Account::parts_of_engine) {
+    const double of_engine = static_cast<double>(account.*part) /
+                             static_cast<double>(std::max<std::size_t>(account.engine(), 1));
+    shares->*part = static_cast<std::size_t>(engine_share * of_engine);
+  }
+  shares->resident = shares->engine() + shares->outside();
+  shares->anonymous = process.anonymous_share();
 }
 
 }  // namespace
 
-bool take_account(Process& process, const EngineImage& image, By by, Account& account) {
+bool take_account(Process& process, const EngineImage* image, By by, Account& account,
+                  Extras extras) {
   account = {};
-  if (!Walk{process, image, by, account}.run()) return false;
-  if (by == By::kernel) add_rest(process, image, account);
+  account.pid = process.pid();
+  format(account.command, sizeof account.command, "%s", process.command());
+  account.threads = process.threads();
+  account.has_engine = image != nullptr;
+  if (extras.shares != nullptr) *extras.shares = account;
+  if (image != nullptr) {
+    account.mapped = image->page_count() * engine::page_bytes;
+    account.base = image->map().base;
+    if (!Walk{process, *image, by, account, extras.map}.run()) return false;
+  }
+  if (by == By::kernel) add_rest(process, image, account, extras.shares);
+  if (extras.map != nullptr)
+    std::sort(extras.map->begin(), extras.map->end(),
+              [](const MapPiece& a, const MapPiece& b) { return a.page < b.page; });
   return true;
 }
 

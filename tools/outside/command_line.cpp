@@ -54,22 +54,6 @@ const char* other_allocator(const Process& process) {
   return nullptr;
 }
 
-[[noreturn]] void fail_without_engine(const Process& process) {
-  const char* other = other_allocator(process);
-  for (const Mapping& mapping : process) {
-    if (other == nullptr && std::strstr(mapping.name, "libtsmalloc") != nullptr)
-      other = mapping.name;  // the hardened library, or a teaching heap
-  }
-  if (other != nullptr)
-    fail(exit_missing,
-         "process %d (%s) has %s, and not tsmalloc's engine: start it by tsmalloc run -- PROGRAM",
-         process.pid(), process.command(), other);
-  fail(exit_missing,
-       "process %d (%s) has no tsmalloc; its malloc is probably the C library's: start it by "
-       "tsmalloc run -- PROGRAM",
-       process.pid(), process.command());
-}
-
 }  // namespace
 
 void expect_open(const Process& process, int error) {
@@ -80,28 +64,38 @@ void expect_readable(const Process& process, bool is_read) {
   if (!is_read) expect_engine(process, Found::unreadable);
 }
 
-void expect_engine(const Process& process, Found found) {
-  switch (found) {
-    case Found::engine:
-      return;
-    case Found::none:
-      fail_without_engine(process);
-    case Found::unused:
-      if (const char* const other = other_allocator(process))
-        fail(exit_missing,
-             "process %d (%s) has tsmalloc, which has served nothing; it also has %s, which "
-             "may come before it",
-             process.pid(), process.command(), other);
-      fail(exit_missing, "process %d (%s) has tsmalloc, which has served nothing yet",
-           process.pid(), process.command());
-    case Found::other_version:
-      fail(exit_missing,
-           "process %d (%s) has another version of tsmalloc: use the command that belongs to it",
-           process.pid(), process.command());
-    case Found::unreadable:
-      fail(exit_missing, "process %d (%s) has ended, or its memory is damaged", process.pid(),
-           process.command());
+Reason why_without_engine(const Process& process, Found found) {
+  const char* other = other_allocator(process);
+  Reason reason{};
+  const auto say = [&](const char* words, const char* name) {
+    format(reason.text, sizeof reason.text, words, name);
+  };
+  if (found == Found::unused && other != nullptr) {
+    say("has tsmalloc, which has served nothing; it also has %s, which may come before it", other);
+  } else if (found == Found::unused) {
+    say("has tsmalloc, which has served nothing yet%s", "");
+  } else if (found == Found::other_version) {
+    say("has another version of tsmalloc: use the command that belongs to it%s", "");
+  } else if (found == Found::none) {
+    for (const Mapping& mapping : process) {
+      if (other == nullptr && std::strstr(mapping.name, "libtsmalloc") != nullptr)
+        other = mapping.name;  // the hardened library, or a teaching heap
+    }
+    if (other != nullptr)
+      say("has %s, and not tsmalloc's engine: start it by tsmalloc run -- PROGRAM", other);
+    else
+      say("has no tsmalloc; its malloc is probably the C library's: start it by "
+          "tsmalloc run -- PROGRAM%s",
+          "");
   }
+  return reason;
+}
+
+void expect_engine(const Process& process, Found found) {
+  if (found == Found::engine) return;
+  const Reason reason = why_without_engine(process, found);
+  fail(exit_missing, "process %d (%s) %s", process.pid(), process.command(),
+       found == Found::unreadable ? "has ended, or its memory is damaged" : reason.text);
 }
 
 void expect_written(int error) {
@@ -132,17 +126,27 @@ const char* CommandLine::next_option() {
   for (; *arguments_ != nullptr; ++arguments_) {
     if (std::strcmp(*arguments_, "--help") == 0 || std::strcmp(*arguments_, "-h") == 0)
       std::exit(std::printf("%s", help_) < 0 || std::fflush(stdout) != 0 ? exit_usage : 0);
-    if (takes_ == Takes::process_or_command && std::strcmp(*arguments_, "--") == 0) {
-      if (pid_ != nullptr) fail_at(pid_, "a process, and a command as well");
+    if (takes_ == Takes::processes_or_command && std::strcmp(*arguments_, "--") == 0) {
+      if (processes_.are_named()) fail_at(*arguments_, "processes, and a command as well");
       command_ = arguments_ + 1;
       if (*command_ == nullptr) fail_at("--", "the command is missing");
       return nullptr;
     }
+    const bool is_tree = std::strcmp(*arguments_, "--tree") == 0;
+    if (takes_ != Takes::process_and_words &&
+        (is_tree || std::strcmp(*arguments_, "--cgroup") == 0)) {
+      const char* const option = *arguments_++;
+      const char* const value = next_word(option);
+      --arguments_;
+      is_tree ? processes_.add_tree(pid_of(value)) : processes_.add_cgroup(value);
+      continue;
+    }
     if (**arguments_ == '-') return *arguments_++;
-    if (pid_ != nullptr && takes_ != Takes::process_and_words)
-      fail_at(*arguments_, "one process at a time");
-    if (pid_ != nullptr) words_.add(*arguments_);
-    if (pid_ == nullptr) pid_ = *arguments_;
+    if (takes_ == Takes::process_and_words && processes_.are_named()) {
+      words_.add(*arguments_);
+    } else {
+      processes_.add(pid_of(*arguments_));
+    }
   }
   return nullptr;
 }
@@ -170,15 +174,25 @@ void CommandLine::fail_at(const char* argument, const char* reason) const {
   fail(exit_usage, "%s: %s: tsmalloc %s --help tells the usage", argument, reason, verb_);
 }
 
-pid_t CommandLine::pid() const {
-  if (pid_ == nullptr)
-    fail(exit_usage, "no process is named: tsmalloc %s PID; pgrep NAME finds it", verb_);
+pid_t CommandLine::pid_of(const char* word) const {
   char* end = nullptr;
   errno = 0;
-  const long pid = std::strtol(pid_, &end, 10);
-  if (errno != 0 || end == pid_ || *end != '\0' || pid <= 0 || pid != static_cast<pid_t>(pid))
-    fail_at(pid_, "no process number");
+  const long pid = std::strtol(word, &end, 10);
+  if (errno != 0 || end == word || *end != '\0' || pid <= 0 || pid != static_cast<pid_t>(pid))
+    fail_at(word, "no process number");
   return static_cast<pid_t>(pid);
+}
+
+const Processes& CommandLine::processes() const {
+  if (!processes_.are_named())
+    fail(exit_usage, "no process is named: tsmalloc %s PID; pgrep NAME finds it", verb_);
+  return processes_;
+}
+
+pid_t CommandLine::pid() const {
+  if (!processes().is_one())
+    fail(exit_usage, "one process at a time: tsmalloc %s --help tells the usage", verb_);
+  return processes_.first();
 }
 
 }  // namespace ts

@@ -1,7 +1,5 @@
 // The engine in another process: where its structures are, by the note that it left there
 // (engine/inspection.h), and copies of them.
-//
-// Why it exists: what reads the memory of a process and what changes it look for the same places.
 #pragma once
 
 #include <cstddef>

@@ -39,6 +39,7 @@ class List {
     capacity_ = count + 1;
   }
   void clear() { count_ = 0; }
+  void shorten_to(const T* end) { count_ = static_cast<std::size_t>(end - items_); }
   // Takes out the item, by putting the last one into its place.
   void remove(const T& item) {
     T* const place = items_ + (&item - items_);

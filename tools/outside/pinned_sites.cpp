@@ -40,9 +40,32 @@ void PinnedSites::read(const Process& process, const EngineImage& image) {
   }
   std::sort(sites_.begin(), sites_.end(),
             [](const Site& a, const Site& b) { return a.room.bytes > b.room.bytes; });
+  List<std::ptrdiff_t> site_of_row;
+  for (const engine::SampleRow& row : profile_) {
+    const Site place = row.pinned.bytes > 0 ? place_of(process, row) : Site{};
+    site_of_row.add(std::find_if(sites_.begin(), sites_.end(),
+                                 [&](const Site& each) {
+                                   return each.offset == place.offset &&
+                                          each.module == place.module;
+                                 }) -
+                    sites_.begin());
+  }
+  for (const ProfileImage::Pin& pin : profile_.pins()) {
+    const std::ptrdiff_t site = site_of_row[pin.row];
+    if (site < sites_.end() - sites_.begin()) pins_.add({pin.page, site});
+  }
+  std::sort(pins_.begin(), pins_.end(), [](const Pin& a, const Pin& b) { return a.page < b.page; });
 }
 
-void PinnedSites::add(const Process& process, const engine::SampleRow& row) {
+std::int64_t PinnedSites::in_slab(std::size_t page) const {
+  const Pin* const found =
+      std::lower_bound(pins_.begin(), pins_.end(), page,
+                       [](const Pin& pin, std::size_t at) { return pin.page < at; });
+  return found != pins_.end() && found->page == page ? found->site : -1;
+}
+
+PinnedSites::Site PinnedSites::place_of(const Process& process,
+                                        const engine::SampleRow& row) const {
   const auto [frames, depth] = profile_.stack_of(row);
   const char* module = "";
   std::uint64_t offset = 0;
@@ -53,11 +76,17 @@ void PinnedSites::add(const Process& process, const engine::SampleRow& row) {
     offset = frames[i] - 1 - (found != nullptr ? found->begin - found->file_offset : 0);
     if (!hands_on(module)) break;
   }
+  return {module, offset, {}};
+}
+
+void PinnedSites::add(const Process& process, const engine::SampleRow& row) {
+  const Site place = place_of(process, row);
   all_.add(row.pinned);
   for (Site& site : sites_) {
-    if (site.offset == offset && site.module == module) return site.room.add(row.pinned);
+    if (site.offset == place.offset && site.module == place.module)
+      return site.room.add(row.pinned);
   }
-  sites_.add({module, offset, {}}).room.add(row.pinned);
+  sites_.add(place).room.add(row.pinned);
 }
 
 }  // namespace ts

@@ -32,13 +32,21 @@ class PinnedSites {
   // Those that pin most first.
   const Site* begin() const { return sites_.begin(); }
   const Site* end() const { return sites_.end(); }
+  // The number of one that has a sample in the slab that begins with that page; -1 if none has.
+  std::int64_t in_slab(std::size_t page) const;
 
  private:
+  struct Pin {
+    std::size_t page;
+    std::int64_t site;
+  };
+  Site place_of(const Process& process, const engine::SampleRow& row) const;
   void add(const Process& process, const engine::SampleRow& row);
 
   ProfileImage profile_;
   PinnedRoom all_;
   List<Site> sites_;
+  List<Pin> pins_;  // by page
 };
 
 }  // namespace ts

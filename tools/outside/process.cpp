@@ -68,7 +68,7 @@ int Process::open(Residency residency) {
   if (const char* const name = comm.next('\n')) copy_printable(command_, name);
   int error = look_at(pid_, residency);
   if (error == ESRCH) error = look_at_another_thread(residency);
-  if (error == 0 && residency == Residency::read) read_threads();
+  if (error == 0 && residency != Residency::none) read_threads();
   return error;
 }
 
@@ -121,12 +121,20 @@ void Process::add(const char* line) {
   const char* const rights = past(end, " ");
   const char* const offset = to(rights, " ");
   mapping.is_code = to(rights, "x") < offset;
+  const bool is_shared = to(rights, "s") < offset;
   const bool is_first = std::strtoul(offset, &end, 16) == 0;
-  const char* const inode = to(past(end, " "), " ");  // behind the device
+  const char* const device = past(end, " ");
+  const char* const inode = to(device, " ");
   mapping.is_file = std::strtoul(inode, &end, 10) != 0;
   mapping.begins_file = mapping.is_file && is_first;
   const char* const name = past(end, " ");
-  mapping.is_stack = std::strncmp(name, "[stack", 6) == 0;
+  const auto begins = [](const char* text, const char* with) {
+    return std::strncmp(text, with, std::strlen(with)) == 0;
+  };
+  mapping.is_stack = begins(name, "[stack");
+  mapping.is_heap = begins(name, "[heap]");
+  // The kernel's own file system of shared memory has the first number without a disk.
+  mapping.is_shared = is_shared && (begins(device, "00:01 ") || begins(name, "/dev/shm/"));
   if (!mapping.is_file) return;
   const char* const slash = std::strrchr(name, '/');
   copy_printable(mapping.name, slash != nullptr ? slash + 1 : name);
@@ -136,17 +144,21 @@ void Process::add(const char* line) {
 // every page at once.
 int Process::read_mappings(Residency residency) {
   char path[64];
-  format(path, sizeof path, "/proc/%d/%s", task_,
-         residency == Residency::read && !has_scan_ ? "smaps" : "maps");
+  const bool asks_for_sizes =
+      residency == Residency::shares || (residency == Residency::read && !has_scan_);
+  format(path, sizeof path, "/proc/%d/%s", task_, asks_for_sizes ? "smaps" : "maps");
   PieceReader lines{path};
   if (!lines.is_open()) return errno == EPERM ? EACCES : errno;
   while (const char* const line = lines.next('\n')) {
-    constexpr std::size_t bytes_per_kb = 1024;
-    const std::int64_t resident = has_scan_ ? -1 : number_after(line, "Rss:");
-    if (resident >= 0 && !mappings_.is_empty()) {
-      mappings_.last().resident_bytes = static_cast<std::size_t>(resident) * bytes_per_kb;
-    } else if (std::strchr("0123456789abcdef", *line) != nullptr) {
+    const auto note = [&](const char* key, std::size_t Mapping::*bytes) {
+      const std::int64_t kb = mappings_.is_empty() ? -1 : number_after(line, key);
+      if (kb >= 0) mappings_.last().*bytes = static_cast<std::size_t>(kb) * 1024;
+    };
+    if (std::strchr("0123456789abcdef", *line) != nullptr) {
       add(line);
+    } else {
+      note("Rss:", &Mapping::resident_bytes);
+      note("Pss:", &Mapping::share_bytes);
     }
   }
   return mappings_.is_empty() ? ESRCH : 0;  // a kernel thread, or a process that has ended
@@ -191,6 +203,12 @@ void Process::read_each(const std::uintptr_t* places, std::uint32_t* numbers,
     remote[i] = {reinterpret_cast<void*>(places[i]), sizeof numbers[0]};
   const iovec local{numbers, count * sizeof numbers[0]};
   process_vm_readv(task_, &local, 1, remote, count, 0);
+}
+
+std::size_t Process::anonymous_share() const {
+  char path[64];
+  format(path, sizeof path, "/proc/%d/smaps_rollup", task_);
+  return static_cast<std::size_t>(std::max<std::int64_t>(bytes_after(path, "Pss_Anon:"), 0));
 }
 
 std::int64_t Process::status(const char* key) const {

@@ -1,8 +1,6 @@
 // Another process, as the kernel shows it: its mappings, its memory, and which pages are resident.
-//
-// Why it exists: nothing has to run in the process, nor be prepared there. So it works on a
+// Nothing runs in the process, and it is not stopped (stopped_threads.h does that). So this works on a
 // stripped or static program, in a container, and in a process that hangs.
-// What it refuses to do: stop the process, or write to it (stopped_threads.h).
 #pragma once
 
 #include <sys/types.h>
@@ -18,10 +16,13 @@ namespace ts {
 
 struct Mapping {
   Range range;
-  std::size_t resident_bytes;  // where the kernel cannot be asked about ranges of pages
+  std::size_t resident_bytes;  // with shares, or where the kernel cannot be asked about ranges
+  std::size_t share_bytes;     // with shares: its proportional set size
   bool is_file;
   bool begins_file;  // with the file's first byte
   bool is_stack;     // a thread's stack pointer is in it
+  bool is_shared;    // memory that other processes may map, of System V, POSIX or memfd_create
+  bool is_heap;      // that brk() extends
   bool is_code;
   char name[64];  // the end of the file's path
 };
@@ -34,9 +35,9 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   // Reads the mappings and the command's name; with `residency`, also what resident_bytes() of a
-  // mapping needs, and the stacks of threads. 0, or the number of an error: ESRCH if there is no such
+  // mapping needs, the stacks of threads, and with `shares` what is shared. 0, or the number of an error: ESRCH if there is no such
   // process, EACCES if it may not be looked at.
-  enum class Residency : std::uint8_t { none, read };
+  enum class Residency : std::uint8_t { none, read, shares };
   int open(Residency residency);
 
   pid_t pid() const { return pid_; }
@@ -50,6 +51,9 @@ class Process {
   // The number in its line "KEY:\t...", the last one if it has several, of /proc/PID/status; -1 if
   // there is no such line.
   std::int64_t status(const char* key) const;
+
+  // Of its memory that is of no file: its proportional set size.
+  std::size_t anonymous_share() const;
 
   // Copies memory; false if some of it is not there, or the process has ended.
   bool read(std::uintptr_t address, void* to, std::size_t bytes) const;

@@ -26,30 +26,31 @@ namespace ts {
 namespace {
 
 constexpr char help_of_profile[] =
-    R"(Usage: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--output FILE] PID
+    "Usage: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--output FILE | DIR/]\n"
+    "                        " TSMALLOC_USAGE_OF_PROCESSES R"(
        tsmalloc profile [--interval BYTES] [--peak] [--output FILE] -- PROGRAM [ARGUMENT...]
        tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
 
-Take the heap profile of a running process. If it takes samples already, they are read; nothing runs
-in the process, and it is not stopped. Else it samples for N seconds: blocks that were allocated
-before are not in the profile.
+Take the heap profile of a running process, or of several at once, each into a file. If it takes
+samples already, they are read; nothing runs in the process, and it is not stopped. Else it samples for
+N seconds: blocks that were allocated before are not in the profile.
 
   --seconds N       Sample for so long, 10 by default; then it is off again.
   --keep            It samples on afterwards.
   --interval BYTES  One sample in about so many bytes that are allocated, 512K by default.
   --peak            Blocks that were in use at the peak, instead of those in use now.
   --output FILE     By default tsmalloc.PID.pb, or tsmalloc.PID.2.pb where there is one, and so on. It
-                    has no names: profile show adds them, and pprof.
+                    has no names: profile show adds them, and pprof. A folder has files of such names.
   --force           Overwrite FILE.
-
+)" TSMALLOC_HELP_OF_PROCESSES R"(
 PROGRAM runs under tsmalloc, and each of its processes leaves a profile when it ends, also by a signal
 or a crash; `--output DIR/` is for those of all its processes, this folder by default. Signals are the
 program's. It is traced, as by a debugger. With the lab, the report follows, and
 `profile run --help` tells its options.
 
-To look at another process takes the rights of a debugger. Exit status: 1 wrong usage, or the file
-cannot be written; 2 there is no profile: no such process, no tsmalloc in it, another version of it,
-nothing served yet, or no right to look. Of PROGRAM, its own.
+To read another process needs permission to ptrace it. Exit status: 1 wrong usage, or the file
+cannot be written; 2 there is no profile of a process: no such process, no tsmalloc in it, another
+version of it, nothing served yet, or permission denied. Of PROGRAM, its own.
 )";
 
 struct Settings {
@@ -97,6 +98,11 @@ void expect_no_error(int error, const char* path) {
     fail(exit_usage, "%s: %s: --output FILE names another", path, os::describe_error(error).text);
 }
 
+bool is_folder(const char* path) {
+  struct stat there = {};
+  return ::stat(path, &there) == 0 && S_ISDIR(there.st_mode);
+}
+
 // A file that --output names can be written, and loses nothing.
 void check_output(const Settings& settings) {
   const char* const path = settings.output;
@@ -117,20 +123,34 @@ void write_file(const ProfileImage& profile, Process& process, const EngineImage
                      : 0);
 }
 
-// A name that no file has: the first look is not lost with the second.
-void choose_name(char (&name)[64], pid_t pid) {
-  format(name, sizeof name, "tsmalloc.%d.pb", pid);
-  for (int number = 2; ::access(name, F_OK) == 0; ++number)
-    format(name, sizeof name, "tsmalloc.%d.%d.pb", pid, number);
+bool names_folder(const char* path) {
+  return is_folder(path) || (*path != 0 && path[std::strlen(path) - 1] == '/');
 }
 
-int profile_process(const CommandLine& line, Settings settings) {
-  Process process{line.pid()};
+void make_folder(const char* path) {
+  if (::mkdir(path, 0777) != 0 && errno != EEXIST)
+    fail(exit_usage, "%s: %s: --output DIR/ names a folder", path, os::describe_error(errno).text);
+  if (!is_folder(path)) fail(exit_usage, "%s: no folder: --output DIR/ names one", path);
+}
+
+// A name that no file has: the first look is not lost with the second.
+void choose_name(char (&name)[PATH_MAX], const char* folder, pid_t pid) {
+  format(name, sizeof name, "%stsmalloc.%d.pb", folder, pid);
+  for (int number = 2; ::access(name, F_OK) == 0; ++number)
+    format(name, sizeof name, "%stsmalloc.%d.%d.pb", folder, pid, number);
+}
+
+int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
+  Process process{pid};
   EngineImage image;
   open_engine(process, Process::Residency::none, image);
-  char name[64];
-  if (settings.output == nullptr) {
-    choose_name(name, process.pid());
+  char name[PATH_MAX];
+  if (settings.output == nullptr || is_folder(settings.output)) {
+    const char* const output = settings.output != nullptr ? settings.output : "";
+    const bool ends_so = *output == '\0' || output[std::strlen(output) - 1] == '/';
+    char folder[PATH_MAX];
+    format(folder, sizeof folder, "%s%s", output, ends_so ? "" : "/");
+    choose_name(name, folder, process.pid());
     settings.output = name;
   }
   check_output(settings);
@@ -167,11 +187,6 @@ int profile_process(const CommandLine& line, Settings settings) {
   return 0;
 }
 
-bool is_folder(const char* path) {
-  struct stat there = {};
-  return ::stat(path, &there) == 0 && S_ISDIR(there.st_mode);
-}
-
 // The option for the processes of a program, from the root: they may change their folder.
 void set_output_option(const char* path, const char* name) {
   char folder[PATH_MAX] = "";
@@ -187,15 +202,11 @@ void set_output_option(const char* path, const char* name) {
 void set_output(const CommandLine& line, const Settings& settings) {
   const char* const output = settings.output;
   if (std::strstr(output, "%p") != nullptr) line.fail_at(output, "%p in it");
-  const bool ends_like_folder = *output != 0 && output[std::strlen(output) - 1] == '/';
-  if (!is_folder(output) && !ends_like_folder) {
+  if (!names_folder(output)) {
     check_output(settings);
     return set_output_option(output, "");
   }
-  if (::mkdir(output, 0777) != 0 && errno != EEXIST)
-    fail(exit_usage, "%s: %s: --output DIR/ names a folder", output,
-         os::describe_error(errno).text);
-  if (!is_folder(output)) fail(exit_usage, "%s: no folder: --output DIR/ names one", output);
+  make_folder(output);
   set_output_option(output, "/tsmalloc.%p.pb");
 }
 
@@ -230,7 +241,7 @@ int profile(char** whole) {
     start_lab(whole);
     expect_no_reader(*arguments);
   }
-  CommandLine line{"profile", help_of_profile, arguments, CommandLine::Takes::process_or_command};
+  CommandLine line{"profile", help_of_profile, arguments, CommandLine::Takes::processes_or_command};
   Settings settings;
   while (const char* const option = line.next_option()) {
     const auto is = [option](const char* name) { return std::strcmp(option, name) == 0; };
@@ -251,7 +262,15 @@ int profile(char** whole) {
     }
   }
   if (line.command() != nullptr) return profile_command(line, settings);
-  return profile_process(line, settings);
+  const char* const output = settings.output;
+  if (!line.processes().is_one() && output != nullptr && !names_folder(output))
+    line.fail_at(output, "of several processes, --output is a folder, DIR/");
+  if (output != nullptr && names_folder(output)) make_folder(output);
+  if (line.processes().is_one()) return profile_process(line, line.pid(), settings);
+  List<pid_t> pids;
+  line.processes().list_or_fail(pids);
+  return Children{true}.run(
+      pids, [&](pid_t pid, std::size_t) { return profile_process(line, pid, settings); });
 }
 
 }  // namespace ts

@@ -103,8 +103,9 @@ void ProfileImage::add_pinned(const Process& process, const EngineImage& image) 
         page - (engine::offset_in_slab(sample.proxy, of_page) >> engine::page_shift);
     const std::size_t count = std::min(engine::max_slab_pages, page_count - first);
     if (first > page || !slab.read(process, address_in(image.map().spans, first), count)) continue;
-    if (slab->state == engine::SpanState::slab && slab->pages <= count)
-      engine::add_pinned(rows_[sample.row], sample, &slab[0]);
+    if (slab->state != engine::SpanState::slab || slab->pages > count) continue;
+    engine::add_pinned(rows_[sample.row], sample, &slab[0]);
+    pins_.add({first, sample.row});
   }
 }
 
@@ -161,7 +162,7 @@ int ProfileImage::write_to(const char* path, Process& process, const EngineImage
   engine::ProfileSource source = source_;
   source.kind = kind;
   static Account account;
-  if (kind != engine::ProfileKind::peak && take_account(process, image, By::tables, account))
+  if (kind != engine::ProfileKind::peak && take_account(process, &image, By::tables, account))
     source.in_use_bytes = account.live;
   const int error = write(process, source, file.descriptor());
   return error != 0 ? error : file.keep();

@@ -37,6 +37,13 @@ class ProfileImage {
     std::uint32_t depth;
   };
   Stack stack_of(const engine::SampleRow& row) const;
+  // Which row has a sample whose block is in a slab, by the slab's first page: samples that pin free
+  // room.
+  struct Pin {
+    std::size_t page;
+    std::uint32_t row;
+  };
+  const List<Pin>& pins() const { return pins_; }
   // The file of a frame; null if it is in none.
   const os::Module* module_of(std::uint64_t address) const;
 
@@ -55,6 +62,7 @@ class ProfileImage {
   std::uint64_t* stacks_ = nullptr;
   engine::Sample* in_use_ = nullptr;
   std::uint32_t in_use_count_ = 0;
+  List<Pin> pins_;
   os::Module* modules_ = nullptr;
   unsigned module_count_ = 0;
 };

@@ -24,18 +24,19 @@ namespace ts {
 namespace {
 
 constexpr char help_of_purge[] =
-    R"(Usage: tsmalloc purge [--json] [--force] PID
+    "Usage: tsmalloc purge [--json] [--force] " TSMALLOC_USAGE_OF_PROCESSES R"(
 
-Give the free pages of a running process back to the operating system. It needs no preparation, and may
-be idle: nothing of its code runs. It stands still some times, for about 2 ms each. What is free within
-slabs, in cache bins, or not yet seen by its owner, stays: see tsmalloc explain PID.
+Return the free pages of running processes to the operating system. A process needs no preparation,
+and may be idle: nothing of its code runs. It is stopped some times, for about 2 ms each. What is free
+within slabs, in cache bins, or not yet seen by its owner, stays: see tsmalloc explain PID.
 
-  --json   One line of JSON, in bytes and microseconds.
-  --force  Also in a sandbox (seccomp) that may end the process for the system call madvise.
-
-To do it takes the rights of a debugger. Exit status: 1 wrong usage, or the answer cannot be written;
-2 it cannot be done: no such process, no tsmalloc in it, another version of it, nothing served yet, no
-right to look, a sandbox, a thread that stays in the kernel, or another machine than x86-64.
+  --json          A line of JSON for each process, in bytes and microseconds.
+  --force         Also in a sandbox (seccomp) that may end the process for the system call madvise.
+)" TSMALLOC_HELP_OF_PROCESSES R"(
+It needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written;
+2 it cannot be done for a process: no such process, no tsmalloc in it, another version of it, nothing
+served yet, permission denied, a sandbox, a thread that stays in the kernel, or a machine other than
+x86-64. Its line is on standard error; the others are purged.
 )";
 
 // A part of a free span, for one system call.
@@ -214,20 +215,10 @@ int print_purge_as_json(const Process& process, const Purge& purge) {
 
 }  // namespace
 
-int purge(char** arguments) {
-  bool is_forced = false;
-  auto* print = print_purge;
-  CommandLine line{"purge", help_of_purge, arguments};
-  while (const char* const option = line.next_option()) {
-    if (std::strcmp(option, "--json") == 0) {
-      print = print_purge_as_json;
-    } else if (std::strcmp(option, "--force") == 0) {
-      is_forced = true;
-    } else {
-      line.fail_at_option(option);
-    }
-  }
-  Process process{line.pid()};
+namespace {
+
+int purge_process(pid_t pid, bool is_forced, bool is_json, std::size_t& bytes) {
+  Process process{pid};
   EngineImage image;
   open_engine(process, Process::Residency::none, image);
   if (!SystemCaller::is_possible())
@@ -237,7 +228,8 @@ int purge(char** arguments) {
   expect_no_sandbox(process, image, is_forced);
   Purge purge{process};
   purge.run();
-  expect_written(print(process, purge));
+  bytes = purge.bytes();
+  expect_written((is_json ? print_purge_as_json : print_purge)(process, purge));
   if (purge.refusal() == ESRCH)
     fail(exit_missing, "process %d (%s) has ended meanwhile", process.pid(), process.command());
   if (purge.is_given_up())
@@ -249,6 +241,35 @@ int purge(char** arguments) {
          "the system refused the rest: %s; it does so for memory that is locked (mlock)",
          strerrordesc_np(purge.refusal()));
   return 0;
+}
+
+}  // namespace
+
+int purge(char** arguments) {
+  bool is_forced = false;
+  bool is_json = false;
+  CommandLine line{"purge", help_of_purge, arguments};
+  while (const char* const option = line.next_option()) {
+    if (std::strcmp(option, "--json") == 0) {
+      is_json = true;
+    } else if (std::strcmp(option, "--force") == 0) {
+      is_forced = true;
+    } else {
+      line.fail_at_option(option);
+    }
+  }
+  std::size_t sum = 0;
+  if (line.processes().is_one()) return purge_process(line.pid(), is_forced, is_json, sum);
+  List<pid_t> pids;
+  line.processes().list_or_fail(pids);
+  Answers<std::size_t> bytes{pids.count()};
+  const int status = Children{}.run(pids, [&](pid_t pid, std::size_t i) {
+    return purge_process(pid, is_forced, is_json, bytes[i]);
+  });
+  for (const std::size_t each : bytes) sum += each;
+  if (!is_json) std::printf("%.1f MiB went back in all\n", mib(sum));
+  expect_written(std::fflush(stdout) == 0 ? 0 : errno);
+  return status;
 }
 
 }  // namespace ts

@@ -1,9 +1,6 @@
-// Which pages of a process were resident at earlier looks, in blocks of 2 MiB most of which was.
-//
-// Why it exists: where pages are not huge, most of what a look costs is to ask the kernel about
-// each of them. Nearly all that was resident a second ago still is.
-// What it refuses to do: judge whether it still is so. Its caller holds the sum against the
-// kernel's (top.cpp).
+// Which pages of a process were resident at earlier looks, in blocks of 2 MiB most of which was: where
+// pages are not huge, most of what a look costs is to ask the kernel about each of them. top.cpp checks
+// the sum against the kernel's.
 #pragma once
 
 #include <algorithm>

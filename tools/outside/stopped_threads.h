@@ -1,8 +1,5 @@
-// All threads of a process, standing still by ptrace.
-//
-// Why it exists: what is done to the memory of another process must not meet a thread half-way.
-// What it refuses to do: let one of them run. What waited in the kernel begins its wait again, on
-// x86-64 also where the kernel would end it with EINTR (system_caller.h).
+// All threads of a process, stopped by ptrace while its memory is changed. What waited in the kernel
+// begins its wait again, on x86-64 also where the kernel would end it with EINTR (system_caller.h).
 #pragma once
 
 #include <signal.h>

@@ -1,7 +1,5 @@
-// System calls that a stopped thread of another process makes.
-//
-// Why it exists: the kernel lets a process give back its own memory alone. What it refuses to do:
-// run code of the process, but for one instruction, the system call. The thread goes on as if
+// System calls that a stopped thread of another process makes: the kernel lets a process give back its
+// own memory alone. No code of the process runs but the one instruction. The thread goes on as if
 // nothing had been; a system call in which it waited begins again.
 #pragma once
 

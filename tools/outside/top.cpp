@@ -19,23 +19,24 @@ namespace ts {
 namespace {
 
 constexpr char help_of_top[] =
-    R"(Usage: tsmalloc top [--interval SECONDS] [--count N] [--json] PID
-       tsmalloc top [--interval SECONDS] [--count N] [--json] -- COMMAND [ARGUMENT...]
+    "Usage: tsmalloc top [--interval SECONDS] [--count N] [--json | --pages]\n"
+    "                    " TSMALLOC_USAGE_OF_PROCESSES R"(
+       tsmalloc top [--interval SECONDS] [--count N] [--json | --pages] -- COMMAND [ARGUMENT...]
 
 Show again and again where the resident memory of a process is, and how that changes. A terminal
-gets a screen, a pipe gets lines. It ends with the process, or by Ctrl-C.
+gets a screen, a pipe gets lines. It ends with the process, or by Ctrl-C. Of several processes the
+screen has a row each, by proportional set size, and a line has the sums.
 
-COMMAND is started with tsmalloc, and takes no rights to look at. What it prints while there is a
+COMMAND is started with tsmalloc, and needs no permission. What it prints while there is a
 screen follows behind that. Without one, the lines go to standard error. The exit status is that of
 COMMAND, 128 and the signal's number if a signal ended it.
 
   --interval SECONDS  From one look to the next, 0.001 at least; 1 by default.
   --count N           Look so many times.
   --json              A line of JSON each time, as of explain --json.
-
-To look at another process takes the rights of a debugger. Exit status: 1 wrong usage, or the answer
-cannot be written; 2 there is no account: no such process, no tsmalloc in it, another version of it,
-nothing served yet, or no right to look.
+  --pages             On a terminal, a map of the allocator's memory, as of explain --map.
+)" TSMALLOC_HELP_OF_PROCESSES R"(
+Permissions and exit status: as of explain.
 )";
 
 // Bytes that the sum of the parts may be off the kernel's, before all is asked for again.
@@ -43,35 +44,45 @@ constexpr std::size_t tolerance(std::size_t resident) { return (resident >> 9) +
 
 // The kernel is asked about memory that was resident at earlier looks in turns, and about all of it
 // where the sum would be another than the kernel's.
-bool take_next_account(Process& process, const EngineImage& image, Account& account) {
+bool take_next_account(Process& process, const EngineImage& image, Account& account,
+                       List<MapPiece>* map) {
   static SettledBlocks settled;
   const std::uintptr_t base = image.map().base;
+  const auto take = [&] {
+    if (map != nullptr) map->clear();
+    return take_account(process, &image, By::kernel, account, {nullptr, map});
+  };
   settled.begin_look({base, base + image.committed_pages() * engine::page_bytes});
   process.trust(settled);
-  if (!take_account(process, image, By::kernel, account)) return false;
+  if (!take()) return false;
   const auto kernels = static_cast<std::size_t>(process.status("VmRSS:")) << 10;
   const std::size_t off = std::max(account.resident, kernels) - std::min(account.resident, kernels);
   if (off <= tolerance(kernels) || !settled.forget()) return true;
   process.forget_residency();
-  return take_account(process, image, By::kernel, account);
+  return take();
 }
 
-// One look. False if the process has ended, or has no account; the first time, this process ends.
+// One look. False if the process has ended; the first time, this process ends.
 bool look(Watch& watch, pid_t pid) {
-  static Account account;
+  static Report report;
+  static List<MapPiece> map;
   Process process{pid};
   EngineImage image;
   const int error = process.open(Process::Residency::read);
   const Found found = error == 0 ? image.find(process) : Found::unreadable;
-  const bool is_taken = found == Found::engine && take_next_account(process, image, account);
+  report.reason = why_without_engine(process, found);
+  const bool is_taken =
+      found == Found::engine
+          ? take_next_account(process, image, report.account, watch.has_map ? &map : nullptr)
+          : found != Found::unreadable &&
+                take_account(process, nullptr, By::kernel, report.account);
   if (!is_taken && watch.has_begun() && (error == 0 || error == ESRCH)) return false;
   if (!is_taken) {
     watch.end();
     expect_open(process, error);
-    expect_engine(process, found);
     expect_readable(process, is_taken);
   }
-  if (const int unwritten = watch.show(process, account); unwritten != 0) {
+  if (const int unwritten = watch.show(report, map); unwritten != 0) {
     watch.end();
     expect_written(unwritten);
   }
@@ -83,8 +94,30 @@ int watch_process(Watch& watch, pid_t pid) {
   while (watch.goes_on() && is_there) is_there = look(watch, pid);
   watch.end();
   if (!is_there)
-    std::fprintf(stderr, "tsmalloc: process %d has ended, or runs another program\n", pid);
+    std::fprintf(stderr, "tsmalloc: process %d has ended, or cannot be read any more\n", pid);
   return 0;
+}
+
+// After the first look, those that cannot be read are left out without a word.
+int watch_processes(Watch& watch, const Processes& processes) {
+  int status = 0;
+  List<pid_t> pids;
+  while (watch.goes_on()) {
+    const bool is_first = !watch.has_begun();
+    processes.list(pids);
+    Reports reports{pids, processes.cgroup_anonymous(), watch.is_json, !is_first};
+    if (is_first) status = reports.status();
+    if (reports.begin() == reports.end()) {
+      watch.end();
+      fail(exit_missing, "no process of these is left, or can be read");
+    }
+    if (const int unwritten = watch.show(reports); unwritten != 0) {
+      watch.end();
+      expect_written(unwritten);
+    }
+  }
+  watch.end();
+  return status;
 }
 
 // ---- a command ----
@@ -171,7 +204,7 @@ int watch_command(Watch& watch, char** command) {
 
 int top(char** arguments) {
   Watch watch;
-  CommandLine line{"top", help_of_top, arguments, CommandLine::Takes::process_or_command};
+  CommandLine line{"top", help_of_top, arguments, CommandLine::Takes::processes_or_command};
   while (const char* const option = line.next_option()) {
     if (std::strcmp(option, "--interval") == 0) {
       watch.seconds = line.next_number(option, 0.001);
@@ -179,12 +212,15 @@ int top(char** arguments) {
       watch.times = static_cast<std::size_t>(line.next_number(option, 1));
     } else if (std::strcmp(option, "--json") == 0) {
       watch.is_json = true;
+    } else if (std::strcmp(option, "--pages") == 0) {
+      watch.has_map = true;
     } else {
       line.fail_at_option(option);
     }
   }
   if (line.command() != nullptr) return watch_command(watch, line.command());
-  return watch_process(watch, line.pid());
+  if (line.processes().is_one() || watch.has_map) return watch_process(watch, line.pid());
+  return watch_processes(watch, line.processes());
 }
 
 }  // namespace ts

@@ -2,7 +2,6 @@
 #include "outside/watch.h"
 
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include <iterator>
 
 namespace ts {
+
 namespace {
 
 // The other screen of the terminal, without a cursor and with long lines cut; back again; to the
@@ -43,12 +43,6 @@ bool is_unicode() {
   return false;
 }
 
-// Of the terminal; as many as terminals have where it does not say.
-std::size_t columns() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 ? size.ws_col : 80;
-}
-
 // A line of the screen: three numbers, what they mean, and a bar in what room is left.
 constexpr std::size_t number_columns = 28;
 constexpr int meaning_columns = 53;
@@ -70,8 +64,7 @@ void Watch::begin() {
   sigprocmask(SIG_BLOCK, &ends, &former_mask_);
   signals_ = signalfd(-1, &ends, SFD_CLOEXEC);
   has_screen_ = !is_json && isatty(STDOUT_FILENO) != 0;
-  const char* const forbids_colours = std::getenv("NO_COLOR");
-  has_colours_ = forbids_colours == nullptr || *forbids_colours == '\0';
+  has_colours_ = !forbids_colours();
   has_blocks_ = is_unicode();
 }
 
@@ -102,12 +95,29 @@ bool Watch::goes_on() {
   return false;
 }
 
-int Watch::show(const Process& process, const Account& account) {
+int Watch::show(const Report& report, const List<MapPiece>& map) {
+  const Account& account = report.account;
   if (!has_begun()) first_ = before_ = account;
-  const int error = is_json       ? print_json(process, account, {})
-                    : has_screen_ ? show_screen(process, account)
+  const int error = is_json       ? print_json(report, {})
+                    : has_screen_ ? show_screen(report, map)
                                   : show_line(account);
   before_ = account;
+  ++shown_;
+  return error;
+}
+
+int Watch::show(Reports& reports) {
+  int error = 0;
+  if (is_json) {
+    error = reports.print_sum_as_json();
+  } else if (has_screen_) {
+    begin_page(reports.sum());
+    std::printf("%s", clear_line);
+    reports.print_table(clear_line);
+    error = end_page();
+  } else {
+    error = show_line(reports.sum());
+  }
   ++shown_;
   return error;
 }
@@ -150,30 +160,52 @@ void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole,
   if (has_colours_) std::fputs(plain, stdout);
 }
 
-int Watch::show_screen(const Process& process, const Account& account) {
+void Watch::begin_page(const Account& account) {
   if (!has_begun()) std::fputs(begin_screen, stdout);
   history_[shown_ % most_history] = account.resident;
-  std::printf("%s%sProcess %d (%s): %.1f MiB resident, tsmalloc's %.1f, peak %.1f%s%s", go_home,
-              has_colours_ ? bold : "", process.pid(), process.command(), mib(account.resident),
-              mib(account.engine()), mib(account.peak), has_colours_ ? plain : "", clear_line);
+  std::printf("%s%s", go_home, has_colours_ ? bold : "");
+  if (account.pid != 0) std::printf("Process %d (%s): ", account.pid, account.command);
+  std::printf("%.1f MiB resident, tsmalloc's %.1f", mib(account.resident), mib(account.engine()));
+  if (account.peak != 0) std::printf(", peak %.1f", mib(account.peak));
+  std::printf("%s%s", has_colours_ ? plain : "", clear_line);
   print_history();
   std::printf("every %g s; Ctrl-C ends this%s%s", seconds, clear_line, clear_line);
+}
+
+int Watch::end_page() {
+  std::fputs(clear_rest, stdout);
+  return std::fflush(stdout) == 0 ? 0 : errno;
+}
+
+int Watch::show_screen(const Report& report, const List<MapPiece>& map) {
+  const Account& account = report.account;
+  begin_page(account);
+  if (has_map && account.has_engine) {
+    constexpr std::size_t rows_beside = 14;
+    print_map(account, map, terminal_columns(),
+              std::max(terminal_rows(), 2 * rows_beside) - rows_beside, has_colours_, clear_line);
+    return end_page();
+  }
   constexpr std::size_t text_columns = number_columns + meaning_columns;
-  const std::size_t width = std::min(columns(), text_columns + most_bar_columns);
+  const std::size_t width = std::min(terminal_columns(), text_columns + most_bar_columns);
   std::printf("     MiB   change   so far%s", clear_line);
   for (const Part& part : parts) {
     const std::size_t bytes = account.*part.bytes;
+    if (!account.has_engine && part.use != Use::outside) continue;
     std::printf("%8.1f%+9.1f%+9.1f  %-*s", mib(bytes), change(bytes, before_.*part.bytes),
                 change(bytes, first_.*part.bytes), meaning_columns, part.meaning);
     if (width >= text_columns + least_bar_columns)
       print_bar(part, bytes, account.resident, width - text_columns);
     std::fputs(clear_line, stdout);
   }
-  std::printf("%s%zu threads, %zu heaps, %zu of threads that ended, %zu slabs, %zu large blocks%s",
-              clear_line, process.threads(), account.heaps, account.ended_heaps, account.slabs,
-              account.large_blocks, clear_line);
-  std::fputs(clear_rest, stdout);
-  return std::fflush(stdout) == 0 ? 0 : errno;
+  if (account.has_engine)
+    std::printf(
+        "%s%zu threads, %zu heaps, %zu of threads that ended, %zu slabs, %zu large blocks%s",
+        clear_line, account.threads, account.heaps, account.ended_heaps, account.slabs,
+        account.large_blocks, clear_line);
+  else
+    std::printf("%sThe process %s%s", clear_line, report.reason.text, clear_line);
+  return end_page();
 }
 
 int Watch::show_line(const Account& account) {
@@ -187,10 +219,9 @@ int Watch::show_line(const Account& account) {
   if (localtime_r(&now, &parts_of_now) != nullptr)
     std::strftime(at, sizeof at, "%H:%M:%S", &parts_of_now);
   std::fprintf(lines_, "%8s %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f\n", at,
-               mib(account.resident), mib(account.small + account.large),
-               mib(account.in_slabs + account.bins), mib(account.waiting), mib(account.ended),
-               mib(account.pages + account.ends + account.tables),
-               mib(account.files + account.stacks + account.others));
+               mib(account.resident), mib(account.program()), mib(account.in_slabs + account.bins),
+               mib(account.waiting), mib(account.ended),
+               mib(account.pages + account.ends + account.tables), mib(account.outside()));
   return std::fflush(lines_) == 0 ? 0 : errno;
 }
 

@@ -1,4 +1,4 @@
-// Accounts of one process, one after another: a screen on a terminal, else a line each.
+// Accounts of a process, or of several, one after another: a screen on a terminal, else a line each.
 #pragma once
 
 #include <signal.h>
@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "common/system.h"
-#include "outside/report.h"
+#include "outside/heap_map.h"
 
 namespace ts {
 
@@ -15,6 +15,7 @@ class Watch {
   double seconds = 1;
   std::size_t times = ~std::size_t{0};
   bool is_json = false;
+  bool has_map = false;
 
   // Waits, but for the first time. False if that was the last time, or a signal ended it.
   bool goes_on();
@@ -28,12 +29,15 @@ class Watch {
   // That ended it, and was taken; 0 if none was.
   int signal() const { return signal_; }
   // 0, or the number of an error in writing.
-  int show(const Process& process, const Account& account);
+  int show(const Report& report, const List<MapPiece>& map);
+  int show(Reports& reports);
   // Leaves the terminal as it was.
   void end() const;
 
  private:
-  int show_screen(const Process& process, const Account& account);
+  void begin_page(const Account& account);
+  static int end_page();
+  int show_screen(const Report& report, const List<MapPiece>& map);
   int show_line(const Account& account);
   void begin();
 

@@ -134,7 +134,7 @@ def take(arguments: Sequence[str]) -> NoReturn:
     status, said = native(arguments, ending, subprocess.PIPE)
     click.echo(said, nl=False)
     path = said.rstrip("\n").rpartition(" of blocks in use: ")[2]
-    if status == EXIT_OK and path:
+    if status == EXIT_OK and path and said.count("\n") == 1:
         click.echo()
         _show(*opened(Path(path), Reading()), Reading())
     raise SystemExit(status)

@@ -1,0 +1,142 @@
+"""The Grafana dashboard: it asks for what `stats --prometheus` prints, and Prometheus answers."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import paths
+
+DASHBOARD = paths.repository_root() / "examples" / "grafana" / "tsmalloc.json"
+SOURCE = Path(__file__).with_name("explained_program.c")
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def queries() -> list[str]:
+    """As Grafana sends them, with all instances and processes chosen."""
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    found = [target["expr"] for panel in panels for target in panel["targets"]]
+    chosen = {"$instance": ".*", "$pid": ".*", "$__rate_interval": "1m"}
+    for name, value in chosen.items():
+        found = [query.replace(name, value) for query in found]
+    assert not any("$" in query for query in found)
+    return found
+
+
+@pytest.fixture
+def output(start: Start, tmp_path: Path) -> str:
+    """Of two processes, one of them with an option that Prometheus sees."""
+    program = tmp_path / "explained"
+    subprocess.run(["gcc", "-O1", "-pthread", SOURCE, "-o", program], check=True)
+    limited = ("/usr/bin/env", "TSMALLOC_LIMIT=4G", "TSMALLOC_HARD_LIMIT=8G", program, "sparse")
+    pids = [start(*limited).pid, start(program, "ended").pid]
+    command = [paths.tool("tsmalloc"), "stats", "--prometheus", *map(str, pids)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_dashboard_asks_for_what_there_is(output: str) -> None:
+    metrics: dict[str, set[str]] = {}
+    parts = set(re.findall(r'part="(\w+)"', output))
+    for name, labels in re.findall(r"^(tsmalloc_\w+)\{(.*)\} \d+$", output, re.MULTILINE):
+        metrics.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    asked = {name for query in queries() for name in re.findall(r"tsmalloc_\w+", query)}
+    assert asked == metrics.keys(), "each metric is drawn, and no other is asked for"
+    for query in queries():
+        for name, labels in re.findall(r"(tsmalloc_\w+)\{(.*?)\}", query):
+            named = set(re.findall(r"(\w+)(?:=|!)", labels))
+            assert named <= metrics[name] | {"instance"}, query
+        for chosen in re.findall(r'part(?:=~|!=)"([\w|]+)"', query):
+            assert set(chosen.split("|")) <= parts, query
+    text = DASHBOARD.read_text(encoding="utf-8")
+    assert {json.loads(text)["uid"], json.loads(text)["title"]} == {"tsmalloc"}
+
+
+@pytest.fixture
+def prometheus(output: str, tmp_path: Path) -> Iterator[Callable[[str], list[Any]]]:
+    """A Prometheus that scrapes that output."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("needs Prometheus: apt-get install prometheus")
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "metrics").write_text(output)
+    handler = functools.partial(Quiet, directory=str(served))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    settings = {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [
+            {
+                "job_name": "tsmalloc",
+                "static_configs": [{"targets": [f"127.0.0.1:{server.server_port}"]}],
+            }
+        ],
+    }
+    file = tmp_path / "prometheus.yml"
+    file.write_text(json.dumps(settings))  # which is YAML, too
+    options = [f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'data'}"]
+
+    def ask(query: str) -> list[Any]:
+        escaped = urllib.parse.quote(query)
+        with urllib.request.urlopen(f"http://{address}/api/v1/query?query={escaped}") as answer:
+            result = json.load(answer)["data"]["result"]
+        assert isinstance(result, list)
+        return result
+
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(
+            [program, *options, f"--web.listen-address={address}"], stdout=log, stderr=log
+        ) as running,
+    ):
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                # A rate needs two samples.
+                if ask("count_over_time(tsmalloc_heaps[1m]) >= 2"):
+                    break
+            except urllib.error.HTTPError as not_ready:
+                not_ready.close()
+            except (urllib.error.URLError, ConnectionError):
+                pass
+            assert running.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.2)
+        yield ask
+        running.kill()
+    server.shutdown()
+    server.server_close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def guess_type(self, _: object) -> str:
+        return "text/plain; version=0.0.4"
+
+
+def test_each_query_has_an_answer(prometheus: Callable[[str], list[Any]]) -> None:
+    for query in queries():
+        assert prometheus(query), query
+    [share] = prometheus(queries()[1])
+    assert 0.5 < float(share["value"][1]) < 1  # of both processes most is free
