@@ -626,12 +626,18 @@ class Machine {
     insert(location, bytes, index + 1, value, order, sequence);
   }
 
-  // Before a store that a cut may find missing, though later ones are not.
+  // Before a store that a cut may find missing, though later ones are not. One to the thread's own
+  // stack is never looked at again, and its variable may be gone by then.
   void log_write(void* at, unsigned bytes) {
-    if (limits_.cut == 0) return;
+    if (limits_.cut == 0 || is_on_stack(at)) return;
     Word before = 0;
     std::memcpy(&before, at, bytes);
     threads_[current_].writes.push_back({at, bytes, before});
+  }
+
+  bool is_on_stack(const void* at) const {
+    const auto begin = reinterpret_cast<std::uintptr_t>(threads_[current_].stack.get());
+    return reinterpret_cast<std::uintptr_t>(at) - begin < stack_bytes;
   }
 
   void lose_writes(std::vector<Write>& writes) {
