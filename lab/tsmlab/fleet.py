@@ -267,7 +267,9 @@ class Crew:
 
 
 def _key(slots: Sequence[Slot]) -> str:
-    return f"{slots[0].phase} {slots[0].round}, in one piece"
+    points = {slot.entry.point for slot in slots}
+    where = f" at {max(points)}" if len(points) == 1 and max(points) else ""
+    return f"{slots[0].phase} {slots[0].round}{where}, in one piece"
 
 
 def _unmade() -> Done:

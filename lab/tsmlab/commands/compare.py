@@ -1,7 +1,4 @@
-"""`tsmalloc compare`: which allocator serves this program best?
-
-Why: the one question that the lab exists for, answered by one command without configuration.
-"""
+"""`tsmalloc compare`: which allocator serves this program best?"""
 
 import shlex
 from collections.abc import Sequence
@@ -10,9 +7,9 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting, render
+from tsmlab import counting
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import StudyCommand, conduct, resume_option
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, WARMUP_ROUNDS, Options, compare
 from tsmlab.counting import NOT_OF_COUNTS, Counters
 from tsmlab.errors import EXIT_OK, UserError
@@ -28,6 +25,7 @@ from tsmlab.schedule import (
     entries_for,
     round_order,
 )
+from tsmlab.study import study_of
 from tsmlab.sweep import points_of
 from tsmlab.trial import SERIES_POINTS
 from tsmlab.wording import rounds, share
@@ -35,7 +33,7 @@ from tsmlab.wording import rounds, share
 ROUNDS = parameters.whole(1)
 
 
-@click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
+@click.command("compare", cls=StudyCommand, context_settings={"allow_interspersed_args": False})
 @parameters.allocators_option("Which to compare")
 @parameters.extra_option
 @parameters.reference_option
@@ -111,8 +109,9 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         parameters.files_of(program, given),
-        lambda journal, reporter, fleet: compare(options, executor, reporter, journal, fleet),
-        lambda found: Publication(found, render, bool(found.failed_rows)),
+        lambda journal, reporter, fleet: study_of(
+            "compare", compare(options, executor, reporter, journal, fleet)
+        ),
         [*known.advice(given["chosen"]), *notes],
     )
 

@@ -1,7 +1,4 @@
-"""Options that several verbs have, in one wording and with the same rules.
-
-Why: a user who has learnt --allocator or --time-budget of one verb knows them of all.
-"""
+"""Options that several verbs have, in one wording and with the same rules."""
 
 import dataclasses
 import math
@@ -394,6 +391,7 @@ study_options = all_of(
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
     click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
+    click.option("-v", "--verbose", is_flag=True, help="Warnings with causes and remedies."),
 )
 
 

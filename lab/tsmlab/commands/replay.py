@@ -15,10 +15,10 @@ from tsmlab import allocators as known
 from tsmlab import paths
 from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import StudyCommand, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import files, replay_report
+from tsmlab.traces import files
 from tsmlab.traces.replay_results import is_deterministic
 from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, replay
 
@@ -49,7 +49,7 @@ def ticket_list(value: str) -> str:
     return value
 
 
-@click.command("replay", cls=Study)
+@click.command("replay", cls=StudyCommand)
 @parameters.allocators_option(
     "Which to replay on",
     "tsmalloc, system, and yours; under a schedule that repeats, tsmalloc, lock-first, lock-best, "
@@ -146,7 +146,6 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         lambda journal, reporter, fleet: replay(
             options, MeasureExecutor(), reporter, program, journal, fleet=fleet
         ),
-        lambda found: Publication(found, replay_report, bool(found.failed_rows)),
     )
 
 

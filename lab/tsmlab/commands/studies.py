@@ -1,9 +1,7 @@
 """A verb that measures, from its command line to its exit status; with --resume, once more.
 
-Why: whichever verb was interrupted, --resume goes on with it: the words of its command line are in
-its journal, and so is everything that was done.
-Refuses to: know what is measured, to take options that decide it from both command lines, and to
-end, however it ends, without saying where the measurements are.
+Whichever verb was interrupted, --resume goes on with it: the words of its command line are in its
+journal, and so is everything that was done.
 """
 
 import os
@@ -11,16 +9,16 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from tsmlab import export, paths, records, render, report, tables
+from tsmlab import export, paths, records, report, tables, texts
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator, check_malloc
 from tsmlab.commands.parameters import export_targets
@@ -37,20 +35,18 @@ from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
 from tsmlab.journal import Header, Journal
 from tsmlab.progress import Reporter, reporter_for
-from tsmlab.report import Results
-from tsmlab.results import Outcome, Trouble
+from tsmlab.results import Outcome
+from tsmlab.study import Study
 
 LATEST = "latest"
 WORDS = "tsmlab.words"
 JOURNAL = "tsmlab.journal"
 # Options that a resumed study may be given anew: where its results go, and how they are told.
 FREE = {
-    *("as_json", "quiet", "force", "report", "ignore_failure", "resume"),
+    *("as_json", "quiet", "verbose", "force", "report", "ignore_failure", "resume"),
     *("export_json", "export_csv", "export_markdown", "export_junit", "export_sarif"),
     "strict",
 }
-
-Found = TypeVar("Found")
 
 resume_option = click.option(
     "--resume",
@@ -61,27 +57,7 @@ resume_option = click.option(
 )
 
 
-class Texts(Protocol):
-    """A module that words results of a kind."""
-
-    @property
-    def formatted(self) -> Callable[[Any, export.Format], str]: ...
-    def report(self, results: Any, width: int, colours: bool = ..., /) -> str: ...
-    def troubles(self, results: Any, /) -> Sequence[Trouble]: ...
-
-
-@dataclass(frozen=True)
-class Publication:
-    """Results, and the module that words them. status: to exit with, unless something else
-    counts."""
-
-    results: records.Kept
-    texts: Texts
-    failed: bool
-    status: int = EXIT_OK
-
-
-class Study(click.Command):
+class StudyCommand(click.Command):
     """A command with the option --resume, with which it needs no arguments."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -148,12 +124,13 @@ def conduct(
     seed: int,
     allocators: Iterable[Allocator],
     files: Iterable[Path],
-    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Found]],
-    publication: Callable[[Found], Publication],
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Study]],
     notes: Sequence[str] = (),
+    status: Callable[[Study], int] = lambda _: EXIT_OK,
 ) -> int:
     """Measures, keeps and prints; returns the exit status. given: the verb's parameters. files:
-    what takes part beside the allocators' libraries."""
+    what takes part beside the allocators' libraries. status: to exit with, unless something else
+    counts."""
     targets = export_targets(given, given["force"])
     folder, force = given.get("report"), given["force"]
     if folder:
@@ -171,33 +148,32 @@ def conduct(
                 if journal.done:
                     reporter.note(f"resumed    {journal.path}, after {journal.seconds:.0f} s")
                 outcome = _run(run, journal, reporter, given.get("cluster"))
-            found = publication(outcome.results)
-            problems = publish(
-                found, targets, given["as_json"], given["quiet"], folder, given["force"]
-            )
+            changed = journals.changed(journal.header.files)
+            study = replace(outcome.results, changed=changed)
+            problems = publish(study, targets, given)
         except KeyboardInterrupt:
             # Before the first run, or while results were written: all is in the journal.
             _say_where(journal, targets)
             raise
-        if outcome.error is None and not found.results.interrupted and not problems:
+        if outcome.error is None and not study.interrupted and not problems:
             journal.remove()
         elif not given["quiet"]:
             _say_where(journal, targets)
     return exit_status(
-        interrupted=found.results.interrupted,
+        interrupted=study.interrupted,
         error=outcome.error,
         problems=problems,
-        failed=found.failed and not given["ignore_failure"],
-        status=found.status,
+        failed=bool(study.failed_rows) and not given.get("ignore_failure"),
+        status=status(study),
     )
 
 
 def _run(
-    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Found]],
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Study]],
     journal: Journal,
     reporter: Reporter,
     cluster: str | None,
-) -> Outcome[Found]:
+) -> Outcome[Study]:
     """Raises UserError where nothing has been measured; then there is nothing to be resumed."""
     taking_part = [Path(name) for name in journal.header.files]
     try:
@@ -237,55 +213,48 @@ def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
 # --- the end: results are kept, exported and printed ----------------------------------------------
 
 
-def publish(
-    publication: Publication,
-    targets: Sequence[Target],
-    as_json: bool,
-    quiet: bool,
-    folder: Path | None,
-    force: bool,
-) -> bool:
+def publish(study: Study, targets: Sequence[Target], given: dict[str, Any]) -> bool:
     """Keeps, exports and prints; files first, since a reader of stdout may go away. Returns whether
     any of it failed. The report of --report comes last, since it takes seconds; without it, a line
     says how to have one."""
-    results, texts = publication.results, publication.texts
-    page = results if isinstance(results, Results) else None
+    quiet, folder, has_page = given["quiet"], given.get("report"), "report" in given
     problems: list[str] = []
     kept: Path | None = None
     try:
-        kept = records.save(results)
+        kept = records.save(study)
     except UserError as error:
         problems.append(f"{error.message}\n  {error.remedy}")
     where = f"All results are in {kept}." if kept else ""
     problems += [
         f"could not write {target}. {where}".rstrip()
-        for target in export.write_all(partial(texts.formatted, results), targets)
+        for target in export.write_all(partial(texts.formatted, study), targets)
     ]
-    text = records.to_json(results) if as_json else tables.for_stdout(texts.report, results)
+    as_json = given["as_json"]
+    text = records.to_json(study) if as_json else tables.for_stdout(texts.report, study)
     if problem := _print(text):
         problems.append(f"{problem} {where}".rstrip())
     if not quiet:
-        for line in render.warning_lines(texts.troubles(results)):
+        for line in texts.warning_lines(study.warnings, given["verbose"]):
             tell(line)
         if kept:
             tell(f"results    {kept}")
-            if page and folder is None:
+            if has_page and folder is None:
                 command = f"tsmalloc report {shlex.quote(str(kept))}"
                 tell(f"report     {command}    (a page with figures)")
-    if page and folder:
+    if has_page and folder:
         if not quiet:
             tell(f"drawing    {folder} (some seconds)")
-        if problem := _report(page, folder, force):
+        if problem := _report(study, folder, given["force"]):
             problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
         tell(f"tsmalloc: {problem}")
     return bool(problems)
 
 
-def _report(page: Results, folder: Path, force: bool) -> str | None:
+def _report(study: Study, folder: Path, force: bool) -> str | None:
     """Writes the report and says where it is; returns what went wrong."""
     try:
-        tell(f"report     {report.write(page, folder, force)}")
+        tell(f"report     {report.write(study, folder, force)}")
     except UserError as error:
         return f"{error.message}\n  {error.remedy}"
     return None
