@@ -20,9 +20,10 @@ from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
 from tsmlab.progress import Silence
-from tsmlab.results import Comparison, from_json
+from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
+from tsmlab.study import Study, from_json
 from tsmlab.sweep import Parameter
 
 
@@ -207,7 +208,7 @@ def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means() -> No
 
 def test_all_forms_of_the_results_have_the_points() -> None:
     comparison, _ = swept(crossing, ask_order=True)
-    assert from_json(records.to_json(comparison)) == comparison
+    assert from_json(records.to_json(study := Study.of("compare", [comparison]))) == study
     lines = list(csv.DictReader(io.StringIO(render.to_csv(comparison))))
     assert {(line["threads"], line["allocator"]) for line in lines} == {
         (threads, name) for threads in ("1", "4") for name in ("glibc", "a", "b")

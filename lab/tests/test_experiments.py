@@ -38,6 +38,7 @@ from tsmlab.errors import UserError
 from tsmlab.experiments import program_path, read_file, read_files, select
 from tsmlab.metrics import PEAK_MEMORY, PEAK_OVER_LIVE, TIME, MetricSpec
 from tsmlab.results import Comparison, Outcome, Sample
+from tsmlab.study import Study
 from tsmlab.sweep import Parameter
 
 TOP = {

@@ -310,6 +310,4 @@ def test_sarif_has_a_finding_for_each_regression(regressed: Study) -> None:
     for found in run["results"]:
         (place,) = found["locations"]
         assert place["physicalLocation"]["artifactLocation"]["uri"] == "new"
-    assert (
-        json.loads(gate_text.sarif(judged(Behaviour(), Behaviour())))["runs"][0]["results"] == []
-    )
+    assert json.loads(gate_text.sarif(judged(Behaviour(), Behaviour())))["runs"][0]["results"] == []

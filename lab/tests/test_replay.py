@@ -30,7 +30,7 @@ from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
 from tsmlab.study import from_json
-from tsmlab.traces import files, replay_results, replay_text
+from tsmlab.traces import files, replay_text
 from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import (
     Latencies,
@@ -208,9 +208,7 @@ def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path)
         "sh (image 3, 30,000 events), sh (image 0, 264 events), sh (image 5, 11 events) and 2 more"
     )
     alone = replayed(trace, {"glibc": behaviour(line())}).results
-    assert not any(
-        "--image" in text for text in replay_text.heading(told_of(alone), alone.replays)
-    )
+    assert not any("--image" in text for text in replay_text.heading(told_of(alone), alone.replays))
 
 
 def told_of(results: ReplayResults) -> TraceInfo:

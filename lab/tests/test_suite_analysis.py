@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
+from conftest import Behaviour
+from conftest import World as Simulated
 
-from conftest import Behaviour, World as Simulated
 from tsmlab import bench
-from tsmlab.analysis import at_points, Question
+from tsmlab.analysis import Question, at_points
 from tsmlab.analysis import analyse as compared
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
 from tsmlab.results import Failure, Sample, SweepPoint
@@ -45,6 +46,7 @@ def analyse(runs: Sequence[Runs]) -> SuiteAnalysis:
     infos = [info for info in found.allocators if info.name in names]
     found = replace(found, allocators=infos)
     return bench.analyse(found, [each.workload for each in runs], PEERS, "ours")
+
 
 # Seconds and bytes of each allocator, or how it fails.
 World = dict[str, tuple[float, float] | Failure]

@@ -33,6 +33,7 @@ from tsmlab.results import (
     Settings,
     Stop,
     SweepPoint,
+    Trouble,
 )
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
@@ -74,7 +75,7 @@ class Options:
     whether the results say which allocator is best at which point. entries: what runs where, unless
     that is every allocator everywhere. by_point: nothing is compared between points, so that each
     has a block of its own in a round, and one where the reference fails costs no other. warm:
-    touches memory before the rounds. one_kind: of machine, in a cluster.
+    touches memory before the rounds. one_kind: of machine, in a cluster. troubles: known before.
     """
 
     program: Program
@@ -104,6 +105,8 @@ class Options:
     warm: Callable[[int], int] | None = None
     one_kind: bool = False
 
+    troubles: tuple[Trouble, ...] = ()
+
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         custom = (metric.spec for metric in self.program.metrics)
@@ -121,6 +124,16 @@ def compare(
     """Runs the whole comparison; its rounds on the fleet, if there is one. Raises UserError only
     where nothing has been measured yet."""
     return _Session(options, executor, reporter, memo, fleet).run()
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What a counted run under the reference shows: calls; programs, the busiest first; those that
+    another library served, and that library."""
+
+    calls: int
+    programs: list[str]
+    served_by: dict[str, str]
 
 
 @dataclass
@@ -143,7 +156,8 @@ class _Session:
             self.options.allocators, self.options.reference, self._points
         )
         self._probes: list[Sample] = []
-        self._intercepted_calls: int | None = None
+        self._counted: _Counted | None = None
+        self._findings: dict[str, doctor.Finding] = {}
         self._timeout_seconds = self.options.timeout_seconds
         self._crew: Crew | None = None
 
@@ -189,15 +203,19 @@ class _Session:
             self.reporter.run_finished(probe)
             if probe.failure and not options.by_point:
                 raise _reference_failed(probe, options, entry.where)
+            if options.consult_doctor and (left := probe.measurement.get("left_behind")):
+                raise _daemon(left)
             if probe.failure:
                 self.reporter.note(f"{entry.label}: {probe.failure.text}")
             self._probes.append(probe)
         self._probes = self._units.judge(self._probes)
         if self._timeout_seconds is None:
             known = [wall_seconds(probe) for probe in self._probes if not probe.failure]
-            self._timeout_seconds = max(
-                options.min_timeout_seconds, options.timeout_factor * max(known, default=0.0)
-            ) if known else UNKNOWN_TIMEOUT_SECONDS
+            self._timeout_seconds = (
+                max(options.min_timeout_seconds, options.timeout_factor * max(known, default=0.0))
+                if known
+                else UNKNOWN_TIMEOUT_SECONDS
+            )
         trial.timeout_seconds = self._timeout_seconds
 
     def _warm_memory(self) -> None:
@@ -212,9 +230,9 @@ class _Session:
         """One counted run under the reference, which shows that preloading works here at all."""
         if not self.options.consult_doctor:
             return
-        self._intercepted_calls = self.memo.once("counted calls", int, self._count)
+        self._counted = self.memo.once("counted calls", _Counted, self._count)
 
-    def _count(self) -> int:
+    def _count(self) -> _Counted:
         program, reference = self._first_program, self.options.reference
         with hooks(program, reference.name):
             diagnosis = doctor.diagnose(
@@ -223,11 +241,20 @@ class _Session:
                 timeout_seconds=self._timeout_seconds,
                 stdin=program.stdin,
             )
-        self._heed(diagnosis, repeated=True)
-        return sum(proof.calls for proof in diagnosis.proofs)
+        self._heed(diagnosis)
+        calls: dict[str, int] = {}
+        for counts in (each for proof in diagnosis.proofs for each in proof.processes):
+            name = Path(counts.program).name
+            calls[name] = calls.get(name, 0) + counts.calls
+        served = [proof.instead_of_libc for proof in diagnosis.proofs]
+        return _Counted(
+            sum(calls.values()),
+            sorted(calls, key=lambda name: -calls[name]),
+            served[0] if served else {},
+        )
 
     def _note_preflight(self) -> None:
-        calls = "" if self._intercepted_calls is None else f", {self._intercepted_calls:,} calls"
+        calls = "" if self._counted is None else f", {self._counted.calls:,} calls"
         count = len(self._points)
         times = [quantity(wall_seconds(probe), "seconds") for probe in self._probes]
         told = times[0] if count == 1 else f"{times[0]} to {times[-1]} at {count} points"
@@ -284,9 +311,8 @@ class _Session:
                 f"allocators (-a)"
             )
 
-    def _heed(self, diagnosis: doctor.Diagnosis, repeated: bool = False) -> None:
-        """Stops at findings that make a comparison meaningless; `repeated`: the notes were shown
-        before."""
+    def _heed(self, diagnosis: doctor.Diagnosis) -> None:
+        """Stops at findings that make a comparison meaningless; notes others, each kind once."""
         if fatal := diagnosis.fatal:
             startable = diagnosis.resolved is not None
             remedies = [finding.remedy for finding in fatal if finding.remedy]
@@ -299,7 +325,8 @@ class _Session:
                 "\n".join(remedies),
             )
         for finding in diagnosis.findings:
-            if finding.severity == "warning" and not repeated:
+            if finding.severity == "warning" and finding.code not in self._findings:
+                self._findings[finding.code] = finding
                 self.reporter.note(f"doctor     {finding.message} {finding.remedy}")
 
     def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Comparison:
@@ -319,7 +346,7 @@ class _Session:
             allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
             output_comparable=self._output.comparable,
-            intercepted_calls=self._intercepted_calls,
+            intercepted_calls=self._counted.calls if self._counted else None,
             analysis=analyse(samples, question),
             warnings=[],
             samples=samples,
@@ -330,7 +357,17 @@ class _Session:
         if options.ask_order:
             order = Asked("order", question.primary, None, {}, [], {})
             comparison = replace(comparison, findings=find(comparison, [order], None))
-        troubles = warnings.find_all(comparison)
+        if self._counted is not None:
+            comparison = replace(comparison, served_by=self._counted.served_by)
+        programs = self._counted.programs if self._counted else []
+        troubles = [
+            *options.troubles,
+            *(
+                Trouble(each.code, each.message.rstrip("."), "the doctor saw it", each.remedy)
+                for each in self._findings.values()
+            ),
+            *warnings.find_all(comparison, programs),
+        ]
         fit = [each for each in troubles if each.code not in options.unfit_warnings]
         return replace(comparison, warnings=fit)
 
@@ -371,6 +408,15 @@ class ReferenceFailedError(UserError):
         self.kind = failure.kind
         at = f" at {where}" if where else ""
         super().__init__(f"the program fails under the reference {name}{at}: {self.told}", remedy)
+
+
+def _daemon(left: int) -> UserError:
+    return UserError(
+        f"the program goes on in the background: {counted(left, 'process')} outlived it, and would "
+        "not be measured.".replace("processs", "processes"),
+        "Keep it in the foreground (often an option like --nodaemon, -D or -f), with a client that "
+        "ends it when its work is done. (--no-doctor compares all the same.)",
+    )
 
 
 def _reference_failed(probe: Sample, options: Options, where: str) -> ReferenceFailedError:

@@ -38,6 +38,7 @@ FALSE_ALARM = stats.FALSE_VERDICT
 # The kinds of machine between which a time says nothing.
 SAME_MACHINE = ("architecture", "cpu", "usable_cores", "kernel")
 
+
 @dataclass(frozen=True)
 class Side:
     """A program under an allocator."""

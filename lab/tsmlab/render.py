@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from tsmlab import export, paths, tables
 from tsmlab.definition import Reported
 from tsmlab.machine import Machine
-from tsmlab.metrics import CUSTOM, PAGE_FAULTS, PEAK_MEMORY, SYSTEM_TIME, TIME, MetricSpec
+from tsmlab.metrics import (
+    CUSTOM,
+    PAGE_FAULTS,
+    PEAK_MEMORY,
+    SYSTEM_TIME,
+    TIME,
+    TREE_MEMORY,
+    MetricSpec,
+)
 from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
 from tsmlab.stats import Verdict
 from tsmlab.study import Score
@@ -17,6 +25,8 @@ from tsmlab.tables import STYLES, Block, Cell, Column, Layout
 from tsmlab.wording import change, change_in_full, names, quantity, rounds, share
 
 MAX_FRONT = 8
+# Warnings that question the whole table, and so come before it.
+GRAVE = ("linked-allocator", "own-allocator", "waits", "input", "short-runs", "few-calls")
 RECOMMENDATION = "Recommendation: "
 
 
@@ -28,6 +38,8 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
     else:
         yield Block(title=f"{comparison.subject}: {asked.title}", lines=[asked.question])
     yield Block(lines=answers(comparison), style="bold")
+    if grave := [t.symptom for t in comparison.warnings if t.code in GRAVE]:
+        yield Block(lines=[f"But {each}." for each in grave], style="yellow")
     yield Block(lines=extent[1:], style="dim")
     rows = ranked_rows(comparison)
     if rows and not (asked and comparison.points):
@@ -70,9 +82,7 @@ def document(
 
 
 def markdown(comparison: Comparison) -> str:
-    return document(
-        blocks(comparison), comparison.warnings, comparison.machine, comparison.created
-    )
+    return document(blocks(comparison), comparison.warnings, comparison.machine, comparison.created)
 
 
 def to_csv(comparison: Comparison) -> str:
@@ -177,7 +187,10 @@ def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -
         columns += _judged_columns(comparison, rows, spec, layout)
     if comparison.points:
         return [column for column in columns if column.header not in _median_heads(comparison)]
-    for key, header, expendable in ((PAGE_FAULTS, "faults", 1), (SYSTEM_TIME, "system", 2)):
+    explaining = [(PAGE_FAULTS, "faults", 1), (SYSTEM_TIME, "system", 2)]
+    if any(t.code == "several-processes" for t in comparison.warnings):
+        explaining.insert(0, (TREE_MEMORY, "all processes", 0))
+    for key, header, expendable in explaining:
         cells = [_median_cell(row, comparison.metric(key)) for row in rows]
         columns.append(Column(header, cells, expendable=expendable))
     return columns
@@ -185,7 +198,9 @@ def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -
 
 def _title(comparison: Comparison, row: Row, layout: Layout) -> str:
     info = comparison.allocator(row.allocator)
-    return info.name if layout.compact else full_name(info)
+    title = info.name if layout.compact else full_name(info)
+    served = comparison.served_by if row.allocator == comparison.reference else {}
+    return f"{title} ({', '.join(dict.fromkeys(served.values()))})" if served else title
 
 
 def full_name(info: AllocatorInfo) -> str:

@@ -273,7 +273,8 @@ class Comparison(Stopped):
     cluster. name: which of several parts of a study it is.
 
     Of a sweep, `points` has each point by itself, and `analysis` is over all of them: its ratios
-    are geometric means over the points. experiment: the file that asked for it. replay: of a trace.
+    are geometric means over the points. experiment: the file that asked for it. served_by: programs
+    that the reference's own row does not show, since another library served them, and that library.
     """
 
     created: str
@@ -296,6 +297,7 @@ class Comparison(Stopped):
     findings: list[Finding] = field(default_factory=list)
     experiment: Definition | None = field(default_factory=lambda: None)
     causes: list[Causes] = field(default_factory=list)
+    served_by: dict[str, str] = field(default_factory=dict)
     name: str = field(default_factory=str)
 
     @property

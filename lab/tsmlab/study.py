@@ -272,7 +272,8 @@ class Study(Stopped):
         if self.verb in ("bench", "experiment"):
             return self.verb
         if self.replay:
-            return f"replay-{Path(self.replay.parts[0].trace.name).name}" if self.parts else "replay"
+            first = self.replay.parts[0].trace.name if self.parts else ""
+            return f"replay-{Path(first).name}"
         answer = self.tune or self.gate
         name = self.comparison.subject if answer is None else Path(answer.command[0]).name
         return name if self.verb == "compare" else f"{self.verb}-{name or 'program'}"

@@ -41,6 +41,7 @@ FRESH_SHARE = 0.5
 MAX_FRESH_ROUNDS = 60
 COST = "cost"
 
+
 @dataclass(frozen=True)
 class Options:
     """The options of a search. options: those that are tried; unknown: those that this library does
@@ -337,9 +338,7 @@ class _Search:
             variables=environment(self._winner, given),
             rows=self._rows,
         )
-        return Study.of(
-            "tune", self._stages, self._created, self._machine, stop, tune=answer
-        )
+        return Study.of("tune", self._stages, self._created, self._machine, stop, tune=answer)
 
 
 # --- judging --------------------------------------------------------------------------------------

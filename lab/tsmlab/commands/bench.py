@@ -82,9 +82,7 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
-        lambda journal, reporter, fleet: bench(
-            options, executor, reporter, journal, fleet=fleet
-        ),
+        lambda journal, reporter, fleet: bench(options, executor, reporter, journal, fleet=fleet),
         known.advice(given["chosen"]),
     )
 

@@ -138,6 +138,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
         base_metrics=BUILT_IN if counters is None else counters.metrics,
         vary_layout=counters is None,
         unfit_warnings=frozenset() if counters is None else NOT_OF_COUNTS,
+        troubles=tuple(parameters.about_input(given)),
     )
 
 

@@ -183,9 +183,7 @@ def replay(
         _settings(options), options.reference.name, [each for each, _ in done]
     )
     parts_made = [comparison for _, comparison in done]
-    return Outcome(
-        Study.of("replay", parts_made, created, described, stop, replay=answer), error
-    )
+    return Outcome(Study.of("replay", parts_made, created, described, stop, replay=answer), error)
 
 
 def _side_by_side(
