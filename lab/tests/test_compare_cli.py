@@ -118,6 +118,21 @@ def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
     assert all(p["mapped"] is not False for libraries in preloaded for p in libraries)
 
 
+def test_input_that_the_program_does_not_see_is_told(
+    compare: Tsmalloc, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "words").write_text("a b c\n")
+    words = ("compare", "-a", "glibc", "-r", "1", "--no-doctor", "--", "perl", "-ne", "1")
+    with (tmp_path / "words").open() as file:
+        process = prompt.start(*words, env=environment, stdin=file)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "But the program's input is empty: " in out
+    done = compare("-a", "glibc", "-r", "1", "-v", "--input", tmp_path / "words", *words[6:])
+    assert "input is empty" not in done.stdout + done.stderr
+    assert "remedy: " in done.stderr
+
+
 def test_quiet_is_quiet(work: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "glibc", "-r", "1", "-q", "--", work)
     assert done.stderr == ""

@@ -515,20 +515,6 @@ def test_what_breaks_the_run_leaves_what_was_measured() -> None:
             run(executor=executor)
 
 
-def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
-    program = tmp_path / "program"
-    program.write_text("old")
-
-    def pick(*_: object) -> Any:
-        program.write_text("new")
-        return prints(1.0)
-
-    found = only(run(single(), executor=Programs(pick), program=program))
-    assert found.changed == [str(program)]
-    assert found.warnings[0].code == "changed"
-    assert only(run(single())).changed == []
-
-
 def test_results_can_be_read_back(tmp_path: Path) -> None:
     executor = Programs()
     questions = [asked("order"), asked("fit", parameter="threads")]

@@ -34,9 +34,9 @@ BOTH = (definition("sweep", rounds=3, causes="ends"), single("other-one", rounds
 # The reference at each point, then rounds in which it runs twice.
 TIMED_RUNS = (3 + 12 * 3 - 1) + (1 + 4 * 4)
 WATCHED_RUNS = 5 + 3
-# Beside runs and counts: of the whole and of both experiments when it began and where, the files,
-# and what was decided after each round.
-OTHER_LINES = 3 * 2 + 1 + 3 + 4
+# Beside runs and counts: of both experiments when it began and where, and what was decided after
+# each round.
+OTHER_LINES = 2 * 2 + 3 + 4
 
 
 def header(**changes: Any) -> Header:
@@ -96,7 +96,8 @@ def timeless(found: Study) -> Study:
         samples = [replace(sample, started_seconds=0.0) for sample in comparison.samples]
         return replace(comparison, created="", machine=machine, samples=samples, warnings=[])
 
-    return replace(found, created="", parts=list(map(of, found.parts)))
+    machine = replace(found.machine, load_at_start=0.0)
+    return replace(found, created="", machine=machine, parts=list(map(of, found.parts)))
 
 
 # --- cut short -----------------------------------------------------------------------------------

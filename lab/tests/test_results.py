@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from conftest import Behaviour, SimulatedExecutor, World, typical
 from refusals import refused
 
-from tsmlab import records
+from tsmlab import records, texts
 from tsmlab.records import save, to_json, with_checksum, write_atomically
 from tsmlab.results import SCHEMA
 from tsmlab.study import Study, from_json
@@ -46,6 +47,15 @@ def test_an_interrupted_and_empty_one_does_too() -> None:
     executor = SimulatedExecutor(behaviours, interrupt_at_run=2)
     study = Study.of("compare", [World.comparison(behaviours, executor=executor)])
     assert from_json(to_json(study)) == study
+
+
+def test_a_file_that_changed_meanwhile_is_told() -> None:
+    study = kept()
+    changed = replace(study, changed=["/usr/lib/liba.so"])
+    assert [trouble.code for trouble in changed.warnings if trouble not in study.warnings] == [
+        "changed"
+    ]
+    assert "changed during the run: /usr/lib/liba.so" in texts.markdown(changed)
 
 
 def test_names_of_any_bytes_can_be_saved(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ MIN_TIMEOUT_SECONDS = 60.0
 # Little memory is no merit in a peer that is much slower: any peer could have that at that price.
 QUICK = 1.5
 # Warnings that are about the reference, which is only where ratios of the document begin.
-_NOT_OF_SUITES = frozenset({"short-runs", "few-calls", "several-processes", "few-rounds"})
+_NOT_OF_SUITES = frozenset({"short-runs", "few-calls", "several-processes", "waits"})
 
 
 @dataclass(frozen=True)

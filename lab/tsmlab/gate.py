@@ -257,7 +257,7 @@ def read_baseline(path: Path) -> Comparison:
     """The comparison of an earlier gate; raises UserError for a file that has no such thing."""
     file = "FILE" if path.exists() else path
     make = f"Make one where the program is good: tsmalloc gate --export-json {file} -- PROGRAM"
-    found = study.read(path, make)
+    found = study.read(path, make, "baseline")
     if found.gate is None:
         raise UserError(f"{path} is of `tsmalloc {found.verb}`, not of a gate.", make)
     usable = [s for s in found.comparison.samples if s.phase == "measured" and not s.failure]

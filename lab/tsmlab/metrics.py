@@ -64,7 +64,8 @@ def measured_values(measurement: Measurement) -> dict[str, float]:
     }
     if measurement.peak_rss_bytes > 0:
         values[PEAK_MEMORY] = float(measurement.peak_rss_bytes)
-    together = measurement.raw.get("tree_peak_pss_bytes") or measurement.tree_peak_rss_bytes
+    raw = measurement.raw
+    together = raw.get("tree_peak_pss_bytes") or raw.get("tree_peak_rss_bytes")
     if together:
         values[TREE_MEMORY] = float(together)
     return {**values, **measurement.extra}

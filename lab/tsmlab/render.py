@@ -167,12 +167,6 @@ def ranked_rows(comparison: Comparison) -> list[Row]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def fitted_columns(
-    comparison: Comparison, rows: Sequence[Row], width: int
-) -> tuple[list[Column], Layout]:
-    return tables.fitted(lambda layout: table_columns(comparison, rows, layout), width)
-
-
 def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[Column]:
     """The primary metric with its interval, the other judged ones, then the explaining ones. Over
     the points of a sweep only ratios mean something; medians are in point_tables()."""
@@ -187,7 +181,7 @@ def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -
         columns += _judged_columns(comparison, rows, spec, layout)
     if comparison.points:
         return [column for column in columns if column.header not in _median_heads(comparison)]
-    explaining = [(PAGE_FAULTS, "faults", 1), (SYSTEM_TIME, "system", 2)]
+    explaining = [(PAGE_FAULTS, "faults", 2), (SYSTEM_TIME, "system", 3)]
     if any(t.code == "several-processes" for t in comparison.warnings):
         explaining.insert(0, (TREE_MEMORY, "all processes", 0))
     for key, header, expendable in explaining:
@@ -263,7 +257,7 @@ def _judged_columns(
         word = "?" if summary.verdict is Verdict.UNRESOLVED else summary.verdict or ""
         return f"{ratio(summary)} {word:<6}"
 
-    medians = Column(short, [_median_cell(row, spec) for row in rows])
+    medians = Column(short, [_median_cell(row, spec) for row in rows], expendable=1)
     against = f"{short} vs" if comparison.points else "vs"
     against = f"{against} {comparison.reference}"
     if layout.compact:

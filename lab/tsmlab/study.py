@@ -314,12 +314,12 @@ def study_of(verb: Verb, outcome: Outcome[Comparison]) -> Outcome[Study]:
 from_json = records.reader(Study, SCHEMA, "compare")
 
 
-def read(path: Path, make: str) -> Study:
+def read(path: Path, make: str, what: str = "file") -> Study:
     """The results in a file; raises UserError, with the remedy `make`, for a file without any."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise UserError(f"there is no file {path}.", make) from error
+        raise UserError(f"there is no {what} {path}.", make) from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UserError(f"the results {path} cannot be read: {why}.", make) from error

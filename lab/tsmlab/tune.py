@@ -284,7 +284,7 @@ class _Search:
                 cpus=options.cpus,
                 base_metrics=options.metrics,
                 vary_layout=options.counters is None,
-                unresolved=lambda analysis: _undecided(analysis, options),
+                unresolved=lambda found: _undecided(found, options) if TUNED in changed else 1,
                 unfit_warnings=NOT_OF_COUNTS if options.counters else frozenset({"few-rounds"}),
                 say_preflight=first,
             ),

@@ -1,7 +1,4 @@
-"""`tsmalloc doctor`: can an allocator be preloaded into this program? With proof.
-
-Why: a preload that is not in effect says nothing, and the comparison that follows is worthless.
-"""
+"""`tsmalloc doctor`: can an allocator be preloaded into this program? With proof."""
 
 import json
 import shlex
