@@ -1,4 +1,4 @@
-"""The `tsmalloc` command: finds the verb, runs it, and turns every failure into one clear message."""
+"""The `tsmalloc` command: finds the verb, runs it, and tells every failure in one clear message."""
 
 import difflib
 import errno

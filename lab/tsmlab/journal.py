@@ -1,4 +1,9 @@
-"""The journal of a study: what was begun, and each thing that is done of it."""
+"""The journal of a study: what was begun, and each thing that is done of it.
+
+What took time (a run, a count, a decision that depended on the clock) is a line of JSON, written at
+once. A resumed study does everything again from its beginning, in the same order, and takes what
+the journal has instead of doing it: so it ends as if nothing had happened.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The allocators that distributions ship: where their libraries are, which package, which version."""
+"""The allocators that distributions ship: their libraries, packages and versions."""
 
 import functools
 import os

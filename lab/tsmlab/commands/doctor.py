@@ -8,17 +8,17 @@ from dataclasses import asdict
 
 import click
 
-from tsmlab import allocators
-from tsmlab.allocators import Allocator
+from tsmlab import allocators as known
+from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands.parameters import duration
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import Diagnosis, Proof, diagnose
-from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
+from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, tell
 from tsmlab.tracker import Tracked
 
 SCHEMA = "tsmalloc-doctor/1"
 MAX_PROGRAMS_SHOWN = 10
-DEFAULT_ALLOCATOR = "lock-best"
+DEFAULT_ALLOCATOR = ENGINE
 MARKS = {"ok": "ok     ", "note": "note   ", "warning": "warning", "fatal": "FATAL  "}
 COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
 
@@ -64,9 +64,13 @@ def command(
       tsmalloc doctor ./server --selftest
     """
     let_termination_interrupt()
+    allocators = [] if no_run else chosen(wanted or (DEFAULT_ALLOCATOR,))
+    if allocators:
+        names = ", ".join(each.name for each in allocators)
+        tell(f"running the program under {names}, for at most {timeout_seconds:g} s (--no-run: not)")
     diagnosis = diagnose(
         program,
-        allocators=() if no_run else chosen(wanted or (DEFAULT_ALLOCATOR,)),
+        allocators=allocators,
         timeout_seconds=timeout_seconds,
     )
     if as_json:
@@ -80,7 +84,7 @@ def chosen(wanted: Sequence[str]) -> list[Allocator]:
     """The allocators that are named, or given as NAME=PATH.so."""
     extra = [text for text in wanted if "=" in text]
     names = [text.partition("=")[0] for text in wanted]
-    return allocators.select(names, allocators.discover(extra, versions=False))
+    return known.select(names, known.discover(extra, versions=False))
 
 
 def show(diagnosis: Diagnosis) -> None:
