@@ -352,7 +352,9 @@ def test_the_doctors_warnings_are_shown_once(monkeypatch: pytest.MonkeyPatch) ->
 
 def counted(program: str, provider: str, calls: int = 5000) -> Any:
     """A diagnosis of a run under the reference, in which this library served."""
-    image: Any = SimpleNamespace(program=program, provider=provider, calls=calls, deep_bound="")
+    image: Any = SimpleNamespace(
+        pid=1, program=program, provider=provider, calls=calls, deep_bound=""
+    )
     measurement: Any = SimpleNamespace(failed=False, exit_code=0)
     proof = doctor.Proof(World.allocator("glibc"), measurement, (image,))
     return doctor.Diagnosis(("./program",), None, tuple(doctor._proof_findings(proof)), (proof,))  # noqa: SLF001
@@ -371,7 +373,7 @@ def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(
     """Also where a script starts it, whose own file tells nothing."""
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: counted("/usr/bin/server", provider))
     found = World.comparison({"glibc": Behaviour(), "a": Behaviour()}, consult_doctor=True)
-    text = render.report(found, 120)
+    text = render.report(found, 160)
     table = next(part for part in text.split("\n\n") if "95 % CI" in part)
     assert any(f"  {row}  " in line for line in table.splitlines())
     sentence = "server runs on libjemalloc.so.2: what is called glibc here is that allocator"
