@@ -8,7 +8,6 @@ them under a real library.
 from __future__ import annotations
 
 import json
-import re
 import os
 import shutil
 import stat
@@ -399,7 +398,7 @@ def test_command_proves(build: Build, tiny_heap: Allocator) -> None:
     shown = prompt.run_alone(
         "doctor", "--allocator", mine, "--allocator", "glibc", str(build("plain"))
     )
-    assert re.fullmatch(r"running the program under mine, glibc, for at most 60 s .*\n", shown.stderr)
+    assert shown.stderr.startswith("running the program under mine, glibc, for at most 60 s ")
     assert "mine served 2 calls in 1 process." in shown.stdout
     assert f"served by {tiny_heap.path}" in shown.stdout
     assert shown.stdout.endswith("with proof.\n")

@@ -63,6 +63,10 @@ def formatted(study: Study, file_format: export.Format) -> str:
     return writers[file_format](study)
 
 
+def troubles(study: Study) -> Sequence[Trouble]:
+    return study.warnings
+
+
 def warning_lines(troubles: Sequence[Trouble], verbose: bool = False) -> list[str]:
     """A line for each; the causes and remedies on demand."""
     lines = []

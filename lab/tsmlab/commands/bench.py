@@ -11,7 +11,7 @@ from tsmlab import paths, tables, workloads
 from tsmlab.allocators import ENGINE, FLOORS, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import StudyCommand, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.tables import Cell, Column
@@ -20,7 +20,7 @@ from tsmlab.traces.replaying import ReplayExecutor
 from tsmlab.workloads import Workload
 
 
-@click.command("bench", cls=StudyCommand)
+@click.command("bench", cls=Study)
 @click.option("--list", "as_list", is_flag=True, help="List the workloads, and run nothing.")
 @parameters.allocators_option()
 @parameters.extra_option
@@ -83,7 +83,7 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         options.allocators,
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
         lambda journal, reporter, fleet: bench(options, executor, reporter, journal, fleet=fleet),
-        known.advice(given["chosen"]),
+        notes=known.advice(given["chosen"]),
     )
 
 

@@ -9,7 +9,7 @@ import click
 from tsmlab import allocators as known
 from tsmlab import counting
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import StudyCommand, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, WARMUP_ROUNDS, Options, compare
 from tsmlab.counting import NOT_OF_COUNTS, Counters
 from tsmlab.errors import EXIT_OK, UserError
@@ -33,7 +33,7 @@ from tsmlab.wording import rounds, share
 ROUNDS = parameters.whole(1)
 
 
-@click.command("compare", cls=StudyCommand, context_settings={"allow_interspersed_args": False})
+@click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
 @parameters.allocators_option("Which to compare")
 @parameters.extra_option
 @parameters.reference_option
@@ -112,7 +112,7 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
         lambda journal, reporter, fleet: study_of(
             "compare", compare(options, executor, reporter, journal, fleet)
         ),
-        [*known.advice(given["chosen"]), *notes],
+        notes=[*known.advice(given["chosen"]), *notes],
     )
 
 

@@ -67,7 +67,8 @@ def command(
     allocators = [] if no_run else chosen(wanted or (DEFAULT_ALLOCATOR,))
     if allocators:
         names = ", ".join(each.name for each in allocators)
-        tell(f"running the program under {names}, for at most {timeout_seconds:g} s (--no-run: not)")
+        most = f"for at most {timeout_seconds:g} s"
+        tell(f"running the program under {names}, {most} (--no-run only looks at its file)")
     diagnosis = diagnose(
         program,
         allocators=allocators,

@@ -12,7 +12,7 @@ from tsmlab import allocators as known
 from tsmlab import experiments, strace, tables, texts, wording
 from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.studies import StudyCommand, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.definition import Definition
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.experiments import Options, Plan
@@ -60,7 +60,7 @@ def show_command(file: Path) -> None:
     click.echo(tables.for_stdout(texts.report, experiments.read(file)), nl=False)
 
 
-@command.command("run", cls=StudyCommand)
+@command.command("run", cls=Study)
 @parameters.allocators_option(default="what each experiment says, and yours")
 @parameters.extra_option
 @parameters.reference_option
@@ -106,7 +106,7 @@ def run_command(dry_run: bool, **given: Any) -> int:
         lambda journal, reporter, fleet: experiments.run(
             options, MeasureExecutor(), reporter, journal, fleet
         ),
-        notes,
+        notes=notes,
     )
 
 

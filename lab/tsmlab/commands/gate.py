@@ -10,18 +10,17 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting, machine
+from tsmlab import counting, machine, study
 from tsmlab import gate as flow
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.studies import StudyCommand, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, published, resume_option
 from tsmlab.counting import ROUNDS, Counters
 from tsmlab.doctor import diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
 from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, Options, Side
 from tsmlab.metrics import BUILT_IN
 from tsmlab.schedule import MIN_ROUNDS, StopRule
-from tsmlab.study import Study
 
 TIME_BUDGET_SECONDS = 120.0
 NO_LIMIT = "none"
@@ -61,7 +60,7 @@ def limit_options(command: parameters.Command) -> parameters.Command:
     return parameters.all_of(*options)(command)
 
 
-@click.command("gate", cls=StudyCommand, context_settings={"allow_interspersed_args": False})
+@click.command("gate", cls=Study, context_settings={"allow_interspersed_args": False})
 @limit_options
 @click.option(
     "--against",
@@ -134,16 +133,16 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
         [side.allocator for side in sides],
         [*programs, *baseline],
         lambda journal, reporter, fleet: flow.gate(options, executor, reporter, journal, fleet),
+        partial(_publication, strict),
         notes,
-        partial(_status, strict),
     )
 
 
-def _status(strict: bool, study: Study) -> int:
-    assert study.gate is not None
-    verdict = flow.verdict_of(study.gate, study.failed_rows)
+def _publication(strict: bool, found: study.Study) -> Publication:
+    assert found.gate is not None
+    verdict = flow.verdict_of(found.gate, found.failed_rows)
     regressed = verdict == "regression" or (strict and verdict == "unresolved")
-    return EXIT_REGRESSION if regressed else EXIT_OK
+    return published(found, EXIT_REGRESSION if regressed else EXIT_OK)
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:

@@ -15,7 +15,7 @@ from tsmlab import allocators as known
 from tsmlab import paths
 from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import StudyCommand, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.traces import files
@@ -49,7 +49,7 @@ def ticket_list(value: str) -> str:
     return value
 
 
-@click.command("replay", cls=StudyCommand)
+@click.command("replay", cls=Study)
 @parameters.allocators_option(
     "Which to replay on",
     "tsmalloc, system, and yours; under a schedule that repeats, tsmalloc, lock-first, lock-best, "

@@ -9,16 +9,16 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import click
 from click.core import ParameterSource
 
-from tsmlab import export, paths, records, report, tables, texts
+from tsmlab import export, paths, records, report, study, tables, texts
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator, check_malloc
 from tsmlab.commands.parameters import export_targets
@@ -35,8 +35,7 @@ from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
 from tsmlab.journal import Header, Journal
 from tsmlab.progress import Reporter, reporter_for
-from tsmlab.results import Outcome
-from tsmlab.study import Study
+from tsmlab.results import Outcome, Trouble
 
 LATEST = "latest"
 WORDS = "tsmlab.words"
@@ -57,7 +56,31 @@ resume_option = click.option(
 )
 
 
-class StudyCommand(click.Command):
+class Texts(Protocol):
+    """A module that words results of a kind."""
+
+    @property
+    def formatted(self) -> Callable[[Any, export.Format], str]: ...
+    def report(self, results: Any, width: int, colours: bool = ..., /) -> str: ...
+    def troubles(self, results: Any, /) -> Sequence[Trouble]: ...
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Results, and the module that words them. failed: whether the program failed somewhere.
+    status: to exit with, unless something else counts."""
+
+    results: records.Kept
+    texts: Texts
+    failed: bool
+    status: int = EXIT_OK
+
+
+def published(found: study.Study, status: int = EXIT_OK) -> Publication:
+    return Publication(found, texts, bool(found.failed_rows), status)
+
+
+class Study(click.Command):
     """A command with the option --resume, with which it needs no arguments."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -124,13 +147,12 @@ def conduct(
     seed: int,
     allocators: Iterable[Allocator],
     files: Iterable[Path],
-    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Study]],
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Any]],
+    publication: Callable[[Any], Publication] = published,
     notes: Sequence[str] = (),
-    status: Callable[[Study], int] = lambda _: EXIT_OK,
 ) -> int:
     """Measures, keeps and prints; returns the exit status. given: the verb's parameters. files:
-    what takes part beside the allocators' libraries. status: to exit with, unless something else
-    counts."""
+    what takes part beside the allocators' libraries."""
     targets = export_targets(given, given["force"])
     folder, force = given.get("report"), given["force"]
     if folder:
@@ -148,32 +170,34 @@ def conduct(
                 if journal.done:
                     reporter.note(f"resumed    {journal.path}, after {journal.seconds:.0f} s")
                 outcome = _run(run, journal, reporter, given.get("cluster"))
-            changed = journals.changed(journal.header.files)
-            study = replace(outcome.results, changed=changed)
-            problems = publish(study, targets, given)
+            results = outcome.results
+            if isinstance(results, study.Study):
+                results = replace(results, changed=journals.changed(journal.header.files))
+            found = publication(results)
+            problems = publish(found, targets, given)
         except KeyboardInterrupt:
             # Before the first run, or while results were written: all is in the journal.
             _say_where(journal, targets)
             raise
-        if outcome.error is None and not study.interrupted and not problems:
+        if outcome.error is None and not found.results.interrupted and not problems:
             journal.remove()
         elif not given["quiet"]:
             _say_where(journal, targets)
     return exit_status(
-        interrupted=study.interrupted,
+        interrupted=found.results.interrupted,
         error=outcome.error,
         problems=problems,
-        failed=bool(study.failed_rows) and not given.get("ignore_failure"),
-        status=status(study),
+        failed=found.failed and not given.get("ignore_failure"),
+        status=found.status,
     )
 
 
 def _run(
-    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Study]],
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Any]],
     journal: Journal,
     reporter: Reporter,
     cluster: str | None,
-) -> Outcome[Study]:
+) -> Outcome[Any]:
     """Raises UserError where nothing has been measured; then there is nothing to be resumed."""
     taking_part = [Path(name) for name in journal.header.files]
     try:
@@ -213,28 +237,29 @@ def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
 # --- the end: results are kept, exported and printed ----------------------------------------------
 
 
-def publish(study: Study, targets: Sequence[Target], given: dict[str, Any]) -> bool:
+def publish(publication: Publication, targets: Sequence[Target], given: dict[str, Any]) -> bool:
     """Keeps, exports and prints; files first, since a reader of stdout may go away. Returns whether
     any of it failed. The report of --report comes last, since it takes seconds; without it, a line
     says how to have one."""
+    results, words = publication.results, publication.texts
     quiet, folder, has_page = given["quiet"], given.get("report"), "report" in given
     problems: list[str] = []
     kept: Path | None = None
     try:
-        kept = records.save(study)
+        kept = records.save(results)
     except UserError as error:
         problems.append(f"{error.message}\n  {error.remedy}")
     where = f"All results are in {kept}." if kept else ""
     problems += [
         f"could not write {target}. {where}".rstrip()
-        for target in export.write_all(partial(texts.formatted, study), targets)
+        for target in export.write_all(partial(words.formatted, results), targets)
     ]
     as_json = given["as_json"]
-    text = records.to_json(study) if as_json else tables.for_stdout(texts.report, study)
+    text = records.to_json(results) if as_json else tables.for_stdout(words.report, results)
     if problem := _print(text):
         problems.append(f"{problem} {where}".rstrip())
     if not quiet:
-        for line in texts.warning_lines(study.warnings, given["verbose"]):
+        for line in texts.warning_lines(words.troubles(results), given["verbose"]):
             tell(line)
         if kept:
             tell(f"results    {kept}")
@@ -244,17 +269,17 @@ def publish(study: Study, targets: Sequence[Target], given: dict[str, Any]) -> b
     if has_page and folder:
         if not quiet:
             tell(f"drawing    {folder} (some seconds)")
-        if problem := _report(study, folder, given["force"]):
+        if problem := _report(results, folder, given["force"]):
             problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
         tell(f"tsmalloc: {problem}")
     return bool(problems)
 
 
-def _report(study: Study, folder: Path, force: bool) -> str | None:
+def _report(results: Any, folder: Path, force: bool) -> str | None:
     """Writes the report and says where it is; returns what went wrong."""
     try:
-        tell(f"report     {report.write(study, folder, force)}")
+        tell(f"report     {report.write(results, folder, force)}")
     except UserError as error:
         return f"{error.message}\n  {error.remedy}"
     return None

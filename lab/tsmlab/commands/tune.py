@@ -10,7 +10,7 @@ from tsmlab import allocators as known
 from tsmlab import counting
 from tsmlab import tune as flow
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import StudyCommand, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import Counters
 from tsmlab.errors import UserError
 from tsmlab.study import Objective
@@ -18,7 +18,7 @@ from tsmlab.tune import FIRST_ROUNDS, TIME_BUDGET_SECONDS, Options
 from tsmlab.tune_options import options_for
 
 
-class _AllocatorFirst(StudyCommand):
+class _AllocatorFirst(Study):
     """Takes options before and after ALLOCATOR, and none from PROGRAM on."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -110,7 +110,7 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
         [options.allocator],
         parameters.files_of(program, given),
         lambda journal, reporter, fleet: flow.tune(options, executor, reporter, journal, fleet),
-        notes,
+        notes=notes,
     )
 
 
