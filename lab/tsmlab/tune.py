@@ -35,8 +35,8 @@ FIRST_ROUNDS = 3
 TIME_BUDGET_SECONDS = 600.0
 # The part of the time budget that races may take; the rest is for fresh rounds.
 RACE_SHARE = 2.0 / 3.0
-# The part of what is left that the fresh rounds of a step get, so that a winner of several changes
-# can still meet the default.
+# The part of what is left that the fresh rounds of a further step get, so that a winner of several
+# changes can still meet the default.
 FRESH_SHARE = 0.5
 MAX_FRESH_ROUNDS = 60
 COST = "cost"
@@ -248,7 +248,7 @@ class _Search:
     ) -> list[TuneRow]:
         """Both in rounds of their own, until the objective is decided."""
         options = self.options
-        left = self._left(label, 1.0) * (FRESH_SHARE if base or len(tuned) == 1 else 1.0)
+        left = self._left(label, 1.0) * (FRESH_SHARE if base else 1.0)
         self.reporter.note(f"{label}: {' '.join(setting.text for setting in tuned)}")
         rule = StopRule(
             min_rounds=MIN_ROUNDS if options.counters is None else ROUNDS,
