@@ -204,7 +204,9 @@ class Sheet:
             self.say(block.title, style="bold", soft_wrap=False)
         self.say(*block.lines, style=block.style, **hows.get(block.style, {}))
         if block.table:
-            columns, layout = fitted(block.table, self.width)
+            # A pipe gets the whole table, as wide as that is.
+            room = self.width if self.colours or block.cut else sys.maxsize
+            columns, layout = fitted(block.table, room)
             if block.folded:
                 for part in folded(block.table(ROOMY), self.width):
                     self.table(part)
