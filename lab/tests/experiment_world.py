@@ -13,12 +13,13 @@ from conftest import Behaviour, SimulatedExecutor, World
 from tsmlab import experiments
 from tsmlab.analysis import Question, analyse, at_points
 from tsmlab.definition import Asked, Definition, Kind
-from tsmlab.experiments import Experiments, Options, Plan
+from tsmlab.experiments import Options, Plan
 from tsmlab.journal import Memo, Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
 from tsmlab.progress import Reporter, Silence
 from tsmlab.results import Causes, Comparison, Failure, Outcome, Sample, SweepPoint
+from tsmlab.study import Study
 from tsmlab.sweep import Parameter, Point, points_of
 
 HERE = Path(__file__).resolve()
@@ -150,7 +151,7 @@ def go_on(
     time_budget_seconds: float | None = None,
     seed: int = 7,
     **changes: Any,
-) -> Outcome[Experiments]:
+) -> Outcome[Study]:
     """Runs the experiments, or what the memo lacks of them."""
     plans = tuple(plan_of(each, **changes) for each in definitions)
     return experiments.run(

@@ -135,7 +135,7 @@ def replayed(
         if not each.exists():
             each.write_bytes(b"a trace")
     executor = executor or SimulatedExecutor(behaviours)
-    return replay(
+    found = replay(
         options(traces, list(behaviours), **changes),
         executor,
         reporter or Silence(),
@@ -143,6 +143,7 @@ def replayed(
         Unkept(executor.clock),
         looker or Looker(),
     )
+    return Outcome(ReplayResults(found.results), found.error)
 
 
 def side_by_side(folder: Path) -> ReplayResults:

@@ -16,10 +16,10 @@ from experiment_world import made_up
 
 from tsmlab import experiments
 from tsmlab.allocators import own_names
-from tsmlab.experiments import Experiments
 from tsmlab.findings import find
 from tsmlab.results import AllocatorInfo, Causes, Comparison, Failure, Sample, Stop
 from tsmlab.schedule import StopRule
+from tsmlab.study import Study
 from tsmlab.sweep import Point, points_of
 
 MIB = 1 << 20
@@ -115,14 +115,9 @@ def counts_of(level: float) -> dict[str, float]:
     }
 
 
-def in_one_run(*comparisons: Comparison) -> Experiments:
-    return Experiments(
-        experiments.SCHEMA,
-        "2026-11-21T10:00:00+00:00",
-        "0.1",
-        Stop("runs", "all experiments done"),
-        list(comparisons),
-    )
+def in_one_run(*comparisons: Comparison) -> Study:
+    stop = Stop("runs", "all experiments done")
+    return Study.of("experiment", comparisons, "2026-11-21T10:00:00+00:00", stop=stop)
 
 
 def failing(comparison: Comparison, text: str) -> Comparison:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prompt import Tsmalloc
 
-from tsmlab import suite_results
-from tsmlab.suite_results import SuiteResults
+from tsmlab.bench_text import SuiteResults
+from tsmlab.study import from_json
 
 Build = Callable[..., Path]
 
@@ -72,7 +72,7 @@ def bench(tsmalloc: Tsmalloc, suite: Path) -> Tsmalloc:
 
 def kept(tmp_path: Path) -> SuiteResults:
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
-    return suite_results.from_json(path.read_text())
+    return SuiteResults(from_json(path.read_text()))
 
 
 def test_two_workloads_over_glibc_and_tsmalloc(bench: Tsmalloc, tmp_path: Path) -> None:
@@ -81,13 +81,15 @@ def test_two_workloads_over_glibc_and_tsmalloc(bench: Tsmalloc, tmp_path: Path) 
         *("--export-markdown", tmp_path / "table.md", "--export-json", tmp_path / "r.json"),
     )
     results = kept(tmp_path)
-    assert suite_results.from_json((tmp_path / "r.json").read_text()) == results
+    assert from_json((tmp_path / "r.json").read_text()) == results.study
     assert (results.candidate, results.peers, results.analysis.rounds) == ("tsmalloc", ["glibc"], 3)
-    pairs, whole = results.runs
+    pairs, _ = results.runs
     # The trial, and three rounds of two allocators, with two floors where they are named.
     assert [len(each.samples) for each in results.runs] == [1 + 3 * 4, 1 + 3 * 2]
-    assert all(0.0 < s.values["custom"] < s.values["time_seconds"] for s in pairs.samples)
-    assert all("custom" not in s.values for s in whole.samples)
+    walls = [[s.measurement["wall_ns"] / 1e9 for s in each.samples] for each in results.runs]
+    times = [[s.values["time_seconds"] for s in each.samples] for each in results.runs]
+    assert all(0.0 < time < wall for time, wall in zip(times[0], walls[0], strict=True))
+    assert times[1] == walls[1]
     for sample in pairs.samples:
         libraries = [each["path"] for each in sample.measurement["preloaded"]]
         wanted = [] if sample.allocator == "glibc" else [results.allocator(sample.allocator).path]
@@ -126,7 +128,7 @@ def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(
         *("--allocator", f"mine={tmp_path / 'libmine.so'}"),
         *("--allocator", f"ours2={tmp_path / 'libtsmalloc.so'}"),
     )
-    results = suite_results.from_json(done.stdout)
+    results = SuiteResults(from_json(done.stdout))
     assert (results.candidate, results.peers) == ("ours2", ["mine"])
 
 
@@ -149,6 +151,6 @@ def test_a_missing_program_is_named(bench: Tsmalloc, tmp_path: Path) -> None:
 def test_json_on_stdout_is_all_of_it(bench: Tsmalloc, tmp_path: Path) -> None:
     done = bench("whole", "-a", "glibc", "-r", "3", "--json", "-q")
     assert done.stderr == ""
-    assert json.loads(done.stdout)["schema"] == "tsmalloc-bench/1"
-    assert suite_results.from_json(done.stdout) == kept(tmp_path)
+    assert json.loads(done.stdout)["schema"] == "tsmalloc-study/1"
+    assert from_json(done.stdout) == kept(tmp_path).study
     assert kept(tmp_path).candidate is None

@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,9 +21,10 @@ from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
 from tsmlab.progress import Silence
-from tsmlab.results import Comparison, from_json
+from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
+from tsmlab.study import Study, from_json
 from tsmlab.sweep import Parameter
 
 
@@ -207,7 +209,7 @@ def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means() -> No
 
 def test_all_forms_of_the_results_have_the_points() -> None:
     comparison, _ = swept(crossing, ask_order=True)
-    assert from_json(records.to_json(comparison)) == comparison
+    assert from_json(records.to_json(study := Study.of("compare", [comparison]))) == study
     lines = list(csv.DictReader(io.StringIO(render.to_csv(comparison))))
     assert {(line["threads"], line["allocator"]) for line in lines} == {
         (threads, name) for threads in ("1", "4") for name in ("glibc", "a", "b")
@@ -346,3 +348,51 @@ def test_the_doctors_warnings_are_shown_once(monkeypatch: pytest.MonkeyPatch) ->
     options = World.options(list(behaviours), consult_doctor=True)
     compare(options, executor, notes, Unkept(executor.clock))
     assert sum("Python has its own. PYTHONMALLOC=malloc" in text for text in notes.texts) == 1
+
+
+def counted(program: str, provider: str, calls: int = 5000) -> Any:
+    """A diagnosis of a run under the reference, in which this library served."""
+    image: Any = SimpleNamespace(
+        pid=1, program=program, provider=provider, calls=calls, deep_bound=""
+    )
+    measurement: Any = SimpleNamespace(failed=False, exit_code=0)
+    proof = doctor.Proof(World.allocator("glibc"), measurement, (image,))
+    return doctor.Diagnosis(("./program",), None, tuple(doctor._proof_findings(proof)), (proof,))  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("provider", "row"),
+    [
+        ("/lib/x86_64-linux-gnu/libjemalloc.so.2", "glibc 1.0 (libjemalloc.so.2)"),
+        ("/lib/x86_64-linux-gnu/libc.so.6", "glibc 1.0"),
+    ],
+)
+def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(
+    monkeypatch: pytest.MonkeyPatch, provider: str, row: str
+) -> None:
+    """Also where a script starts it, whose own file tells nothing."""
+    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: counted("/usr/bin/server", provider))
+    found = World.comparison({"glibc": Behaviour(), "a": Behaviour()}, consult_doctor=True)
+    text = render.report(found, 160)
+    table = next(part for part in text.split("\n\n") if "95 % CI" in part)
+    assert any(f"  {row}  " in line for line in table.splitlines())
+    sentence = "server runs on libjemalloc.so.2: what is called glibc here is that allocator"
+    is_other = "jemalloc" in provider
+    assert (found.served_by == {"server": "libjemalloc.so.2"}) is is_other
+    assert ("linked-allocator" in [each.code for each in found.warnings]) is is_other
+    assert (f"But {sentence}." in text[: text.index(table)]) is is_other
+    assert (sentence in render.markdown(found)) is is_other
+
+
+def test_a_daemon_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    behaviours = {"glibc": Behaviour(seconds=0.001)}
+
+    class Leaving(SimulatedExecutor):  # type: ignore[misc, name-defined]
+        def run(self, request: Any) -> Any:
+            measurement = super().run(request)
+            return replace(measurement, raw={**measurement.raw, "left_behind": 1})
+
+    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis())
+    with refused("1 process outlived it", remedy="in the foreground"):
+        World.comparison(behaviours, executor=Leaving(behaviours), consult_doctor=True)
+    assert World.comparison(behaviours, executor=Leaving(behaviours), consult_doctor=False)

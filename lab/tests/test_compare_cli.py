@@ -25,7 +25,7 @@ import prompt
 import pytest
 from prompt import Tsmalloc
 
-from tsmlab import results
+from tsmlab import study
 
 Build = Callable[..., Path]
 
@@ -105,8 +105,9 @@ def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
     assert "sum" not in done.stdout + done.stderr
     (file,) = saved(tmp_path)
     assert str(file) in done.stderr
-    data = json.loads(file.read_text())
-    assert data["schema"] == "tsmalloc-compare/1"
+    whole = json.loads(file.read_text())
+    assert (whole["schema"], whole["verb"]) == ("tsmalloc-study/1", "compare")
+    (data,) = whole["parts"]
     assert data["intercepted_calls"] > 20_000
     lock_best = next(a for a in data["allocators"] if a["name"] == "lock-best")
     assert re.fullmatch(r"[0-9a-f]{64}", lock_best["sha256"])
@@ -115,6 +116,21 @@ def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
         s["measurement"]["preloaded"] for s in data["samples"] if s["allocator"] == "lock-best"
     ]
     assert all(p["mapped"] is not False for libraries in preloaded for p in libraries)
+
+
+def test_input_that_the_program_does_not_see_is_told(
+    compare: Tsmalloc, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "words").write_text("a b c\n")
+    words = ("compare", "-a", "glibc", "-r", "1", "--no-doctor", "--", "perl", "-ne", "1")
+    with (tmp_path / "words").open() as file:
+        process = prompt.start(*words, env=environment, stdin=file)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "But the program's input is empty: " in out
+    done = compare("-a", "glibc", "-r", "1", "-v", "--input", tmp_path / "words", *words[6:])
+    assert "input is empty" not in done.stdout + done.stderr
+    assert "remedy: " in done.stderr
 
 
 def test_quiet_is_quiet(work: Path, compare: Tsmalloc) -> None:
@@ -128,7 +144,7 @@ def test_exports_are_written(work: Path, compare: Tsmalloc, tmp_path: Path) -> N
     options = [f"--export-json={files[0]}", f"--export-csv={files[1]}"]
     options.append(f"--export-markdown={files[2]}")
     compare("-a", "glibc", "-r", "2", *options, "--", work)
-    assert results.from_json(files[0].read_text()).command == [str(work)]
+    assert study.from_json(files[0].read_text()).comparison.command == [str(work)]
     assert len(files[1].read_text().splitlines()) == 1 + 1 + 2 + 4
     assert files[2].read_text().count("\n| ") >= 1
 
@@ -136,7 +152,7 @@ def test_exports_are_written(work: Path, compare: Tsmalloc, tmp_path: Path) -> N
 def test_the_programs_own_number(work: Path, compare: Tsmalloc) -> None:
     options = ["-a", "glibc,lock-best", "-r", "2", "--metric", r"sum=sum (\d+):higher", "--json"]
     done = compare(*options, "--", work)
-    data = json.loads(done.stdout)
+    (data,) = json.loads(done.stdout)["parts"]
     assert data["analysis"]["primary_metric"] == "custom"
     values = {s["values"]["custom"] for s in data["samples"]}
     assert len(values) == 1
@@ -148,7 +164,7 @@ def test_a_sweep_runs_the_program_at_every_point(compare: Tsmalloc, tmp_path: Pa
     table = tmp_path / "table.md"
     words = ("-a", "glibc,lock-best", "-r", "2", *swept, "--export-markdown", table)
     done = compare(*words, "--json", "-q", "--", "perl", "-e", line)
-    found = results.from_json(done.stdout)
+    found = study.from_json(done.stdout).comparison
     assert [tuple(point.values.values()) for point in found.points] == [
         *((100, "a"), (100, "b"), (300, "a"), (300, "b"))
     ]
@@ -185,7 +201,8 @@ def test_input_setup_and_cleanup(work: Path, compare: Tsmalloc, tmp_path: Path) 
     options = ["-a", "glibc", "-r", "1", "-w", "0", "--input", tmp_path / "input", "--json"]
     options += ["-p", f"echo in >> {tmp_path}/log", "-c", f"echo out >> {tmp_path}/log"]
     done = compare(*options, "--no-doctor", "--", work, "echo")
-    assert {s["output_bytes"] > 1000 for s in json.loads(done.stdout)["samples"]} == {True}
+    (data,) = json.loads(done.stdout)["parts"]
+    assert {s["output_bytes"] > 1000 for s in data["samples"]} == {True}
     assert (tmp_path / "log").read_text() == "in\nout\n" * 3
 
 
@@ -305,7 +322,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert "interrupted" in stderr
     assert re.search(r"1 +glibc .* reference", stdout)
     (file,) = saved(tmp_path)
-    data = json.loads(file.read_text())
+    (data,) = json.loads(file.read_text())["parts"]
     assert data["stop"]["reason"] == "interrupted"
     assert any(s["phase"] == "measured" for s in data["samples"])
     assert processes_of(work) == []
@@ -330,7 +347,7 @@ def test_what_was_killed_is_gone_on_with(
     assert "--runs cannot be chosen now" in refused.stderr
     compare("--resume", "--export-csv", tmp_path / "runs.csv")
     (file,) = saved(tmp_path)
-    data = json.loads(file.read_text())
+    (data,) = json.loads(file.read_text())["parts"]
     assert (data["settings"]["seed"], data["settings"]["margin"]) == (9, 0.02)
     assert data["stop"]["text"] == "all 3 rounds done"
     measured = [s for s in data["samples"] if s["phase"] == "measured"]

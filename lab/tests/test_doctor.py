@@ -251,6 +251,10 @@ def test_allocators_that_are_linked_or_have_names_of_their_own(build: Build) -> 
     diagnosis = diagnose([str(program)])
     assert codes(diagnosis)["linked-allocator"] == "warning"
     assert diagnosis.preloadable
+    # A script that starts it tells nothing; the counted run does.
+    diagnosis = diagnose(["sh", "-c", f"{program}; true"], allocators=[glibc()])
+    told = "linked runs on libmimalloc.so.2: what is called glibc here is that allocator."
+    assert finding(diagnosis, "linked-allocator").message == told
 
 
 def test_program_that_asks_for_usable_sizes(build: Build) -> None:

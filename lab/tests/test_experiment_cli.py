@@ -19,9 +19,9 @@ from prompt import Tsmalloc
 
 from tsmlab import experiments, records
 from tsmlab.allocators import discover
-from tsmlab.experiments import Experiments
 from tsmlab.journal import Header, Journal
 from tsmlab.results import Sample
+from tsmlab.study import Study, from_json
 
 PROGRAM = """#!/bin/sh
 # Prints what it was told; "fail" fails under preloaded allocators, "slow" takes its time if asked.
@@ -70,7 +70,7 @@ def experiment(tsmalloc: Tsmalloc) -> Tsmalloc:
     return partial(tsmalloc, "experiment")
 
 
-def kept(tmp_path: Path) -> list[Experiments]:
+def kept(tmp_path: Path) -> list[Study]:
     """What was kept, in the order in which it was written. (The names of what was begun in the same
     second, as what is resumed counts, end with the numbers of processes, which begin anew.)"""
     state = tmp_path / "state" / "tsmalloc" / "results"
@@ -78,8 +78,8 @@ def kept(tmp_path: Path) -> list[Experiments]:
     return [experiments.read(path) for path in found]
 
 
-def runs(found: Experiments) -> list[Sample]:
-    return [run for run in found.comparisons[0].samples if run.phase == "measured"]
+def runs(found: Study) -> list[Sample]:
+    return [run for run in found.parts[0].samples if run.phase == "measured"]
 
 
 def finished(journal: Path) -> int:
@@ -87,7 +87,7 @@ def finished(journal: Path) -> int:
     return journal.read_bytes().count(b", run ")
 
 
-def without_times(found: Experiments) -> object:
+def without_times(found: Study) -> object:
     """What a seed decides, and what the program prints."""
     return [
         (run.point, run.allocator, run.round, run.position, run.values.get("seconds"))
@@ -103,7 +103,7 @@ def test_without_strace_its_package_is_named(
     run = ("run", "--file", folder / "plain.toml", "-a", "glibc", "-r", "3")
     assert "sudo apt install strace" in experiment(*run, **where).stderr
     (found,) = kept(tmp_path)
-    causes = found.comparisons[0].causes
+    causes = found.parts[0].causes
     notes = {note for each in causes for note in each.notes}
     assert notes == {
         "system calls are not counted: strace is not installed: sudo apt install strace."
@@ -123,7 +123,7 @@ def test_an_experiment_from_its_file_to_its_answer(
     )
     (found,) = kept(tmp_path)
     assert experiments.read(tmp_path / "all.json") == found
-    assert (found.comparisons[0].settings.seed, len(runs(found))) == (5, 2 * 3 * 3)
+    assert (found.parts[0].settings.seed, len(runs(found))) == (5, 2 * 3 * 3)
     assert all(run.values["time_seconds"] > 0.0 for run in runs(found))
     assert all(run.values["under"] == 7.0 for run in runs(found))
     for index, seconds in ((0, 0.25), (1, 0.5)):
@@ -177,15 +177,15 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
         assert "interrupted by the user" in shown
         assert "go on with: tsmalloc experiment run --resume" in said
         (partial,) = kept(tmp_path)
-        assert len(partial.comparisons[0].samples) == before
+        assert len(partial.parts[0].samples) == before
     done = experiment("run", "--resume")
     assert f"resumed    {journal}, after " in done.stderr
     assert not journal.exists()
     resumed = kept(tmp_path)[-1]
     # An uninterrupted run of the same seed has the same structure.
     whole = experiment(*start, "--json", "-q")
-    assert without_times(resumed) == without_times(experiments.from_json(whole.stdout))
-    assert resumed.stop.reason == resumed.comparisons[0].stop.reason == "runs"
+    assert without_times(resumed) == without_times(from_json(whole.stdout))
+    assert resumed.stop.reason == resumed.parts[0].stop.reason == "runs"
 
 
 def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
@@ -215,7 +215,7 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     assert "begun in the folder /gone, now gone.\n  Begin anew" in refused.stderr
     shutil.copy(journal, copied)
     again = experiment("run", "--resume", copied, "--json")
-    assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/3"
+    assert json.loads(again.stdout)["schema"] == "tsmalloc-study/1"
     mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
     refused = experiment("run", "--resume", status=1)
     assert refused.stdout == ""

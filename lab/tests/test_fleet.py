@@ -408,7 +408,7 @@ def test_two_workers_give_the_verdicts_of_none(tsmalloc: Tsmalloc, waste: Path) 
     found = {}
     for where in ((), ("--cluster", "local:2")):
         done = tsmalloc(*words, *where, "--", "/bin/echo", "x")
-        document = json.loads(done.stdout)
+        (document,) = json.loads(done.stdout)["parts"]
         rows = {row["allocator"]: row["metrics"] for row in document["analysis"]["rows"]}
         found[where] = rows["waste"]["peak_memory_bytes"]["verdict"]
         rounds: dict[int, set[str]] = {}
@@ -443,8 +443,8 @@ def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_pat
         done = tsmalloc(*words, *where)
         document = json.loads(done.stdout)
         found[where] = document["machine"]
-        (runs,) = document["runs"]
-        measured = [s for s in runs["samples"] if s["phase"] == "measured"]
+        (part,) = document["parts"]
+        measured = [s for s in part["samples"] if s["phase"] == "measured"]
         assert len(measured) == 4 * 2
         workers = {s["measurement"].get("fleet", {}).get("worker") for s in measured}
         assert len(workers) == (2 if where else 1)
@@ -456,8 +456,8 @@ def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_pat
 def test_recorded_programs_are_workloads_on_a_cluster(tsmalloc: Tsmalloc) -> None:
     words = ("bench", "--traces", "trace-sqlite3", "-a", "glibc,tsmalloc", "-r", "3", "--json")
     done = tsmalloc(*words, "--cluster", "local:2")
-    (runs,) = json.loads(done.stdout)["runs"]
-    measured = [s for s in runs["samples"] if s["phase"] == "measured"]
+    (part,) = json.loads(done.stdout)["parts"]
+    measured = [s for s in part["samples"] if s["phase"] == "measured"]
     assert len(measured) == 3 * 2
     assert all("fleet" in s["measurement"] for s in measured)
     assert all(s["measurement"]["replay"]["matches"] is True for s in measured)
@@ -492,7 +492,7 @@ def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_pa
     (tmp_path / "echo.toml").write_text(EXPERIMENT)
     done = tsmalloc("experiment", "run", "--file", tmp_path / "echo.toml", "--allocator",
                     f"waste={waste}", "--json", "--cluster", "local:2")  # fmt: skip
-    (found,) = json.loads(done.stdout)["comparisons"]
+    (found,) = json.loads(done.stdout)["parts"]
     measured = [each for each in found["samples"] if each["phase"] == "measured"]
     assert sorted(each["round"] for each in measured) == sorted([1, 2, 3] * 6)
     assert all("fleet" in each["measurement"] for each in measured)
@@ -561,7 +561,8 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(
     kept = [json.loads(line)["key"] for line in journal.read_text().splitlines()[1:]]
     assert 1 < sum("measured" in key for key in kept) < 12
     done = tsmalloc("compare", "--resume", "--json")
-    samples = [s for s in json.loads(done.stdout)["samples"] if s["phase"] == "measured"]
+    (part,) = json.loads(done.stdout)["parts"]
+    samples = [s for s in part["samples"] if s["phase"] == "measured"]
     assert len(samples) == 12 * 3
     assert left_behind(process.pid) == []
 
@@ -736,7 +737,7 @@ def test_a_worker_at_the_prompt_serves(tsmalloc: Tsmalloc, environment: dict[str
             worker.wait(timeout=30)
     assert done.returncode == 0, done.stderr
     assert "1 workers on one machine" in done.stderr
-    assert all("fleet" in s["measurement"] for s in json.loads(done.stdout)["samples"])
+    assert all("fleet" in s["measurement"] for s in json.loads(done.stdout)["parts"][0]["samples"])
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "tcp://[::1]:1", "tls://localhost:99999"])

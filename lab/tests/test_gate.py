@@ -15,18 +15,16 @@ import scipy.stats
 from conftest import Behaviour, SimulatedExecutor, World
 from refusals import refused
 
-from tsmlab import gate_report, records, stats
+from tsmlab import gate_text, records, stats, texts
 from tsmlab.errors import UserError
 from tsmlab.gate import (
-    GateResults,
-    GateRow,
     Options,
     Side,
     check_machine,
-    from_json,
     gate,
     judge,
     read_baseline,
+    verdict_of,
 )
 from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
@@ -35,6 +33,7 @@ from tsmlab.progress import Silence
 from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
+from tsmlab.study import GateRow, Study, from_json
 
 MIB = 1 << 20
 LIMITS = {TIME: 0.02, PEAK_MEMORY: 0.03}
@@ -60,7 +59,7 @@ def judged(
     seed: int = 1,
     before: Comparison | None = None,
     **changes: Any,
-) -> GateResults:
+) -> Study:
     """old: in the same rounds."""
     executor = Programs(seed, new=new, **({} if old is None else {"old": old}))
     glibc = World.allocator("glibc")
@@ -86,8 +85,14 @@ def judged(
     return outcome.results
 
 
-def row(results: GateResults, metric: str = TIME) -> GateRow:
-    return next(each for each in results.rows if each.metric == metric)
+def row(results: Study, metric: str = TIME) -> GateRow:
+    assert results.gate is not None
+    return next(each for each in results.gate.rows if each.metric == metric)
+
+
+def verdict_of_all(results: Study) -> str:
+    assert results.gate is not None
+    return verdict_of(results.gate, results.failed_rows)
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -146,7 +151,7 @@ def test_a_program_against_itself_is_no_regression() -> None:
     same = Behaviour(noise=0.01)
     for seed in range(20):
         results = judged(same, same, seed)
-        assert results.verdict in ("pass", "unresolved")
+        assert verdict_of_all(results) in ("pass", "unresolved")
 
 
 @pytest.mark.parametrize(("more", "verdict"), [(0.002, "pass"), (0.05, "regression")])
@@ -156,7 +161,7 @@ def test_more_work_is_found(more: float, verdict: str) -> None:
         old = Behaviour(noise=0.004)
         results = judged(replace(old, seconds=old.seconds * (1.0 + more)), old, seed)
         assert results.comparison.stop.reason == "resolved"
-        found.append(results.verdict)
+        found.append(verdict_of_all(results))
     assert found.count(verdict) >= 9
 
 
@@ -169,14 +174,14 @@ def test_more_memory_is_found_and_time_is_not_blamed() -> None:
 
 def test_a_failure_is_neither_a_pass_nor_a_regression() -> None:
     results = judged(Behaviour(signal=11), Behaviour())
-    assert results.verdict == "failed"
-    assert "FAILED candidate: SIGSEGV" in gate_report.report(results, 120)
+    assert verdict_of_all(results) == "failed"
+    assert "FAILED candidate: SIGSEGV" in texts.report(results, 120)
 
 
 def test_without_a_baseline_it_is_only_measured() -> None:
     results = judged(Behaviour())
-    assert results.verdict == "measured"
-    assert {each.verdict for each in results.rows} == {"measured"}
+    assert verdict_of_all(results) == "measured"
+    assert {each.verdict for each in results.gate.rows} == {"measured"}
 
 
 # --- baselines from before ------------------------------------------------------------------------
@@ -191,7 +196,7 @@ def test_a_baseline_from_a_file(tmp_path: Path, seconds: float, verdict: str) ->
     file.write_text(records.to_json(kept))
     before = read_baseline(file)
     results = judged(Behaviour(seconds=seconds, noise=0.004), seed=3, before=before)
-    assert (row(results).verdict, results.verdict) == (verdict, verdict)
+    assert (row(results).verdict, verdict_of_all(results)) == (verdict, verdict)
     assert row(results).baseline == pytest.approx(0.1, rel=0.01)
     assert from_json(records.to_json(results)) == results
 
@@ -217,13 +222,16 @@ def test_what_is_no_baseline_is_named(tmp_path: Path) -> None:
     file = tmp_path / "base.json"
     with refused("there is no baseline", remedy=f"tsmalloc gate --export-json {file}"):
         read_baseline(file)
-    for text, words in (("{}", "no schema"), ('{"schema": "tsmalloc-bench/1"}', "tsmalloc-bench/1"),
+    for text, words in (("{}", "no schema"), ('{"schema": "tsmalloc-gate/1"}', "tsmalloc-gate/1"),
                         ("{", "not JSON")):  # fmt: skip
         file.write_text(text)
         with pytest.raises(UserError, match=words):
             read_baseline(file)
+    file.write_text(records.to_json(Study.of("compare", [judged(Behaviour()).comparison])))
+    with pytest.raises(UserError, match="not of a gate"):
+        read_baseline(file)
     kept = judged(Behaviour())
-    none = replace(kept, comparison=replace(kept.comparison, samples=[]))
+    none = replace(kept, parts=[replace(kept.comparison, samples=[])])
     file.write_text(records.to_json(none))
     with pytest.raises(UserError, match="no run that succeeded"):
         read_baseline(file)
@@ -263,37 +271,37 @@ def test_what_has_no_spread_or_one_round_has_no_false_interval() -> None:
 
 
 @pytest.fixture
-def regressed() -> GateResults:
+def regressed() -> Study:
     old = Behaviour(noise=0.001)
     return judged(replace(old, peak_bytes=21 * MIB, noise=0.2), old, rule=StopRule(runs=6))
 
 
-def test_the_text_says_what_failed_and_what_would_help(regressed: GateResults) -> None:
-    text = gate_report.report(regressed, 120)
+def test_the_text_says_what_failed_and_what_would_help(regressed: Study) -> None:
+    text = texts.report(regressed, 120)
     assert "REGRESSION peak memory: +5.0 % [+5.0, +5.0], limit +3.0 %" in text
     assert "UNRESOLVED time: " in text
     assert "$ ./new -x" in text
     assert "against $ ./old -x, in the same rounds" in text
-    markdown = gate_report.markdown(regressed)
+    markdown = texts.markdown(regressed)
     assert markdown.startswith("### ❌ tsmalloc gate: regression\n")
     assert "| peak memory | 20.0M | 21.0M | +5.0 % [+5.0, +5.0] | +3.0 % | regression |" in markdown
     same = judged(Behaviour(), Behaviour())
-    assert gate_report.markdown(same).startswith("### ✅ tsmalloc gate: pass\n")
-    assert "PASS: every limit is kept" in gate_report.report(same, 120)
+    assert texts.markdown(same).startswith("### ✅ tsmalloc gate: pass\n")
+    assert "PASS: every limit is kept" in texts.report(same, 120)
 
 
-def test_junit_has_a_test_for_each_metric(regressed: GateResults) -> None:
-    suite = ElementTree.fromstring(gate_report.junit(regressed))
+def test_junit_has_a_test_for_each_metric(regressed: Study) -> None:
+    suite = ElementTree.fromstring(gate_text.junit(regressed))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
     cases = {case.get("name"): [child.tag for child in case] for case in suite}
     assert cases == {"runs": [], "peak memory": ["failure"], "time": ["skipped"]}
-    failed = ElementTree.fromstring(gate_report.junit(judged(Behaviour(signal=11), Behaviour())))
+    failed = ElementTree.fromstring(gate_text.junit(judged(Behaviour(signal=11), Behaviour())))
     assert failed.get("errors") == "1"
     assert failed.find("testcase/error") is not None
 
 
-def test_sarif_has_a_finding_for_each_regression(regressed: GateResults) -> None:
-    log = json.loads(gate_report.sarif(regressed))
+def test_sarif_has_a_finding_for_each_regression(regressed: Study) -> None:
+    log = json.loads(gate_text.sarif(regressed))
     (run,) = log["runs"]
     levels = {found["ruleId"]: found["level"] for found in run["results"]}
     assert levels == {PEAK_MEMORY: "error", TIME: "note"}
@@ -302,6 +310,4 @@ def test_sarif_has_a_finding_for_each_regression(regressed: GateResults) -> None
     for found in run["results"]:
         (place,) = found["locations"]
         assert place["physicalLocation"]["artifactLocation"]["uri"] == "new"
-    assert (
-        json.loads(gate_report.sarif(judged(Behaviour(), Behaviour())))["runs"][0]["results"] == []
-    )
+    assert json.loads(gate_text.sarif(judged(Behaviour(), Behaviour())))["runs"][0]["results"] == []

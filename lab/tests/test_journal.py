@@ -20,23 +20,23 @@ from tsmlab import journal as journals
 from tsmlab import records
 from tsmlab.compare import compare
 from tsmlab.errors import UserError
-from tsmlab.experiments import Experiments
 from tsmlab.journal import Header, Journal, Part, Unkept
 from tsmlab.metrics import TIME
 from tsmlab.progress import Silence
 from tsmlab.results import AllocatorInfo, Comparison, Stop
 from tsmlab.schedule import StopRule
+from tsmlab.study import Study
 
 HERE = Path(__file__).resolve()
-Whole = tuple[Experiments, Path]
+Whole = tuple[Study, Path]
 # Two experiments, one of them with a sweep, and a cell that fails and gives up.
 BOTH = (definition("sweep", rounds=3, causes="ends"), single("other-one", rounds=4))
 # The reference at each point, then rounds in which it runs twice.
 TIMED_RUNS = (3 + 12 * 3 - 1) + (1 + 4 * 4)
 WATCHED_RUNS = 5 + 3
-# Beside runs and counts: of the whole and of both experiments when it began and where, the files,
-# and what was decided after each round.
-OTHER_LINES = 3 * 2 + 1 + 3 + 4
+# Beside runs and counts: of both experiments when it began and where, and what was decided after
+# each round.
+OTHER_LINES = 2 * 2 + 3 + 4
 
 
 def header(**changes: Any) -> Header:
@@ -61,7 +61,7 @@ def pick() -> Callable[[str, tuple[str, ...]], Any]:
 
 def experiments(
     journal: Path, interrupt_at_run: int | None = None, reporter: Any = None
-) -> tuple[Experiments, int, int]:
+) -> tuple[Study, int, int]:
     """Begins a journal, or goes on with it; and how many runs that took, timed and watched ones."""
     executor = Programs(pick())
     executor.interrupt_at_run = interrupt_at_run
@@ -88,7 +88,7 @@ def whole(tmp_path: Path) -> Whole:
     return found, path_in(tmp_path / "whole")
 
 
-def timeless(found: Experiments) -> Experiments:
+def timeless(found: Study) -> Study:
     """Without what depends on when it happened."""
 
     def of(comparison: Comparison) -> Comparison:
@@ -96,7 +96,8 @@ def timeless(found: Experiments) -> Experiments:
         samples = [replace(sample, started_seconds=0.0) for sample in comparison.samples]
         return replace(comparison, created="", machine=machine, samples=samples, warnings=[])
 
-    return replace(found, created="", comparisons=list(map(of, found.comparisons)))
+    machine = replace(found.machine, load_at_start=0.0)
+    return replace(found, created="", machine=machine, parts=list(map(of, found.parts)))
 
 
 # --- cut short -----------------------------------------------------------------------------------
@@ -128,7 +129,7 @@ def test_it_can_be_interrupted_again_and_again(tmp_path: Path, whole: Whole) -> 
 def test_time_goes_on_where_it_stood(tmp_path: Path) -> None:
     experiments(tmp_path / "cut", 20)
     found, _, _ = experiments(path_in(tmp_path / "cut"))
-    runs = found.comparisons[0].samples
+    runs = found.parts[0].samples
     starts = sorted(run.started_seconds for run in runs)
     assert len(set(starts)) == len(runs)
     walls = sum(run.values[TIME] for run in runs)
@@ -227,7 +228,7 @@ def test_a_value_of_another_kind_is_named(tmp_path: Path, whole: Whole) -> None:
         executor = Programs(pick())
         outcome = go_on(BOTH, executor, [], None, journal)
     assert f"{path}: line 21 is damaged" in outcome.error.message
-    assert len(outcome.results.comparisons[0].samples) > 5
+    assert len(outcome.results.parts[0].samples) > 5
 
 
 def test_what_is_no_journal_is_refused(tmp_path: Path, whole: Whole) -> None:

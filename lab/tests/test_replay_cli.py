@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from prompt import Tsmalloc, ran
 
-from tsmlab import paths, suite_results
-from tsmlab.traces import replay_results, workloads
+from tsmlab import paths
+from tsmlab.bench_text import SuiteResults
+from tsmlab.study import from_json
+from tsmlab.traces import workloads
 from tsmlab.traces.replay_results import Replay, ReplayResults
 
 FITS = ("lock-first", "lock-best", "lock-worst")
@@ -32,7 +34,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kept(tmp_path: Path) -> ReplayResults:
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-replay-*.json")
-    return replay_results.from_json(path.read_text())
+    return ReplayResults(from_json(path.read_text()))
 
 
 def lines(found: Replay) -> list[dict[str, Any]]:
@@ -49,7 +51,7 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(
         *("--export-json", tmp_path / "all.json"),
     )
     results = kept(tmp_path)
-    assert replay_results.from_json((tmp_path / "all.json").read_text()) == results
+    assert from_json((tmp_path / "all.json").read_text()) == results.study
     (found,) = results.replays
     assert {f.allocator for f in found.findings} == {"glibc", "tsmalloc", "lock-best"}
     for line in lines(found):
@@ -145,7 +147,7 @@ def test_a_corpus_is_benched_with_the_time_that_replay_tells(
     words = ("bench", "--traces", "trace-*", "-a", "glibc,tsmalloc", "-r", "3")
     ran(sys.executable, script, *words, env=environment, timeout=300, status=0)
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
-    (runs,) = suite_results.from_json(path.read_text()).runs
+    (runs,) = SuiteResults(from_json(path.read_text())).runs
     found = runs.workload
     assert (found.name, found.time, found.memory) == ("trace-made-up", "wall", True)
     assert found.threads > 1

@@ -12,11 +12,10 @@ import pytest
 from refusals import refused
 from replay_world import MIB, behaviour, latency, line, replayed, stride
 
-from tsmlab import records, report
+from tsmlab import records, report, texts
 from tsmlab.commands import replay as command
 from tsmlab.report import writing
 from tsmlab.report.figures import of_comparison, of_replay
-from tsmlab.traces import replay_report
 from tsmlab.traces.replay_results import Latencies, MeterChange, ReplayResults, ThreadShare
 
 pytestmark = pytest.mark.usefixtures("drawn_once")
@@ -57,7 +56,7 @@ def schedules(trace: Path) -> ReplayResults:
 
 
 def test_one_replay_has_times_verdicts_memory_and_latencies(one: ReplayResults) -> None:
-    text = replay_report.report(one, 120)
+    text = texts.report(one.study, 120)
     assert "replay of work: 225 calls of 3 threads; at most 2.00M requested at once" in text
     assert "asap: 6 rounds, 18 runs, seed 7; stopped: all 6 rounds done" in text
     assert "tsmalloc: -20.0 %" in " ".join(text.split())
@@ -75,28 +74,28 @@ def test_one_replay_has_times_verdicts_memory_and_latencies(one: ReplayResults) 
 def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace: Path) -> None:
     behaviours = {"glibc": behaviour(stride()), "odd": behaviour(stride())}
     results = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results
-    text = replay_report.report(results, 120)
+    text = texts.report(results.study, 120)
     assert "addresses: the same in all runs of each of 2 allocators" in text
     assert "memory at every sample: the same in all runs of each of 2 allocators" in text
     assert "stride: shares of 6 ticks" in text
     thread = next(row for row in text.splitlines() if row.split()[:2] == ["0", "3"])
     assert thread.split() == ["0", "3", "4", "3.4", "1.1765", "0"]
     results = replayed(trace, behaviours, rounds=1, schedules=("stride",)).results
-    assert "addresses: the same in all runs of glibc\n" in replay_report.report(results, 120)
+    assert "addresses: the same in all runs of glibc\n" in texts.report(results.study, 120)
     printed = line()
     printed["planned"] = printed["planned"] | {"left_out": 25}
     results = replayed(trace, {"glibc": behaviour(printed)}).results
-    assert "25 calls are left out" in replay_report.report(results, 120)
+    assert "25 calls are left out" in texts.report(results.study, 120)
     alone = stride()
     alone["planned"] = alone["planned"] | {"threads": 1}
     results = replayed(
         trace, {"glibc": behaviour(alone)}, rounds=None, schedules=("lottery", "stride")
     ).results
-    assert "one thread, for which all schedules are the same" in replay_report.report(results, 120)
+    assert "one thread, for which all schedules are the same" in texts.report(results.study, 120)
 
 
 def test_schedules_stand_side_by_side(schedules: ReplayResults) -> None:
-    text = replay_report.report(schedules, 140)
+    text = texts.report(schedules.study, 140)
     head = next(row for row in text.splitlines() if row.startswith("allocator"))
     assert head.split() == ["allocator", "round-robin", "lottery", "stride"]
     best = next(row for row in text.splitlines() if row.startswith("lock-best"))
@@ -111,18 +110,18 @@ def test_schedules_stand_side_by_side(schedules: ReplayResults) -> None:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_table_is_cut(one: ReplayResults, schedules: ReplayResults, width: int) -> None:
     for results in (one, schedules):
-        assert "…" not in replay_report.report(results, width)
+        assert "…" not in texts.report(results.study, width)
 
 
 def test_markdown_has_the_same_tables(one: ReplayResults, schedules: ReplayResults) -> None:
-    text = replay_report.markdown(one)
+    text = texts.markdown(one.study)
     assert "| tsmalloc | 2.50M | 1.25M | 195K | 25.00 % | 25.00 % |" in text
     assert "Measured on" in text
-    assert "| lock-best | 10.00 % (10.00 %) |" in replay_report.markdown(schedules)
+    assert "| lock-best | 10.00 % (10.00 %) |" in texts.markdown(schedules.study)
 
 
 def test_csv_has_a_line_for_each_run(schedules: ReplayResults) -> None:
-    rows = list(csv.DictReader(io.StringIO(replay_report.formatted(schedules, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(texts.formatted(schedules.study, "csv"))))
     assert len(rows) == sum(len(r.comparison.samples) for r in schedules.replays)
     assert {row["schedule"] for row in rows} == {"round-robin", "lottery", "stride"}
     best = [row for row in rows if row["allocator"] == "lock-best"]
@@ -136,7 +135,7 @@ def test_a_failure_is_told_under_its_schedule(trace: Path) -> None:
         "bad": behaviour(stride(), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
     }
     results = replayed(trace, behaviours, rounds=None, schedules=("lottery", "stride")).results
-    text = replay_report.report(results, 120)
+    text = texts.report(results.study, 120)
     assert "stride: FAILED bad: exit 2" in text
     assert "3 blocks are corrupt" in text
 
@@ -221,7 +220,7 @@ def test_the_page_stands_alone_and_has_all_files(
     one: ReplayResults, schedules: ReplayResults, tmp_path: Path
 ) -> None:
     for number, results in enumerate((one, schedules)):
-        kept = records.save(results, [tmp_path])
+        kept = records.save(results.study, [tmp_path])
         page = report.write(report.read(kept), tmp_path / f"page{number}")
         text = page.read_text()
         assert "Replay of work" in text

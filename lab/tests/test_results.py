@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,24 @@ import pytest
 from conftest import Behaviour, SimulatedExecutor, World, typical
 from refusals import refused
 
-from tsmlab import records
+from tsmlab import records, texts
 from tsmlab.records import save, to_json, with_checksum, write_atomically
-from tsmlab.results import SCHEMA, Comparison, from_json
+from tsmlab.results import SCHEMA
+from tsmlab.study import Study, from_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_comparison_survives_the_round_trip_with_all_its_samples() -> None:
-    comparison = typical()
-    assert from_json(to_json(comparison)) == comparison
-    data = json.loads(to_json(typical()))
-    assert data["schema"] == SCHEMA
+def kept(**changes: Any) -> Study:
+    return Study.of("compare", [typical(**changes)])
+
+
+def test_a_study_survives_the_round_trip_with_all_its_samples() -> None:
+    study = kept()
+    assert from_json(to_json(study)) == study
+    whole = json.loads(to_json(study))
+    assert whole["schema"] == SCHEMA
+    data = whole["parts"][0]
     # The probe; a warm-up round and 12 measured ones of 6 runs, without those of "crash" from its
     # third run on.
     assert len(data["samples"]) == 1 + 13 * 6 - 11
@@ -30,24 +37,32 @@ def test_a_comparison_survives_the_round_trip_with_all_its_samples() -> None:
     crashed = [s for s in data["samples"] if s["failure"]]
     assert [s["allocator"] for s in crashed] == ["crash", "crash"]
     assert crashed[0]["failure"]["stderr_tail"].endswith("free(): invalid pointer")
-    data = json.loads(to_json(typical()))
-    before = from_json(json.dumps(data))
-    data["new"] = data["machine"]["new"] = data["samples"][0]["new"] = 1
-    assert from_json(json.dumps(with_checksum(data))) == before
+    before = from_json(json.dumps(whole))
+    whole["new"] = data["machine"]["new"] = data["samples"][0]["new"] = 1
+    assert from_json(json.dumps(with_checksum(whole))) == before
 
 
 def test_an_interrupted_and_empty_one_does_too() -> None:
     behaviours = {"glibc": Behaviour(), "a": Behaviour()}
     executor = SimulatedExecutor(behaviours, interrupt_at_run=2)
-    comparison = World.comparison(behaviours, executor=executor)
-    assert from_json(to_json(comparison)) == comparison
+    study = Study.of("compare", [World.comparison(behaviours, executor=executor)])
+    assert from_json(to_json(study)) == study
+
+
+def test_a_file_that_changed_meanwhile_is_told() -> None:
+    study = kept()
+    changed = replace(study, changed=["/usr/lib/liba.so"])
+    assert [trouble.code for trouble in changed.warnings if trouble not in study.warnings] == [
+        "changed"
+    ]
+    assert "changed during the run: /usr/lib/liba.so" in texts.markdown(changed)
 
 
 def test_names_of_any_bytes_can_be_saved(tmp_path: Path) -> None:
     program = {"command": ("./caf\udce9", "\u00e9")}
     comparison = World.comparison({"glibc": Behaviour()}, program=program)
-    path = save(comparison, [tmp_path])
-    assert from_json(path.read_text()).command == ["./caf\udce9", "\u00e9"]
+    path = save(Study.of("compare", [comparison]), [tmp_path])
+    assert from_json(path.read_text()).comparison.command == ["./caf\udce9", "\u00e9"]
 
 
 def broken(data: dict[str, Any], path: str, value: Any) -> None:
@@ -76,20 +91,20 @@ def broken(data: dict[str, Any], path: str, value: Any) -> None:
     ],
 )
 def test_damage_is_named(path: str, value: Any, message: str) -> None:
-    data = json.loads(to_json(typical()))
-    broken(data, path, value)
+    data = json.loads(to_json(kept()))
+    broken(data["parts"][0], path, value)
     with refused("damaged", "old.json", message):
-        records.from_json(Comparison, SCHEMA, json.dumps(data), "old.json", "", has_checksum=False)
+        records.from_json(Study, SCHEMA, json.dumps(data), "old.json", "", has_checksum=False)
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("analysis.rows", []), ("analysis.primary_metric", "x"), ("content_sha256", None)],
+    [("parts.0.analysis.rows", []), ("verb", "bench"), ("content_sha256", None)],
 )
 def test_what_was_edited_is_refused_whatever_fits(path: str, value: Any) -> None:
-    comparison = typical()
-    data = json.loads(to_json(comparison))
-    assert from_json(json.dumps(data, sort_keys=True, indent=7)) == comparison
+    study = kept()
+    data = json.loads(to_json(study))
+    assert from_json(json.dumps(data, sort_keys=True, indent=7)) == study
     broken(data, path, value)
     with refused("damaged", "old.json", "changed after it was written"):
         from_json(json.dumps(data), "old.json")
@@ -100,10 +115,10 @@ def test_what_was_edited_is_refused_whatever_fits(path: str, value: Any) -> None
     [
         ("{", "is not JSON"),
         ("[]", "it has no schema"),
-        ('{"schema": "tsmalloc-compare/2"}', "'tsmalloc-compare/2'"),
+        ('{"schema": "tsmalloc-study/9"}', "'tsmalloc-study/9'"),
     ],
 )
-def test_what_is_no_comparison_is_refused(text: str, message: str) -> None:
+def test_what_is_no_study_is_refused(text: str, message: str) -> None:
     with refused(message):
         from_json(text)
 
@@ -118,8 +133,8 @@ def field_names(value: Any) -> set[str]:
 
 def test_the_page_on_the_schema_names_every_field() -> None:
     page = (ROOT / "docs" / "formats" / "results.md").read_text(encoding="utf-8")
-    data = json.loads(to_json(typical()))
-    for sample in data["samples"]:
+    data = json.loads(to_json(kept()))
+    for sample in data["parts"][0]["samples"]:
         del sample["measurement"]  # the native tool's own schema
     fields = field_names(data)
     assert len(fields) > 90
@@ -160,14 +175,14 @@ def test_a_full_disk_leaves_the_old_file_and_no_rubbish(
 
 def test_results_go_to_the_first_place_that_takes_them(tmp_path: Path) -> None:
     (tmp_path / "occupied").write_text("a file, not a folder")
-    path = save(typical(), [tmp_path / "occupied", tmp_path / "good" / "deep"])
+    path = save(kept(), [tmp_path / "occupied", tmp_path / "good" / "deep"])
     assert path.parent == tmp_path / "good" / "deep"
     assert "program" in path.name
     assert from_json(path.read_text()).schema == SCHEMA
     occupied = tmp_path / "occupied"
     occupied.write_text("")
     with refused("could not be kept anywhere", str(occupied), remedy="XDG_STATE_HOME"):
-        save(typical(), [occupied])
+        save(kept(), [occupied])
 
 
 def test_the_state_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,4 +198,4 @@ def test_results_are_kept_when_the_working_folder_is_gone(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert save(typical()).parent == tmp_path / "tsmalloc" / "results"
+    assert save(kept()).parent == tmp_path / "tsmalloc" / "results"

@@ -4,24 +4,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pytest
+from conftest import Behaviour
+from conftest import World as Simulated
 
-from tsmlab.metrics import CUSTOM, PEAK_MEMORY, TIME
-from tsmlab.results import Failure, Sample
-from tsmlab.suite_analysis import Field, analyse
-from tsmlab.suite_results import SuiteAnalysis, WorkloadRuns
-from tsmlab.workloads import TimeSource, Workload
+from tsmlab import bench
+from tsmlab.analysis import Question, at_points
+from tsmlab.analysis import analyse as compared
+from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
+from tsmlab.results import Failure, Sample, SweepPoint
+from tsmlab.study import SuiteAnalysis
+from tsmlab.workloads import Workload
 
 CRASH = Failure("signal", "SIGSEGV")
-FIELD = Field(("ours", "fast", "small", "slim"), ("fast", "small", "slim"), "ours", seed=1)
+PEERS = ("fast", "small", "slim")
+
+
+@dataclass(frozen=True)
+class Runs:
+    workload: Workload
+    samples: list[Sample]
+
+
+def analyse(runs: Sequence[Runs]) -> SuiteAnalysis:
+    """The samples of each workload, as a comparison has them."""
+    samples = [
+        replace(sample, point=index) for index, each in enumerate(runs) for sample in each.samples
+    ]
+    names = ("ours", *PEERS, *dict.fromkeys(f for each in runs for f in each.workload.floors))
+    question = Question(names, "fast", BUILT_IN, 0.01, 1)
+    parts = at_points(samples, len(runs), question)
+    points = [SweepPoint({}, part) for part in parts]
+    found = replace(
+        Simulated.comparison(dict.fromkeys(("glibc", *names), Behaviour())),
+        samples=samples,
+        points=points,
+        analysis=compared(samples, question),
+    )
+    infos = [info for info in found.allocators if info.name in names]
+    found = replace(found, allocators=infos)
+    return bench.analyse(found, [each.workload for each in runs], PEERS, "ours")
+
 
 # Seconds and bytes of each allocator, or how it fails.
 World = dict[str, tuple[float, float] | Failure]
 
 
 def sample(name: str, number: int, seconds: float, peak: float) -> Sample:
-    values = {CUSTOM: seconds, TIME: seconds + 1.0, PEAK_MEMORY: peak}
+    values = {TIME: seconds, PEAK_MEMORY: peak}
     return Sample("measured", number, 1, name, 0, 0.0, 0, values, None, None, None, {})
 
 
@@ -29,13 +61,11 @@ def failed(name: str, number: int, failure: Failure) -> Sample:
     return Sample("measured", number, 1, name, 0, 0.0, 0, {}, None, None, failure, {})
 
 
-def workload(
-    name: str = "w", floors: Sequence[str] = (), memory: bool = True, time: TimeSource = "seconds"
-) -> Workload:
-    return Workload(name, "it", ("/bin/true",), 1, tuple(floors), time, memory)
+def workload(name: str = "w", floors: Sequence[str] = (), memory: bool = True) -> Workload:
+    return Workload(name, "it", ("/bin/true",), 1, tuple(floors), "seconds", memory)
 
 
-def runs(world: World, of: Workload, drift: Sequence[float] = (1.0, 1.0, 1.0)) -> WorkloadRuns:
+def runs(world: World, of: Workload, drift: Sequence[float] = (1.0, 1.0, 1.0)) -> Runs:
     """One sample for each allocator and round; `drift` slows whole rounds."""
     samples = []
     for number, factor in enumerate(drift, start=1):
@@ -44,7 +74,7 @@ def runs(world: World, of: Workload, drift: Sequence[float] = (1.0, 1.0, 1.0)) -
                 samples.append(failed(name, number, numbers))
             else:
                 samples.append(sample(name, number, numbers[0] * factor, numbers[1]))
-    return WorkloadRuns(of, 60.0, samples)
+    return Runs(of, samples)
 
 
 TYPICAL: World = {
@@ -62,7 +92,7 @@ def mean_of(analysis: SuiteAnalysis, name: str, key: str = "time") -> tuple[floa
 
 
 def test_each_quantity_has_a_best_peer_that_is_not_ours() -> None:
-    (found,) = analyse([runs(TYPICAL, workload())], FIELD).workloads
+    (found,) = analyse([runs(TYPICAL, workload())]).workloads
     assert (found.fastest_peer, found.smallest_peer) == ("fast", "small")
     ratios = {
         score.name: (score.time.ratio.ratio, score.memory.ratio.ratio)
@@ -73,13 +103,13 @@ def test_each_quantity_has_a_best_peer_that_is_not_ours() -> None:
     assert ratios["fast"] == pytest.approx((1.0, 4.0))
     assert ratios["small"] == pytest.approx((1.6, 1.0))
     world = TYPICAL | {"ours": (0.1, 1e6)}
-    (found,) = analyse([runs(world, workload())], FIELD).workloads
+    (found,) = analyse([runs(world, workload())]).workloads
     assert (found.fastest_peer, found.smallest_peer) == ("fast", "small")
 
 
 def test_the_goal_for_memory_looks_at_quick_peers_only() -> None:
     """`small` is smaller, but takes more than 1.5 times the best time."""
-    analysis = analyse([runs(TYPICAL, workload())], FIELD)
+    analysis = analyse([runs(TYPICAL, workload())])
     (found,) = analysis.workloads
     assert found.smallest_quick_peer == "slim"
     assert found.quick_memory.ratio == pytest.approx(1.1)
@@ -89,13 +119,13 @@ def test_the_goal_for_memory_looks_at_quick_peers_only() -> None:
 @pytest.mark.parametrize(("seconds", "smallest"), [(1.499, "small"), (1.501, "slim")])
 def test_quick_is_up_to_one_and_a_half_times_the_best(seconds: float, smallest: str) -> None:
     world = TYPICAL | {"small": (seconds, 10e6)}
-    (found,) = analyse([runs(world, workload())], FIELD).workloads
+    (found,) = analyse([runs(world, workload())]).workloads
     assert found.smallest_quick_peer == smallest
 
 
 def test_ratios_are_paired_so_that_slow_rounds_cancel() -> None:
     of_rounds = runs(TYPICAL, workload(), drift=(1.0, 3.0, 0.5))
-    (found,) = analyse([of_rounds], FIELD).workloads
+    (found,) = analyse([of_rounds]).workloads
     time = found.score("ours").time
     assert time.median == pytest.approx(0.9)
     assert (time.ratio.low, time.ratio.high) == pytest.approx((0.9, 0.9))
@@ -104,7 +134,7 @@ def test_ratios_are_paired_so_that_slow_rounds_cancel() -> None:
 
 def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory() -> None:
     silent = runs(TYPICAL, workload("silent", memory=False))
-    analysis = analyse([silent, runs(TYPICAL, workload("w"))], FIELD)
+    analysis = analyse([silent, runs(TYPICAL, workload("w"))])
     found = analysis.workloads[0]
     assert (found.smallest_peer, found.smallest_quick_peer) == (None, None)
     assert all(score.memory is None for score in found.scores)
@@ -115,7 +145,7 @@ def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory() -> None:
 def test_the_mean_over_workloads_is_geometric() -> None:
     """Twice as fast here and half as fast there is as fast as the best."""
     worlds = [TYPICAL | {"ours": (0.5, 10e6)}, TYPICAL | {"ours": (2.0, 40e6)}]
-    analysis = analyse([runs(w, workload(f"w{n}")) for n, w in enumerate(worlds)], FIELD)
+    analysis = analyse([runs(w, workload(f"w{n}")) for n, w in enumerate(worlds)])
     assert mean_of(analysis, "ours") == pytest.approx((1.0, 2, 2))
     assert mean_of(analysis, "ours", "memory") == pytest.approx((2.0, 2, 2))
     assert mean_of(analysis, "slim") == pytest.approx((1.4, 2, 2))
@@ -125,7 +155,7 @@ def test_the_best_of_all_peers_is_1_even_where_no_peer_is() -> None:
     """Two peers that are each the best of one workload: both have a mean above 1."""
     first: World = {"ours": (1.0, 1.0), "fast": (1.0, 1.0), "small": (4.0, 1.0), "slim": (9.0, 1.0)}
     second = first | {"fast": (4.0, 1.0), "small": (1.0, 1.0)}
-    analysis = analyse([runs(first, workload("a")), runs(second, workload("b"))], FIELD)
+    analysis = analyse([runs(first, workload("a")), runs(second, workload("b"))])
     assert [each.fastest_peer for each in analysis.workloads] == ["fast", "small"]
     assert mean_of(analysis, "fast") == pytest.approx((2.0, 2, 2))
     assert mean_of(analysis, "small") == pytest.approx((2.0, 2, 2))
@@ -140,9 +170,9 @@ def test_a_means_interval_comes_from_its_rounds() -> None:
         for index, one in enumerate(each.samples):
             if one.allocator == "ours":
                 shift = math.exp((0.1, -0.3, 0.2)[one.round - 1] * (1 if number else -1))
-                values = one.values | {CUSTOM: one.values[CUSTOM] * shift}
+                values = one.values | {TIME: one.values[TIME] * shift}
                 each.samples[index] = Sample(**(vars(one) | {"values": values}))
-    analysis = analyse(noisy, FIELD)
+    analysis = analyse(noisy)
     time = analysis.workloads[0].score("ours").time
     assert time.ratio.low < 0.6
     mean = next(each.time for each in analysis.overall if each.name == "ours")
@@ -151,7 +181,7 @@ def test_a_means_interval_comes_from_its_rounds() -> None:
 
 def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean() -> None:
     broken = TYPICAL | {"ours": CRASH}
-    analysis = analyse([runs(TYPICAL, workload("a")), runs(broken, workload("b"))], FIELD)
+    analysis = analyse([runs(TYPICAL, workload("a")), runs(broken, workload("b"))])
     score = analysis.workloads[1].score("ours")
     assert (score.attempts, score.failures, score.failure) == (3, 3, CRASH)
     assert score.gave_up
@@ -167,20 +197,20 @@ def test_failed_runs_cost_the_ratio_and_the_place() -> None:
     each = runs(TYPICAL, workload())
     index = next(n for n, s in enumerate(each.samples) if (s.allocator, s.round) == ("ours", 2))
     each.samples[index] = failed("ours", 2, CRASH)
-    analysis = analyse([each], FIELD)
+    analysis = analyse([each])
     score = analysis.workloads[0].score("ours")
     assert (score.failures, score.attempts) == (1, 3)
     assert (score.time.runs, score.time.ratio) == (2, None)
     assert mean_of(analysis, "ours")[1:] == (0, 1)
-    (found,) = analyse([runs(TYPICAL | {"fast": CRASH}, workload())], FIELD).workloads
+    (found,) = analyse([runs(TYPICAL | {"fast": CRASH}, workload())]).workloads
     assert found.fastest_peer == "slim"
-    (found,) = analyse([runs(dict.fromkeys(TYPICAL, CRASH), workload())], FIELD).workloads
+    (found,) = analyse([runs(dict.fromkeys(TYPICAL, CRASH), workload())]).workloads
     assert (found.fastest_peer, found.smallest_peer, found.quick_memory) == (None, None, None)
 
 
 def test_distances_to_the_best_floor() -> None:
     world = TYPICAL | {"null": (0.3, 1e6), "lifo": (0.45, 1e6)}
-    (found,) = analyse([runs(world, workload(floors=("null", "lifo")))], FIELD).workloads
+    (found,) = analyse([runs(world, workload(floors=("null", "lifo")))]).workloads
     assert found.best_floor == "null"
     assert [score.name for score in found.floors] == ["null", "lifo"]
     distance = found.score("ours").to_floor
@@ -188,15 +218,15 @@ def test_distances_to_the_best_floor() -> None:
     assert found.fastest_peer == "fast"
     assert all(score.memory is None for score in found.floors)
     broken = world | {"null": CRASH}
-    (found,) = analyse([runs(broken, workload(floors=("null", "lifo")))], FIELD).workloads
+    (found,) = analyse([runs(broken, workload(floors=("null", "lifo")))]).workloads
     assert found.best_floor == "lifo"
-    assert analyse([runs(TYPICAL, workload())], FIELD).workloads[0].best_floor is None
+    assert analyse([runs(TYPICAL, workload())]).workloads[0].best_floor is None
 
 
 def test_an_interrupted_round_counts_as_far_as_it_went() -> None:
     each = runs(TYPICAL, workload())
     each.samples[:] = [s for s in each.samples if s.round < 3 or s.allocator in ("ours", "small")]
-    (found,) = analyse([each], FIELD).workloads
+    (found,) = analyse([each]).workloads
     time = found.score("ours").time
     assert time.ratio.pairs == 2
     assert found.fastest_peer == "fast"
@@ -205,7 +235,7 @@ def test_an_interrupted_round_counts_as_far_as_it_went() -> None:
 def test_before_all_peers_have_run_nobody_is_the_best() -> None:
     each = runs(TYPICAL, workload("b"), drift=(1.0,))
     each.samples[:] = [s for s in each.samples if s.allocator != "fast"]
-    analysis = analyse([runs(TYPICAL, workload("a"), drift=(1.0,)), each], FIELD)
+    analysis = analyse([runs(TYPICAL, workload("a"), drift=(1.0,)), each])
     assert analysis.workloads[1].fastest_peer is None
     assert mean_of(analysis, "ours") == pytest.approx((0.9, 1, 2))
     mean = analysis.overall[0].time
@@ -217,7 +247,7 @@ def test_a_time_of_zero_is_no_time() -> None:
     each = runs(TYPICAL, workload())
     index = next(n for n, s in enumerate(each.samples) if (s.allocator, s.round) == ("ours", 2))
     each.samples[index] = sample("ours", 2, 0.0, 22e6)
-    analysis = analyse([each], FIELD)
+    analysis = analyse([each])
     time = analysis.workloads[0].score("ours").time
     assert time.ratio is None
     assert mean_of(analysis, "ours")[1:] == (0, 1)

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from conftest import MIB, Behaviour, World, measure_answer
-from refusals import refused
 
-from tsmlab import records, tune_report
+from tsmlab import records, texts, tune_text
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.journal import Header, Journal, Unkept
@@ -23,8 +22,9 @@ from tsmlab.progress import Silence
 from tsmlab.records import CHECKSUM
 from tsmlab.results import Outcome
 from tsmlab.stats import Verdict
+from tsmlab.study import Study, from_json
 from tsmlab.trial import PADDING_VARIABLE, Program
-from tsmlab.tune import Options, TuneResults, from_json, tune
+from tsmlab.tune import Options, tune
 from tsmlab.tune_options import Option
 
 # By variable and value: factors of time and of memory.
@@ -104,14 +104,14 @@ def options(*tried: Option, **changes: Any) -> Options:
 
 def search(
     *tried: Option, executor: Tuned | None = None, memo: Any = None, **changes: Any
-) -> Outcome[TuneResults]:
+) -> Outcome[Study]:
     executor = executor or Tuned(EFFECTS)
     memo = memo or Unkept(executor.clock)
     return tune(options(*tried, **changes), executor, Silence(), memo)
 
 
-def verdicts(results: TuneResults) -> dict[str, Verdict]:
-    return {row.name: row.verdict for row in results.rows}
+def verdicts(results: Study) -> dict[str, Verdict]:
+    return {row.name: row.verdict for row in results.tune.rows}
 
 
 # --- what is found --------------------------------------------------------------------------------
@@ -124,22 +124,22 @@ def verdicts(results: TuneResults) -> dict[str, Verdict]:
 def test_the_objective_decides(objective: str, found: list[str]) -> None:
     """SMALL=2 has the smallest product of time and memory, but costs time: for both it is out."""
     results = search(FAST, SMALL, objective=objective).results
-    assert results.settings == found
+    assert results.tune.settings == found
     goal = {"time": "time", "memory": "peak memory", "both": "time x memory"}[objective]
     assert verdicts(results)[goal] is Verdict.BETTER
-    assert results.rows[0].name == goal
+    assert results.tune.rows[0].name == goal
 
 
 def test_two_changes_that_both_help_are_found_one_after_the_other() -> None:
     effects = {("FAST", "1"): (0.8, 1.0), ("SMALL", "2"): (0.9, 1.0)}
     results = search(FAST, SMALL, NOTHING, executor=Tuned(effects)).results
-    assert results.settings == ["FAST=1", "SMALL=2"]
-    assert results.variables == {"FAST": "1", "SMALL": "2"}
-    assert [step.base for step in results.steps] == [[], ["FAST=1"], ["FAST=1", "SMALL=2"]]
-    assert [step.confirmed for step in results.steps] == [True, True, False]
+    assert results.tune.settings == ["FAST=1", "SMALL=2"]
+    assert results.tune.variables == {"FAST": "1", "SMALL": "2"}
+    assert [step.base for step in results.tune.steps] == [[], ["FAST=1"], ["FAST=1", "SMALL=2"]]
+    assert [step.confirmed for step in results.tune.steps] == [True, True, False]
     # Against the default, in rounds that decided nothing else.
-    row = results.rows[0]
-    assert results.stages[-1].name == "the winner against the default"
+    row = results.tune.rows[0]
+    assert results.parts[-1].name == "the winner against the default"
     assert row.ratio.ratio == pytest.approx(0.72, rel=0.01)
 
 
@@ -150,9 +150,9 @@ def test_an_option_without_effect_never_wins(objective: str, seeds: range) -> No
         noise = 0.02 if seed % 2 else 0.2
         executor = Tuned({}, noise=noise, seed=seed)
         results = search(NOTHING, executor=executor, objective=objective, seed=seed).results
-        assert results.settings == []
-        assert results.variables == {}
-        assert "nothing beats the default" in tune_report.report(results, 120)
+        assert results.tune.settings == []
+        assert results.tune.variables == {}
+        assert "keep the defaults of mine" in texts.report(results, 120)
 
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 4), marks=pytest.mark.long)])
@@ -160,18 +160,18 @@ def test_an_option_without_effect_does_not_ride_along(seeds: range) -> None:
     for seed in seeds:
         executor = Tuned({("FAST", "1"): (0.9, 1.0)}, noise=0.02, seed=seed)
         results = search(FAST, NOTHING, executor=executor, seed=seed).results
-        assert results.settings in (["FAST=1"], [])
-        assert all(not name.startswith("NOTHING") for name in results.settings)
+        assert results.tune.settings in (["FAST=1"], [])
+        assert all(not name.startswith("NOTHING") for name in results.tune.settings)
 
 
 def test_what_chose_a_change_does_not_confirm_it() -> None:
     """The rounds that count begin after the race, and have no others in them."""
     results = search(FAST).results
-    step = results.steps[0]
-    fresh = next(s for s in results.stages if s.name == "step 1, fresh rounds")
-    assert {info.name for info in fresh.comparison.allocators} == {"mine", "tuned version"}
+    step = results.tune.steps[0]
+    fresh = next(s for s in results.parts if s.name == "step 1, fresh rounds")
+    assert {info.name for info in fresh.allocators} == {"mine", "tuned version"}
     ratio = step.rows[0].ratio
-    assert ratio.pairs == fresh.comparison.analysis.rounds
+    assert ratio.pairs == fresh.analysis.rounds
 
 
 def test_a_number_that_the_program_prints_is_an_objective() -> None:
@@ -179,9 +179,9 @@ def test_a_number_that_the_program_prints_is_an_objective() -> None:
         ("./program",), Path("/dev/null"), metrics=(parse_custom("rate=rate ([0-9.]+):higher"),)
     )
     results = search(FAST, SMALL, program=program, objective="metric").results
-    assert results.settings == ["FAST=1"]
+    assert results.tune.settings == ["FAST=1"]
     assert verdicts(results)["rate"] is Verdict.BETTER
-    assert "for more rate: 6 changes of 2 options" in tune_report.report(results, 120)
+    assert "for more rate: 6 changes of 2 options" in texts.report(results, 120)
 
 
 # --- races ----------------------------------------------------------------------------------------
@@ -190,20 +190,20 @@ def test_a_number_that_the_program_prints_is_an_objective() -> None:
 def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long() -> None:
     effects = {("NOTHING", str(n)): (0.9 - 0.01 * n, 1.0) for n in range(8)}
     results = search(NOTHING, executor=Tuned(effects, noise=0.001)).results
-    ran = {raced.change: raced.rounds for raced in results.steps[0].raced}
+    ran = {raced.change: raced.rounds for raced in results.tune.steps[0].raced}
     assert ran == {
         **{f"NOTHING={n}": 3 for n in range(4)},
         **{f"NOTHING={n}": 6 for n in (4, 5)},
         **{f"NOTHING={n}": 12 for n in (6, 7)},
     }
-    assert results.steps[0].raced[0].change == "NOTHING=7"
+    assert results.tune.steps[0].raced[0].change == "NOTHING=7"
 
 
 def test_what_cannot_be_better_any_more_falls_at_once() -> None:
     effects = {("NOTHING", str(n)): (1.5, 1.0) for n in range(8)}
     executor = Tuned(effects, noise=0.001)
     results = search(NOTHING, executor=executor).results
-    assert {raced.fate for raced in results.steps[0].raced} == {"no better"}
+    assert {raced.fate for raced in results.tune.steps[0].raced} == {"no better"}
     assert executor.runs == 1 + (8 + 2) * (1 + 3)  # the probe, a warm-up and one rung
 
 
@@ -211,15 +211,23 @@ def test_a_value_that_breaks_the_program_is_named_and_never_wins() -> None:
     executor = Tuned({("FAST", "2"): (0.5, 1.0), ("FAST", "1"): (0.9, 1.0)},
                      broken=frozenset({"FAST=2"}))  # fmt: skip
     results = search(FAST, executor=executor).results
-    assert results.settings == ["FAST=1"]
-    assert "FAILED FAST=2: SIGSEGV" in tune_report.report(results, 120)
+    assert results.tune.settings == ["FAST=1"]
+    assert "FAILED FAST=2: SIGSEGV" in texts.report(results, 120)
 
 
 def test_the_time_budget_ends_a_race_and_leaves_time_for_fresh_rounds() -> None:
     results = search(FAST, SMALL, NOTHING, time_budget_seconds=8.0).results
-    assert "out of time" in {raced.fate for raced in results.steps[0].raced}
-    assert results.steps[0].raced[0].change == results.steps[0].change == "FAST=1"
-    assert results.settings == ["FAST=1"]
+    assert "out of time" in {raced.fate for raced in results.tune.steps[0].raced}
+    assert results.tune.steps[0].raced[0].change == results.tune.steps[0].change == "FAST=1"
+    assert results.tune.settings == ["FAST=1"]
+
+
+@pytest.mark.parametrize("budget", [2.0, 5.0, 8.0, 20.0])
+def test_a_search_keeps_to_its_time_budget(budget: float) -> None:
+    """But for a round that was begun: of the first rung, all changes."""
+    executor = Tuned(EFFECTS, noise=0.05)
+    search(FAST, SMALL, NOTHING, executor=executor, time_budget_seconds=budget)
+    assert executor.now <= budget + 0.1 * 2.5 * (3 + 3 + 8 + 2)
 
 
 def test_a_program_that_fails_by_itself_ends_the_search() -> None:
@@ -234,7 +242,7 @@ def test_a_program_that_fails_by_itself_ends_the_search() -> None:
 
 @pytest.mark.parametrize("run", [3, 20, 60, 75])
 def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run: int, tmp_path: Path) -> None:
-    def journalled(executor: Tuned, journal: Journal) -> TuneResults:
+    def journalled(executor: Tuned, journal: Journal) -> Study:
         with journal:
             return search(FAST, SMALL, executor=executor, memo=journal, objective="both").results
 
@@ -244,11 +252,11 @@ def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run: int, tmp_path:
 
     whole = Tuned(EFFECTS, steady=True)
     expected = journalled(whole, begin(tmp_path / "whole", whole))
-    assert expected.settings == ["SMALL=1", "FAST=1"]
+    assert expected.tune.settings == ["SMALL=1", "FAST=1"]
     cut = Tuned(EFFECTS, steady=True, interrupt_at_run=run)
     partial = journalled(cut, begin(tmp_path / "cut", cut))
     assert partial.interrupted
-    assert "did not come to its end" in tune_report.report(partial, 120)
+    assert "did not come to its end" in texts.report(partial, 120)
     (path,) = (tmp_path / "cut").glob("*.jsonl")
     rest = Tuned(EFFECTS, steady=True)
     resumed = journalled(rest, Journal.resume(path, rest.clock))
@@ -259,7 +267,7 @@ def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run: int, tmp_path:
 BUSY = ("load_at_start", "warnings")
 
 
-def timeless(results: TuneResults) -> Any:
+def timeless(results: Study) -> Any:
     """Without when it was, and how busy the machine; clocks of two sessions differ in their last
     digits."""
     text = records.to_json(replace(results, created=""))
@@ -286,18 +294,16 @@ def test_the_line_is_ready_for_a_shell() -> None:
     allocator = Allocator("mine", path, "user", "1.0", env={"KEPT": "a b"})
     program = Program(("./my program", "-x"), Path("/dev/null"))
     results = search(FAST, allocator=allocator, program=program).results
-    assert tune_report.line(results) == f"KEPT='a b' FAST=1 LD_PRELOAD={path} './my program' -x"
+    assert tune_text.line(results.tune) == f"KEPT='a b' FAST=1 LD_PRELOAD={path} './my program' -x"
 
 
 def test_results_are_read_back_and_every_run_is_a_line() -> None:
     results = search(FAST, SMALL, objective="memory").results
     assert from_json(records.to_json(results)) == results
-    lines = tune_report.formatted(results, "csv").splitlines()
-    assert len(lines) == results.runs + 1
-    assert lines[0].startswith("stage,phase,round,")
-    text = tune_report.formatted(results, "markdown")
+    lines = texts.formatted(results, "csv").splitlines()
+    assert len(lines) == sum(len(part.samples) for part in results.parts) + 1
+    assert lines[0].startswith("part,phase,round,")
+    text = texts.formatted(results, "markdown")
     assert "| peak memory |" in text
-    assert "use it   SMALL=2" in text
-    assert "its price: time +30" in tune_report.report(results, 120)
-    with refused("its schema is 'tsmalloc-gate/1'", remedy="tsmalloc tune"):
-        from_json('{"schema": "tsmalloc-gate/1"}')
+    assert "**use it** `SMALL=2 " in text
+    assert "its price: time +30" in texts.report(results, 120)

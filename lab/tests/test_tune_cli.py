@@ -34,13 +34,13 @@ def test_the_option_that_helps_is_found_and_its_line_works(
     # Options may stand on both sides of the allocator's name.
     done = tune(*words[:4], "waste", *words[4:], "--", "/bin/echo", "found")
     line = done.stdout.splitlines()[-1]
-    assert line == f"use it   WASTE=0 LD_PRELOAD={waste} /bin/echo found"
+    assert line == f"use it     WASTE=0 LD_PRELOAD={waste} /bin/echo found"
     pasted = prompt.ran("/bin/sh", "-c", line.removeprefix("use it"), status=0)
     assert pasted.stdout == "found\n"
-    results = json.loads(files["json"].read_text())
+    results = json.loads(files["json"].read_text())["tune"]
     assert results["settings"] == ["WASTE=0"]
     assert results["rows"][0]["verdict"] == "better"
-    assert "use it   WASTE=0" in files["markdown"].read_text()
+    assert "**use it** `WASTE=0" in files["markdown"].read_text()
     assert files["csv"].read_text().count("\n") > 20
     assert len(list((tmp_path / "state").rglob("*-tune-echo-*.json"))) == 1
     assert not list((tmp_path / "state").rglob("*.jsonl"))
@@ -52,7 +52,7 @@ def test_instructions_decide_where_times_tell_nothing(tune: Tsmalloc, waste: Pat
     words = ("--allocator", f"waste={waste}", "--deterministic", "--json", "--no-doctor", "--only")
     words = (*words, "--option", "WASTE=0", "--option", "NOTHING=1")
     done = tune("waste", *words, "--", "/bin/true")
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout)["tune"]
     assert (found["settings"], found["goal"]["key"]) == (["WASTE=0"], "instructions")
     nothing = [raced for raced in found["steps"][0]["raced"] if "NOTHING" in raced["change"]]
     assert {(raced["rounds"], raced["fate"]) for raced in nothing} == {(3, "no better")}
@@ -85,4 +85,4 @@ def test_an_interrupted_search_goes_on(
     assert "go on with: tsmalloc tune --resume" in err
     done = tune("--resume")
     assert "resumed    " in done.stderr
-    assert f"use it   WASTE=0 LD_PRELOAD={waste} {shlex.join(words[-2:])}" in done.stdout
+    assert f"use it     WASTE=0 LD_PRELOAD={waste} {shlex.join(words[-2:])}" in done.stdout

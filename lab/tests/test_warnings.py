@@ -52,6 +52,14 @@ def test_how_many_rounds_runs_and_how_much_noise() -> None:
     assert codes(run(seconds=0.002)) == {"short-runs"}
 
 
+def test_a_program_that_waits_is_no_measurement_of_an_allocator() -> None:
+    found = with_raw(lambda run: {"user_ns": run.wall_ns // 200, "system_ns": 0})
+    assert codes(found) == {"waits"}
+    assert found.warnings[0].symptom == "the program waits: it computes for 0.5 % of its time"
+    text = render.report(found, 120)
+    assert text.index("But the program waits: ") < text.index("95 % CI")
+
+
 def test_of_very_few_rounds_no_figure_is_made_up() -> None:
     (alone,) = run(rounds=1).warnings
     assert alone.symptom.endswith("there are no intervals")
@@ -134,8 +142,9 @@ def with_raw(change: Callable[[Measurement], dict[str, Any]]) -> Comparison:
 
     def run(request: Any) -> Any:
         measurement = plain(request)
-        measurement.raw.update(change(measurement))
-        return measurement
+        changed = change(measurement)
+        known = {key: value for key, value in changed.items() if hasattr(measurement, key)}
+        return replace(measurement, **known, raw={**measurement.raw, **changed})
 
     executor.run = run
     return World.comparison(behaviours, executor=executor)

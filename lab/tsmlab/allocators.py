@@ -1,7 +1,4 @@
-"""Which allocators can be used here: ours, the C library's own, installed ones, the user's own.
-
-Why: to compare with jemalloc, a user need not know where a distribution puts it, or its version.
-"""
+"""Which allocators can be used here: ours, the C library's own, installed ones, the user's own."""
 
 import difflib
 import fnmatch

@@ -1,8 +1,4 @@
-"""From samples to a ranking: applies the statistics to every allocator and metric.
-
-Why: stats.py knows numbers, results.py knows what is kept; here the one becomes the other, as a
-pure function of the samples, so that a saved comparison can be analysed again and gives the same.
-"""
+"""From samples to a ranking: applies the statistics to every allocator and metric."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,33 +1,32 @@
-"""The flow of a run of the suite: a trial of each workload, warm memory, rounds, analysis.
+"""`tsmalloc bench`: one comparison over many programs, and each allocator against the best of its
+peers in each.
 
-Why: here one can read the order of all steps; rules live elsewhere (order and stop rule in
-schedule.py, a single run in trial.py, numbers in suite_analysis.py). A round runs the workloads one
-after the other, and each under all of its allocators in a random order of its own.
-Refuses to: print, or to lose measurements. However the rounds end, the outcome has all that was
-measured.
+The best peer is a different one in each workload and for each quantity, so a ratio to it is the
+hardest comparison there is: an allocator that is at 1.00 everywhere is as good as all of its rivals
+together. One that failed a single run of a workload is no best peer in it and has no ratio there;
+each mean says how many workloads it lacks.
 """
 
+import math
 import os
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tsmlab import __version__, machine, records, suite_results, wording
+from tsmlab import compare, machine, stats
 from tsmlab.allocators import Allocator, floor
-from tsmlab.errors import UserError
-from tsmlab.fleet import Crew, Fleet, machine_of
-from tsmlab.journal import Digests, Memo, Part, changed, digests
+from tsmlab.analysis import LogsByRound, log_ratios, logs_by_round
+from tsmlab.fleet import Fleet
+from tsmlab.journal import Memo
 from tsmlab.measuring import Executor
-from tsmlab.metrics import PEAK_MEMORY, CustomMetric
-from tsmlab.parts import Job, Progress, run_rounds
+from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Outcome, Sample, Stop
-from tsmlab.schedule import Entry, Rounds, Slot, StopRule, decision, part_seed
-from tsmlab.suite_analysis import Field, analyse
-from tsmlab.suite_results import SuiteResults, SuiteSettings, WorkloadRuns
-from tsmlab.trial import Program, Trial
-from tsmlab.wording import quantity
+from tsmlab.results import Comparison, MetricSummary, Outcome, Row
+from tsmlab.schedule import Entry, StopRule
+from tsmlab.stats import RatioEstimate
+from tsmlab.study import Mean, Overall, Score, Study, Suite, SuiteAnalysis, WorkloadAnalysis
+from tsmlab.sweep import Parameter, describe
+from tsmlab.trial import SUBJECT, Program
 from tsmlab.workloads import Workload
 
 DEFAULT_ROUNDS = 5
@@ -36,12 +35,10 @@ MIN_ROUNDS = 3
 # times as long as others where threads free each other's blocks.
 TIMEOUT_FACTOR = 60.0
 MIN_TIMEOUT_SECONDS = 60.0
-# Where the trial failed, nothing is known of how long a run takes.
-UNKNOWN_TIMEOUT_SECONDS = 300.0
-# Others may need more than the one that is tried.
-WARM_FACTOR = 4.0
-MIN_WARM_BYTES = 1 << 30
-PRINTED_SECONDS = CustomMetric("seconds", r"^seconds: ([0-9.eE+-]+)$", higher_is_better=False)
+# Little memory is no merit in a peer that is much slower: any peer could have that at that price.
+QUICK = 1.5
+# Warnings that are about the reference, which is only where ratios of the document begin.
+_NOT_OF_SUITES = frozenset({"short-runs", "few-calls", "several-processes", "waits"})
 
 
 @dataclass(frozen=True)
@@ -60,31 +57,6 @@ class Options:
     timeout_seconds: float | None = None
     cpus: tuple[int, ...] | None = None
 
-    @property
-    def rule(self) -> StopRule:
-        """As many rounds as asked for, or as fit into the time."""
-        return StopRule.of_rounds(self.rounds, self.time_budget_seconds)
-
-    @property
-    def field(self) -> Field:
-        names = tuple(allocator.name for allocator in self.allocators)
-        return Field(names, self.peers, self.candidate, self.seed)
-
-
-@dataclass
-class _Job(Job):
-    """One workload with its trial."""
-
-    workload: Workload
-    trial: Trial
-    crew: Crew | None
-    probe: Sample | None = None
-
-    @property
-    def runs(self) -> WorkloadRuns:
-        samples = [*([self.probe] if self.probe else []), *self.rounds.samples]
-        return WorkloadRuns(self.workload, self.trial.timeout_seconds or 0.0, samples)
-
 
 def bench(
     options: Options,
@@ -93,149 +65,215 @@ def bench(
     memo: Memo,
     warm: Callable[[int], int] = machine.touch,
     fleet: Fleet | None = None,
-) -> Outcome[SuiteResults]:
-    """Runs the whole suite; on a fleet, whose machines are of one kind, if there is one.
-
-    Raises UserError and KeyboardInterrupt only where nothing has been measured yet.
-    """
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-bench-") as folder:
-        return _Session(options, executor, reporter, memo, warm, Path(folder), fleet).run()
-
-
-@dataclass
-class _Session:
-    """The state of one run of the suite."""
-
-    options: Options
-    executor: Executor
-    reporter: Reporter
-    memo: Memo
-    warm: Callable[[int], int]
-    folder: Path
-    fleet: Fleet | None
-
-    def __post_init__(self) -> None:
-        if self.fleet is not None:
-            self.warm = self.fleet.touch_memory
-        self._created = self.memo.once("created", str, records.now)
-        self._machine = machine_of(self.fleet, self.memo)
-        floors = {name: floor(name) for each in self.options.workloads for name in each.floors}
-        self._infos = [AllocatorInfo.of(allocator) for allocator in self.options.allocators]
-        self._floor_infos = [AllocatorInfo.of(allocator) for allocator in floors.values()]
-        contenders = {
-            workload.name: (*self.options.allocators, *(floors[name] for name in workload.floors))
-            for workload in self.options.workloads
-        }
-        programs = [Path(workload.command[0]) for workload in self.options.workloads]
-        libraries = [a.path for a in (*self.options.allocators, *floors.values()) if a.path]
-        self._files = self.memo.once("files", Digests, lambda: digests([*programs, *libraries]))
-        self._progress = Progress(self.reporter, self.options.rounds)
-        self._jobs = [
-            self._job(workload, contenders[workload.name], self.executor, self.folder)
-            for workload in self.options.workloads
-        ]
-
-    def _job(
-        self, workload: Workload, allocators: Sequence[Allocator], executor: Executor, folder: Path
-    ) -> _Job:
-        program = Program(
-            command=workload.command,
+) -> Outcome[Study]:
+    """Runs the whole suite; on a fleet, whose machines are of one kind, if there is one."""
+    floors = {name: floor(name) for each in options.workloads for name in each.floors}
+    names = [workload.name for workload in options.workloads]
+    entries = [
+        Entry(allocator, 0, index, describe({SUBJECT: workload.name}))
+        for index, workload in enumerate(options.workloads)
+        for allocator in (*options.allocators, *(floors[name] for name in workload.floors))
+    ]
+    first = next(a for a in options.allocators if a.name == options.peers[0])
+    asked = compare.Options(
+        program=Program(
+            command=("bench", *names),
             stdin=Path(os.devnull),
-            metrics=(PRINTED_SECONDS,) if workload.time == "seconds" else (),
+            subjects={workload.name: _program(workload) for workload in options.workloads},
+        ),
+        allocators=(*options.allocators, *floors.values()),
+        reference=first,
+        seed=options.seed,
+        rule=StopRule.of_rounds(options.rounds, options.time_budget_seconds),
+        warmup_rounds=0,
+        timeout_seconds=options.timeout_seconds,
+        check_output=False,  # times are part of it
+        consult_doctor=False,
+        cpus=options.cpus,
+        unresolved=lambda _: 1,  # nothing but rounds and time ends the suite
+        unfit_warnings=_NOT_OF_SUITES,
+        parameters=(Parameter(SUBJECT, SUBJECT, list(names)),),
+        entries=tuple(entries),
+        by_point=True,
+        timeout_factor=TIMEOUT_FACTOR,
+        min_timeout_seconds=MIN_TIMEOUT_SECONDS,
+        warm=warm,
+        one_kind=True,
+    )
+    outcome = compare.compare(asked, executor, reporter, memo, fleet)
+    found = replace(outcome.results, name="bench")
+    suite = Suite(
+        file=str(options.suite),
+        candidate=options.candidate,
+        peers=list(options.peers),
+        floors=list(floors),
+        workloads=list(options.workloads),
+        analysis=analyse(found, options.workloads, options.peers, options.candidate),
+    )
+    return Outcome(Study.of("bench", [found], suite=suite), outcome.error)
+
+
+def _program(workload: Workload) -> Program:
+    return Program(workload.command, Path(os.devnull), tells_time=workload.time == "seconds")
+
+
+# --- from runs to ratios --------------------------------------------------------------------------
+
+
+def analyse(
+    comparison: Comparison,
+    workloads: Sequence[Workload],
+    peers: Sequence[str],
+    candidate: str | None,
+) -> SuiteAnalysis:
+    """Each point of the comparison is a workload."""
+    floors = {name for workload in workloads for name in workload.floors}
+    names = [info.name for info in comparison.allocators if info.name not in floors]
+    each = [
+        _Workload(comparison, index, workload, names, peers, candidate)
+        for index, workload in enumerate(workloads)
+    ]
+    with_memory = [one for one in each if one.memory]
+    overall = [
+        Overall(
+            name,
+            _mean([one.time_pairs(name) for one in each]),
+            _mean([one.memory_pairs(name) for one in with_memory]),
         )
-        memo = Part(self.memo, workload.name)
-        trial = Trial(program, allocators, executor, folder, memo)
-        trial.timeout_seconds = self.options.timeout_seconds or UNKNOWN_TIMEOUT_SECONDS
-        names = [allocator.name for allocator in allocators]
-        rounds_left = dict.fromkeys(names, self.options.rounds)
-        observer = self._progress.add(workload.name, rounds_left)
-        seed = part_seed(self.options.seed, "workload", workload.name)
-        crew = None if self.fleet is None else Crew(self.fleet, trial, memo)
-        entries = [Entry(allocator) for allocator in allocators]
-        rounds = Rounds(entries, seed, trial.run, observer, crew=crew)
-        return _Job(rounds, observer, self.options.rounds, workload, trial, crew)
+        for name in names
+    ]
+    quick = None
+    if candidate is not None:
+        quick = _mean([one.quick_memory_pairs(candidate) for one in with_memory])
+    return SuiteAnalysis(
+        comparison.analysis.rounds,
+        [one.analysis() for one in each],
+        sorted(overall, key=_standing),
+        quick,
+    )
 
-    def run(self) -> Outcome[SuiteResults]:
-        for job in self._jobs:
-            self._try(job)
-        self._warm_memory()
-        return self._measure()
 
-    def _try(self, job: _Job) -> None:
-        """One run under the first peer: its time says when a run hangs, its peak how much memory to
-        warm."""
-        first = next(a for a in self.options.allocators if a.name == self.options.peers[0])
-        slot = Slot(Entry(first), "probe", 0, 1, 0)
-        job.progress.trying(first.name)
-        started = self.memo.clock()
-        job.probe = job.trial.run(slot) if job.crew is None else job.crew.samples([slot])[0]
-        seconds = self.memo.clock() - started
-        job.progress.guess_seconds = seconds
-        if job.probe.failure:
-            job.progress.note(f"{first.name}: {job.probe.failure.text}")
-        if self.options.timeout_seconds is None and not job.probe.failure:
-            job.trial.timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
+def _standing(overall: Overall) -> tuple[int, float]:
+    """For sorting: what lacks many workloads may lack the hard ones."""
+    mean = overall.time
+    return mean.possible - mean.workloads, math.inf if mean.ratio is None else mean.ratio
 
-    def _warm_memory(self) -> None:
-        peaks = [job.probe.values.get(PEAK_MEMORY, 0.0) for job in self._jobs if job.probe]
-        touched = self.warm(max(MIN_WARM_BYTES, int(WARM_FACTOR * max(peaks))))
-        seconds = sum(job.progress.round_seconds() for job in self._jobs)
-        runs = sum(len(job.progress.runs_left) for job in self._jobs)
-        rule = self.options.rule
-        self.reporter.note(
-            f"{len(self._jobs)} workloads, {runs} runs a round, "
-            f"about {quantity(seconds, 'seconds')}; {quantity(touched, 'bytes')} of memory warmed"
+
+class _Workload:
+    """One workload's logarithms by allocator and round, and the best in it."""
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        index: int,
+        workload: Workload,
+        names: Sequence[str],
+        peers: Sequence[str],
+        candidate: str | None,
+    ) -> None:
+        self._workload = workload
+        self._names = names
+        self._candidate = candidate
+        self._seed = comparison.settings.seed
+        self.memory = workload.memory
+        self._samples = [s for s in comparison.samples if s.point == index]
+        self._rows = {row.allocator: row for row in comparison.points[index].analysis.rows}
+        self._times = {name: self._logs(name, TIME) for name in (*names, *workload.floors)}
+        self._peaks = {name: self._logs(name, PEAK_MEMORY) for name in names}
+        usable = self._clean(peers)
+        self._fastest = _least(self._times, usable)
+        self._smallest = self._smallest_quick = None
+        if workload.memory:
+            self._smallest = _least(self._peaks, usable)
+            self._smallest_quick = _least(self._peaks, [n for n in usable if self._is_quick(n)])
+        self._best_floor = _least(self._times, self._clean(workload.floors))
+
+    def _clean(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if self._rows[name].failures == 0]
+
+    def _logs(self, name: str, key: str) -> LogsByRound:
+        """The logarithm of a metric by round. Empty for one with a failed run, and where a number
+        has no logarithm: such a number means nothing."""
+        logs, row = logs_by_round(self._samples, name, key), self._rows[name]
+        summary = row.metrics.get(key)
+        return logs if summary and summary.runs == len(logs) and row.failures == 0 else {}
+
+    def _is_quick(self, name: str) -> bool:
+        ratio = self._ratio(self.time_pairs(name))
+        return ratio is not None and ratio.ratio <= QUICK
+
+    def time_pairs(self, name: str) -> LogsByRound:
+        """The logarithm of the ratio to the fastest peer in each round; empty if there is none."""
+        return _against(self._times, name, self._fastest)
+
+    def memory_pairs(self, name: str) -> LogsByRound:
+        return _against(self._peaks, name, self._smallest)
+
+    def quick_memory_pairs(self, name: str) -> LogsByRound:
+        return _against(self._peaks, name, self._smallest_quick)
+
+    def analysis(self) -> WorkloadAnalysis:
+        candidate = self._candidate
+        return WorkloadAnalysis(
+            workload=self._workload.name,
+            scores=[self._score(self._rows[name], self.memory) for name in self._names],
+            floors=[self._score(self._rows[name], False) for name in self._workload.floors],
+            fastest_peer=self._fastest,
+            smallest_peer=self._smallest,
+            smallest_quick_peer=self._smallest_quick,
+            best_floor=self._best_floor,
+            quick_memory=self._ratio(self.quick_memory_pairs(candidate)) if candidate else None,
         )
-        if (fitting := rule.rounds_that_fit(seconds)) < self.options.rounds:
-            self.reporter.note(
-                f"only {fitting} of {wording.rounds(self.options.rounds)} fit into "
-                f"{self.options.time_budget_seconds:g} s. For firmer results: --time-budget "
-                f"{self.options.rounds * seconds * 1.1:.0f}, or fewer workloads"
-            )
 
-    def _measure(self) -> Outcome[SuiteResults]:
-        start = self.memo.clock()
-
-        def decide(number: int) -> Stop | None:
-            """Nothing but rounds and time ends the suite: its verdicts are not looked at before."""
-            elapsed = self.memo.clock() - start
-            return decision(self.memo, self.options.rule, number, elapsed, lambda: 1)
-
-        try:
-            stop = run_rounds(self._jobs, decide)
-        except KeyboardInterrupt:
-            stop = Stop("interrupted", "interrupted by the user")
-        except UserError as error:
-            if not self._any_measured():
-                raise
-            return Outcome(self._results(Stop("aborted", error.message)), error)
-        return Outcome(self._results(stop))
-
-    def _any_measured(self) -> bool:
-        return any(job.rounds.samples for job in self._jobs)
-
-    def _results(self, stop: Stop) -> SuiteResults:
-        options = self.options
-        runs = [job.runs for job in self._jobs]
-        return SuiteResults(
-            schema=suite_results.SCHEMA,
-            created=self._created,
-            tsmalloc_version=__version__,
-            suite=str(options.suite),
-            settings=SuiteSettings(
-                seed=options.seed,
-                rounds=options.rounds,
-                time_budget_seconds=options.time_budget_seconds,
-                timeout_seconds=options.timeout_seconds,
-                cpus=None if options.cpus is None else list(options.cpus),
-            ),
-            machine=self._machine,
-            allocators=self._infos,
-            floors=self._floor_infos,
-            candidate=options.candidate,
-            peers=list(options.peers),
-            stop=stop,
-            changed=changed(self._files),
-            analysis=analyse(runs, options.field),
-            runs=runs,
+    def _score(self, row: Row, memory: bool) -> Score:
+        name = row.allocator
+        return Score(
+            name=name,
+            attempts=row.attempts,
+            failures=row.failures,
+            failure=row.failure,
+            gave_up=row.gave_up,
+            time=self._summary(row.metrics.get(TIME), self.time_pairs(name)),
+            memory=self._summary(row.metrics.get(PEAK_MEMORY), self.memory_pairs(name))
+            if memory
+            else None,
+            to_floor=self._ratio(_against(self._times, name, self._best_floor)),
         )
+
+    def _summary(self, summary: MetricSummary | None, pairs: LogsByRound) -> MetricSummary | None:
+        if summary is None:
+            return None
+        unjudged = replace(summary, p_adjusted=None, verdict=None, rounds_more=None)
+        return replace(unjudged, ratio=self._ratio(pairs))
+
+    def _ratio(self, pairs: LogsByRound) -> RatioEstimate | None:
+        return stats.estimate_ratio(list(pairs.values()), self._seed) if pairs else None
+
+
+def _least(logs: Mapping[str, LogsByRound], names: Sequence[str]) -> str | None:
+    """The one with the lowest geometric mean, over the rounds that all of them have; None if there
+    is no such round, as long as not all of them have been measured."""
+    common = set.intersection(*(set(logs[name]) for name in names)) if names else set()
+    if not common:
+        return None
+    return min(names, key=lambda name: sum(logs[name][number] for number in common))
+
+
+def _against(logs: Mapping[str, LogsByRound], name: str, other: str | None) -> LogsByRound:
+    return {} if other is None else log_ratios(logs[name], logs[other])
+
+
+def _mean(workloads: Sequence[LogsByRound]) -> Mean:
+    """The geometric mean over workloads of the ratios, and its interval from round to round: each
+    round has all workloads once, so its own mean is one measurement of the whole."""
+    present = [pairs for pairs in workloads if pairs]
+    if not present:
+        return Mean(None, None, None, 0, len(workloads))
+    centre = sum(sum(pairs.values()) / len(pairs) for pairs in present) / len(present)
+    complete = sorted(set.intersection(*(set(pairs) for pairs in present)))
+    low = high = None
+    if len(complete) > 1:
+        means = [sum(pairs[number] for pairs in present) / len(present) for number in complete]
+        estimate = stats.estimate_ratio(means)
+        low, high = estimate.low, estimate.high
+    return Mean(math.exp(centre), low, high, len(present), len(workloads))

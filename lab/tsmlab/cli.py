@@ -1,10 +1,4 @@
-"""The `tsmalloc` command: finds the verb, runs it, and turns every failure into one clear message.
-
-Why: a stranger must be able to use the lab from `tsmalloc --help` alone, and scripts must be able
-to rely on its exit statuses (see errors.py).
-Refuses to: know what a verb does, or to import one that was not asked for, so that `tsmalloc list`
-does not wait for the statistics that only `tsmalloc compare` needs.
-"""
+"""The `tsmalloc` command: finds the verb, runs it, and tells every failure in one clear message."""
 
 import difflib
 import errno

@@ -1,9 +1,9 @@
 """The flow of a comparison: preflight, warm-up, rounds, analysis.
 
-Why: everything with a rule of its own lives elsewhere (order and stop rule in schedule.py, a single
-run in trial.py, numbers in stats.py and analysis.py); here one can read the order of all steps.
-Refuses to: print, or to lose measurements. Whatever ends the rounds early, be it Ctrl-C or a
-failing set-up command, the outcome holds all that was measured until then.
+Every verb that measures is one or several of these: they differ in their programs, points, metrics
+and rules. Order and stop rule are in schedule.py, a single run in trial.py, numbers in stats.py and
+analysis.py. Whatever ends the rounds early, be it Ctrl-C or a failing set-up command, the outcome
+holds all that was measured until then.
 """
 
 import tempfile
@@ -12,17 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import __version__, doctor, machine, records, results, warnings
+from tsmlab import __version__, doctor, records, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, at_points, count_unresolved
 from tsmlab.definition import Asked
 from tsmlab.errors import UserError
 from tsmlab.findings import find
-from tsmlab.fleet import Crew, Fleet
+from tsmlab.fleet import Crew, Fleet, machine_of
 from tsmlab.journal import Memo
-from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
-from tsmlab.metrics import BUILT_IN, TIME, MetricSpec
+from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
 from tsmlab.progress import Reporter
 from tsmlab.results import (
     AllocatorInfo,
@@ -34,18 +33,34 @@ from tsmlab.results import (
     Settings,
     Stop,
     SweepPoint,
+    Trouble,
 )
-from tsmlab.schedule import Scheduler, Slot, StopRule, entries_for
+from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
-from tsmlab.sweep import Parameter, points_of
-from tsmlab.trial import SERIES_POINTS, OutputCheck, Program, Trial, UnitCheck, at_point, hooks
-from tsmlab.wording import counted, quantity
+from tsmlab.sweep import Parameter, describe, points_of
+from tsmlab.trial import (
+    SERIES_POINTS,
+    OutputCheck,
+    Program,
+    Trial,
+    UnitCheck,
+    at_point,
+    hooks,
+    wall_seconds,
+)
+from tsmlab.wording import counted, quantity, rounds
 
 # A run that takes this many times as long as the reference's first one is taken to hang...
 TIMEOUT_FACTOR = 20.0
 # ... but not before this time, which a short program may well lose to a busy machine.
 MIN_TIMEOUT_SECONDS = 10.0
 WARMUP_ROUNDS = 1
+# The cost of a run besides its own time: starting `measure`, reading the output, the journal.
+OVERHEAD_SECONDS = 0.05
+# Where no trial succeeded, nothing is known of how long a run takes.
+UNKNOWN_TIMEOUT_SECONDS = 300.0
+WARM_FACTOR = 4.0
+MIN_WARM_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,10 @@ class Options:
     still to be resolved by further rounds. unfit_warnings: the codes of those that do not hold
     here. say_preflight: whether what was found before the rounds is told. parameters: of a sweep; a
     round runs every allocator at every point. series_points: of each run's memory. ask_order:
-    whether the results say which allocator is best at which point.
+    whether the results say which allocator is best at which point. entries: what runs where, unless
+    that is every allocator everywhere. by_point: nothing is compared between points, so that each
+    has a block of its own in a round, and one where the reference fails costs no other. warm:
+    touches memory before the rounds. one_kind: of machine, in a cluster. troubles: known before.
     """
 
     program: Program
@@ -80,6 +98,14 @@ class Options:
     parameters: tuple[Parameter, ...] = ()
     series_points: int = SERIES_POINTS
     ask_order: bool = False
+    entries: tuple[Entry, ...] = ()
+    by_point: bool = False
+    timeout_factor: float = TIMEOUT_FACTOR
+    min_timeout_seconds: float = MIN_TIMEOUT_SECONDS
+    warm: Callable[[int], int] | None = None
+    one_kind: bool = False
+
+    troubles: tuple[Trouble, ...] = ()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
@@ -100,6 +126,16 @@ def compare(
     return _Session(options, executor, reporter, memo, fleet).run()
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """What a counted run under the reference shows: calls; programs, the busiest first; those that
+    another library served, and that library."""
+
+    calls: int
+    programs: list[str]
+    served_by: dict[str, str]
+
+
 @dataclass
 class _Session:
     """The state of one comparison while it runs."""
@@ -112,13 +148,16 @@ class _Session:
 
     def __post_init__(self) -> None:
         self._created = self.memo.once("created", str, records.now)
-        self._machine = self.memo.once("machine", Machine, machine.describe)
+        self._machine = machine_of(self.fleet if self.options.one_kind else None, self.memo)
         self._output = OutputCheck(self.options.reference.name, self.options.check_output)
         self._units = UnitCheck()
         self._points = points_of(self.options.parameters)
-        self._entries = entries_for(self.options.allocators, self.options.reference, self._points)
+        self._entries: Sequence[Entry] = self.options.entries or entries_for(
+            self.options.allocators, self.options.reference, self._points
+        )
         self._probes: list[Sample] = []
-        self._intercepted_calls: int | None = None
+        self._counted: _Counted | None = None
+        self._findings: dict[str, doctor.Finding] = {}
         self._timeout_seconds = self.options.timeout_seconds
         self._crew: Crew | None = None
 
@@ -139,6 +178,7 @@ class _Session:
                 self._crew = Crew(self.fleet, trial, self.memo)
             self._try_reference(trial)
             self._prove_interception()
+            self._warm_memory()
             if self.options.say_preflight:
                 self._note_preflight()
             return self._measure(trial)
@@ -149,32 +189,50 @@ class _Session:
         return self.options.program.at(self._points[0], self.options.reference.name)
 
     def _try_reference(self, trial: Trial) -> None:
-        """Runs the reference once at each point: it must succeed, and the longest time tells what a
-        hang is."""
-        trial.timeout_seconds = self._timeout_seconds
-        entries = [entry for entry in self._entries if entry.replicate == 1]
-        self.reporter.round_started("probe", 1, len(entries))
-        for place, entry in enumerate(entries, start=1):
-            slot = Slot(replace(entry, replicate=0), "probe", 0, place, 0)
+        """Runs the reference once at each point: it must succeed, except where points are judged
+        one by one, and the longest time tells what a hang is."""
+        options, reference = self.options, self.options.reference
+        unknown = UNKNOWN_TIMEOUT_SECONDS if options.by_point else None
+        trial.timeout_seconds = self._timeout_seconds or unknown
+        self.reporter.round_started("probe", 1, len(self._points))
+        for index, point in enumerate(self._points):
+            entry = Entry(reference, 0, index, describe(point))
+            slot = Slot(entry, "probe", 0, index + 1, 0)
             self.reporter.run_started(slot)
             probe = trial.run(slot) if self._crew is None else self._crew.samples([slot])[0]
             self.reporter.run_finished(probe)
+            if probe.failure and not options.by_point:
+                raise _reference_failed(probe, options, entry.where)
+            if options.consult_doctor and (left := probe.measurement.get("left_behind")):
+                raise _daemon(left)
             if probe.failure:
-                raise _reference_failed(probe, self.options, entry.where)
+                self.reporter.note(f"{entry.label}: {probe.failure.text}")
             self._probes.append(probe)
         self._probes = self._units.judge(self._probes)
         if self._timeout_seconds is None:
-            seconds = max(probe.values[TIME] for probe in self._probes)
-            self._timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
+            known = [wall_seconds(probe) for probe in self._probes if not probe.failure]
+            self._timeout_seconds = (
+                max(options.min_timeout_seconds, options.timeout_factor * max(known, default=0.0))
+                if known
+                else UNKNOWN_TIMEOUT_SECONDS
+            )
         trial.timeout_seconds = self._timeout_seconds
+
+    def _warm_memory(self) -> None:
+        """Other allocators may need more than the reference."""
+        if self.options.warm is None:
+            return
+        peaks = [probe.values.get(PEAK_MEMORY, 0.0) for probe in self._probes]
+        warm = self.options.warm if self.fleet is None else self.fleet.touch_memory
+        warm(max(MIN_WARM_BYTES, int(WARM_FACTOR * max(peaks))))
 
     def _prove_interception(self) -> None:
         """One counted run under the reference, which shows that preloading works here at all."""
         if not self.options.consult_doctor:
             return
-        self._intercepted_calls = self.memo.once("counted calls", int, self._count)
+        self._counted = self.memo.once("counted calls", _Counted, self._count)
 
-    def _count(self) -> int:
+    def _count(self) -> _Counted:
         program, reference = self._first_program, self.options.reference
         with hooks(program, reference.name):
             diagnosis = doctor.diagnose(
@@ -183,13 +241,22 @@ class _Session:
                 timeout_seconds=self._timeout_seconds,
                 stdin=program.stdin,
             )
-        self._heed(diagnosis, repeated=True)
-        return sum(proof.calls for proof in diagnosis.proofs)
+        self._heed(diagnosis)
+        calls: dict[str, int] = {}
+        for counts in (each for proof in diagnosis.proofs for each in proof.processes):
+            name = Path(counts.program).name
+            calls[name] = calls.get(name, 0) + counts.calls
+        served = [proof.instead_of_libc for proof in diagnosis.proofs]
+        return _Counted(
+            sum(calls.values()),
+            sorted(calls, key=lambda name: -calls[name]),
+            served[0] if served else {},
+        )
 
     def _note_preflight(self) -> None:
-        calls = "" if self._intercepted_calls is None else f", {self._intercepted_calls:,} calls"
+        calls = "" if self._counted is None else f", {self._counted.calls:,} calls"
         count = len(self._points)
-        times = [quantity(probe.values[TIME], "seconds") for probe in self._probes]
+        times = [quantity(wall_seconds(probe), "seconds") for probe in self._probes]
         told = times[0] if count == 1 else f"{times[0]} to {times[-1]} at {count} points"
         self.reporter.note(
             f"preflight  {self.options.reference.name}: {told}{calls}; "
@@ -201,7 +268,7 @@ class _Session:
         options = self.options
         scheduler = Scheduler(
             entries=self._entries,
-            reference=options.reference.name,
+            reference=None if options.by_point else options.reference.name,
             seed=options.seed,
             run_one=trial.run,
             judge=lambda samples: self._output.judge(self._units.judge(samples)),
@@ -210,6 +277,7 @@ class _Session:
             observer=self.reporter,
             vary_layout=options.vary_layout,
             crew=self._crew,
+            by_point=options.by_point,
         )
         try:
             round_seconds = scheduler.warm_up(options.warmup_rounds)
@@ -230,23 +298,21 @@ class _Session:
         return whole + sum(map(self.options.unresolved, parts))
 
     def _announce(self, warmup_round_seconds: float) -> None:
-        rule = self.options.rule
-        entries = len(self._entries)
-        probed = sum(probe.values[TIME] for probe in self._probes)
-        seconds = warmup_round_seconds or (len(self.options.allocators) + 1) * probed
+        rule, runs = self.options.rule, len(self._entries)
+        probed = [wall_seconds(probe) + OVERHEAD_SECONDS for probe in self._probes]
+        seconds = warmup_round_seconds or sum(probed[entry.point] for entry in self._entries)
         fitting = rule.rounds_that_fit(seconds)
         self.reporter.expect(fitting)
         if rule.runs is None and fitting < rule.min_rounds:
             self.reporter.note(
-                f"a round of {entries} runs takes about {quantity(seconds, 'seconds')}: only "
-                f"{fitting} of {rule.min_rounds} rounds fit into {rule.patience_seconds:g} s. For "
+                f"a round of {runs} runs takes about {quantity(seconds, 'seconds')}: only "
+                f"{fitting} of {rounds(rule.min_rounds)} fit into {rule.patience_seconds:g} s. For "
                 f"firmer results: --time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer "
                 f"allocators (-a)"
             )
 
-    def _heed(self, diagnosis: doctor.Diagnosis, repeated: bool = False) -> None:
-        """Stops at findings that make a comparison meaningless; `repeated`: the notes were shown
-        before."""
+    def _heed(self, diagnosis: doctor.Diagnosis) -> None:
+        """Stops at findings that make a comparison meaningless; notes others, each kind once."""
         if fatal := diagnosis.fatal:
             startable = diagnosis.resolved is not None
             remedies = [finding.remedy for finding in fatal if finding.remedy]
@@ -259,7 +325,8 @@ class _Session:
                 "\n".join(remedies),
             )
         for finding in diagnosis.findings:
-            if finding.severity == "warning" and not repeated:
+            if finding.severity == "warning" and finding.code not in self._findings:
+                self._findings[finding.code] = finding
                 self.reporter.note(f"doctor     {finding.message} {finding.remedy}")
 
     def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Comparison:
@@ -269,7 +336,6 @@ class _Session:
         question = replace(options.question, metrics=tuple(map(self._with_unit, options.metrics)))
         parts = at_points(samples, len(self._points), question) if options.parameters else []
         comparison = Comparison(
-            schema=results.SCHEMA,
             created=self._created,
             tsmalloc_version=__version__,
             command=list(options.program.command),
@@ -280,7 +346,7 @@ class _Session:
             allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
             output_comparable=self._output.comparable,
-            intercepted_calls=self._intercepted_calls,
+            intercepted_calls=self._counted.calls if self._counted else None,
             analysis=analyse(samples, question),
             warnings=[],
             samples=samples,
@@ -291,7 +357,17 @@ class _Session:
         if options.ask_order:
             order = Asked("order", question.primary, None, {}, [], {})
             comparison = replace(comparison, findings=find(comparison, [order], None))
-        troubles = warnings.find_all(comparison)
+        if self._counted is not None:
+            comparison = replace(comparison, served_by=self._counted.served_by)
+        programs = self._counted.programs if self._counted else []
+        troubles = [
+            *options.troubles,
+            *(
+                Trouble(each.code, each.message.rstrip("."), "the doctor saw it", each.remedy)
+                for each in self._findings.values()
+            ),
+            *warnings.find_all(comparison, programs),
+        ]
         fit = [each for each in troubles if each.code not in options.unfit_warnings]
         return replace(comparison, warnings=fit)
 
@@ -332,6 +408,15 @@ class ReferenceFailedError(UserError):
         self.kind = failure.kind
         at = f" at {where}" if where else ""
         super().__init__(f"the program fails under the reference {name}{at}: {self.told}", remedy)
+
+
+def _daemon(left: int) -> UserError:
+    return UserError(
+        f"the program goes on in the background: {counted(left, 'process')} outlived it, and would "
+        "not be measured.".replace("processs", "processes"),
+        "Keep it in the foreground (often an option like --nodaemon, -D or -f), with a client that "
+        "ends it when its work is done. (--no-doctor compares all the same.)",
+    )
 
 
 def _reference_failed(probe: Sample, options: Options, where: str) -> ReferenceFailedError:

@@ -1,11 +1,4 @@
-"""What our own allocators counted inside: reads the reports of the libraries in lib/counted.
-
-Why: a search, a split, a wait for a lock happen inside the heap, where no tool from outside sees
-them. The counted twin of a library writes them down, process by process, with pictures of its heap
-(docs/formats/counters.md).
-Refuses to: time anything; the counts cost time. And to guess: what a library does not have is not
-in the counts.
-"""
+"""What our own allocators counted inside: reads the reports of the libraries in lib/counted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,9 +1,4 @@
-"""Counts that do not depend on neighbours: instructions, simulated cache misses, system calls.
-
-Why: on a shared machine times differ by a tenth from run to run, and no number of rounds that a
-check before a merge can afford shows two per cent. Counts of the same run repeat to a few parts in
-ten thousand.
-"""
+"""Counts that do not depend on neighbours: instructions, simulated cache misses, system calls."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Can an allocator be preloaded into this program? Reasons from the file, proof by counting calls.
 
-Why: a preload that is not in effect is silent, and then two measurements of the same allocator get
-compared. Every known reason has a name here, and a remedy.
-Refuses to: change the program or its files. The proof runs the command, once for each allocator.
+A preload that is not in effect is silent, and then two measurements of the same allocator get
+compared. Every known reason has a name here, and a remedy. The proof runs the command, once for
+each allocator.
 """
 
 import os
@@ -47,6 +47,18 @@ class Proof:
         meant = self.allocator.path.resolve()
         served = {Path(counts.provider or "(unknown)") for counts in self.processes if counts.calls}
         return tuple(sorted(path for path in served if path.resolve() != meant))
+
+    @property
+    def instead_of_libc(self) -> dict[str, str]:
+        """Without a preload: by their names, the programs that were served by another library than
+        the C library, and that library."""
+        if self.allocator.path is not None:
+            return {}
+        return {
+            Path(counts.program).name: Path(counts.provider).name
+            for counts in self.processes
+            if counts.calls and not re.match(r"libc[.-]|$", Path(counts.provider).name)
+        }
 
 
 def prove(
@@ -445,6 +457,12 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
                 "the other allocated, the program ends.",
                 "Have it loaded without RTLD_DEEPBIND, or keep libc's malloc for this program.",
             )
+    for program, library in sorted(proof.instead_of_libc.items()):
+        yield warning(
+            "linked-allocator",
+            f"{program} runs on {library}: what is called {name} here is that allocator.",
+            "A preloaded allocator does come before it, unless it is inside the program.",
+        )
     if measurement.failed:
         # A program may well be made to end with another status than 0; a signal is another matter.
         crashed = measurement.signal is not None and not measurement.timed_out

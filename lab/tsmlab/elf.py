@@ -1,9 +1,4 @@
-"""Facts about an ELF file that decide whether an allocator can be preloaded into it.
-
-Why: most failed preloads are silent, and the file itself tells why: no dynamic loader, another
-machine, a heap of its own.
-Refuses to: judge. It reads and reports; doctor.py draws the conclusions.
-"""
+"""Facts about an ELF file that decide whether an allocator can be preloaded into it."""
 
 import struct
 from collections.abc import Iterable, Mapping

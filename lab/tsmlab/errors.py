@@ -1,10 +1,5 @@
 """How the `tsmalloc` command ends: the one exception that a user is meant to see, the statuses, and
 streams without a reader.
-
-Why: every expected failure (a missing program, a bad option, a broken environment) must name its
-remedy, in one form, wherever it is found.
-Refuses to: carry a traceback. A failure that no remedy can be named for is a defect and stays an
-ordinary exception.
 """
 
 import contextlib

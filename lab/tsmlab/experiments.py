@@ -17,39 +17,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tsmlab import allocators as known
 from tsmlab import (
-    __version__,
     causes,
     compare,
     machine,
     paths,
-    records,
+    study,
     sweep,
     system_libraries,
     toml_tables,
     warnings,
 )
-from tsmlab import allocators as known
 from tsmlab.allocators import Allocator
 from tsmlab.causes import Observer
 from tsmlab.definition import Asked, CausesAt, Definition, Kind, Reported
 from tsmlab.errors import UserError
 from tsmlab.findings import find, usable_processors
 from tsmlab.fits import EXPONENTS, LOGARITHMIC
-from tsmlab.fleet import Fleet, machine_of
-from tsmlab.journal import Digests, Memo, Part, changed, digests
-from tsmlab.machine import Machine
+from tsmlab.fleet import Fleet
+from tsmlab.journal import Memo, Part
 from tsmlab.measuring import Executor, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, PEAK_OVER_LIVE, TIME, MetricSpec, Unit
-from tsmlab.progress import Reporter, Step
-from tsmlab.results import Causes, Comparison, Outcome, Stop, Stopped, Trouble
+from tsmlab.progress import Reporter
+from tsmlab.results import Causes, Comparison, Outcome, Stop
 from tsmlab.schedule import StopRule
+from tsmlab.study import Study
 from tsmlab.sweep import ALLOCATOR, Parameter, Point, points_of
 from tsmlab.toml_tables import Table, is_count, is_names, is_number, is_plain, is_text
 from tsmlab.trial import Program, at_point
-from tsmlab.wording import names
 
-SCHEMA = "tsmalloc-experiments/3"
 EVERYTHING = "all"
 SHOW_ALL = "`tsmalloc experiment list` shows them all."
 DEFAULT_ROUNDS = 5
@@ -62,7 +59,6 @@ FEWEST_ROUNDS = 3
 OVERHEAD_SECONDS = 0.05
 # How much slower a run is that is watched, for all tools together.
 WATCHED_FACTOR = 9.0
-WARM_BYTES = 1 << 30
 
 # --- files ----------------------------------------------------------------------------------------
 
@@ -467,34 +463,9 @@ class Options:
         return [*(Path(p.definition.file) for p in self.plans), *(p.program for p in self.plans)]
 
 
-@dataclass(frozen=True)
-class Experiments(Stopped):
-    """A run of one or more experiments, as it is saved: a comparison for each."""
-
-    schema: str
-    created: str
-    tsmalloc_version: str
-    stop: Stop
-    comparisons: list[Comparison]
-
-    @property
-    def subject(self) -> str:
-        return "experiment"
-
-
-from_json = records.reader(Experiments, SCHEMA, "experiment run")
-
-
-def read(path: Path) -> Experiments:
+def read(path: Path) -> Study:
     """The results in a file."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UserError(
-            f"the results {path} cannot be read: {error.strerror}.",
-            "`tsmalloc experiment run` prints the path of its results.",
-        ) from error
-    return from_json(text, str(path))
+    return study.read(path, "`tsmalloc experiment run` prints the path of its results.")
 
 
 def run(
@@ -505,14 +476,15 @@ def run(
     fleet: Fleet | None = None,
     observers: Sequence[Observer] | None = None,
     warm: Callable[[int], int] = machine.touch,
-) -> Outcome[Experiments]:
+) -> Outcome[Study]:
     """Runs one experiment after the other; their rounds on the fleet, whose machines are of one
     kind, if there is one. Causes are counted here.
 
     Raises UserError and KeyboardInterrupt only where nothing has been measured yet."""
     with tempfile.TemporaryDirectory(prefix="tsmalloc-experiment-") as folder:
-        session = _Session(options, executor, reporter, memo, fleet, observers, Path(folder))
-        return session.run(warm if fleet is None else fleet.touch_memory)
+        return _Session(
+            options, executor, reporter, memo, fleet, observers, warm, Path(folder)
+        ).run()
 
 
 @dataclass
@@ -525,24 +497,18 @@ class _Session:
     memo: Memo
     fleet: Fleet | None
     observers: Sequence[Observer] | None
+    warm: Callable[[int], int]
     folder: Path
 
     def __post_init__(self) -> None:
         self._start = self.memo.clock()
-        self._created = self.memo.once("created", str, records.now)
-        self._machine: Machine = machine_of(self.fleet, self.memo)
-        libraries = [a.path for a in self.options.allocators if a.path]
-        self._files = self.memo.once(
-            "files", Digests, lambda: digests([*self.options.files, *libraries])
-        )
         self._done: list[Comparison] = []
 
-    def run(self, warm: Callable[[int], int]) -> Outcome[Experiments]:
+    def run(self) -> Outcome[Study]:
         """A program that fails under the reference costs its own experiment only."""
         error: UserError | None = None
         stop = Stop("runs", "all experiments done")
         try:
-            warm(WARM_BYTES)
             for place, each in enumerate(self.options.plans):
                 self.reporter.note(f"experiment {each.definition.name}: {each.definition.title}")
                 try:
@@ -564,7 +530,7 @@ class _Session:
             error, stop = problem, Stop("aborted", problem.message)
         if not self._done and error is not None:
             raise error
-        return Outcome(Experiments(SCHEMA, self._created, __version__, stop, self._done), error)
+        return Outcome(Study.of("experiment", self._done, stop=stop), error)
 
     def _one(self, each: Plan, left: int) -> Outcome[Comparison]:
         """The rounds, the causes, the answers. left: how many experiments share the time that is
@@ -573,7 +539,7 @@ class _Session:
         outcome = compare.compare(
             self._options(each, left), self.executor, self.reporter, memo, self.fleet
         )
-        found = replace(outcome.results, machine=self._machine, experiment=definition)
+        found = replace(outcome.results, name=definition.name, experiment=definition)
         counted: list[Causes] = []
         try:
             if outcome.error is None and not found.interrupted:
@@ -581,14 +547,10 @@ class _Session:
         except KeyboardInterrupt:
             found = replace(found, stop=Stop("interrupted", "interrupted by the user"))
         cpus, fleet = self.options.cpus, self.fleet
-        processors = usable_processors(self._machine, cpus) if fleet is None else fleet.processors
-        others = changed(self._files)
-        found = replace(found, causes=counted, changed=others)
-        found = replace(
-            found,
-            findings=find(found, definition.analyses, processors),
-            warnings=[*_about_changes(others), *warnings.find_all(found)],
-        )
+        processors = usable_processors(found.machine, cpus) if fleet is None else fleet.processors
+        found = replace(found, causes=counted)
+        findings = find(found, definition.analyses, processors)
+        found = replace(found, findings=findings, warnings=warnings.find_all(found))
         self._done.append(found)
         return Outcome(found, outcome.error)
 
@@ -622,6 +584,8 @@ class _Session:
             say_preflight=False,
             parameters=tuple(definition.parameters),
             series_points=0,
+            warm=self.warm,
+            one_kind=True,
         )
 
     def _rule(self, each: Plan, left: int) -> StopRule:
@@ -652,8 +616,8 @@ class _Session:
             if (point, allocator.name) in walls
         ]
         for done, (point, allocator, seconds) in enumerate(cells):
-            name = each.definition.name
-            self.reporter.step(Step(name, "counting", allocator.name, done, len(cells), None))
+            what = f"counting causes of {each.definition.name}"
+            self.reporter.step(what, allocator.name, done, len(cells))
             yield memo.once(
                 f"causes of {allocator.name} at {point}",
                 Causes,
@@ -672,16 +636,3 @@ class _Session:
             timeout_seconds=causes.timeout_seconds(seconds),
         )
         return causes.count(request, point, self.folder, self.observers)
-
-
-def _about_changes(others: Sequence[str]) -> list[Trouble]:
-    if not others:
-        return []
-    return [
-        Trouble(
-            "changed",
-            f"changed during the run: {names(others)}",
-            "they were edited, built or installed anew",
-            "measure again, and build elsewhere meanwhile: these numbers are of two versions",
-        )
-    ]

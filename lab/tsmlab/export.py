@@ -1,8 +1,4 @@
-"""Files for others: all results as JSON, every run as CSV, the table as Markdown.
-
-Why: hours of measuring must not end in "no such directory", so every target is checked before the
-first run; and if writing fails all the same, the results are kept elsewhere (records.save).
-"""
+"""Files for others: all results as JSON, every run as CSV, the table as Markdown."""
 
 import csv
 import io

@@ -1,10 +1,4 @@
-"""The flow of `tsmalloc fetch`: from a crate's sources to a library that can be preloaded.
-
-Why: a distribution's allocators are years behind. Crates carry whole sources of the newest ones,
-and cargo knows how to download them, with whatever registry, mirror or proxy its user has set up.
-Refuses to: run what was downloaded before its checksum is right, to leave half a library in the
-cache, and to keep one that does not serve a program.
-"""
+"""The flow of `tsmalloc fetch`: from a crate's sources to a library that can be preloaded."""
 
 import json
 import os

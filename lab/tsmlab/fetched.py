@@ -1,7 +1,4 @@
-"""The allocators that `tsmalloc fetch` has built: where they are kept, and which there are.
-
-Why: what was built once is found by every verb from then on.
-"""
+"""The allocators that `tsmalloc fetch` has built: where they are kept, and which there are."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,10 +1,4 @@
-"""Rounds on the machines of a cluster of dask.distributed.
-
-Why: one machine makes one round at a time. A round is what may be made elsewhere: its runs are
-compared with one another only, so whatever machine makes it, it makes all of it.
-Refuses to: mix two versions of the lab, or of a file that takes part, and to keep half a round. A
-worker that dies costs its round, which another one makes from the beginning.
-"""
+"""Rounds on the machines of a cluster of dask.distributed."""
 
 from __future__ import annotations
 
@@ -267,7 +261,9 @@ class Crew:
 
 
 def _key(slots: Sequence[Slot]) -> str:
-    return f"{slots[0].phase} {slots[0].round}, in one piece"
+    points = {slot.entry.point for slot in slots}
+    where = f" at {max(points)}" if len(points) == 1 and max(points) else ""
+    return f"{slots[0].phase} {slots[0].round}{where}, in one piece"
 
 
 def _unmade() -> Done:

@@ -1,8 +1,7 @@
-"""The flow of `tsmalloc gate`: a program against its baseline, and whether it stays within limits.
+"""`tsmalloc gate`: a program against its baseline, and whether it stays within limits.
 
-Why: a check before a merge has one question: did this change make the program larger or slower than
-it may be? It is a comparison of two programs under one allocator, or of one program under two, in
-interleaved rounds; or with a baseline that was measured before.
+A comparison of two programs under one allocator, or of one program under two, in interleaved
+rounds; or with a baseline that was measured before.
 """
 
 import math
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import __version__, compare, records, stats
+from tsmlab import compare, stats, study
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import logs_by_round
 from tsmlab.counting import CACHE_MISSES, INSTRUCTIONS, NOT_OF_COUNTS, SYSTEM_CALLS
@@ -20,14 +19,14 @@ from tsmlab.errors import EXIT_PROGRAM_FAILED, EXIT_USAGE, UserError
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, Measurement, RunRequest
-from tsmlab.metrics import PAGE_FAULTS, PEAK_MEMORY, TIME, MetricSpec, Unit
+from tsmlab.metrics import PAGE_FAULTS, PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.progress import Reporter
 from tsmlab.results import Analysis, Comparison, Outcome, Sample, Trouble
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
+from tsmlab.study import Gate, GateRow, GateVerdict, Study
 from tsmlab.trial import Program
 
-SCHEMA = "tsmalloc-gate/1"
 BASELINE, CANDIDATE = "baseline", "candidate"
 MAX_ROUNDS = 60
 # Rounds of a program that is compared with a baseline from before.
@@ -38,8 +37,6 @@ LEAST_LIMIT = 0.0005
 FALSE_ALARM = stats.FALSE_VERDICT
 # The kinds of machine between which a time says nothing.
 SAME_MACHINE = ("architecture", "cpu", "usable_cores", "kernel")
-
-GateVerdict = Literal["pass", "regression", "unresolved", "measured"]
 
 
 @dataclass(frozen=True)
@@ -69,51 +66,12 @@ class Options:
     deterministic: bool = False
 
 
-@dataclass(frozen=True)
-class GateRow:
-    """One metric. baseline, candidate: medians. limit: None of what is only shown. rounds_more:
-    about how many would resolve it."""
-
-    metric: str
-    name: str
-    unit: Unit
-    limit: float | None
-    baseline: float | None
-    candidate: float | None
-    ratio: RatioEstimate | None
-    verdict: GateVerdict
-    rounds_more: int | None = None
-
-
-@dataclass(frozen=True)
-class GateResults:
-    """comparison: all runs; its allocators are `baseline` and `candidate`."""
-
-    schema: str
-    created: str
-    tsmalloc_version: str
-    command: list[str]
-    against: list[str]
-    baseline_file: str | None
-    deterministic: bool
-    rows: list[GateRow]
-    comparison: Comparison
-
-    @property
-    def subject(self) -> str:
-        return f"gate-{self.comparison.subject}"
-
-    @property
-    def interrupted(self) -> bool:
-        return self.comparison.interrupted
-
-    @property
-    def verdict(self) -> GateVerdict | Literal["failed"]:
-        if self.comparison.failed_rows:
-            return "failed"
-        found = {row.verdict for row in self.rows}
-        order: tuple[GateVerdict, ...] = ("regression", "unresolved", "pass")
-        return next((each for each in order if each in found), "measured")
+def verdict_of(gate: Gate, failed: Sequence[object]) -> GateVerdict | Literal["failed"]:
+    if failed:
+        return "failed"
+    found = {row.verdict for row in gate.rows}
+    order: tuple[GateVerdict, ...] = ("regression", "unresolved", "pass")
+    return next((each for each in order if each in found), "measured")
 
 
 @dataclass(frozen=True)
@@ -130,7 +88,7 @@ class _TwoPrograms:
 
 def gate(
     options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
-) -> Outcome[GateResults]:
+) -> Outcome[Study]:
     """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     sides = {CANDIDATE: options.candidate}
     if options.baseline is not None:
@@ -169,7 +127,7 @@ def _unresolved(analysis: Analysis, options: Options) -> int:
     return sum(row.verdict == "unresolved" for row in paired_rows(analysis, options))
 
 
-def _results(options: Options, comparison: Comparison) -> GateResults:
+def _results(options: Options, comparison: Comparison) -> Study:
     if options.before is not None:
         rows = unpaired_rows(comparison.samples, options.before.samples, options)
     else:
@@ -179,17 +137,14 @@ def _results(options: Options, comparison: Comparison) -> GateResults:
     if before is not None:
         other = _other_subject(before, comparison)
         comparison = replace(comparison, warnings=[*other, *comparison.warnings])
-    return GateResults(
-        schema=SCHEMA,
-        created=comparison.created,
-        tsmalloc_version=__version__,
+    answer = Gate(
         command=list(options.candidate.command),
         against=list(against.command) if before is None else list(before.command),
         baseline_file=options.before_file,
         deterministic=options.deterministic,
         rows=rows,
-        comparison=comparison,
     )
+    return Study.of("gate", [replace(comparison, name="gate")], gate=answer)
 
 
 def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
@@ -298,20 +253,13 @@ def unpaired_rows(
 # --- files ----------------------------------------------------------------------------------------
 
 
-from_json = records.reader(GateResults, SCHEMA, "gate")
-
-
 def read_baseline(path: Path) -> Comparison:
-    """The results of an earlier gate; raises UserError for a file that has no such thing."""
+    """The comparison of an earlier gate; raises UserError for a file that has no such thing."""
     file = "FILE" if path.exists() else path
     make = f"Make one where the program is good: tsmalloc gate --export-json {file} -- PROGRAM"
-    try:
-        found = from_json(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError as error:
-        raise UserError(f"there is no baseline {path}.", make) from error
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UserError(f"the baseline {path} cannot be read: {why}.", make) from error
+    found = study.read(path, make, "baseline")
+    if found.gate is None:
+        raise UserError(f"{path} is of `tsmalloc {found.verb}`, not of a gate.", make)
     usable = [s for s in found.comparison.samples if s.phase == "measured" and not s.failure]
     if not any(sample.allocator == CANDIDATE for sample in usable):
         raise UserError(f"the baseline {path} holds no run that succeeded.", make)

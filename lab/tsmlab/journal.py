@@ -1,11 +1,8 @@
 """The journal of a study: what was begun, and each thing that is done of it.
 
-Why: Ctrl-C, a crash or a power cut after half an hour must cost one run and not all of them. What
-took time (a run, a count, a decision that depended on the clock) is a line of JSON, written at
+What took time (a run, a count, a decision that depended on the clock) is a line of JSON, written at
 once. A resumed study does everything again from its beginning, in the same order, and takes what
 the journal has instead of doing it: so it ends as if nothing had happened.
-Refuses to: mix what does not belong together. A file, program, library or machine that is not what
-it was ends the resuming with its name; so does a damaged line, unless it is the last.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A description of the machine, taken when a comparison starts: what the numbers may depend on.
-
-Why: a result without its kernel, its huge-page mode and its load is a rumour.
-Refuses to: fail. What cannot be read (containers hide much) is None and stays None in the results.
-"""
+"""A description of the machine, taken when a comparison starts: what the numbers may depend on."""
 
 import os
 import platform

@@ -1,10 +1,4 @@
-"""Runs a command once under an allocator and says what it cost.
-
-Why: everything that is measured goes through one request and one answer. The scheduler, the
-statistics and the tests do not know how a program is started, and a mock can stand in for it.
-Refuses to: measure in Python. The kernel folds the launcher's memory into the program's peak, so
-the native `measure` starts the program, and this module only speaks with it.
-"""
+"""Runs a command once under an allocator and says what it cost."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The quantities of a comparison: built-in ones, and a number that the program itself prints.
 
-Why: every quantity passes through the same statistics, table and exports, so each is described
-once, here: its key in the results, its unit, and which direction is good.
-Refuses to: guess. A run whose output lacks the promised number has failed.
+Every quantity passes through the same statistics, table and exports, so each is described once,
+here: its key in the results, its unit, and which direction is good.
 """
 
 import math
@@ -18,6 +17,9 @@ Unit = Literal["seconds", "bytes", "count", "number"]
 
 TIME = "time_seconds"
 PEAK_MEMORY = "peak_memory_bytes"
+# Of all processes of the program together: their shares (PSS) where they were sampled, else the sum
+# of what was resident in each.
+TREE_MEMORY = "tree_memory_bytes"
 PAGE_FAULTS = "page_faults"
 SYSTEM_TIME = "system_seconds"
 USER_TIME = "user_seconds"
@@ -47,6 +49,7 @@ BUILT_IN = (
     MetricSpec(PAGE_FAULTS, "page faults", "count", judged=False),
     MetricSpec(SYSTEM_TIME, "system time", "seconds", judged=False),
     MetricSpec(USER_TIME, "user time", "seconds", judged=False),
+    MetricSpec(TREE_MEMORY, "memory of all processes", "bytes", judged=False),
 )
 
 
@@ -61,6 +64,10 @@ def measured_values(measurement: Measurement) -> dict[str, float]:
     }
     if measurement.peak_rss_bytes > 0:
         values[PEAK_MEMORY] = float(measurement.peak_rss_bytes)
+    raw = measurement.raw
+    together = raw.get("tree_peak_pss_bytes") or raw.get("tree_peak_rss_bytes")
+    if together:
+        values[TREE_MEMORY] = float(together)
     return {**values, **measurement.extra}
 
 

@@ -1,11 +1,4 @@
-"""Where the lab's own files are: the libraries, the tools, the data, the user's state.
-
-Why: the layout is known in one place, so a moved or renamed folder is one edit.
-Refuses to: search. An installed lab has all its files in its home, `tsmlab/home`: a folder in a
-wheel, a link in a prefix. A checkout has the libraries and tools in the build folder of the
-`release` preset. TSMALLOC_BUILD_DIR names another folder for them; a missing file is an error with
-a remedy, never a fallback.
-"""
+"""Where the lab's own files are: the libraries, the tools, the data, the user's state."""
 
 import hashlib
 import os

@@ -1,8 +1,4 @@
-"""What a command really starts: the file found on PATH and, through scripts, their interpreter.
-
-Why: an allocator is preloaded into an interpreter, not into the script that names it, so a judge of
-a command must follow it as the kernel does.
-"""
+"""What a command really starts: the file found on PATH and, through scripts, their interpreter."""
 
 import difflib
 import os

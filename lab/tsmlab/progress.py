@@ -1,14 +1,9 @@
-"""The progress of a comparison: a bar on a terminal, a sparse line in a pipe.
-
-Why: a comparison takes minutes, and its user wants to know for what and how long.
-Refuses to: write to stdout, which belongs to the results, or to fill a log file.
-"""
+"""The progress of a study: a bar on a terminal, a sparse line in a pipe."""
 
 import contextlib
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self, TextIO
 
 from rich.console import Console
@@ -22,36 +17,15 @@ PIPE_SECONDS_BETWEEN_LINES = 10.0
 PHASE_NAMES = {"probe": "trying", "warmup": "warm-up", "measured": "round"}
 
 
-@dataclass(frozen=True)
-class Step:
-    """Where a suite of several programs has come to: runs done out of all, and about how many
-    seconds are left (None: not known yet). `round` is for people, and may be empty."""
-
-    what: str
-    round: str
-    running: str
-    done: int
-    total: int
-    seconds_left: float | None
-
-    @property
-    def left(self) -> str:
-        if self.seconds_left is None:
-            return ""
-        if self.seconds_left < 90.0:
-            return f"about {max(1.0, self.seconds_left):.0f} s left"
-        return f"about {self.seconds_left / 60.0:.0f} min left"
-
-
 class Reporter:
-    """An Observer of the schedule that can also be told how much there is to come; says nothing."""
+    """Hears how a study goes (schedule.Observer), and how much there is to come; says nothing."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
     def expect(self, rounds: int) -> None: ...
-    def step(self, step: Step) -> None: ...
+    def step(self, what: str, running: str, done: int, total: int) -> None: ...
     def round_started(self, phase: Phase, number: int, runs: int) -> None: ...
     def run_started(self, slot: Slot) -> None: ...
     def run_finished(self, sample: Sample) -> None: ...
@@ -81,31 +55,70 @@ class NotesOnly(Reporter):
         self._reporter.note(text)
 
 
-class Lines(Reporter):
-    """For pipes and log files: notes, and the round's number every now and then."""
+class _Place(Reporter):
+    """Where the rounds have come to. The last round's length tells how long the others will take;
+    rounds may turn out shorter than the first one promised, and then be more."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._last_line = clock()
         self._expected: int | None = None
+        self._phase: Phase = "probe"
+        self._number = self._runs = self._done = 0
+        self._begun = clock()
+        self._round_seconds: float | None = None
 
     def expect(self, rounds: int) -> None:
         self._expected = rounds
 
     def round_started(self, phase: Phase, number: int, runs: int) -> None:
-        if self._clock() - self._last_line < PIPE_SECONDS_BETWEEN_LINES:
-            return
-        known = self._expected if phase == "measured" else None
-        # Rounds may turn out shorter than the first one promised.
-        of = f" of at most {known}" if known and number <= known else ""
-        self.note(f"{PHASE_NAMES[phase]} {number}{of}, {runs} runs")
+        if self._phase != "probe":
+            self._round_seconds = self._clock() - self._begun
+        self._phase, self._number, self._runs, self._done = phase, number, runs, 0
+        self._begun = self._clock()
 
-    def step(self, step: Step) -> None:
-        if self._clock() - self._last_line < PIPE_SECONDS_BETWEEN_LINES:
-            return
-        parts = [step.round, step.what, f"run {step.done + 1} of {step.total}", step.left]
-        self.note(", ".join(part for part in parts if part))
+    def run_finished(self, sample: Sample) -> None:
+        self._done += 1
+
+    @property
+    def most(self) -> int | None:
+        """How many rounds there will be at most; None where that is not known."""
+        known = self._expected if self._phase == "measured" else None
+        return None if known is None or self._number > known else known
+
+    @property
+    def left(self) -> str:
+        most, length = self.most, self._round_seconds
+        if most is None or length is None:
+            return ""
+        seconds = (most - self._number + 1) * length - (self._clock() - self._begun)
+        if seconds < 90.0:
+            return f"about {max(1.0, seconds):.0f} s left"
+        return f"about {seconds / 60.0:.0f} min left"
+
+
+class Lines(_Place):
+    """For pipes and log files: notes, and the round's number every now and then."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._stream = stream
+        self._last_line = clock()
+
+    def run_started(self, slot: Slot) -> None:
+        self._tell_now_and_then(
+            PHASE_NAMES[self._phase]
+            + (f" {self._number}" if self._phase != "probe" else "")
+            + ("" if self.most is None else f" of at most {self.most}"),
+            f"run {self._done + 1} of {self._runs}",
+            self.left,
+        )
+
+    def step(self, what: str, running: str, done: int, total: int) -> None:
+        self._tell_now_and_then(what, f"run {done + 1} of {total}")
+
+    def _tell_now_and_then(self, *parts: str) -> None:
+        if self._clock() - self._last_line >= PIPE_SECONDS_BETWEEN_LINES:
+            self.note(", ".join(filter(None, parts)))
 
     def note(self, text: str) -> None:
         self._last_line = self._clock()
@@ -114,10 +127,11 @@ class Lines(Reporter):
             self._stream.flush()
 
 
-class Bar(Reporter):
+class Bar(_Place):
     """For terminals: one line that moves, and disappears at the end."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__(time.monotonic)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -127,8 +141,7 @@ class Bar(Reporter):
             console=console,
             transient=True,
         )
-        self._task: TaskID | None = None
-        self._expected: int | None = None
+        self._task = TaskID(0)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -138,40 +151,28 @@ class Bar(Reporter):
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def expect(self, rounds: int) -> None:
-        self._expected = rounds
-
     def round_started(self, phase: Phase, number: int, runs: int) -> None:
-        assert self._task is not None
-        measured = phase == "measured"
-        if measured and self._expected is not None:
+        super().round_started(phase, number, runs)
+        total, done, rounds = runs, 0, str(number) if phase == "measured" else ""
+        if phase == "measured" and self._expected is not None:
             most = max(self._expected, number)
-            total, done = most * runs, (number - 1) * runs
-            rounds = f"{number}/≤{most}"
-        else:
-            total, done, rounds = runs, 0, str(number) if measured else ""
+            total, done, rounds = most * runs, (number - 1) * runs, f"{number}/≤{most}"
         self._progress.update(
             self._task, description=PHASE_NAMES[phase], total=total, completed=done, rounds=rounds
         )
 
-    def step(self, step: Step) -> None:
-        assert self._task is not None
+    def step(self, what: str, running: str, done: int, total: int) -> None:
         self._progress.update(
-            self._task,
-            description=step.what,
-            total=step.total,
-            completed=step.done,
-            rounds=step.round,
-            # The time first: text that does not fit into the line is cut off at its end.
-            running="  ".join(part for part in (step.left, step.running) if part),
+            self._task, description=what, total=total, completed=done, rounds="", running=running
         )
 
     def run_started(self, slot: Slot) -> None:
-        assert self._task is not None
-        self._progress.update(self._task, running=slot.entry.label)
+        # The time first: text that does not fit into the line is cut off at its end.
+        running = "  ".join(filter(None, (self.left, slot.entry.label)))
+        self._progress.update(self._task, running=running)
 
     def run_finished(self, sample: Sample) -> None:
-        assert self._task is not None
+        super().run_finished(sample)
         self._progress.advance(self._task)
         if sample.failure and sample.phase != "probe":
             self.note(f"{sample.allocator}: {sample.failure.text}")

@@ -1,8 +1,4 @@
-"""Data classes as JSON files: written all or nothing, read back with every type checked.
-
-Why: results are read by people, scripts and later versions. So what is in a file is exactly what
-the data classes say, and a damaged file is named as such.
-"""
+"""Data classes as JSON files: written all or nothing, read back with every type checked."""
 
 import dataclasses
 import enum

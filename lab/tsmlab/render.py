@@ -1,63 +1,92 @@
-"""The results as text: the table, the verdict, the warnings; and the same as Markdown.
+"""A comparison in words and tables: the answer first, the table, and what explains both.
 
-Why: twenty-three allocators have to fit into eighty columns and still say how sure we are.
-Refuses to: compute. Every number here was computed by analysis.py; this file only words it.
+Every number here was computed by analysis.py; this file only words it.
 """
 
 import shlex
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tsmlab import export, paths, tables
 from tsmlab.definition import Reported
-from tsmlab.metrics import CUSTOM, PAGE_FAULTS, PEAK_MEMORY, SYSTEM_TIME, TIME, MetricSpec
+from tsmlab.machine import Machine
+from tsmlab.metrics import (
+    CUSTOM,
+    PAGE_FAULTS,
+    PEAK_MEMORY,
+    SYSTEM_TIME,
+    TIME,
+    TREE_MEMORY,
+    MetricSpec,
+)
 from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
 from tsmlab.stats import Verdict
-from tsmlab.suite_results import Score
-from tsmlab.tables import ROOMY, STYLES, Cell, Column, Layout, Sheet
+from tsmlab.study import Score
+from tsmlab.tables import STYLES, Block, Cell, Column, Layout
 from tsmlab.wording import change, change_in_full, names, quantity, rounds, share
 
-LABEL_WIDTH = 11
 MAX_FRONT = 8
+# Warnings that question the whole table, and so come before it.
+GRAVE = ("linked-allocator", "own-allocator", "waits", "input", "short-runs", "few-calls")
 RECOMMENDATION = "Recommendation: "
 
 
-def report(comparison: Comparison, width: int, colours: bool = False) -> str:
+def blocks(comparison: Comparison) -> Iterator[Block]:
     """The whole report: the answer, the table, and what explains both."""
-    sheet = Sheet(width, colours)
-    cut: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
-    if comparison.experiment is None:
-        sheet.say(heading(comparison)[0], **cut)
+    asked, extent = comparison.experiment, heading(comparison)
+    if asked is None:
+        yield Block(lines=extent[:1], style="dim")
     else:
-        sheet.say(f"{comparison.subject}: {comparison.experiment.title}", style="bold")
-        sheet.say(comparison.experiment.question, soft_wrap=False)
-    sheet.gap()
-    for line in answers(comparison):
-        sheet.say(line, soft_wrap=False, style="bold")
-    sheet.gap()
-    for line in heading(comparison)[1:]:
-        sheet.say(line, style="dim", **cut)
+        yield Block(title=f"{comparison.subject}: {asked.title}", lines=[asked.question])
+    yield Block(lines=answers(comparison), style="bold")
+    if grave := [t.symptom for t in comparison.warnings if t.code in GRAVE]:
+        yield Block(lines=[f"But {each}." for each in grave], style="yellow")
+    yield Block(lines=extent[1:], style="dim")
     rows = ranked_rows(comparison)
-    if rows and not (comparison.experiment and comparison.points):
-        sheet.gap()
-        columns, layout = fitted_columns(comparison, rows, width)
-        sheet.table(columns, layout, may_be_cut=True)
-        sheet.say(*legend(comparison, rows, layout), style="dim", **cut)
-    for title, part in point_tables(comparison):
-        sheet.gap()
-        sheet.say(title, style="dim", soft_wrap=False)
-        for columns in _folded(part, width):
-            sheet.table(columns)
-    sheet.say(*failed_lines(comparison), style="red")
-    sheet.say(*kind_lines(comparison))
-    sheet.gap()
-    if comparison.experiment is None:
-        for label, text in verdict_lines(comparison):
-            sheet.say(_hanging(label, text, width))
-    elif comparison.experiment.answers:
-        sheet.say(" ".join(comparison.experiment.answers.split()), soft_wrap=False)
-    return sheet.text
+    if rows and not (asked and comparison.points):
+        yield Block(
+            table=lambda layout: table_columns(comparison, rows, layout),
+            notes=lambda layout: legend(comparison, rows, layout),
+            cut=True,
+        )
+    for title, columns in point_tables(comparison):
+        yield Block(lines=[title], table=lambda _, found=columns: found, folded=True)  # type: ignore[misc]
+    for reported in asked.reported if asked else []:
+        yield Block(
+            title=f"Reported ({reported.report}; {reported.machine})",
+            table=lambda _, found=reported: reported_columns(found),  # type: ignore[misc]
+            notes=lambda _, found=reported: [found.note] if found.note else [],  # type: ignore[misc]
+            where="document",
+        )
+    if failed := failed_lines(comparison):
+        yield Block(fails=failed)
+    if kinds := kind_lines(comparison):
+        yield Block(lines=kinds)
+    if asked is None:
+        yield Block(labelled=verdict_lines(comparison))
+    elif asked.answers:
+        yield Block(lines=[" ".join(asked.answers.split())])
+
+
+def report(comparison: Comparison, width: int, colours: bool = False) -> str:
+    return tables.text_of(blocks(comparison), width, colours)
+
+
+def document(
+    blocks: Iterable[Block], troubles: Sequence[Trouble], machine: Machine, created: str
+) -> str:
+    """A report as Markdown, with warnings, the machine and the time."""
+    lines = tables.markdown_of(blocks)
+    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in troubles]
+    lines += ["", tables.measured_on(machine, created)]
+    return "\n".join(lines) + "\n"
+
+
+def markdown(comparison: Comparison) -> str:
+    return document(blocks(comparison), comparison.warnings, comparison.machine, comparison.created)
+
+
+def to_csv(comparison: Comparison) -> str:
+    return export.csv_of_comparisons((), [((), comparison)])
 
 
 def answers(comparison: Comparison) -> list[str]:
@@ -138,12 +167,6 @@ def ranked_rows(comparison: Comparison) -> list[Row]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def fitted_columns(
-    comparison: Comparison, rows: Sequence[Row], width: int
-) -> tuple[list[Column], Layout]:
-    return tables.fitted(lambda layout: table_columns(comparison, rows, layout), width)
-
-
 def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[Column]:
     """The primary metric with its interval, the other judged ones, then the explaining ones. Over
     the points of a sweep only ratios mean something; medians are in point_tables()."""
@@ -158,7 +181,10 @@ def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -
         columns += _judged_columns(comparison, rows, spec, layout)
     if comparison.points:
         return [column for column in columns if column.header not in _median_heads(comparison)]
-    for key, header, expendable in ((PAGE_FAULTS, "faults", 1), (SYSTEM_TIME, "system", 2)):
+    explaining = [(PAGE_FAULTS, "faults", 2), (SYSTEM_TIME, "system", 3)]
+    if any(t.code == "several-processes" for t in comparison.warnings):
+        explaining.insert(0, (TREE_MEMORY, "all processes", 0))
+    for key, header, expendable in explaining:
         cells = [_median_cell(row, comparison.metric(key)) for row in rows]
         columns.append(Column(header, cells, expendable=expendable))
     return columns
@@ -166,7 +192,9 @@ def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -
 
 def _title(comparison: Comparison, row: Row, layout: Layout) -> str:
     info = comparison.allocator(row.allocator)
-    return info.name if layout.compact else full_name(info)
+    title = info.name if layout.compact else full_name(info)
+    served = comparison.served_by if row.allocator == comparison.reference else {}
+    return f"{title} ({', '.join(dict.fromkeys(served.values()))})" if served else title
 
 
 def full_name(info: AllocatorInfo) -> str:
@@ -225,14 +253,15 @@ def _judged_columns(
     def ratio(summary: MetricSummary) -> str:
         return change(summary.ratio.ratio) if summary.ratio else ""
 
-    def signed(summary: MetricSummary) -> str:
-        return ratio(summary) + SIGNS.get(summary.verdict or Verdict.BETTER, "  ")
+    def worded(summary: MetricSummary) -> str:
+        word = "?" if summary.verdict is Verdict.UNRESOLVED else summary.verdict or ""
+        return f"{ratio(summary)} {word:<6}"
 
-    medians = Column(short, [_median_cell(row, spec) for row in rows])
+    medians = Column(short, [_median_cell(row, spec) for row in rows], expendable=1)
     against = f"{short} vs" if comparison.points else "vs"
     against = f"{against} {comparison.reference}"
     if layout.compact:
-        return [medians, Column(against, cell(signed))]
+        return [medians, Column(against, cell(worded))]
     words = cell(lambda summary: summary.verdict.value if summary.verdict else "")
     return [medians, Column(against, cell(ratio)), Column("verdict", words, left=True)]
 
@@ -250,15 +279,15 @@ def _median_cell(row: Row, spec: MetricSpec) -> Cell:
     return Cell("-" if summary is None else quantity(summary.median, spec.unit))
 
 
-def legend(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[str]:
+def legend(_: Comparison, rows: Sequence[Row], layout: Layout) -> list[str]:
     """Explains the signs that occur."""
     summaries = [summary for row in rows for summary in row.metrics.values()]
     lines = []
     if any(s.rounds_more is not None for s in summaries):
         word = "?" if layout.compact else "unresolved"
         lines.append(f"{word} +N: not told apart yet; about N more rounds would do it")
-    if layout.compact and any(s.verdict is Verdict.EQUAL for s in summaries):
-        lines.append(f"=: equal within {share(comparison.settings.margin)}    ?: unresolved")
+    elif layout.compact and any(s.verdict is Verdict.UNRESOLVED for s in summaries):
+        lines.append("?: unresolved")
     return lines
 
 
@@ -315,17 +344,6 @@ def _point_cell(row: Row | None, spec: MetricSpec) -> Cell:
         sign = " <" if summary.ratio.ratio < 1.0 else " >"
     style = STYLES.get(summary.verdict, "") if summary.verdict else ""
     return Cell(f"{quantity(summary.median, spec.unit)}{sign}", style)
-
-
-def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
-    """The table in parts that are narrow enough, each with the first column again."""
-    part = [columns[0]]
-    for column in columns[1:]:
-        if len(part) > 1 and tables.table_width([*part, column], ROOMY) > width:
-            yield part
-            part = [columns[0]]
-        part.append(column)
-    yield part
 
 
 def kind_lines(comparison: Comparison) -> list[str]:
@@ -473,76 +491,8 @@ def use_it(comparison: Comparison) -> str:
     return f"{settings}tsmalloc run --allocator {allocator} {shlex.quote(name)} -- {command}"
 
 
-def _hanging(label: str, text: str, width: int) -> str:
-    """Wraps a sentence beside its label; a command line stays in one piece."""
-    start = label.ljust(LABEL_WIDTH)
-    if label == "use it":
-        return start + text
-    return textwrap.fill(
-        text,
-        width=max(40, width),
-        initial_indent=start,
-        subsequent_indent=" " * LABEL_WIDTH,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-# --- beside the table ----------------------------------------------------------------------------
-
-
-def warning_lines(troubles: Sequence[Trouble]) -> list[str]:
-    lines = []
-    for trouble in troubles:
-        lines.append(f"warning: {trouble.symptom}")
-        lines.append(f"         likely: {trouble.cause}")
-        lines.append(f"         remedy: {trouble.remedy}")
-    return lines
-
-
-def markdown(comparison: Comparison) -> str:
-    """The same report for a README or an issue."""
-    rows, asked = ranked_rows(comparison), comparison.experiment
-    lines = [f"## {asked.title}", "", asked.question, ""] if asked else []
-    lines += [*(f"- **{line}**" for line in answers(comparison)), ""]
-    lines += [f"    {line}" for line in heading(comparison)] + [""]
-    if rows and not (asked and comparison.points):
-        lines += [*tables.markdown_table(table_columns(comparison, rows, ROOMY)), ""]
-    for title, columns in point_tables(comparison):
-        lines += [f"{title}:", "", *tables.markdown_table(columns), ""]
-    for reported in asked.reported if asked else []:
-        lines += [f"Reported ({reported.report}; {reported.machine}):", ""]
-        lines += [*tables.markdown_table(reported_columns(reported)), ""]
-        lines += [reported.note, ""] if reported.note else []
-    lines += [f"- {line.strip()}" for line in (*failed_lines(comparison), *kind_lines(comparison))]
-    if asked is None:
-        lines += [
-            f"- **{label}** {_code(label, text)}" for label, text in verdict_lines(comparison)
-        ]
-    elif asked.answers:
-        lines += [" ".join(asked.answers.split()), ""]
-    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in comparison.warnings]
-    lines += ["", tables.measured_on(comparison.machine, comparison.created)]
-    return "\n".join(lines) + "\n"
-
-
 def reported_columns(reported: Reported) -> list[Column]:
     return [
         Column(head, [Cell(str(row[index])) for row in reported.rows], left=index == 0)
         for index, head in enumerate(reported.columns)
     ]
-
-
-def to_csv(comparison: Comparison) -> str:
-    return export.csv_of_comparisons((), [((), comparison)])
-
-
-def troubles(comparison: Comparison) -> Sequence[Trouble]:
-    return comparison.warnings
-
-
-formatted = export.formatter(csv=to_csv, markdown=markdown)
-
-
-def _code(label: str, text: str) -> str:
-    return f"`{text}`" if label == "use it" and "LD_PRELOAD" in text else text

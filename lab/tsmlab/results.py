@@ -1,8 +1,7 @@
-"""The results of a comparison: the data model.
+"""The results of a study: the data model (docs/formats/results.md has each field).
 
-Why: a table is an opinion; the samples are the evidence. Every run of every allocator is kept with
-all that was measured, so that anyone can analyse them again (docs/formats/results.md: each field).
-Refuses to: filter. A failed run, an outlier and the warm-up are in the file like all others.
+Every run of every allocator is kept with all that was measured, failed ones, outliers and warm-ups
+too, so that anyone can analyse them again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from tsmlab import records
 from tsmlab.allocators import Allocator
 from tsmlab.definition import Definition, Kind
 from tsmlab.errors import UserError
@@ -20,7 +18,7 @@ from tsmlab.metrics import MetricSpec
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.sweep import Parameter, Point, describe
 
-SCHEMA = "tsmalloc-compare/1"
+SCHEMA = "tsmalloc-study/1"
 # In a sample's measurement: which worker of a cluster made it, on which kind of machine.
 FLEET = "fleet"
 
@@ -271,14 +269,14 @@ class Causes:
 
 @dataclass(frozen=True)
 class Comparison(Stopped):
-    """A whole comparison, as it is saved. machine: where it was begun; kinds: where its rounds were
-    made, if that was a cluster.
+    """One comparison. machine: where it was begun; kinds: where its rounds were made, if that was a
+    cluster. name: which of several parts of a study it is.
 
     Of a sweep, `points` has each point by itself, and `analysis` is over all of them: its ratios
-    are geometric means over the points. experiment: the file that asked for it.
+    are geometric means over the points. experiment: the file that asked for it. served_by: programs
+    that the reference's own row does not show, since another library served them, and that library.
     """
 
-    schema: str
     created: str
     tsmalloc_version: str
     command: list[str]
@@ -299,7 +297,8 @@ class Comparison(Stopped):
     findings: list[Finding] = field(default_factory=list)
     experiment: Definition | None = field(default_factory=lambda: None)
     causes: list[Causes] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
+    served_by: dict[str, str] = field(default_factory=dict)
+    name: str = field(default_factory=str)
 
     @property
     def parts(self) -> list[tuple[str, Analysis]]:
@@ -315,13 +314,8 @@ class Comparison(Stopped):
 
     @property
     def subject(self) -> str:
-        if self.experiment is not None:
-            return self.experiment.name
-        return Path(self.command[0]).name or "program"
+        return self.name or Path(self.command[0]).name or "program"
 
     @property
     def failed_rows(self) -> list[Row]:
         return [row for row in self.analysis.rows if row.failures]
-
-
-from_json = records.reader(Comparison, SCHEMA, "compare")

@@ -1,13 +1,12 @@
 """In which order the runs happen, and when enough of them have: the experiment's design.
 
-Why: allocators measured one after the other are compared through whatever else the machine did.
+Allocators measured one after the other would be compared through whatever else the machine did.
 Here each round runs every allocator once, in a fresh random order from a seed, so that a round is a
-block of runs under like conditions; and the rule that ends the experiment is written down in one
-place, before the first result is known.
-Refuses to: start processes, read clocks on its own, or look at results except through the two
-callbacks `judge` and `unresolved`: with mocks for these it is tested without time passing.
+block of runs under like conditions; and the rule that ends the experiment is fixed before the first
+result is known.
 """
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -208,7 +207,9 @@ class Rounds:
     given up. `samples` is complete at every moment.
 
     `run_one` makes a run, unless there is a crew, which makes rounds. `judge` may set and take back
-    failures after each round. vary_layout: each round has an environment of another size.
+    failures after each round. vary_layout: each round has an environment of another size. by_point:
+    a round has a block of runs for each point, one after the other, since nothing is compared
+    between points.
     """
 
     entries: Sequence[Entry]
@@ -218,6 +219,7 @@ class Rounds:
     judge: Callable[[list[Sample]], list[Sample]] = list
     vary_layout: bool = True
     crew: Crew | None = None
+    by_point: bool = False
 
     def __post_init__(self) -> None:
         self.given_up: set[tuple[int, str]] = set()  # points and allocators
@@ -231,33 +233,46 @@ class Rounds:
     def run(self, phase: Phase, number: int, last: int | None = None) -> None:
         """One round; `number` counts from 1 within the phase. last: a crew may begin later ones up
         to this meanwhile."""
-        slots = self._slots(phase, number)
-        self.observer.round_started(phase, number, len(slots))
+        blocks = self._blocks(phase, number)
+        self.observer.round_started(phase, number, sum(map(len, blocks)))
         crew = self.crew
-        for sample in self._made(slots) if crew is None else self._made_by(crew, slots, last):
+        for sample in self._made(blocks) if crew is None else self._made_by(crew, blocks, last):
             self.samples.append(sample)
             self.observer.run_finished(sample)
         self.samples = self.judge(self.samples)
         self._note_given_up()
 
-    def _slots(self, phase: Phase, number: int) -> list[Slot]:
+    def _blocks(self, phase: Phase, number: int) -> list[list[Slot]]:
         padding = round_padding_bytes(self.seed, phase, number) if self.vary_layout else 0
-        order = round_order(self.alive, self.seed, phase, number)
-        return [Slot(entry, phase, number, place, padding) for place, entry in enumerate(order, 1)]
+        groups: dict[int, list[Entry]] = {}
+        for entry in self.alive:
+            groups.setdefault(entry.point if self.by_point else 0, []).append(entry)
+        blocks, place = [], 0
+        for point, entries in groups.items():
+            seed = part_seed(self.seed, "point", str(point)) if self.by_point else self.seed
+            order = round_order(entries, seed, phase, number)
+            blocks.append(
+                [Slot(e, phase, number, place + n, padding) for n, e in enumerate(order, 1)]
+            )
+            place += len(order)
+        return blocks
 
-    def _made(self, slots: Sequence[Slot]) -> Iterator[Sample]:
-        for slot in slots:
+    def _made(self, blocks: Sequence[Sequence[Slot]]) -> Iterator[Sample]:
+        for slot in itertools.chain(*blocks):
             self.observer.run_started(slot)
             yield self.run_one(slot)
 
-    def _made_by(self, crew: Crew, slots: Sequence[Slot], last: int | None) -> Iterator[Sample]:
+    def _made_by(
+        self, crew: Crew, blocks: Sequence[Sequence[Slot]], last: int | None
+    ) -> Iterator[Sample]:
         """Rounds are begun with those that are alive now; one that gives up before them is
         ignored."""
-        phase, number = slots[0].phase, slots[0].round
-        crew.begin(slots)
-        for later in range(number + 1, min(last or number, number + crew.size - 1) + 1):
-            crew.begin(self._slots(phase, later))
-        yield from crew.samples(slots)
+        phase, number = blocks[0][0].phase, blocks[0][0].round
+        for later in range(number, min(last or number, number + crew.size - 1) + 1):
+            for block in blocks if later == number else self._blocks(phase, later):
+                crew.begin(block)
+        for block in blocks:
+            yield from crew.samples(block)
 
     def _note_given_up(self) -> None:
         """Recomputed each round: a judgement can be taken back (output that varies by itself)."""
@@ -271,9 +286,10 @@ class Rounds:
 @dataclass(kw_only=True)
 class Scheduler(Rounds):
     """Runs the warm-up rounds, then the measured ones. unresolved: how much is still to be resolved
-    by further rounds."""
+    by further rounds. reference: without which nothing is left to compare; None where each point
+    has references of its own."""
 
-    reference: str
+    reference: str | None
     unresolved: Callable[[Sequence[Sample]], int]
     memo: Memo
 
@@ -305,6 +321,8 @@ class Scheduler(Rounds):
 
     def _nothing_left(self) -> Stop | None:
         reference = self.reference
+        if reference is None:
+            return None if self.alive else Stop("none-left", "all runs failed")
         if any(name == reference for _, name in self.given_up):
             return Stop("reference-failed", f"the reference {reference} failed repeatedly")
         others = {(e.point, e.allocator.name) for e in self.entries}

@@ -1,9 +1,4 @@
-"""The allocators that distributions ship: where their libraries are, which package, which version.
-
-Why: the loader's cache, the package database and the libraries themselves each know a part of it.
-Refuses to: load an allocator into this process. What only the library knows is asked in a process
-of its own, since a second allocator may not survive being loaded late.
-"""
+"""The allocators that distributions ship: their libraries, packages and versions."""
 
 import functools
 import os

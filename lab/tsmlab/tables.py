@@ -1,16 +1,17 @@
-"""A table as columns of cells, for a terminal and as Markdown.
+"""Reports as blocks of lines and tables, for a terminal and as Markdown.
 
-Why: whatever reports a comparison needs columns that know how wide they are, to choose what fits,
-and the same table for a document.
+A table is columns of cells, which know how wide they are, so that the roomiest layout that fits can
+be chosen.
 """
 
 import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -50,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """How tight the table is set. Compact: no versions, and signs instead of words."""
+    """How tight the table is set. Compact: no versions, and shorter words."""
 
     compact: bool
     gap: int
@@ -111,6 +112,68 @@ def plain_text(columns: Sequence[Column], layout: Layout = ROOMY) -> str:
     return sheet.text
 
 
+Rows = Callable[[Layout], Sequence[Column]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a report: a title, lines, a table with notes below it, what failed, and sentences
+    that hang beside their labels.
+
+    style: of the lines; "bold" ones are folded to the width, "dim" ones cut. cut: the table, too,
+    where it is too wide in any layout; it is folded where `folded` is set. where: whether only a
+    terminal, or only a document, has the block.
+    """
+
+    title: str = ""
+    lines: Sequence[str] = ()
+    table: Rows | None = None
+    notes: Callable[[Layout], Sequence[str]] = lambda _: ()
+    fails: Sequence[str] = ()
+    labelled: Sequence[tuple[str, str]] = ()
+    style: str = ""
+    cut: bool = False
+    folded: bool = False
+    where: Literal["everywhere", "terminal", "document"] = "everywhere"
+
+
+LABEL_WIDTH = 11
+# Labels whose text is a command, to be copied.
+COMMANDS = ("use it",)
+
+
+def text_of(blocks: Iterable[Block], width: int, colours: bool = False) -> str:
+    """A report for a terminal, or for a pipe, which is as wide as is said."""
+    sheet = Sheet(width, colours)
+    shown = [block for block in blocks if block.where != "document"]
+    for number, block in enumerate(shown):
+        if number:
+            sheet.gap()
+        sheet.block(block)
+    return sheet.text
+
+
+def markdown_of(blocks: Iterable[Block]) -> list[str]:
+    """The lines of the same report for a document."""
+    lines: list[str] = []
+    for block in blocks:
+        if block.where == "terminal":
+            continue
+        items = [f"**{line}**" if block.style == "bold" else line for line in block.lines]
+        items = [f"`{line}`" if line.startswith("$ ") else line for line in items]
+        own = [f"**{block.title}**", ""] if block.title else []
+        own += [*(f"- {line}" for line in items), ""] if items else []
+        if block.table:
+            own += [*markdown_table(block.table(ROOMY)), ""]
+        rest = [f"- {line.strip()}" for line in (*block.notes(ROOMY), *block.fails)]
+        rest += [
+            f"- **{label}** {f'`{text}`' if label in COMMANDS else text}"
+            for label, text in block.labelled
+        ]
+        lines += own + ([*rest, ""] if rest else [])
+    return lines
+
+
 class Sheet:
     """A report that is being written: lines and tables. It becomes text, and is not printed: rich
     would end the process where the reader of a pipe has gone away, and there is more to do then."""
@@ -132,6 +195,30 @@ class Sheet:
     def gap(self) -> None:
         self._console.print()
 
+    def block(self, block: Block) -> None:
+        hows: dict[str, dict[str, Any]] = {
+            "bold": {"soft_wrap": False},
+            "dim": {"no_wrap": True, "overflow": "ellipsis"},
+        }
+        if block.title:
+            self.say(block.title, style="bold", soft_wrap=False)
+        self.say(*block.lines, style=block.style, **hows.get(block.style, {}))
+        if block.table:
+            # A pipe gets the whole table, as wide as that is.
+            room = self.width if self.colours or block.cut else sys.maxsize
+            columns, layout = fitted(block.table, room)
+            if block.folded:
+                for part in folded(block.table(ROOMY), self.width):
+                    self.table(part)
+            else:
+                self.table(columns, layout, may_be_cut=block.cut)
+            self.say(*block.notes(layout), style="dim", **hows["dim"])
+        else:
+            self.say(*block.notes(ROOMY), style="dim")
+        self.say(*block.fails, style="red")
+        for label, text in block.labelled:
+            self.say(_hanging(label, text, self.width))
+
     def table(
         self, columns: Sequence[Column], layout: Layout = ROOMY, may_be_cut: bool = False
     ) -> None:
@@ -144,6 +231,32 @@ class Sheet:
     @property
     def text(self) -> str:
         return self._file.getvalue()
+
+
+def _hanging(label: str, text: str, width: int) -> str:
+    """Wraps a sentence beside its label; a command line stays in one piece."""
+    start = label.ljust(LABEL_WIDTH)
+    if label in COMMANDS:
+        return start + text
+    return textwrap.fill(
+        text,
+        width=max(40, width),
+        initial_indent=start,
+        subsequent_indent=" " * LABEL_WIDTH,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
+    """The table in parts that are narrow enough, each with the first column again."""
+    part = [columns[0]]
+    for column in columns[1:]:
+        if len(part) > 1 and table_width([*part, column], ROOMY) > width:
+            yield part
+            part = [columns[0]]
+        part.append(column)
+    yield part
 
 
 def for_stdout(report: Callable[[Results, int, bool], str], results: Results) -> str:
@@ -166,4 +279,8 @@ def _markdown_line(cells: Sequence[str]) -> str:
 def measured_on(machine: Machine, created: str) -> str:
     """The sentence that says where and when, for documents. `created` is ISO 8601."""
     facts = [machine.cpu, f"{machine.usable_cores} cores", machine.system, machine.kernel]
+    if machine.memory_bytes:
+        facts.append(f"{machine.memory_bytes / 2**30:.3g} GiB of memory")
+    facts.append(f"transparent huge pages {machine.transparent_hugepages or '?'}")
+    facts.append(f"load {machine.load_at_start:.2f} at the start")
     return f"Measured on {', '.join(fact for fact in facts if fact)}; {created}."

@@ -1,9 +1,4 @@
-"""Text from elsewhere, made fit for a terminal, a page, a figure and a file name.
-
-Why: program output, paths and names may hold any byte; a page must show them without being changed
-by them, and must stay valid UTF-8 and XML.
-Refuses to: escape. The templates and the SVG writer do that, for all text alike.
-"""
+"""Text from elsewhere, made fit for a terminal, a page, a figure and a file name."""
 
 import re
 

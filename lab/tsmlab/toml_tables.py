@@ -1,9 +1,4 @@
-"""Tables of TOML files that people write: experiments, suites of workloads.
-
-Why: whatever is wrong in a file must be found before anything is measured, with file, table and key
-named and the remedy told, in one form.
-Refuses to: guess. A key that it does not know is an error, unless its table is open.
-"""
+"""Tables of TOML files that people write: experiments, suites of workloads."""
 
 from __future__ import annotations
 

@@ -1,18 +1,17 @@
 """One run of the program under one allocator: its environment, its output, and whether it counts.
 
-Why: a time is only worth comparing if the program did the same work. So each run's exit status, its
+A time is only worth comparing if the program did the same work. So each run's exit status, its
 output and the presence of the allocator's library are checked, and what differs is a failure of
-that run: a result like any other, never an abort.
-Refuses to: let the program near the terminal. Its input is a file or empty, its output goes to
-files that are hashed, searched for the user's metric, and removed.
+that run: a result like any other, never an abort. The program's input is a file or empty; its
+output goes to files that are hashed, searched for the user's metric, and removed.
 """
 
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +23,7 @@ from tsmlab.metrics import (
     LIVE_BYTES,
     PEAK_MEMORY,
     PEAK_OVER_LIVE,
+    TIME,
     CustomMetric,
     Unit,
     measured_values,
@@ -34,6 +34,10 @@ from tsmlab.schedule import Slot
 from tsmlab.sweep import ALLOCATOR, Point, filled
 from tsmlab.text import visible
 
+# The parameter of a sweep over programs.
+SUBJECT = "workload"
+# The line that a program prints of its own time.
+SECONDS = "seconds"
 # In a sample's measurement: the kinds of the units that the user's metrics were printed in.
 UNITS = "units"
 PADDING_VARIABLE = "TSMALLOC_LAYOUT_PADDING"
@@ -53,7 +57,9 @@ class Program:
     """The program of each run, and its success.
 
     printed: numbers that it prints in lines `name: NUMBER`; a sample has them by these names.
-    printed_perhaps: the same, but a run without them has not failed.
+    printed_perhaps: the same, but a run without them has not failed. tells_time: a run's time is
+    what it prints in the line `seconds: NUMBER`. subjects: where a sweep is over programs, these by
+    the values of the parameter SUBJECT.
     """
 
     command: tuple[str, ...]
@@ -64,9 +70,13 @@ class Program:
     cleanup: str | None = None
     printed: tuple[str, ...] = ()
     printed_perhaps: tuple[str, ...] = ()
+    tells_time: bool = False
+    subjects: Mapping[str, "Program"] = field(default_factory=dict)
 
     def at(self, point: Point, allocator: str) -> "Program":
         """With every placeholder replaced."""
+        if self.subjects:
+            return self.subjects[point[SUBJECT]]
         values = {**point, ALLOCATOR: allocator}
         return replace(
             self,
@@ -129,7 +139,7 @@ class Trial:
             measurement = self.executor.run(request)
         if measurement.interrupted:
             raise KeyboardInterrupt
-        return self._sample(slot, started, measurement)
+        return self._sample(slot, program, started, measurement)
 
     def _padding(self, slot: Slot, allocator: Allocator) -> dict[str, str]:
         """Makes the environment equally large for all allocators of a round: the round's own
@@ -138,15 +148,17 @@ class Trial:
         missing = largest - extra_environment_bytes(allocator)
         return {PADDING_VARIABLE: "x" * (slot.padding_bytes + missing)}
 
-    def _sample(self, slot: Slot, started: float, measurement: Measurement) -> Sample:
+    def _sample(
+        self, slot: Slot, program: Program, started: float, measurement: Measurement
+    ) -> Sample:
         values = {} if measurement.spawn_error else measured_values(measurement)
-        failure = self._failure(slot.entry.allocator, measurement)
+        failure = self._failure(program, slot.entry.allocator, measurement)
         units: dict[str, str] = {}
-        for metric in self.program.metrics:
+        for metric in program.metrics:
             if failure is None:
                 failure = self._read_metric(metric, values, units)
         if failure is None:
-            failure = self._read_printed(values)
+            failure = self._read_printed(program, values)
         digest, size = _hash(self._stdout)
         for path in (self._stdout, self._stderr):
             path.unlink(missing_ok=True)
@@ -175,21 +187,24 @@ class Trial:
         values[metric.key], units[metric.key] = found
         return None
 
-    def _read_printed(self, values: dict[str, float]) -> Failure | None:
+    def _read_printed(self, program: Program, values: dict[str, float]) -> Failure | None:
         """Adds the numbers that the program prints; a failure if it does not keep its promise."""
         text = _text(self._stdout)
-        for name in (*self.program.printed, *self.program.printed_perhaps):
+        promised = (*program.printed, *([SECONDS] if program.tells_time else []))
+        for name in (*promised, *program.printed_perhaps):
             number = printed_number(text, name)
             if number is not None:
-                values[name] = number
-            elif name in self.program.printed:
+                values[TIME if name == SECONDS and program.tells_time else name] = number
+            elif name in promised:
                 return self._failed("metric", f"no line `{name}: NUMBER` in the output")
         if values.get(LIVE_BYTES, 0.0) > 0.0 and PEAK_MEMORY in values:
             values[PEAK_OVER_LIVE] = values[PEAK_MEMORY] / values[LIVE_BYTES]
         return None
 
-    def _failure(self, allocator: Allocator, measurement: Measurement) -> Failure | None:
-        expected = self.program.expected_exit
+    def _failure(
+        self, program: Program, allocator: Allocator, measurement: Measurement
+    ) -> Failure | None:
+        expected = program.expected_exit
         if measurement.spawn_error:
             return self._failed("start", measurement.failure_text())
         if measurement.timed_out:
@@ -215,6 +230,12 @@ class Trial:
 
     def _failed(self, kind: FailureKind, text: str) -> Failure:
         return Failure(kind, text, _tail(self._stderr))
+
+
+def wall_seconds(sample: Sample) -> float:
+    """From the start of the process to its end, whatever the program says of itself."""
+    raw = sample.measurement.get("process", sample.measurement)
+    return float(raw.get("wall_ns") or 0) / 1e9
 
 
 @contextmanager

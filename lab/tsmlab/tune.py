@@ -1,19 +1,16 @@
-"""The flow of `tsmalloc tune`: the options of an allocator that serve a program better.
+"""`tsmalloc tune`: the options of an allocator that serve a program better.
 
-Why: an allocator has twenty options, and which of them matter to a program is not known. Each step
-races all single changes by successive halving, and puts the best to the test in fresh rounds, which
-did not choose it: only what is shown better there is kept, and the next step goes on from it.
-Refuses to: let a change win by luck. Of many changes without effect the best one looks good, in the
-rounds that chose it.
+Each step races all single changes by successive halving, and puts the best to the test in fresh
+rounds, which did not choose it: of many changes without effect the best one looks good in the
+rounds that chose it. Only what is shown better in fresh rounds is kept, and the next step goes on
+from it.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
 
-from tsmlab import __version__, compare, machine, records, stats
+from tsmlab import compare, machine, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import log_ratios, logs_by_round
 from tsmlab.counting import INSTRUCTIONS, NOT_OF_COUNTS, ROUNDS, Counters
@@ -22,27 +19,27 @@ from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
-from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME, MetricSpec, Unit, measured_values
+from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME, MetricSpec, measured_values
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Stop, Stopped
+from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Stop
 from tsmlab.schedule import MIN_ROUNDS, StopRule
 from tsmlab.stats import RatioEstimate, Verdict
+from tsmlab.study import Objective, Raced, Step, Study, Tune, TuneRow
 from tsmlab.trial import Program
 from tsmlab.tune_options import Option, Setting, configured, environment
 from tsmlab.wording import rounds
 
-SCHEMA = "tsmalloc-tune/1"
 # The name of the changed one in fresh rounds; what it is compared with has its own name.
 TUNED = "tuned version"
 FIRST_ROUNDS = 3
 TIME_BUDGET_SECONDS = 600.0
-# The part of the time budget in which further rungs may begin; the rest is for fresh rounds.
+# The part of the time budget that races may take; the rest is for fresh rounds.
 RACE_SHARE = 2.0 / 3.0
+# The part of what is left that the fresh rounds of a further step get, so that a winner of several
+# changes can still meet the default.
+FRESH_SHARE = 0.5
 MAX_FRESH_ROUNDS = 60
 COST = "cost"
-
-Objective = Literal["time", "memory", "both", "metric"]
-Fate = Literal["best", "worse half", "no better", "failed", "out of time"]
 
 
 @dataclass(frozen=True)
@@ -103,87 +100,9 @@ class Options:
         return found
 
 
-@dataclass(frozen=True)
-class TuneRow:
-    """One metric of a comparison with the configuration that a change is made to."""
-
-    metric: str
-    name: str
-    unit: Unit
-    before: float | None
-    after: float | None
-    ratio: RatioEstimate | None
-    verdict: Verdict
-    rounds_more: int | None
-
-
-@dataclass(frozen=True)
-class Raced:
-    """How far a change came. ratios: by metric, over all rounds that it ran."""
-
-    change: str
-    rounds: int
-    ratios: dict[str, RatioEstimate]
-    fate: Fate
-    failure: str | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """A race of changes to the configuration `base`, and the test of its best in fresh rounds."""
-
-    base: list[str]
-    raced: list[Raced]
-    change: str | None = None
-    rows: list[TuneRow] | None = None
-    confirmed: bool = False
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One comparison: a rung of a race, or fresh rounds."""
-
-    name: str
-    comparison: Comparison
-
-
-@dataclass(frozen=True)
-class TuneResults(Stopped):
-    """settings, variables: the winner, as a list and as it is set; empty where nothing beats the
-    default. rows: the winner against the default in rounds that did not choose it."""
-
-    schema: str
-    created: str
-    tsmalloc_version: str
-    machine: Machine
-    command: list[str]
-    allocator: AllocatorInfo
-    objective: Objective
-    goal: MetricSpec
-    seed: int
-    margin: float
-    deterministic: bool
-    options: list[Option]
-    unknown: list[str]
-    steps: list[Step]
-    settings: list[str]
-    variables: dict[str, str]
-    rows: list[TuneRow]
-    stop: Stop
-    stages: list[Stage]
-
-    @property
-    def subject(self) -> str:
-        return f"tune-{Path(self.command[0]).name or 'program'}"
-
-    @property
-    def runs(self) -> int:
-        return sum(len(stage.comparison.samples) for stage in self.stages)
-
-
 def tune(
     options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
-) -> Outcome[TuneResults]:
+) -> Outcome[Study]:
     """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     return _Search(options, executor, reporter, memo, fleet).run()
 
@@ -203,13 +122,13 @@ class _Search:
             self.executor = _WithCost(self.executor, self.options)
         self._created = self.memo.once("created", str, records.now)
         self._machine = self.memo.once("machine", Machine, machine.describe)
-        self._stages: list[Stage] = []
+        self._stages: list[Comparison] = []
         self._steps: list[Step] = []
         self._failed: set[Setting] = set()
         self._winner: tuple[Setting, ...] = ()
         self._rows: list[TuneRow] = []
 
-    def run(self) -> Outcome[TuneResults]:
+    def run(self) -> Outcome[Study]:
         error = None
         try:
             stop = self._search()
@@ -221,7 +140,7 @@ class _Search:
             if not self._stages:
                 raise
             error, stop = problem, Stop("aborted", problem.message)
-        return Outcome(self._results(stop), error)
+        return Outcome(self._study(stop), error)
 
     def _search(self) -> Stop:
         """Goes on while a step finds something. A winner of several changes meets the default once
@@ -276,7 +195,8 @@ class _Search:
                 break
             self.reporter.note(f"{label}: {len(alive)} changes, {rounds(more)}")
             changed = {name: (*base, setting) for name, setting in alive.items()}
-            rungs.append(self._compare(label, base, changed, StopRule(runs=more)))
+            left = self._left(label, RACE_SHARE)
+            rungs.append(self._compare(label, base, changed, StopRule.of_rounds(more, left)))
             known = {name: self._raced(name, rungs) for name in alive}
             ranked = sorted(known, key=lambda name: self._score(known[name]))
             self._failed |= {alive[name] for name in ranked if known[name].fate == "failed"}
@@ -327,16 +247,13 @@ class _Search:
         self, base: tuple[Setting, ...], tuned: tuple[Setting, ...], label: str
     ) -> list[TuneRow]:
         """Both in rounds of their own, until the objective is decided."""
-        options, budget = self.options, self.options.time_budget_seconds
-        left = self.memo.once(
-            f"{label}: time", float, lambda: max(budget - self.memo.clock(), 0.1 * budget)
-        )
+        options = self.options
+        left = self._left(label, 1.0) * (FRESH_SHARE if base else 1.0)
         self.reporter.note(f"{label}: {' '.join(setting.text for setting in tuned)}")
         rule = StopRule(
             min_rounds=MIN_ROUNDS if options.counters is None else ROUNDS,
             max_rounds=MAX_FRESH_ROUNDS,
             time_budget_seconds=left,
-            min_rounds_budget_seconds=budget,
         )
         comparison = self._compare(label, base, {TUNED: tuned}, rule)
         return fresh_rows(comparison.analysis, options)
@@ -367,7 +284,7 @@ class _Search:
                 cpus=options.cpus,
                 base_metrics=options.metrics,
                 vary_layout=options.counters is None,
-                unresolved=lambda analysis: _undecided(analysis, options),
+                unresolved=lambda found: _undecided(found, options) if TUNED in changed else 1,
                 unfit_warnings=NOT_OF_COUNTS if options.counters else frozenset({"few-rounds"}),
                 say_preflight=first,
             ),
@@ -377,7 +294,7 @@ class _Search:
             self.fleet,
         )
         comparison = outcome.results
-        self._stages.append(Stage(label, comparison))
+        self._stages.append(replace(comparison, name=label))
         if outcome.error is not None:
             raise outcome.error
         if comparison.interrupted:
@@ -390,22 +307,23 @@ class _Search:
             )
         return comparison
 
+    def _left(self, label: str, share: float) -> float:
+        """The seconds until so much of the time budget is over."""
+        end = share * self.options.time_budget_seconds
+        return self.memo.once(f"{label}: time", float, lambda: max(end - self.memo.clock(), 0.0))
+
     def _fits(self, label: str, runs: int) -> bool:
         """Whether so many more runs fit into the time for races."""
-        made = sum(len(stage.comparison.samples) for stage in self._stages)
+        made = sum(len(stage.samples) for stage in self._stages)
         limit = RACE_SHARE * self.options.time_budget_seconds
         return self.memo.once(
             f"{label}: fits", bool, lambda: self.memo.clock() * (1.0 + runs / made) <= limit
         )
 
-    def _results(self, stop: Stop) -> TuneResults:
+    def _study(self, stop: Stop) -> Study:
         options = self.options
         given = {**os.environ, **options.allocator.env}
-        return TuneResults(
-            schema=SCHEMA,
-            created=self._created,
-            tsmalloc_version=__version__,
-            machine=self._machine,
+        answer = Tune(
             command=list(options.program.command),
             allocator=AllocatorInfo.of(options.allocator),
             objective=options.objective,
@@ -419,9 +337,8 @@ class _Search:
             settings=[setting.text for setting in self._winner],
             variables=environment(self._winner, given),
             rows=self._rows,
-            stop=stop,
-            stages=self._stages,
         )
+        return Study.of("tune", self._stages, self._created, self._machine, stop, tune=answer)
 
 
 # --- judging --------------------------------------------------------------------------------------
@@ -488,6 +405,3 @@ class _WithCost:
             return measurement
         cost = values[self._effort] * values[PEAK_MEMORY] / 2.0**20
         return replace(measurement, extra={**measurement.extra, COST: cost})
-
-
-from_json = records.reader(TuneResults, SCHEMA, "tune")

@@ -1,9 +1,4 @@
-"""The options of allocators: which there are, values worth trying, and how they are set.
-
-Why: each allocator has options of its own, in a variable each or as a list in one. What is tried is
-data that a user can read and extend (tune.toml).
-Refuses to: try an option that the library does not know. What it reads, its file has the name of.
-"""
+"""The options of allocators: which there are, values worth trying, and how they are set."""
 
 import os
 import re

@@ -1,8 +1,7 @@
 """What may be wrong with a comparison: each warning names symptom, likely cause and remedy.
 
-Why: a confidence interval knows nothing of a busy machine, a cold cache or a program that ends
-before it has allocated anything; a person has to be told, in words that say what to do next.
-Refuses to: change a number or a verdict. A warning is an opinion beside the results.
+A confidence interval knows nothing of a busy machine, a cold cache or a program that ends before it
+has allocated anything. A warning changes no number and no verdict.
 """
 
 import math
@@ -13,7 +12,7 @@ import numpy as np
 from tsmlab import stats
 from tsmlab.analysis import log_table
 from tsmlab.machine import Machine
-from tsmlab.metrics import PEAK_MEMORY, TIME
+from tsmlab.metrics import PEAK_MEMORY, SYSTEM_TIME, TIME, TREE_MEMORY, USER_TIME
 from tsmlab.results import Comparison, Sample, Trouble
 from tsmlab.schedule import MIN_ROUNDS
 from tsmlab.wording import names, share
@@ -28,11 +27,15 @@ OUTLIER_SHARE = 0.1
 BUSY_SHARE = 0.5
 # A tree whose processes together hold this much more than its largest process.
 TREE_FACTOR = 1.25
+# A program that uses less than this share of its time on a processor waits for something.
+WAITING_SHARE = 0.05
+WAITING_SECONDS = 0.05
 
 
-def find_all(comparison: Comparison) -> list[Trouble]:
-    """Every warning that applies, the gravest first."""
+def find_all(comparison: Comparison, programs: Sequence[str] = ()) -> list[Trouble]:
+    """Every warning that applies, the gravest first. programs: of the processes, by their calls."""
     return [
+        *_waiting(comparison),
         *_few_rounds(comparison),
         *_noise(comparison),
         *_busy(comparison.machine),
@@ -40,7 +43,7 @@ def find_all(comparison: Comparison) -> list[Trouble]:
         *_few_calls(comparison.intercepted_calls),
         *_over_the_rounds(comparison),
         *_spread(comparison),
-        *_several_processes(comparison),
+        *_several_processes(comparison, programs),
         *_sampling_cost(comparison.samples),
         *_machine_settings(comparison.machine),
         *_output(comparison),
@@ -112,6 +115,25 @@ def _short_runs(comparison: Comparison) -> Iterator[Trouble]:
             f"a run takes {seconds * 1000:.1f} ms",
             "that is mostly the start of a process and the loading of libraries",
             "give the program more work, as in daily use",
+        )
+
+
+def _waiting(comparison: Comparison) -> Iterator[Trouble]:
+    """One that sleeps, or wants a terminal or a client that is not there."""
+    shares = [
+        (s.values[USER_TIME] + s.values[SYSTEM_TIME]) / s.values[TIME]
+        for s in comparison.samples
+        if s.allocator == comparison.reference
+        and not s.failure
+        and s.values.get(TIME, 0.0) > WAITING_SECONDS
+        and {USER_TIME, SYSTEM_TIME} <= s.values.keys()
+    ]
+    if shares and np.median(shares) < WAITING_SHARE:
+        yield Trouble(
+            "waits",
+            f"the program waits: it computes for {share(float(np.median(shares)))} of its time",
+            "it sleeps, or waits for input, a terminal, a network or a disk",
+            "give it work that keeps a processor busy, or rank by a number of its own (--metric)",
         )
 
 
@@ -191,24 +213,23 @@ def _spread(comparison: Comparison) -> Iterator[Trouble]:
         )
 
 
-def _several_processes(comparison: Comparison) -> Iterator[Trouble]:
-    together, largest = [], []
-    for sample in comparison.samples:
-        tree = sample.measurement.get("tree_peak_rss_bytes")
-        largest_one = sample.values.get(PEAK_MEMORY)
-        own = sample.allocator == comparison.reference
-        if own and not sample.failure and tree and largest_one:
-            together.append(float(tree))
-            largest.append(largest_one)
-    if not together:
+def _several_processes(comparison: Comparison, programs: Sequence[str]) -> Iterator[Trouble]:
+    ratios = [
+        sample.values[TREE_MEMORY] / sample.values[PEAK_MEMORY]
+        for sample in comparison.samples
+        if sample.allocator == comparison.reference
+        and not sample.failure
+        and {TREE_MEMORY, PEAK_MEMORY} <= sample.values.keys()
+    ]
+    if not ratios or np.median(ratios) <= TREE_FACTOR:
         return
-    if np.median(together) > TREE_FACTOR * np.median(largest):
-        yield Trouble(
-            "several-processes",
-            "the program is several processes; peak memory is that of the largest one",
-            f"all together held about {np.median(together) / np.median(largest):.1f} times as much",
-            "the raw samples have the sum as measurement.tree_peak_rss_bytes (--export-json)",
-        )
+    named = f" (most calls are from {programs[0]})" if programs else ""
+    yield Trouble(
+        "several-processes",
+        f"the program is several processes; peak memory is that of the largest one{named}",
+        f"all together held about {np.median(ratios):.1f} times as much",
+        "the column `all processes` has the sum",
+    )
 
 
 def _sampling_cost(samples: Sequence[Sample]) -> Iterator[Trouble]:

@@ -1,7 +1,4 @@
-"""Numbers as people write them: 1.82 s, 412M, -14.1 %, 8.10x.
-
-Why: the table, the verdict, the notes and the warnings must word the same number the same way.
-"""
+"""Numbers as people write them: 1.82 s, 412M, -14.1 %, 8.10x."""
 
 from collections.abc import Sequence
 

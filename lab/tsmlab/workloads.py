@@ -1,9 +1,4 @@
-"""A suite's table of contents: reads bench/workloads.toml, or another file of its form.
-
-Why: what is run, with which arguments and what for, is data that a user can read and extend; a
-mistake in it must be found before hours of measuring, with the entry named and the remedy told.
-Refuses to: run anything, and to guess. A key that it does not know is an error.
-"""
+"""A suite's table of contents: reads bench/workloads.toml, or another file of its form."""
 
 import os
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""`tsmalloc bench`: the project's own workloads, under our engine and all of its peers.
-
-Why: where the engine stands, and where a change of it leads, is told by the same workloads under
-the same rules each time, on any machine.
-"""
+"""`tsmalloc bench`: the project's own workloads, under our engine and all of its peers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,18 +7,13 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import paths, suite_report, tables, workloads
+from tsmlab import paths, tables, workloads
 from tsmlab.allocators import ENGINE, FLOORS, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.fleet import Fleet
-from tsmlab.journal import Memo
-from tsmlab.measuring import Executor, MeasureExecutor
-from tsmlab.progress import Reporter
-from tsmlab.results import Outcome
-from tsmlab.suite_results import SuiteResults
+from tsmlab.measuring import MeasureExecutor
 from tsmlab.tables import Cell, Column
 from tsmlab.traces import workloads as trace_workloads
 from tsmlab.traces.replaying import ReplayExecutor
@@ -84,14 +75,15 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         return EXIT_OK
     workloads.check_programs(chosen)
     options = _options(suite, chosen, given)
+    plain = MeasureExecutor()
+    executor = plain if replay is None else ReplayExecutor(plain, replay)
     return conduct(
         given,
         options.seed,
         options.allocators,
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
-        lambda journal, reporter, fleet: _run(options, replay, reporter, journal, fleet),
-        lambda found: Publication(found, suite_report, bool(found.failed)),
-        known.advice(given["chosen"]),
+        lambda journal, reporter, fleet: bench(options, executor, reporter, journal, fleet=fleet),
+        notes=known.advice(given["chosen"]),
     )
 
 
@@ -100,15 +92,6 @@ def _traces(replay: Path | None) -> list[Workload]:
         return []
     folder = trace_workloads.corpus()
     return trace_workloads.trace_workloads(folder, replay)
-
-
-def _run(
-    options: Options, replay: Path | None, reporter: Reporter, memo: Memo, fleet: Fleet | None
-) -> Outcome[SuiteResults]:
-    executor: Executor = MeasureExecutor()
-    if replay is not None:
-        executor = ReplayExecutor(executor, replay)
-    return bench(options, executor, reporter, memo, fleet=fleet)
 
 
 def _list(chosen: Sequence[Workload]) -> str:

@@ -1,7 +1,4 @@
-"""`tsmalloc compare`: which allocator serves this program best?
-
-Why: the one question that the lab exists for, answered by one command without configuration.
-"""
+"""`tsmalloc compare`: which allocator serves this program best?"""
 
 import shlex
 from collections.abc import Sequence
@@ -10,9 +7,9 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting, render
+from tsmlab import counting
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, WARMUP_ROUNDS, Options, compare
 from tsmlab.counting import NOT_OF_COUNTS, Counters
 from tsmlab.errors import EXIT_OK, UserError
@@ -28,6 +25,7 @@ from tsmlab.schedule import (
     entries_for,
     round_order,
 )
+from tsmlab.study import study_of
 from tsmlab.sweep import points_of
 from tsmlab.trial import SERIES_POINTS
 from tsmlab.wording import rounds, share
@@ -111,9 +109,10 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         parameters.files_of(program, given),
-        lambda journal, reporter, fleet: compare(options, executor, reporter, journal, fleet),
-        lambda found: Publication(found, render, bool(found.failed_rows)),
-        [*known.advice(given["chosen"]), *notes],
+        lambda journal, reporter, fleet: study_of(
+            "compare", compare(options, executor, reporter, journal, fleet)
+        ),
+        notes=[*known.advice(given["chosen"]), *notes],
     )
 
 
@@ -139,6 +138,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
         base_metrics=BUILT_IN if counters is None else counters.metrics,
         vary_layout=counters is None,
         unfit_warnings=frozenset() if counters is None else NOT_OF_COUNTS,
+        troubles=tuple(parameters.about_input(given)),
     )
 
 

@@ -1,7 +1,4 @@
-"""`tsmalloc doctor`: can an allocator be preloaded into this program? With proof.
-
-Why: a preload that is not in effect says nothing, and the comparison that follows is worthless.
-"""
+"""`tsmalloc doctor`: can an allocator be preloaded into this program? With proof."""
 
 import json
 import shlex
@@ -11,7 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from tsmlab import allocators
+from tsmlab import allocators as known
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import duration
 from tsmlab.commands.studies import let_termination_interrupt
@@ -85,7 +82,7 @@ def chosen(wanted: Sequence[str]) -> list[Allocator]:
     """The allocators that are named, or given as NAME=PATH.so."""
     extra = [text for text in wanted if "=" in text]
     names = [text.partition("=")[0] for text in wanted]
-    return allocators.select(names, allocators.discover(extra, versions=False))
+    return known.select(names, known.discover(extra, versions=False))
 
 
 def show(diagnosis: Diagnosis) -> None:

@@ -2,22 +2,21 @@
 
 import shlex
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import experiments, export, render, strace, tables, wording
+from tsmlab import experiments, strace, tables, texts, wording
 from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.definition import Definition
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.experiments import Experiments, Options, Plan
+from tsmlab.experiments import Options, Plan
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.results import Trouble
 from tsmlab.sweep import describe, points_of
 
 LIST_WIDTH = 60
@@ -58,7 +57,7 @@ def list_command(files: Sequence[Path]) -> None:
 @click.argument("file", metavar="RESULTS", type=FILE)
 def show_command(file: Path) -> None:
     """Print tables and answers of RESULTS, a file that `experiment run` has kept."""
-    click.echo(tables.for_stdout(Texts.report, experiments.read(file)), nl=False)
+    click.echo(tables.for_stdout(texts.report, experiments.read(file)), nl=False)
 
 
 @command.command("run", cls=Study)
@@ -107,36 +106,8 @@ def run_command(dry_run: bool, **given: Any) -> int:
         lambda journal, reporter, fleet: experiments.run(
             options, MeasureExecutor(), reporter, journal, fleet
         ),
-        lambda found: Publication(found, Texts(), any(c.failed_rows for c in found.comparisons)),
-        notes,
+        notes=notes,
     )
-
-
-class Texts:
-    """The texts of all experiments of a run, one after the other."""
-
-    @staticmethod
-    def report(results: Experiments, width: int, colours: bool = False) -> str:
-        return "\n".join(render.report(each, width, colours) for each in results.comparisons)
-
-    @staticmethod
-    def troubles(results: Experiments) -> list[Trouble]:
-        """Each once; of several experiments, with the name of its own."""
-        named = [(c.subject, t) for c in results.comparisons for t in c.warnings]
-        return list({trouble.symptom: trouble for _, trouble in named}.values())
-
-    @property
-    def formatted(self) -> Callable[[Any, export.Format], str]:
-        return export.formatter(csv=to_csv, markdown=markdown)
-
-
-def markdown(results: Experiments) -> str:
-    return "\n".join(map(render.markdown, results.comparisons))
-
-
-def to_csv(results: Experiments) -> str:
-    parts = [((each.subject,), each) for each in results.comparisons]
-    return export.csv_of_comparisons(("experiment",), parts)
 
 
 # --- what is chosen, and what is going to be done -------------------------------------------------

@@ -1,7 +1,4 @@
-"""`tsmalloc fetch`: the newest peers, built from their crates into a cache of the user's own.
-
-Why: a comparison with allocators from years ago says nothing about those of today.
-"""
+"""`tsmalloc fetch`: the newest peers, built from their crates into a cache of the user's own."""
 
 from collections.abc import Sequence
 

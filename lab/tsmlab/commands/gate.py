@@ -1,7 +1,4 @@
-"""`tsmalloc gate`: has this change made the program larger or slower than it may be?
-
-Why: a check before a merge needs one verdict, an exit status, and a text for the pull request.
-"""
+"""`tsmalloc gate`: has this change made the program larger or slower than it may be?"""
 
 import math
 import shlex
@@ -13,15 +10,15 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting, gate_report, machine
+from tsmlab import counting, machine, study
 from tsmlab import gate as flow
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, published, resume_option
 from tsmlab.counting import ROUNDS, Counters
 from tsmlab.doctor import diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
-from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, GateResults, Options, Side
+from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, Options, Side
 from tsmlab.metrics import BUILT_IN
 from tsmlab.schedule import MIN_ROUNDS, StopRule
 
@@ -131,21 +128,21 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
     programs = [file for side in sides for file in parameters.files_of(side.command, given)]
     baseline = [given["baseline"]] if given["baseline"] else []
     return conduct(
-        given | {"ignore_failure": False},
+        given,
         options.seed,
         [side.allocator for side in sides],
         [*programs, *baseline],
         lambda journal, reporter, fleet: flow.gate(options, executor, reporter, journal, fleet),
-        partial(publication, strict=strict),
+        partial(_publication, strict),
         notes,
     )
 
 
-def publication(results: GateResults, strict: bool) -> Publication:
-    verdict = results.verdict
+def _publication(strict: bool, found: study.Study) -> Publication:
+    assert found.gate is not None
+    verdict = flow.verdict_of(found.gate, found.failed_rows)
     regressed = verdict == "regression" or (strict and verdict == "unresolved")
-    status = EXIT_REGRESSION if regressed else EXIT_OK
-    return Publication(results, gate_report, verdict == "failed", status)
+    return published(found, EXIT_REGRESSION if regressed else EXIT_OK)
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:

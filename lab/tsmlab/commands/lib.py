@@ -1,7 +1,4 @@
-"""`tsmalloc lib`: the path of an allocator's library, for use in scripts.
-
-Why: after a comparison the winner is to be used: LD_PRELOAD=$(tsmalloc lib NAME) PROGRAM.
-"""
+"""`tsmalloc lib`: the path of an allocator's library, for use in scripts."""
 
 import click
 

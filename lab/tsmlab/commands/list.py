@@ -1,7 +1,4 @@
-"""`tsmalloc list`: the allocators that can be used on this machine.
-
-Why: what is compared must be visible, with versions, before anything is measured.
-"""
+"""`tsmalloc list`: the allocators that can be used on this machine."""
 
 import json
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""The verbs that look into a running process: explain, stats, top, purge, set.
-
-Why: the same command from a checkout and from a wheel as from an installation.
-Refuses to: look itself. The native command does that, in a process of a megabyte.
-"""
+"""The verbs that look into a running process: explain, stats, top, purge, set."""
 
 import os
 from collections.abc import Sequence

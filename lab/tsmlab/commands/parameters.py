@@ -1,14 +1,15 @@
-"""Options that several verbs have, in one wording and with the same rules.
+"""Options that several verbs have, in one wording and with the same rules."""
 
-Why: a user who has learnt --allocator or --time-budget of one verb knows them of all.
-"""
-
+import array
 import dataclasses
+import fcntl
 import math
 import os
 import random
 import re
 import shutil
+import stat
+import termios
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -20,6 +21,7 @@ from tsmlab.errors import UserError
 from tsmlab.export import Target
 from tsmlab.metrics import parse_all
 from tsmlab.records import write_atomically
+from tsmlab.results import Trouble
 from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.sweep import Parameter
 from tsmlab.trial import Program
@@ -352,6 +354,35 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
     )
 
 
+def about_input(given: Mapping[str, Any]) -> list[Trouble]:
+    """A warning where something was redirected to us, and the program does not see it."""
+    if given["input_file"] is not None or not _has_input():
+        return []
+    return [
+        Trouble(
+            "input",
+            "the program's input is empty: what is redirected to tsmalloc does not reach it",
+            "each run must read the same, from its beginning",
+            "give the file by name: --input FILE",
+        )
+    ]
+
+
+def _has_input() -> bool:
+    """Whether standard input is a file with contents, or a pipe in which something waits."""
+    try:
+        status = os.fstat(0)
+        if stat.S_ISREG(status.st_mode):
+            return status.st_size > 0
+        if not stat.S_ISFIFO(status.st_mode):
+            return False
+        waiting = array.array("i", [0])
+        fcntl.ioctl(0, termios.FIONREAD, waiting)
+    except OSError:
+        return False
+    return waiting[0] > 0
+
+
 def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
     """The program's file, if it is one, its script's, and its input's."""
     program = shutil.which(words[0])
@@ -394,6 +425,7 @@ study_options = all_of(
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
     click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
+    click.option("-v", "--verbose", is_flag=True, help="Warnings with causes and remedies."),
 )
 
 

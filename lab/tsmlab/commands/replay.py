@@ -15,10 +15,10 @@ from tsmlab import allocators as known
 from tsmlab import export, paths
 from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, UserError, tell
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import files, replay_report
+from tsmlab.traces import files
 from tsmlab.traces.replay_results import is_deterministic
 from tsmlab.traces.replaying import (
     FAIR,
@@ -163,7 +163,6 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         lambda journal, reporter, fleet: replay(
             options, MeasureExecutor(), reporter, program, journal, fleet=fleet
         ),
-        lambda found: Publication(found, replay_report, bool(found.failed_rows)),
     )
 
 

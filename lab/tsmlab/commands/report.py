@@ -1,7 +1,4 @@
-"""`tsmalloc report`: results as a page to look at, with figures and exports.
-
-Why: a table in a terminal answers a question; a page with figures lets others check the answer.
-"""
+"""`tsmalloc report`: results as a page to look at, with figures and exports."""
 
 from pathlib import Path
 

@@ -1,9 +1,4 @@
-"""`tsmalloc run`: a program under one allocator.
-
-Why: to try an allocator by hand, with the program's own terminal, input and exit status.
-Refuses to: run a program that the allocator would not reach, unless it is forced to, since nothing
-would tell that the preload was in vain.
-"""
+"""`tsmalloc run`: a program under one allocator."""
 
 import os
 import signal

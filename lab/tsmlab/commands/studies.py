@@ -1,9 +1,7 @@
 """A verb that measures, from its command line to its exit status; with --resume, once more.
 
-Why: whichever verb was interrupted, --resume goes on with it: the words of its command line are in
-its journal, and so is everything that was done.
-Refuses to: know what is measured, to take options that decide it from both command lines, and to
-end, however it ends, without saying where the measurements are.
+Whichever verb was interrupted, --resume goes on with it: the words of its command line are in its
+journal, and so is everything that was done.
 """
 
 import os
@@ -11,16 +9,16 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import click
 from click.core import ParameterSource
 
-from tsmlab import export, paths, records, render, report, tables
+from tsmlab import export, paths, records, report, study, tables, texts
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator, check_malloc
 from tsmlab.commands.parameters import export_targets
@@ -37,7 +35,6 @@ from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
 from tsmlab.journal import Header, Journal
 from tsmlab.progress import Reporter, reporter_for
-from tsmlab.report import Results
 from tsmlab.results import Outcome, Trouble
 
 LATEST = "latest"
@@ -45,12 +42,10 @@ WORDS = "tsmlab.words"
 JOURNAL = "tsmlab.journal"
 # Options that a resumed study may be given anew: where its results go, and how they are told.
 FREE = {
-    *("as_json", "quiet", "force", "report", "ignore_failure", "resume"),
+    *("as_json", "quiet", "verbose", "force", "report", "ignore_failure", "resume"),
     *("export_json", "export_csv", "export_markdown", "export_junit", "export_sarif"),
     "strict",
 }
-
-Found = TypeVar("Found")
 
 resume_option = click.option(
     "--resume",
@@ -72,13 +67,17 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class Publication:
-    """Results, and the module that words them. status: to exit with, unless something else
-    counts."""
+    """Results, and the module that words them. failed: whether the program failed somewhere.
+    status: to exit with, unless something else counts."""
 
     results: records.Kept
     texts: Texts
     failed: bool
     status: int = EXIT_OK
+
+
+def published(found: study.Study, status: int = EXIT_OK) -> Publication:
+    return Publication(found, texts, bool(found.failed_rows), status)
 
 
 class Study(click.Command):
@@ -148,8 +147,8 @@ def conduct(
     seed: int,
     allocators: Iterable[Allocator],
     files: Iterable[Path],
-    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Found]],
-    publication: Callable[[Found], Publication],
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Any]],
+    publication: Callable[[Any], Publication] = published,
     notes: Sequence[str] = (),
 ) -> int:
     """Measures, keeps and prints; returns the exit status. given: the verb's parameters. files:
@@ -171,10 +170,11 @@ def conduct(
                 if journal.done:
                     reporter.note(f"resumed    {journal.path}, after {journal.seconds:.0f} s")
                 outcome = _run(run, journal, reporter, given.get("cluster"))
-            found = publication(outcome.results)
-            problems = publish(
-                found, targets, given["as_json"], given["quiet"], folder, given["force"]
-            )
+            results = outcome.results
+            if isinstance(results, study.Study):
+                results = replace(results, changed=journals.changed(journal.header.files))
+            found = publication(results)
+            problems = publish(found, targets, given)
         except KeyboardInterrupt:
             # Before the first run, or while results were written: all is in the journal.
             _say_where(journal, targets)
@@ -187,17 +187,17 @@ def conduct(
         interrupted=found.results.interrupted,
         error=outcome.error,
         problems=problems,
-        failed=found.failed and not given["ignore_failure"],
+        failed=found.failed and not given.get("ignore_failure"),
         status=found.status,
     )
 
 
 def _run(
-    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Found]],
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Any]],
     journal: Journal,
     reporter: Reporter,
     cluster: str | None,
-) -> Outcome[Found]:
+) -> Outcome[Any]:
     """Raises UserError where nothing has been measured; then there is nothing to be resumed."""
     taking_part = [Path(name) for name in journal.header.files]
     try:
@@ -237,19 +237,12 @@ def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
 # --- the end: results are kept, exported and printed ----------------------------------------------
 
 
-def publish(
-    publication: Publication,
-    targets: Sequence[Target],
-    as_json: bool,
-    quiet: bool,
-    folder: Path | None,
-    force: bool,
-) -> bool:
+def publish(publication: Publication, targets: Sequence[Target], given: dict[str, Any]) -> bool:
     """Keeps, exports and prints; files first, since a reader of stdout may go away. Returns whether
     any of it failed. The report of --report comes last, since it takes seconds; without it, a line
     says how to have one."""
-    results, texts = publication.results, publication.texts
-    page = results if isinstance(results, Results) else None
+    results, words = publication.results, publication.texts
+    quiet, folder, has_page = given["quiet"], given.get("report"), "report" in given
     problems: list[str] = []
     kept: Path | None = None
     try:
@@ -259,33 +252,34 @@ def publish(
     where = f"All results are in {kept}." if kept else ""
     problems += [
         f"could not write {target}. {where}".rstrip()
-        for target in export.write_all(partial(texts.formatted, results), targets)
+        for target in export.write_all(partial(words.formatted, results), targets)
     ]
-    text = records.to_json(results) if as_json else tables.for_stdout(texts.report, results)
+    as_json = given["as_json"]
+    text = records.to_json(results) if as_json else tables.for_stdout(words.report, results)
     if problem := _print(text):
         problems.append(f"{problem} {where}".rstrip())
     if not quiet:
-        for line in render.warning_lines(texts.troubles(results)):
+        for line in texts.warning_lines(words.troubles(results), given["verbose"]):
             tell(line)
         if kept:
             tell(f"results    {kept}")
-            if page and folder is None:
+            if has_page and folder is None:
                 command = f"tsmalloc report {shlex.quote(str(kept))}"
                 tell(f"report     {command}    (a page with figures)")
-    if page and folder:
+    if has_page and folder:
         if not quiet:
             tell(f"drawing    {folder} (some seconds)")
-        if problem := _report(page, folder, force):
+        if problem := _report(results, folder, given["force"]):
             problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
         tell(f"tsmalloc: {problem}")
     return bool(problems)
 
 
-def _report(page: Results, folder: Path, force: bool) -> str | None:
+def _report(results: Any, folder: Path, force: bool) -> str | None:
     """Writes the report and says where it is; returns what went wrong."""
     try:
-        tell(f"report     {report.write(page, folder, force)}")
+        tell(f"report     {report.write(results, folder, force)}")
     except UserError as error:
         return f"{error.message}\n  {error.remedy}"
     return None

@@ -1,7 +1,4 @@
-"""`tsmalloc tune`: which of an allocator's own options serve this program better?
-
-Why: an allocator's defaults are for all programs; one's own program may want others.
-"""
+"""`tsmalloc tune`: which of an allocator's own options serve this program better?"""
 
 import shlex
 from collections.abc import Sequence
@@ -10,13 +7,14 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting, tune_report
+from tsmlab import counting
 from tsmlab import tune as flow
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import Counters
 from tsmlab.errors import UserError
-from tsmlab.tune import FIRST_ROUNDS, TIME_BUDGET_SECONDS, Objective, Options, TuneResults
+from tsmlab.study import Objective
+from tsmlab.tune import FIRST_ROUNDS, TIME_BUDGET_SECONDS, Options
 from tsmlab.tune_options import options_for
 
 
@@ -71,7 +69,8 @@ class _AllocatorFirst(Study):
     default=FIRST_ROUNDS,
 )
 @parameters.time_budget_option(
-    "No race goes on beyond two thirds of it, and fresh rounds get the rest. [default: 600s]",
+    "Races may take two thirds of it, fresh rounds the rest; at least one round of each. "
+    "[default: 600s]",
     default=TIME_BUDGET_SECONDS,
 )
 @parameters.timeout_option("20 times the default's, at least 10 s")
@@ -111,14 +110,8 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
         [options.allocator],
         parameters.files_of(program, given),
         lambda journal, reporter, fleet: flow.tune(options, executor, reporter, journal, fleet),
-        publication,
-        notes,
+        notes=notes,
     )
-
-
-def publication(results: TuneResults) -> Publication:
-    failed = any(each.failure for step in results.steps for each in step.raced)
-    return Publication(results, tune_report, failed)
 
 
 def _options(

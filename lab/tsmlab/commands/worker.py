@@ -1,7 +1,4 @@
-"""`tsmalloc worker`: makes rounds for studies that are begun elsewhere.
-
-Why: a cluster's machines need this lab, one round at a time, and nothing else to know.
-"""
+"""`tsmalloc worker`: makes rounds for studies that are begun elsewhere."""
 
 import os
 import socket

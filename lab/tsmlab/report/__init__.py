@@ -9,19 +9,17 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tsmlab import experiments, results, suite_results
+from tsmlab import results, study
 from tsmlab.errors import UserError
-from tsmlab.experiments import Experiments
 from tsmlab.report.folder import check
 from tsmlab.results import Comparison
-from tsmlab.suite_results import SuiteResults
-from tsmlab.traces import analysing, analysis, replay_results
+from tsmlab.study import Study
+from tsmlab.traces import analysing, analysis
 from tsmlab.traces.analysis import TraceAnalysis
-from tsmlab.traces.replay_results import ReplayResults
 
 __all__ = ["Results", "check", "read", "write"]
 
-Results = Comparison | SuiteResults | Experiments | ReplayResults | TraceAnalysis
+Results = Study | Comparison | TraceAnalysis
 
 
 def write(results: Results | Sequence[Results], directory: Path, force: bool = False) -> Path:
@@ -55,10 +53,7 @@ def read(path: Path) -> Results:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", _REMEDY) from error
     readers: dict[str, Callable[[str, str], Results]] = {
-        results.SCHEMA: results.from_json,
-        suite_results.SCHEMA: suite_results.from_json,
-        experiments.SCHEMA: experiments.from_json,
-        replay_results.SCHEMA: replay_results.from_json,
+        results.SCHEMA: study.from_json,
         analysing.SCHEMA: analysis.from_json,
     }
     schema = _schema(text, path)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tsmlab import __version__
-from tsmlab.experiments import Experiments
+from tsmlab.bench_text import SuiteResults
 from tsmlab.report import Results, folder, html
 from tsmlab.report.pages import analysis, comparison, replay, suite
 from tsmlab.report.pages.common import Report
 from tsmlab.results import Comparison
-from tsmlab.suite_results import SuiteResults
+from tsmlab.study import Study
 from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import ReplayResults
 
@@ -26,12 +26,16 @@ def write(results: Sequence[Results], directory: Path, force: bool) -> Path:
     return folder.write(directory, files, force)
 
 
-def _parts(results: Results) -> Sequence[Results]:
+def _parts(results: Results) -> Sequence[Results | SuiteResults | ReplayResults]:
     """Each experiment of a run has a page of its own."""
-    return results.comparisons if isinstance(results, Experiments) else [results]
+    if not isinstance(results, Study):
+        return [results]
+    if results.suite:
+        return [SuiteResults(results)]
+    return [ReplayResults(results)] if results.replay else results.parts
 
 
-def of(results: Results) -> Report:
+def of(results: Results | SuiteResults | ReplayResults) -> Report:
     """The report of one result."""
     if isinstance(results, Comparison):
         return comparison.report(results)

@@ -1,20 +1,19 @@
-"""The results of `tsmalloc replay`: for each trace and schedule a comparison, and findings.
-
-A replay is measured as any program is, so its runs are those of a comparison, each with the line
-that replay printed; what only a replay can tell stands beside them. Every run is kept, with its
-samples of memory.
+"""What only a replay can tell, beside the comparison of a trace under a schedule: its own line
+of each run, and what follows from them.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tsmlab import records
-from tsmlab.machine import Machine
 from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
 from tsmlab.results import AllocatorInfo, Comparison, Row, Sample
 from tsmlab.traces.files import Program
+
+if TYPE_CHECKING:
+    from tsmlab.study import Study
 
 # --- one replay, in the words of bin/replay -------------------------------------------------------
 
@@ -180,9 +179,6 @@ def merged(parts: list[Latencies]) -> Latencies:
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-SCHEMA = "tsmalloc-replays/3"
-
-
 @dataclass(frozen=True)
 class TraceInfo:
     """What was replayed. calls: objects by kind of call; of the first process. program: with which
@@ -245,28 +241,14 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replayed:
     """One trace under one schedule. shares: empty unless the schedule gives shares."""
 
     trace: TraceInfo
     schedule: str
-    comparison: Comparison
     findings: list[Finding]
     ticks: int | None
     shares: list[ThreadShare]
-
-    @property
-    def is_deterministic(self) -> bool:
-        return is_deterministic(self.schedule)
-
-    @property
-    def lower_bound_bytes(self) -> int:
-        """The most that was requested at once, which is the least that an allocator can need."""
-        lines = filter(None, map(line_of, self.comparison.samples))
-        return next((line.peak_live_bytes for line in lines), self.trace.peak_live_bytes)
-
-    def finding(self, allocator: str) -> Finding | None:
-        return next((f for f in self.findings if f.allocator == allocator), None)
 
 
 @dataclass(frozen=True)
@@ -286,22 +268,54 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True)
-class ReplayResults:
-    """All replays of one run of the lab, in the order in which they were made."""
+class Replays:
+    """The answer of replay: what each part of the study is of."""
 
-    schema: str
-    created: str
-    tsmalloc_version: str
     settings: ReplaySettings
-    machine: Machine
     reference: str
-    allocators: list[AllocatorInfo]
-    interrupted: bool
-    replays: list[Replay]
+    parts: list[Replayed]
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Replay(Replayed):
+    """With its comparison."""
+
+    comparison: Comparison
 
     @property
-    def subject(self) -> str:
-        return f"replay-{Path(self.traces[0].name).name}" if self.replays else "replay"
+    def is_deterministic(self) -> bool:
+        return is_deterministic(self.schedule)
+
+    @property
+    def lower_bound_bytes(self) -> int:
+        """The most that was requested at once, which is the least that an allocator can need."""
+        lines = filter(None, map(line_of, self.comparison.samples))
+        return next((line.peak_live_bytes for line in lines), self.trace.peak_live_bytes)
+
+    def finding(self, allocator: str) -> Finding | None:
+        return next((f for f in self.findings if f.allocator == allocator), None)
+
+
+class ReplayResults:
+    """A study as replays, in the order in which they were made."""
+
+    def __init__(self, study: Study) -> None:
+        assert study.replay is not None
+        self.study = study
+        self.created = study.created
+        self.tsmalloc_version = study.tsmalloc_version
+        self.machine = study.machine
+        self.settings = study.replay.settings
+        self.reference = study.replay.reference
+        self.interrupted = study.interrupted
+        self.allocators: list[AllocatorInfo] = study.comparison.allocators
+        self.replays = [
+            Replay(**vars(each), comparison=comparison)
+            for each, comparison in zip(study.replay.parts, study.parts, strict=True)
+        ]
 
     @property
     def failed_rows(self) -> list[Row]:
@@ -323,6 +337,3 @@ class ReplayResults:
 def is_deterministic(schedule: str) -> bool:
     """Whether it makes the same calls in the same order in every run."""
     return schedule not in ("asap", "paced")
-
-
-from_json = records.reader(ReplayResults, SCHEMA, "replay")

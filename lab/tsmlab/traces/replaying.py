@@ -13,7 +13,7 @@ from functools import partial
 from itertools import starmap
 from pathlib import Path
 
-from tsmlab import __version__, compare, machine, records, stats
+from tsmlab import compare, machine, records, stats
 from tsmlab.allocators import Allocator, file_sha256
 from tsmlab.errors import UserError
 from tsmlab.fleet import Fleet
@@ -22,9 +22,10 @@ from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
 from tsmlab.progress import NotesOnly, Reporter
-from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
+from tsmlab.results import Comparison, Outcome, Sample, Stop
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
+from tsmlab.study import Study
 from tsmlab.traces import replay_results
 from tsmlab.traces.files import SUFFIX, Trace, look_into, trace_name
 from tsmlab.traces.files import Program as Recorded
@@ -113,7 +114,7 @@ class ReplayExecutor:
         )
 
 
-Made = tuple[replay_results.Replay, UserError | None]
+Made = tuple[replay_results.Replayed, Comparison, UserError | None]
 Look = Callable[[Path], Trace]
 
 
@@ -152,7 +153,7 @@ def replay(
     memo: Memo,
     look: Look = look_into,
     fleet: Fleet | None = None,
-) -> Outcome[replay_results.ReplayResults]:
+) -> Outcome[Study]:
     """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
     described = memo.once("machine", Machine, machine.describe)
@@ -171,25 +172,18 @@ def replay(
             memo,
             fleet,
         )
-        return _finished(subject, schedule, outcome.results), outcome.error
+        return *_finished(subject, schedule, outcome.results), outcome.error
 
-    done, interrupted, error = _gather(
+    done, stop, error = _gather(
         starmap(partial(replayed, reporter), parts())
         if fleet is None
         else _side_by_side(fleet, partial(replayed, NotesOnly(reporter)), parts())
     )
-    results = replay_results.ReplayResults(
-        schema=replay_results.SCHEMA,
-        created=created,
-        tsmalloc_version=__version__,
-        settings=_settings(options),
-        machine=described,
-        reference=options.reference.name,
-        allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
-        interrupted=interrupted,
-        replays=done,
+    answer = replay_results.Replays(
+        _settings(options), options.reference.name, [each for each, _ in done]
     )
-    return Outcome(results, error)
+    parts_made = [comparison for _, comparison in done]
+    return Outcome(Study.of("replay", parts_made, created, described, stop, replay=answer), error)
 
 
 def _side_by_side(
@@ -255,28 +249,31 @@ def _comparison_options(
     )
 
 
-def _finished(subject: Subject, schedule: str, comparison: Comparison) -> replay_results.Replay:
-    comparison = _tidied(comparison, subject)
+def _finished(
+    subject: Subject, schedule: str, comparison: Comparison
+) -> tuple[replay_results.Replayed, Comparison]:
+    comparison = _tidied(comparison, subject, schedule)
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
     first = lines[0]  # of the reference's trial, which must succeed
-    return replay_results.Replay(
+    found = replay_results.Replayed(
         trace=_trace_info(subject, first),
         schedule=schedule,
-        comparison=comparison,
         findings=[
             _finding(info.name, schedule, comparison.samples) for info in comparison.allocators
         ],
         ticks=first.ticks,
         shares=first.shares,
     )
+    return found, comparison
 
 
-def _tidied(comparison: Comparison, subject: Subject) -> Comparison:
+def _tidied(comparison: Comparison, subject: Subject, schedule: str) -> Comparison:
     """Without the folder of the trace, and with the log of meters once, since it is the same in all
     runs."""
     samples = [comparison.samples[0], *map(_without_meters, comparison.samples[1:])]
     command = [*comparison.command[:-1], f"{trace_name(subject.trace.path)}{SUFFIX}"]
-    return replace(comparison, command=command, samples=samples)
+    name = f"{subject.name}, {schedule}"
+    return replace(comparison, name=name, command=command, samples=samples)
 
 
 def _without_meters(sample: Sample) -> Sample:
@@ -378,22 +375,22 @@ def _settings(options: Options) -> replay_results.ReplaySettings:
 
 def _gather(
     measured: Iterable[Made],
-) -> tuple[list[replay_results.Replay], bool, UserError | None]:
-    """All that was measured until something ended it, whether that was an interrupt, and the error
-    that it was otherwise. Raises UserError and KeyboardInterrupt only where nothing has been
+) -> tuple[list[tuple[replay_results.Replayed, Comparison]], Stop | None, UserError | None]:
+    """All that was measured until something ended it, why it ended unless with the last of them,
+    and the error if it was one. Raises UserError and KeyboardInterrupt only where nothing has been
     measured."""
-    done: list[replay_results.Replay] = []
+    done: list[tuple[replay_results.Replayed, Comparison]] = []
     try:
-        for each, error in measured:
-            done.append(each)
-            if error is not None or each.comparison.interrupted:
-                return done, each.comparison.interrupted, error
+        for each, comparison, error in measured:
+            done.append((each, comparison))
+            if error is not None or comparison.interrupted:
+                return done, None, error
     except UserError as error:
         if not done:
             raise
-        return done, False, error
+        return done, Stop("aborted", error.message), error
     except KeyboardInterrupt:
         if not done:
             raise
-        return done, True, None
-    return done, False, None
+        return done, Stop("interrupted", "interrupted by the user"), None
+    return done, None, None

@@ -15,7 +15,6 @@ from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.tables import of_texts
 from tsmlab.report.theme import styles_for
 from tsmlab.text import slug
-from tsmlab.traces.replay_report import KIND_ORDER, got_over_owed, nanoseconds, percent, size
 from tsmlab.traces.replay_results import (
     Latencies,
     MeterChange,
@@ -23,6 +22,7 @@ from tsmlab.traces.replay_results import (
     ReplayLine,
     line_of,
 )
+from tsmlab.traces.replay_text import KIND_ORDER, got_over_owed, nanoseconds, percent, size
 from tsmlab.traces.replaying import all_latencies
 
 # Where less than this share of the peak is requested, the ratio of memory to it says nothing.

@@ -5,14 +5,14 @@ Why: the means say where each allocator stands; the field says in which workload
 
 from collections.abc import Iterator, Mapping
 
+from tsmlab.bench_text import SuiteResults, in_order, mean_number
 from tsmlab.report.figures import lines, ratios
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR
 from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.results import MetricSummary
-from tsmlab.suite_report import in_order, mean_number
-from tsmlab.suite_results import Mean, Score, SuiteResults, WorkloadAnalysis
+from tsmlab.study import Mean, Score, WorkloadAnalysis
 from tsmlab.wording import quantity, three_digits
 
 

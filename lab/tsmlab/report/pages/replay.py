@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tsmlab import render
+from tsmlab import render, texts
 from tsmlab.report.figures import of_replay
 from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.pages import common, comparison
 from tsmlab.report.tables import DataTable
 from tsmlab.text import shortened, slug
-from tsmlab.traces import replay_report
+from tsmlab.traces import replay_text as replay_report
 from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
 from tsmlab.wording import share
 
@@ -47,7 +47,7 @@ def report(results: ReplayResults) -> common.Report:
         "tiles": _tiles(results),
         "verdict": verdict or [("Verdict", "No allocator could be ranked.")],
         "extent": lines,
-        "troubles": replay_report.troubles(results),
+        "troubles": results.study.warnings,
         "failures": [
             line for each in results.replays for line in render.failed_lines(each.comparison)
         ],
@@ -71,17 +71,17 @@ def report(results: ReplayResults) -> common.Report:
         template="replay.html",
         page=page,
         figures=[figure for section in sections for figure in section.figures],
-        markdown=replay_report.markdown(results),
-        csv=replay_report.to_csv(results),
-        data=asdict(results),
+        markdown=texts.markdown(results.study),
+        csv=texts.to_csv(results.study),
+        data=asdict(results.study),
         thin=thin,
     )
 
 
 def thin(data: dict[str, Any]) -> None:
     """Without curves and buckets."""
-    for replay in data["replays"]:
-        for sample in replay["comparison"]["samples"]:
+    for part in data["parts"]:
+        for sample in part["samples"]:
             line = sample["measurement"].get("replay") or {}
             line.pop("samples", None)
             line.pop("meters", None)

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from tsmlab import suite_report
+from tsmlab import bench_text as suite_report
+from tsmlab import texts
+from tsmlab.bench import QUICK
+from tsmlab.bench_text import SuiteResults
 from tsmlab.render import full_name
 from tsmlab.report.figures import of_suite
 from tsmlab.report.pages import common
 from tsmlab.report.tables import Cell, Column, DataTable
 from tsmlab.stats import RatioEstimate, Verdict
-from tsmlab.suite_analysis import QUICK
-from tsmlab.suite_results import Score, SuiteResults, WorkloadAnalysis
+from tsmlab.study import Score, WorkloadAnalysis
 from tsmlab.tables import STYLES
 from tsmlab.wording import rounds, three_digits
 
@@ -47,7 +49,7 @@ def report(suite: SuiteResults) -> common.Report:
         "tiles": _tiles(suite),
         "verdict": sentences or [("Verdict", "There is no candidate whose goals are judged.")],
         "extent": [" · ".join(suite_report.heading(suite))],
-        "troubles": suite_report.troubles(suite),
+        "troubles": suite.warnings,
         "failures": list(suite_report.failed_lines(suite)),
         "tables": tables,
         "goals": goals_table(suite) if suite.candidate else None,
@@ -74,16 +76,16 @@ def report(suite: SuiteResults) -> common.Report:
         template="suite.html",
         page=page,
         figures=figures,
-        markdown=suite_report.markdown(suite),
-        csv=suite_report.to_csv(suite),
-        data=asdict(suite),
+        markdown=texts.markdown(suite.study),
+        csv=texts.to_csv(suite.study),
+        data=asdict(suite.study),
         thin=thin,
     )
 
 
 def thin(data: dict[str, Any]) -> None:
-    for runs in data["runs"]:
-        for sample in runs["samples"]:
+    for part in data["parts"]:
+        for sample in part["samples"]:
             sample["measurement"].pop("series", None)
 
 

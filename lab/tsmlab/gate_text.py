@@ -1,9 +1,4 @@
-"""The results of a gate for people and for machines: a table, Markdown, JUnit, SARIF, CSV.
-
-Why: the same verdict is read in a log, in a pull request, in a list of tests and in a tab of
-findings.
-Refuses to: judge. Every verdict is in the results.
-"""
+"""A gate in words and tables, and as JUnit and SARIF for those who read such files."""
 
 import json
 import shlex
@@ -12,40 +7,51 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tsmlab import export, render, tables
-from tsmlab.gate import GateResults, GateRow
+from tsmlab.gate import BASELINE, verdict_of
 from tsmlab.render import failed_lines
-from tsmlab.results import Trouble
-from tsmlab.tables import Cell, Column, Sheet
+from tsmlab.study import Gate, GateRow, Study
+from tsmlab.tables import Block, Cell, Column
 from tsmlab.wording import change, change_in_full, quantity_or, rounds
 
 STYLES = {"pass": "green", "regression": "red", "unresolved": "yellow", "measured": ""}
 ADDRESS = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def report(results: GateResults, width: int, colours: bool = False) -> str:
-    sheet = Sheet(width, colours)
-    sheet.say(*heading(results))
-    sheet.table(table(results))
-    sheet.say(*failed_lines(results.comparison), style="red")
-    sheet.say(*conclusion(results))
-    return sheet.text
+def blocks(study: Study) -> Iterator[Block]:
+    gate, comparison = _gate(study), study.comparison
+    yield Block(lines=list(conclusion(study)), style="bold")
+    yield Block(
+        lines=list(heading(study)), table=lambda _: table(gate), fails=failed_lines(comparison)
+    )
 
 
-def heading(results: GateResults) -> Iterator[str]:
+def _gate(study: Study) -> Gate:
+    assert study.gate is not None
+    return study.gate
+
+
+def title(gate: Gate, failed: Sequence[object]) -> str:
+    """For a pull request."""
+    mark = {"pass": "✅", "regression": "❌", "failed": "❌", "unresolved": "⚠️", "measured": ""}
+    found = verdict_of(gate, failed)
+    return f"### {mark[found]} tsmalloc gate: {found}\n\n".replace("  ", " ")
+
+
+def heading(study: Study) -> Iterator[str]:
     """The program, its baseline, and the time that it took."""
-    analysis, settings = results.comparison.analysis, results.comparison.settings
-    yield f"$ {shlex.join(results.command)}"
-    if results.baseline_file is not None:
-        yield f"against {results.baseline_file}: $ {shlex.join(results.against)}"
-    elif "baseline" in {info.name for info in results.comparison.allocators}:
-        yield f"against $ {shlex.join(results.against)}, in the same rounds"
-    stop = results.comparison.stop.text
+    gate, comparison = _gate(study), study.comparison
+    analysis, settings = comparison.analysis, comparison.settings
+    yield f"$ {shlex.join(gate.command)}"
+    if gate.baseline_file is not None:
+        yield f"against {gate.baseline_file}: $ {shlex.join(gate.against)}"
+    elif BASELINE in {info.name for info in comparison.allocators}:
+        yield f"against $ {shlex.join(gate.against)}, in the same rounds"
+    stop = comparison.stop.text
     yield f"{rounds(analysis.rounds)}, seed {settings.seed}; stopped: {stop}"
 
 
-def table(results: GateResults) -> list[Column]:
-    rows = results.rows
+def table(gate: Gate) -> list[Column]:
+    rows = gate.rows
     return [
         Column("metric", [Cell(row.name) for row in rows], left=True),
         Column("baseline", [Cell(quantity_or(row.baseline, row.unit)) for row in rows]),
@@ -74,35 +80,28 @@ def sentence(row: GateRow) -> str:
     return f"{told}; about {rounds(row.rounds_more, more=True)} would tell"
 
 
-def conclusion(results: GateResults) -> Iterator[str]:
-    verdict = results.verdict
+def conclusion(study: Study) -> Iterator[str]:
+    """The answer, and each metric that is not within its limit."""
+    gate = _gate(study)
+    verdict = verdict_of(gate, study.failed_rows)
     if verdict == "failed":
         yield "FAILED: a run failed"
     elif verdict == "measured":
-        has_baseline = results.baseline_file is not None or len(results.comparison.allocators) > 1
-        lacks = "no limit is set" if has_baseline else "there is nothing to judge it by"
+        has_baseline = gate.baseline_file is not None or len(study.comparison.allocators) > 1
+        lacks = "no limit is set" if has_baseline else "no baseline given, so nothing was judged"
         remedy = "--max-peak, --max-time" if has_baseline else "--against or --baseline"
         yield f"measured; {lacks} ({remedy})"
-    for row in results.rows:
+    for row in gate.rows:
         if row.verdict in ("regression", "unresolved"):
             yield f"{row.verdict.upper()} {sentence(row)}"
     if verdict == "pass":
         yield "PASS: every limit is kept"
 
 
-def markdown(results: GateResults) -> str:
-    """For a pull request."""
-    mark = {"pass": "✅", "regression": "❌", "failed": "❌", "unresolved": "⚠️", "measured": ""}
-    lines = [f"### {mark[results.verdict]} tsmalloc gate: {results.verdict}".replace("  ", " "), ""]
-    lines += [*tables.markdown_table(table(results)), ""]
-    lines += [f"- {line}" for line in (*conclusion(results), *heading(results))]
-    lines += ["", tables.measured_on(results.comparison.machine, results.created)]
-    return "\n".join(lines) + "\n"
-
-
-def junit(results: GateResults) -> str:
+def junit(study: Study) -> str:
     """A test for each metric: a failure is a regression, what is unresolved was skipped."""
-    rows, failed = results.rows, failed_lines(results.comparison)
+    gate = _gate(study)
+    rows, failed = gate.rows, failed_lines(study.comparison)
     suite = ElementTree.Element(
         "testsuite",
         name="tsmalloc gate",
@@ -110,9 +109,9 @@ def junit(results: GateResults) -> str:
         failures=str(sum(row.verdict == "regression" for row in rows)),
         errors=str(int(bool(failed))),
         skipped=str(sum(row.verdict in ("unresolved", "measured") for row in rows)),
-        timestamp=results.created.partition("+")[0],
+        timestamp=study.created.partition("+")[0],
     )
-    name = Path(results.command[0]).name
+    name = Path(gate.command[0]).name
     run = ElementTree.SubElement(suite, "testcase", classname=name, name="runs")
     if failed:
         ElementTree.SubElement(run, "error", message=failed[0]).text = "\n".join(failed)
@@ -126,10 +125,11 @@ def junit(results: GateResults) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def sarif(results: GateResults) -> str:
+def sarif(study: Study) -> str:
     """A result for each regression (error) and each limit that could not be resolved (note)."""
+    gate = _gate(study)
     levels = {"regression": "error", "unresolved": "note"}
-    place = {"physicalLocation": {"artifactLocation": {"uri": _relative(results.command[0])}}}
+    place = {"physicalLocation": {"artifactLocation": {"uri": _relative(gate.command[0])}}}
     found: list[dict[str, Any]] = [
         {
             "ruleId": row.metric,
@@ -137,15 +137,15 @@ def sarif(results: GateResults) -> str:
             "message": {"text": f"{row.verdict}: {sentence(row)}"},
             "locations": [place],
         }
-        for row in results.rows
+        for row in gate.rows
         if row.verdict in levels
     ]
     rules = [
         {"id": row.metric, "shortDescription": {"text": f"{row.name} within its limit"}}
-        for row in results.rows
+        for row in gate.rows
         if row.limit is not None
     ]
-    driver = {"name": "tsmalloc gate", "version": results.tsmalloc_version, "rules": rules}
+    driver = {"name": "tsmalloc gate", "version": study.tsmalloc_version, "rules": rules}
     log = {
         "$schema": ADDRESS,
         "version": "2.1.0",
@@ -163,14 +163,3 @@ def _relative(program: str) -> str:
         return path.relative_to(Path.cwd()).as_posix()
     except ValueError:
         return path.name
-
-
-def to_csv(results: GateResults) -> str:
-    return render.to_csv(results.comparison)
-
-
-def troubles(results: GateResults) -> Sequence[Trouble]:
-    return results.comparison.warnings
-
-
-formatted = export.formatter(csv=to_csv, markdown=markdown, junit=junit, sarif=sarif)

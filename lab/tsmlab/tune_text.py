@@ -1,55 +1,57 @@
-"""The results of a search for options: tables, the line to paste, Markdown, CSV.
-
-Why: the answer is one line for a shell, and everything above it is why one may believe it.
-Refuses to: judge. Every verdict is in the results.
-"""
+"""A search for options in words and tables: the line to paste, and why one may believe it."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from tsmlab import export, tables
 from tsmlab.render import full_name
-from tsmlab.results import Trouble
 from tsmlab.stats import Verdict
-from tsmlab.tables import STYLES, Cell, Column, Sheet
-from tsmlab.tune import Step, TuneResults, TuneRow
+from tsmlab.study import Step, Study, Tune, TuneRow
+from tsmlab.tables import STYLES, Block, Cell, Column
 from tsmlab.wording import change_in_full, names, quantity_or, rounds, share
 
 FATES = {"best": "green", "failed": "red"}
 
 
-def report(results: TuneResults, width: int, colours: bool = False) -> str:
-    sheet = Sheet(width, colours)
-    sheet.say(*heading(results))
-    for step in results.steps:
-        sheet.gap()
-        sheet.say(title(step))
-        sheet.table(race_table(step))
-        sheet.say(*failures(step), style="red")
-        sheet.say(*tested(step))
-    if results.settings:
-        sheet.gap()
-        sheet.say(f"{' '.join(results.settings)} against the default, in fresh rounds")
-        sheet.table(verdict_table(results.rows))
-    sheet.gap()
-    sheet.say(*conclusion(results))
-    return sheet.text
+def blocks(study: Study) -> Iterator[Block]:
+    tune = _tune(study)
+    yield Block(lines=list(conclusion(study)), style="bold")
+    yield Block(lines=list(heading(study)))
+    for step in tune.steps:
+        yield Block(
+            lines=[title(step)],
+            table=lambda _, step=step: race_table(step),  # type: ignore[misc]
+            notes=lambda _, step=step: list(tested(step)),  # type: ignore[misc]
+            fails=list(failures(step)),
+        )
+    if tune.settings:
+        yield Block(
+            lines=[f"{' '.join(tune.settings)} against the default, in fresh rounds"],
+            table=lambda _: verdict_table(tune.rows),
+            labelled=[("use it", line(tune))],
+        )
 
 
-def heading(results: TuneResults) -> Iterator[str]:
+def _tune(study: Study) -> Tune:
+    assert study.tune is not None
+    return study.tune
+
+
+def heading(study: Study) -> Iterator[str]:
     """The allocator, the goal and the time of the search."""
+    results = _tune(study)
     yield f"$ {shlex.join(results.command)}"
     values = sum(len(option.values) for option in results.options)
+    runs = sum(len(part.samples) for part in study.parts)
     yield (
         f"{full_name(results.allocator)}, for {goal(results)}: {values} changes of "
-        f"{len(results.options)} options; {results.runs} runs, seed {results.seed}; "
-        f"stopped: {results.stop.text}"
+        f"{len(results.options)} options; {runs} runs, seed {results.seed}; "
+        f"stopped: {study.stop.text}"
     )
     if results.unknown:
         yield f"not known by this library: {names(results.unknown, 12)}"
 
 
-def goal(results: TuneResults) -> str:
+def goal(results: Tune) -> str:
     spec = results.goal
     less = "more" if spec.higher_is_better else "fewer" if spec.unit == "count" else "less"
     return f"{less} {spec.name}"
@@ -120,52 +122,29 @@ def verdict_table(rows: list[TuneRow]) -> list[Column]:
     ]
 
 
-def conclusion(results: TuneResults) -> Iterator[str]:
-    """The line to paste, or that there is none."""
-    if not results.settings:
-        if results.interrupted or results.stop.reason == "aborted":
-            yield "the search did not come to its end, and nothing is shown to be better yet"
+def conclusion(study: Study) -> Iterator[str]:
+    """The change to make and what it costs, or that there is none."""
+    tune = _tune(study)
+    if not tune.settings:
+        if study.interrupted or study.stop.reason == "aborted":
+            yield "Recommendation: none yet; the search did not come to its end."
             return
         yield (
-            f"nothing beats the default: no change of {results.allocator.name}'s options is shown "
-            f"to give {goal(results)} by {share(results.margin)} or more"
+            f"Recommendation: keep the defaults of {tune.allocator.name}; no change of its options "
+            f"is shown to give {goal(tune)} by {share(tune.margin)} or more."
         )
         return
-    for row in results.rows:
+    better = [sentence(row) for row in tune.rows if row.verdict is Verdict.BETTER]
+    yield f"Recommendation: {' '.join(tune.settings)}; {'; '.join(better)}."
+    for row in tune.rows:
         if row.verdict is Verdict.WORSE:
             yield f"its price: {sentence(row)}"
-    yield f"use it   {line(results)}"
 
 
-def line(results: TuneResults) -> str:
+def line(results: Tune) -> str:
     """For a shell."""
     variables = dict(results.allocator.env) | results.variables
     if results.allocator.path is not None:
         variables["LD_PRELOAD"] = results.allocator.path
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     return " ".join([*words, shlex.join(results.command)])
-
-
-def markdown(results: TuneResults) -> str:
-    lines = [f"    {each}" for each in heading(results)]
-    for step in results.steps:
-        lines += ["", title(step), "", *tables.markdown_table(race_table(step)), ""]
-        lines += [f"- {each}" for each in (*failures(step), *tested(step))]
-    if results.settings:
-        lines += ["", *tables.markdown_table(verdict_table(results.rows))]
-    lines += ["", *(f"    {each}" for each in conclusion(results))]
-    lines += ["", tables.measured_on(results.machine, results.created)]
-    return "\n".join(lines) + "\n"
-
-
-def csv(results: TuneResults) -> str:
-    """One line for each run, of all stages."""
-    parts = [((stage.name,), stage.comparison) for stage in results.stages]
-    return export.csv_of_comparisons(("stage",), parts)
-
-
-def troubles(results: TuneResults) -> Sequence[Trouble]:
-    return results.stages[-1].comparison.warnings
-
-
-formatted = export.formatter(csv=csv, markdown=markdown)

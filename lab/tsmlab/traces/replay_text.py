@@ -1,15 +1,14 @@
-"""Replays as text: on a terminal, as Markdown, and every run as CSV.
-
-A replay answers what `compare` answers, and then what only a replay can: fragmentation, latencies,
-and whether all of it is the same in every run. The sentences are those of a comparison.
+"""Replays in words and tables: what a comparison says, and then what only a replay can tell:
+fragmentation, latencies, and whether all of it is the same in every run.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
-from tsmlab import export, render, tables
-from tsmlab.results import Trouble
-from tsmlab.tables import Cell, Column, Layout, Sheet
+from tsmlab import render
+from tsmlab.study import Study
+from tsmlab.tables import Block, Cell, Column
 from tsmlab.traces import files
 from tsmlab.traces.replay_results import (
     Finding,
@@ -19,51 +18,27 @@ from tsmlab.traces.replay_results import (
     ThreadShare,
     TraceInfo,
 )
-from tsmlab.warnings import about_machine
 from tsmlab.wording import counted, names, quantity, quantity_or
 
 MOST_SHARES = 8
 
 
-@dataclass(frozen=True)
-class Block:
-    """A part of the report: a title, a table, sentences. fails: what went wrong."""
-
-    title: str = ""
-    lines: Sequence[str] = field(default=())
-    columns: Sequence[Column] = field(default=())
-    notes: Sequence[str] = field(default=())
-    fails: Sequence[str] = field(default=())
-
-    def columns_in(self, _: Layout) -> Sequence[Column]:
-        return self.columns
-
-
-def report(results: ReplayResults, width: int, colours: bool = False) -> str:
-    """The whole report, as text."""
-    sheet = Sheet(width, colours)
-    for number, block in enumerate(blocks(results, width)):
-        if number:
-            sheet.gap()
-        if block.title:
-            sheet.say(block.title, style="bold")
-        sheet.say(*block.lines)
-        if block.columns:
-            sheet.table(*tables.fitted(block.columns_in, width))
-        sheet.say(*block.notes, style="dim")
-        sheet.say(*block.fails, style="red")
-    return sheet.text
-
-
-def blocks(results: ReplayResults, width: int) -> Iterator[Block]:
+def blocks(study: Study) -> Iterator[Block]:
     """For each trace: one schedule in full, or several side by side."""
+    results = ReplayResults(study)
     for trace in results.traces:
         own = results.replays_of(trace)
+        if len(own) == 1 and not own[0].is_deterministic:
+            yield Block(lines=render.answers(own[0].comparison), style="bold")
         yield Block(lines=list(heading(trace, own)))
         if len(own) > 1:
             yield from _schedules(own)
         else:
-            yield from _one(own[0], width)
+            yield from _one(own[0])
+
+
+def _table(title: str, columns: Sequence[Column], **others: Any) -> Block:
+    return Block(title, table=lambda _: columns, **others)
 
 
 def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
@@ -92,25 +67,24 @@ def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
             yield from extent[1:]
 
 
-def _one(replay: Replay, width: int) -> Iterator[Block]:
+def _one(replay: Replay) -> Iterator[Block]:
     """Time and peak with their verdicts, then what only a replay tells."""
     comparison = replay.comparison
     rows = render.ranked_rows(comparison)
-    failed = render.failed_lines(comparison)
     if rows:
-        columns, layout = render.fitted_columns(comparison, rows, width)
-        legend = render.legend(comparison, rows, layout)
-        yield Block(columns=columns, notes=legend, fails=failed)
-    elif failed:
+        yield Block(
+            table=lambda layout: render.table_columns(comparison, rows, layout),
+            notes=lambda layout: render.legend(comparison, rows, layout),
+        )
+    if failed := render.failed_lines(comparison):
         yield Block(fails=failed)
-    yield Block("memory and fragmentation", columns=memory_columns(replay))
+    yield _table("memory and fragmentation", memory_columns(replay))
     if columns := latency_columns(replay):
-        yield Block("latency, all runs together", columns=columns)
+        yield _table("latency, all runs together", columns)
     if block := _shares(replay):
         yield block
-    sentences = [f"{label:<11}{text}" for label, text in verdicts(replay)]
-    if sentences:
-        yield Block(lines=sentences)
+    if sentences := verdicts(replay):
+        yield Block(labelled=sentences)
 
 
 def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
@@ -119,12 +93,12 @@ def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
         for replay in replays
         for line in render.failed_lines(replay.comparison)
     ]
-    yield Block("fragmentation over time (at the peak)", columns=fit_columns(replays), fails=fails)
+    yield _table("fragmentation over time (at the peak)", fit_columns(replays), fails=fails)
     if lines := list(_repeated(replays)):
         yield Block(lines=lines)
     for replay in replays:
         if columns := latency_columns(replay):
-            yield Block(f"{replay.schedule}: latency, all runs together", columns=columns)
+            yield _table(f"{replay.schedule}: latency, all runs together", columns)
     for replay in replays:
         if block := _shares(replay):
             yield block
@@ -148,11 +122,9 @@ def _shares(replay: Replay) -> Block | None:
         return None
     shown = most_owed(replay)
     more = len(replay.shares) - len(shown)
-    return Block(
-        f"{replay.schedule}: shares of {replay.ticks or 0:,} ticks",
-        columns=share_columns(shown),
-        notes=[f"and {more:,} threads that were owed less (--export-json)"] if more else [],
-    )
+    rest = [f"and {more:,} threads that were owed less (--export-json)"] if more else []
+    title = f"{replay.schedule}: shares of {replay.ticks or 0:,} ticks"
+    return _table(title, share_columns(shown), notes=lambda _: rest)
 
 
 def most_owed(replay: Replay) -> list[ThreadShare]:
@@ -170,40 +142,6 @@ def verdicts(replay: Replay) -> list[tuple[str, str]]:
     if recommended not in (None, replay.comparison.reference):
         found.append(("use it", f"tsmalloc run {recommended} -- PROGRAM"))
     return found + [("repeated", line) for line in repeatability(replay)]
-
-
-def troubles(results: ReplayResults) -> list[Trouble]:
-    """Those of all comparisons, each once; the machine's are the same in all."""
-    every = [trouble for replay in results.replays for trouble in replay.comparison.warnings]
-    machine = {trouble.code for trouble in about_machine(results.machine)}
-    return list({(t.code, t.code in machine or t.symptom): t for t in every}.values())
-
-
-def markdown(results: ReplayResults) -> str:
-    """The same report for a document."""
-    lines: list[str] = []
-    for block in blocks(results, tables.PIPE_WIDTH):
-        if block.title:
-            lines += [f"**{block.title}**", ""]
-        lines += [f"- {line}" for line in block.lines]
-        if block.lines:
-            lines.append("")
-        if block.columns:
-            lines += [*tables.markdown_table(block.columns), ""]
-        rest = [f"- {line.strip()}" for line in (*block.notes, *block.fails)]
-        lines += [*rest, ""] if rest else []
-    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in troubles(results)]
-    lines += ["", tables.measured_on(results.machine, results.created)]
-    return "\n".join(lines) + "\n"
-
-
-def to_csv(results: ReplayResults) -> str:
-    """A line for each run, with trace and schedule before it."""
-    parts = [((each.trace.name, each.schedule), each.comparison) for each in results.replays]
-    return export.csv_of_comparisons(("trace", "schedule"), parts)
-
-
-formatted = export.formatter(csv=to_csv, markdown=markdown)
 
 
 # --- tables ---------------------------------------------------------------------------------------

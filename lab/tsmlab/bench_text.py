@@ -1,41 +1,83 @@
-"""What a person reads of a run of the suite: headline, table, failures; and the same as Markdown.
+"""A bench in words and tables: the headline, a line for each workload, means, failures.
 
-Why: one line must say where the candidate stands, and everything that qualifies it must be near.
-Refuses to: compute. Every number here comes from suite_analysis.py.
+Every number here was computed by bench.py.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tsmlab import export, stats, tables, warnings
-from tsmlab.bench import MIN_ROUNDS
-from tsmlab.metrics import BUILT_IN, CUSTOM
+from tsmlab import stats
+from tsmlab.bench import QUICK
+from tsmlab.machine import Machine
 from tsmlab.render import failure_lines, full_name
-from tsmlab.results import MetricSummary, Trouble
+from tsmlab.results import AllocatorInfo, MetricSummary, Sample, Settings, Stop, Trouble
 from tsmlab.stats import RatioEstimate, Verdict
-from tsmlab.suite_analysis import QUICK
-from tsmlab.suite_results import Mean, Score, SuiteResults, WorkloadAnalysis
-from tsmlab.tables import ROOMY, STYLES, Cell, Column, Layout, Sheet
-from tsmlab.wording import counted, names, quantity, quantity_or, rounds, share, three_digits
+from tsmlab.study import Mean, Score, Study, SuiteAnalysis, WorkloadAnalysis
+from tsmlab.tables import STYLES, Block, Cell, Column, Layout
+from tsmlab.wording import counted, quantity, rounds, share, three_digits
+from tsmlab.workloads import Workload
 
 HASH_DIGITS = 12
 
 
-def report(suite: SuiteResults, width: int, colours: bool = False) -> str:
-    """The whole report. A terminal that is too narrow gets a compact table; a pipe the full one, as
-    wide as that is."""
-    room = width if colours else sys.maxsize
-    columns, layout = tables.fitted(lambda layout: table_columns(suite, layout), room)
-    sheet = Sheet(width, colours)
-    sheet.say(*heading(suite))
-    sheet.gap()
-    sheet.table(columns, layout)
-    sheet.say(*failed_lines(suite), style="red")
-    sheet.gap()
-    sheet.say(*headline(suite))
-    return sheet.text
+@dataclass(frozen=True)
+class WorkloadRuns:
+    """One workload, and all of its runs in the order they were made."""
+
+    workload: Workload
+    samples: list[Sample]
+
+
+class SuiteResults:
+    """What a study says as a bench: names for what is in its one comparison and its answer."""
+
+    def __init__(self, study: Study) -> None:
+        assert study.suite is not None
+        self.study = study
+        found, suite = study.comparison, study.suite
+        self.created: str = study.created
+        self.tsmalloc_version: str = study.tsmalloc_version
+        self.machine: Machine = study.machine
+        self.stop: Stop = study.stop
+        self.settings: Settings = found.settings
+        self.suite: str = suite.file
+        self.candidate: str | None = suite.candidate
+        self.peers: list[str] = suite.peers
+        self.analysis: SuiteAnalysis = suite.analysis
+        self.allocators: list[AllocatorInfo] = [
+            info for info in found.allocators if info.name not in suite.floors
+        ]
+        self.floors: list[AllocatorInfo] = [found.allocator(name) for name in suite.floors]
+        self.runs: list[WorkloadRuns] = [
+            WorkloadRuns(workload, [s for s in found.samples if s.point == index])
+            for index, workload in enumerate(suite.workloads)
+        ]
+        self.warnings: list[Trouble] = study.warnings
+
+    @property
+    def failed(self) -> list[tuple[str, Score]]:
+        """Each workload's name with each score that has a failed run, floors included."""
+        return [
+            (each.workload, score)
+            for each in self.analysis.workloads
+            for score in (*each.scores, *each.floors)
+            if score.failures
+        ]
+
+    def allocator(self, name: str) -> AllocatorInfo:
+        return next(info for info in (*self.allocators, *self.floors) if info.name == name)
+
+
+def blocks(study: Study) -> Iterator[Block]:
+    """The whole report."""
+    suite = SuiteResults(study)
+    lines = list(headline(suite))
+    if lines:
+        yield Block(lines=lines, style="bold")
+    yield Block(lines=list(heading(suite)))
+    yield Block(table=lambda layout: table_columns(suite, layout), fails=failed_lines(suite))
+    yield Block(lines=list(_versions(suite)), where="document")
 
 
 def heading(suite: SuiteResults) -> Iterator[str]:
@@ -52,7 +94,7 @@ def heading(suite: SuiteResults) -> Iterator[str]:
 
 
 def headline(suite: SuiteResults) -> Iterator[str]:
-    """Where the candidate stands, in the geometric means of all workloads."""
+    """The candidate's geometric means over all workloads."""
     name, analysis = suite.candidate, suite.analysis
     overall = next((each for each in analysis.overall if each.name == name), None)
     if overall is None:
@@ -84,48 +126,6 @@ def failed_lines(suite: SuiteResults) -> list[str]:
     ]
 
 
-def troubles(suite: SuiteResults) -> list[Trouble]:
-    """What may be wrong with the measurement."""
-    found = []
-    if suite.changed:
-        changed = Trouble(
-            "changed",
-            f"changed during the run: {names(suite.changed)}",
-            "they were built or installed anew",
-            "measure again, and build elsewhere meanwhile: these numbers are of two versions",
-        )
-        found.append(changed)
-    if suite.analysis.rounds < MIN_ROUNDS:
-        few = Trouble(
-            "few-rounds",
-            f"only {rounds(suite.analysis.rounds)} of at least {MIN_ROUNDS}: intervals are wide",
-            suite.stop.text,
-            "more time (--time-budget), fewer workloads, or fewer allocators (-a)",
-        )
-        found.append(few)
-    return [*found, *warnings.about_machine(suite.machine)]
-
-
-def markdown(suite: SuiteResults) -> str:
-    """The same report for a document, with date, machine and versions."""
-    lines = [f"- {line}" for line in (*headline(suite), *heading(suite))] + [""]
-    lines += [*tables.markdown_table(table_columns(suite, ROOMY)), ""]
-    lines += [f"- {line.strip()}" for line in failed_lines(suite)]
-    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in troubles(suite)]
-    lines += ["", tables.measured_on(suite.machine, suite.created), _circumstances(suite), ""]
-    lines += [f"- {line}" for line in _versions(suite)]
-    return "\n".join(lines) + "\n"
-
-
-def _circumstances(suite: SuiteResults) -> str:
-    machine = suite.machine
-    memory = quantity_or(machine.memory_bytes, "bytes", "?")
-    return (
-        f"{memory} of memory, transparent huge pages {machine.transparent_hugepages or '?'}, "
-        f"load {machine.load_at_start:.2f} at the start."
-    )
-
-
 def _versions(suite: SuiteResults) -> Iterator[str]:
     """Each library, so that it can be found again."""
     for info in suite.allocators:
@@ -133,17 +133,6 @@ def _versions(suite: SuiteResults) -> Iterator[str]:
         digest = f", SHA-256 {info.sha256[:HASH_DIGITS]}" if info.sha256 else ""
         settings = "".join(f", {key}={value}" for key, value in info.env.items())
         yield f"{info.name} {info.version}{source}{digest}{settings}"
-
-
-def to_csv(suite: SuiteResults) -> str:
-    """A line for each run, with the workload before the rest, and `printed_seconds` where compare
-    has the metrics of its own."""
-    keys = {"printed_seconds": CUSTOM, **{spec.key: spec.key for spec in BUILT_IN}}
-    samples = (((runs.workload.name,), sample) for runs in suite.runs for sample in runs.samples)
-    return export.csv_text(("workload",), samples, keys)
-
-
-formatted = export.formatter(csv=to_csv, markdown=markdown)
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -1,0 +1,326 @@
+"""The document that every verb that measures leaves behind: its comparisons, and its answer.
+
+`compare`, `bench` and `gate` have one comparison, `experiment`, `replay` and `tune` several. What a
+verb concludes from them beyond their own verdicts is in the field of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tsmlab import __version__, records
+from tsmlab.errors import UserError
+from tsmlab.machine import Machine
+from tsmlab.metrics import MetricSpec, Unit
+from tsmlab.results import (
+    SCHEMA,
+    AllocatorInfo,
+    Comparison,
+    Failure,
+    MetricSummary,
+    Outcome,
+    Row,
+    Stop,
+    Stopped,
+    Trouble,
+)
+from tsmlab.stats import RatioEstimate, Verdict
+from tsmlab.traces.replay_results import Replays
+from tsmlab.tune_options import Option
+from tsmlab.warnings import about_machine
+from tsmlab.wording import names
+from tsmlab.workloads import Workload
+
+Verb = Literal["compare", "bench", "experiment", "replay", "gate", "tune"]
+
+# --- bench ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Score:
+    """One allocator (or floor) in one workload. Ratios are None where a run failed.
+
+    time.ratio is to the fastest peer, memory.ratio to the smallest, to_floor to the best floor;
+    memory is None where the workload's peak says nothing, and for floors.
+    """
+
+    name: str
+    attempts: int
+    failures: int
+    failure: Failure | None
+    gave_up: bool
+    time: MetricSummary | None
+    memory: MetricSummary | None
+    to_floor: RatioEstimate | None
+
+
+@dataclass(frozen=True)
+class WorkloadAnalysis:
+    """What one workload says. The names are None where no peer qualifies.
+
+    smallest_quick_peer: the smallest of the peers that take at most QUICK times the fastest's time;
+    quick_memory is the candidate's peak as a ratio to its.
+    """
+
+    workload: str
+    scores: list[Score]
+    floors: list[Score]
+    fastest_peer: str | None
+    smallest_peer: str | None
+    smallest_quick_peer: str | None
+    best_floor: str | None
+    quick_memory: RatioEstimate | None
+
+    def score(self, name: str) -> Score:
+        return next(score for score in (*self.scores, *self.floors) if score.name == name)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A geometric mean over `workloads` of the `possible` ones: where there are fewer, it lacks
+    those that failed or were not measured. ratio is None if there are none at all; low and high
+    where there are no two rounds that all of them completed."""
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+    workloads: int
+    possible: int
+
+
+@dataclass(frozen=True)
+class Overall:
+    """An allocator's geometric means of its ratios to the best peer of each workload."""
+
+    name: str
+    time: Mean
+    memory: Mean
+
+
+@dataclass(frozen=True)
+class SuiteAnalysis:
+    """overall: the fastest first, incomplete ones last; quick_memory is the candidate's mean, None
+    where there is no candidate."""
+
+    rounds: int
+    workloads: list[WorkloadAnalysis]
+    overall: list[Overall]
+    quick_memory: Mean | None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The answer of bench. candidate: the allocator whose goals are judged; peers: the names of
+    those that are not ours; workloads: one for each point of the comparison."""
+
+    file: str
+    candidate: str | None
+    peers: list[str]
+    floors: list[str]
+    workloads: list[Workload]
+    analysis: SuiteAnalysis
+
+
+# --- gate and tune --------------------------------------------------------------------------------
+
+
+GateVerdict = Literal["pass", "regression", "unresolved", "measured"]
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """One metric. baseline, candidate: medians. limit: None of what is only shown. rounds_more:
+    about how many would resolve it."""
+
+    metric: str
+    name: str
+    unit: Unit
+    limit: float | None
+    baseline: float | None
+    candidate: float | None
+    ratio: RatioEstimate | None
+    verdict: GateVerdict
+    rounds_more: int | None = None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The answer of gate: the allocators of its comparison are `baseline` and `candidate`."""
+
+    command: list[str]
+    against: list[str]
+    baseline_file: str | None
+    deterministic: bool
+    rows: list[GateRow]
+
+
+Objective = Literal["time", "memory", "both", "metric"]
+Fate = Literal["best", "worse half", "no better", "failed", "out of time"]
+
+
+@dataclass(frozen=True)
+class TuneRow:
+    """One metric of a comparison with the configuration that a change is made to."""
+
+    metric: str
+    name: str
+    unit: Unit
+    before: float | None
+    after: float | None
+    ratio: RatioEstimate | None
+    verdict: Verdict
+    rounds_more: int | None
+
+
+@dataclass(frozen=True)
+class Raced:
+    """How far a change came. ratios: by metric, over all rounds that it ran."""
+
+    change: str
+    rounds: int
+    ratios: dict[str, RatioEstimate]
+    fate: Fate
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A race of changes to the configuration `base`, and the test of its best in fresh rounds."""
+
+    base: list[str]
+    raced: list[Raced]
+    change: str | None = None
+    rows: list[TuneRow] | None = None
+    confirmed: bool = False
+
+
+@dataclass(frozen=True)
+class Tune:
+    """The answer of tune. settings, variables: the winner, as a list and as it is set; empty where
+    nothing beats the default. rows: the winner against the default in rounds that did not choose
+    it. Each rung of a race, and each fresh test, is a part of the study."""
+
+    command: list[str]
+    allocator: AllocatorInfo
+    objective: Objective
+    goal: MetricSpec
+    seed: int
+    margin: float
+    deterministic: bool
+    options: list[Option]
+    unknown: list[str]
+    steps: list[Step]
+    settings: list[str]
+    variables: dict[str, str]
+    rows: list[TuneRow]
+
+
+# --- the document ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Study(Stopped):
+    """changed: files that were not the same at the end as at the beginning."""
+
+    schema: str
+    verb: Verb
+    created: str
+    tsmalloc_version: str
+    machine: Machine
+    stop: Stop
+    changed: list[str]
+    parts: list[Comparison]
+    suite: Suite | None = None
+    gate: Gate | None = None
+    tune: Tune | None = None
+    replay: Replays | None = None
+
+    @staticmethod
+    def of(
+        verb: Verb,
+        parts: Sequence[Comparison],
+        created: str | None = None,
+        machine: Machine | None = None,
+        stop: Stop | None = None,
+        **answer: Any,
+    ) -> Study:
+        """What is not said is as in the last of the parts."""
+        last = parts[-1] if parts else None
+        assert last is not None or (created and machine and stop)
+        return Study(
+            schema=SCHEMA,
+            verb=verb,
+            created=created or parts[0].created,
+            tsmalloc_version=__version__,
+            machine=machine or parts[0].machine,
+            stop=stop or parts[-1].stop,
+            changed=[],
+            parts=list(parts),
+            **answer,
+        )
+
+    @property
+    def comparison(self) -> Comparison:
+        """The only one, or the first."""
+        return self.parts[0]
+
+    @property
+    def subject(self) -> str:
+        if self.verb in ("bench", "experiment"):
+            return self.verb
+        if self.replay:
+            first = self.replay.parts[0].trace.name if self.parts else ""
+            return f"replay-{Path(first).name}"
+        answer = self.tune or self.gate
+        name = self.comparison.subject if answer is None else Path(answer.command[0]).name
+        return name if self.verb == "compare" else f"{self.verb}-{name or 'program'}"
+
+    @property
+    def failed_rows(self) -> list[Row]:
+        return [row for part in self.parts for row in part.failed_rows]
+
+    @property
+    def warnings(self) -> list[Trouble]:
+        """Those of all parts, each once; the machine's are the same in all. Of a search, those of
+        the last part."""
+        parts = self.parts[-1:] if self.tune else self.parts
+        every = [trouble for part in parts for trouble in part.warnings]
+        machine = {trouble.code for trouble in about_machine(self.machine)}
+        once = list({(t.code, t.code in machine or t.symptom): t for t in every}.values())
+        return [*_about_changes(self.changed), *once]
+
+
+def _about_changes(files: Sequence[str]) -> list[Trouble]:
+    if not files:
+        return []
+    return [
+        Trouble(
+            "changed",
+            f"changed during the run: {names(files)}",
+            "they were edited, built or installed anew",
+            "measure again, and build elsewhere meanwhile: these numbers are of two versions",
+        )
+    ]
+
+
+def study_of(verb: Verb, outcome: Outcome[Comparison]) -> Outcome[Study]:
+    """Of a verb that is one comparison and nothing else."""
+    return Outcome(Study.of(verb, [outcome.results]), outcome.error)
+
+
+from_json = records.reader(Study, SCHEMA, "compare")
+
+
+def read(path: Path, make: str, what: str = "file") -> Study:
+    """The results in a file; raises UserError, with the remedy `make`, for a file without any."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"there is no {what} {path}.", make) from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UserError(f"the results {path} cannot be read: {why}.", make) from error
+    return records.from_json(Study, SCHEMA, text, str(path), make)

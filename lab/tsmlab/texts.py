@@ -1,0 +1,80 @@
+"""The results of a study for people and files: text for a terminal, Markdown, CSV, JSON, warnings.
+
+Each verb has its own blocks of text; everything else is the same for all of them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tsmlab import bench_text, export, gate_text, records, render, tables, tune_text
+from tsmlab.results import Trouble
+from tsmlab.study import Study, Verb
+from tsmlab.tables import Block
+from tsmlab.traces import replay_text
+
+
+def _parts(study: Study) -> Iterator[Block]:
+    for part in study.parts:
+        yield from render.blocks(part)
+
+
+_BLOCKS: dict[Verb, Callable[[Study], Iterator[Block]]] = {
+    "compare": _parts,
+    "experiment": _parts,
+    "bench": bench_text.blocks,
+    "gate": gate_text.blocks,
+    "tune": tune_text.blocks,
+    "replay": replay_text.blocks,
+}
+
+
+def blocks(study: Study) -> Iterator[Block]:
+    return _BLOCKS[study.verb](study)
+
+
+def report(study: Study, width: int, colours: bool = False) -> str:
+    return tables.text_of(blocks(study), width, colours)
+
+
+def markdown(study: Study) -> str:
+    """For a document: with warnings, the machine and the time."""
+    title = gate_text.title(study.gate, study.failed_rows) if study.gate else ""
+    return title + render.document(blocks(study), study.warnings, study.machine, study.created)
+
+
+def to_csv(study: Study) -> str:
+    """A line for each run, failed and warm-up ones included; of several parts, with its name."""
+    if study.replay:
+        places = [(each.trace.name, each.schedule) for each in study.replay.parts]
+        pairs = list(zip(places, study.parts, strict=True))
+        return export.csv_of_comparisons(("trace", "schedule"), pairs)
+    if study.verb in ("compare", "bench", "gate"):
+        return export.csv_of_comparisons((), [((), study.comparison)])
+    return export.csv_of_comparisons(("part",), [((part.name,), part) for part in study.parts])
+
+
+def formatted(study: Study, file_format: export.Format) -> str:
+    writers: dict[export.Format, Callable[[Study], str]] = {
+        "json": records.to_json,
+        "csv": to_csv,
+        "markdown": markdown,
+        "junit": gate_text.junit,
+        "sarif": gate_text.sarif,
+    }
+    return writers[file_format](study)
+
+
+def troubles(study: Study) -> Sequence[Trouble]:
+    return study.warnings
+
+
+def warning_lines(troubles: Sequence[Trouble], verbose: bool = False) -> list[str]:
+    """A line for each; the causes and remedies on demand."""
+    lines = []
+    for trouble in troubles:
+        lines.append(f"warning: {trouble.symptom}")
+        if verbose:
+            lines.append(f"         likely: {trouble.cause}")
+            lines.append(f"         remedy: {trouble.remedy}")
+    if troubles and not verbose:
+        lines.append("         (-v adds likely causes and remedies)")
+    return lines
