@@ -97,7 +97,7 @@ struct alignas(64) ImagePlace {
   alignas(64) std::atomic<std::int32_t> claimed_by;
   // release by the image, acquire by the collector: what follows has been written. Cleared with it.
   std::atomic<std::uint32_t> is_ready;
-  std::uint32_t index;  // of this place
+  std::uint32_t index;      // of this place
   std::uint64_t id;         // of the image: 1, 2, ... in the order of their beginnings
   std::uint64_t parent_id;  // of a fork: the image that was forked
   std::uint64_t begin_time;

@@ -7,8 +7,8 @@
 namespace ts::plan {
 
 using replay::Backing;
-using replay::Mapped;
 using replay::map_pages;
+using replay::Mapped;
 using replay::unmap_pages;
 using trace::Event;
 using trace::Problem;
@@ -189,8 +189,8 @@ void ImageLoad::emit(std::uint32_t thread, const Operation& operation) {
   ThreadState& state = threads_[thread];
   if (state.epoch != row_->epochs + 1) ++epoch.threads;
   state.epoch = row_->epochs + 1;
-  (state.last == none ? row_->thread_table[thread].first
-                      : row_->operation_table[state.last].next) = index;
+  (state.last == none ? row_->thread_table[thread].first : row_->operation_table[state.last].next) =
+      index;
   state.last = index;
   Operation& row = row_->operation_table[index];
   row = operation;
@@ -427,8 +427,8 @@ class Loader {
           images_[i].birth == trace::Birth::fork && images_[images_[i].parent].place != 0;
       if (i == chosen || is_child) images_[i].place = ++places;
       if (images_[i].place != 0 && images_[i].events >= none) {
-        return trace::refuse(problem_, "image %u of '%.200s' has too many events to be replayed.", i,
-                             path_);
+        return trace::refuse(problem_, "image %u of '%.200s' has too many events to be replayed.",
+                             i, path_);
       }
     }
     plan_.image_count_ = places;

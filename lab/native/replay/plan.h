@@ -38,7 +38,7 @@ enum class Kind : std::uint8_t {
   fork,   // slot: the child's place in the table of images, or `none` if nothing of it is known
 };
 inline constexpr std::size_t call_kinds = 6;
-inline constexpr const char* kind_names[] = {"malloc", "calloc",  "aligned", "realloc", "free",
+inline constexpr const char* kind_names[] = {"malloc",  "calloc", "aligned", "realloc", "free",
                                              "refused", "start",  "end",     "fork"};
 inline constexpr bool is_call(Kind kind) { return static_cast<std::size_t>(kind) < call_kinds; }
 
@@ -91,10 +91,10 @@ struct Image {
   std::uint32_t epochs_at_most;
   Thread* thread_table;
   Operation* operation_table;
-  Epoch* epoch_table;     // ended by one with first == operations
-  std::uint64_t* times;   // of each operation, in ns since the image began; null: not asked for
-  std::uint64_t slots;    // every slot is below this number
-  std::uint64_t events;   // of the image in the trace
+  Epoch* epoch_table;    // ended by one with first == operations
+  std::uint64_t* times;  // of each operation, in ns since the image began; null: not asked for
+  std::uint64_t slots;   // every slot is below this number
+  std::uint64_t events;  // of the image in the trace
   Totals totals;
   std::uint64_t inherited_bytes;  // live when it began: its parent's at the fork
   std::uint64_t live_bytes;       // when it ended

@@ -75,11 +75,11 @@ def classes_of(
         except UserError as error:
             note(f"no size classes: {error.message}")
             continue
-        literal = [size for size, same in zip(LOOKED_AT, (blocks == sizes).all(axis=1)) if same]
+        literal = [size for size, row in zip(LOOKED_AT, blocks == sizes, strict=True) if row.all()]
         if literal:
             note(
-                f"{allocator.name} tells the requested sizes of blocks of {literal[0]:,} bytes, "
-                "not the usable ones" + ("" if literal[0] == LOOKED_AT[0] else ": for such no waste is predicted")
+                f"{allocator.name} tells the requested sizes of blocks of {literal[0]:,} bytes, not "
+                "the usable ones: for such no waste is predicted"
             )
         if LOOKED_AT[0] not in literal:
             found.append(SizeClasses(allocator.name, partial(question, allocator)))

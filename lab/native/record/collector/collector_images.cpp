@@ -148,8 +148,8 @@ bool Collector::begin_forked(Live& live, bool is_last) {
     return true;
   }
   const Live* const parent = find(live.parent_id);
-  const bool may_come = parent != nullptr && key.second != 0 &&
-                        now_ns() - live.met_ns < announcement_patience_ns;
+  const bool may_come =
+      parent != nullptr && key.second != 0 && now_ns() - live.met_ns < announcement_patience_ns;
   if (may_come && !is_last) return false;
   const bool has_begun = parent != nullptr && parent->books.has_value();
   if (parent != nullptr && !has_begun && !is_last) return false;
