@@ -78,8 +78,8 @@ def classes_of(
         literal = [size for size, row in zip(LOOKED_AT, blocks == sizes, strict=True) if row.all()]
         if literal:
             note(
-                f"{allocator.name} tells the requested sizes of blocks of {literal[0]:,} bytes, not "
-                "the usable ones: for such no waste is predicted"
+                f"{allocator.name} tells the requested sizes of blocks of {literal[0]:,} bytes, "
+                "not the usable ones: for such no waste is predicted"
             )
         if LOOKED_AT[0] not in literal:
             found.append(SizeClasses(allocator.name, partial(question, allocator)))
