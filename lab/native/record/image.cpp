@@ -23,12 +23,9 @@ namespace {
 enum BeginStep : std::uint32_t { not_begun, beginning, begun };
 
 constinit OwnPage no_page{};
-constinit std::atomic<std::uint32_t> mapped_chunk_count{0};
-constinit std::atomic<bool> is_mapping{false};
 constinit std::atomic<bool> is_over{false};
 
 // Of this image; a forked child finds its parent's here.
-constinit ImagePlace* own_place = nullptr;  // in whichever mapping; all of them stay
 constinit std::uint64_t own_id = 0;
 constinit std::int32_t own_pid = 0;
 constinit char own_program[name_bytes]{};
@@ -88,8 +85,6 @@ bool map_ring(int file) {
     munmap(mapped, size);
     return false;
   }
-  mapped_chunk_count.store(static_cast<std::uint32_t>((size - sizeof(Ring)) / chunk_bytes),
-                           std::memory_order_relaxed);
   own_ring.store(ring, std::memory_order_release);
   return true;
 }
@@ -126,49 +121,24 @@ ImagePlace* claim_place(Ring& ring, std::int32_t pid) {
   return nullptr;
 }
 
-// In a forked child that was not announced, before it is an image: which of its parent's events
-// came before the fork? If the forking thread has always been the parent's only one: those up to
-// the last one in its private memory, of which this is the copy made by the fork. Otherwise the
-// parent's counter is all that tells: others may have drawn from it since, so then it is exact as
-// far as they were slower than we, or did nothing that concerns us.
-//
-// The parent may have ended, and another image taken its place. Both loads acquire: pairs with the
-// releases in take_place. If one of them reads what such an image has written, then that image had
-// acquired the place from the collector, which had cleared the id before; so the id is another.
-std::uint64_t ticket_after_fork() {
-  if (own_place == nullptr) return 0;
-  const std::uint64_t next = own_place->next_ticket.load(std::memory_order_acquire);
-  const std::uint32_t threads = own_place->next_thread.load(std::memory_order_acquire);
-  if (own_place->id.load(std::memory_order_relaxed) != own_id) return 0;
-  const bool was_alone = threads == 1 && self.number == 1;
-  return was_alone ? self.last_ticket + 1 : next;
-}
-
 ImagePlace* take_place(ImageBirth birth, std::uint32_t fork_number) {
   Ring& ring = *own_ring.load(std::memory_order_relaxed);
   const std::int32_t pid = getpid();
-  const bool is_unannounced = birth == ImageBirth::fork && fork_number == 0;
-  // First of all, since the parent may be going on.
-  const std::uint64_t parent_ticket = is_unannounced ? ticket_after_fork() : 0;
   ImagePlace* const place = claim_place(ring, pid);
   if (place == nullptr) return nullptr;
   place->index = static_cast<std::uint32_t>(place - ring.images);
   place->birth = birth;
   place->parent_id = birth == ImageBirth::fork ? own_id : 0;
-  place->parent_ticket = parent_ticket;
-  place->parent_thread = self.number != 0 ? self.number - 1 : 0;
   place->fork_number = fork_number;
   place->parent_pid = getppid();
   place->is_elsewhere = is_in_another_pid_namespace(ring) ? 1 : 0;
   place->begin_time = read_clock();
   std::memcpy(place->program, own_program, sizeof own_program);
   std::memcpy(place->allocator, own_allocator, sizeof own_allocator);
-  // release, both: pairs with the acquires in ticket_after_fork
-  place->next_ticket.store(1, std::memory_order_release);
-  place->next_thread.store(1, std::memory_order_release);
-  own_place = place;
+  place->next_ticket.store(1, std::memory_order_relaxed);
+  place->next_thread.store(1, std::memory_order_relaxed);
   own_id = ring.next_id.fetch_add(1, std::memory_order_relaxed) + 1;
-  place->id.store(own_id, std::memory_order_relaxed);
+  place->id = own_id;
   own_pid = pid;
   self = Thread{};
   self.number = 1;
@@ -217,7 +187,6 @@ void begin_child(std::uint32_t fork_number) {
   if (!can_begin) return;
   const int saved_errno = errno;
   page.step.store(beginning, std::memory_order_relaxed);
-  is_mapping.store(false, std::memory_order_relaxed);
   ImagePlace* const place = take_place(ImageBirth::fork, fork_number);
   if (place != nullptr) watch_lifecycle_in_child();
   conclude(page, place);
@@ -240,29 +209,6 @@ bool is_own_process() { return getpid() == own_pid; }
 void stop_recording() {
   is_over.store(true, std::memory_order_relaxed);
   own_page.load(std::memory_order_relaxed)->image.store(nullptr, std::memory_order_relaxed);
-}
-
-// The ring's file may have grown, and its descriptor is closed. But a shared mapping can be mapped
-// a second time, and longer. What threads hold in the first one stays valid.
-std::uint32_t map_chunks() {
-  Ring* const ring = own_ring.load(std::memory_order_acquire);
-  const std::uint32_t mapped = mapped_chunk_count.load(std::memory_order_acquire);
-  // acquire: pairs with the collector's release; the file is as long
-  const std::uint32_t wanted = ring->chunk_count.load(std::memory_order_acquire);
-  if (mapped >= wanted) return wanted;
-  // acquire and release: the next to map sees the ring that this one leaves. None waits for it.
-  if (!may_call_system.load(std::memory_order_relaxed) ||
-      is_mapping.exchange(true, std::memory_order_acquire)) {
-    return mapped;
-  }
-  void* const longer = mremap(ring, 0, Ring::bytes_with(wanted), MREMAP_MAYMOVE);
-  if (longer != MAP_FAILED) {
-    own_ring.store(static_cast<Ring*>(longer), std::memory_order_release);
-    // release: pairs with the acquire above; after the count, the longer ring is loaded
-    mapped_chunk_count.store(wanted, std::memory_order_release);
-  }
-  is_mapping.store(false, std::memory_order_release);
-  return longer != MAP_FAILED ? wanted : mapped;
 }
 
 std::uint64_t read_clock_slow() {

@@ -48,9 +48,6 @@ bool is_own_process();
 // This process records no more, nor do its children: the collector is gone.
 void stop_recording();
 
-// How many chunks of the ring this process has mapped; maps those that the ring has grown by.
-std::uint32_t map_chunks();
-
 std::uint64_t read_clock_slow();
 
 // What events happen at. The processor's counter costs a third of the system's clock.

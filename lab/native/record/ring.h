@@ -90,8 +90,6 @@ struct alignas(64) ImagePlace {
   // The next ticket; drawn by draw_ticket (thread.h). acq_rel: each addition reads the one before
   // it. So a thread that draws a ticket sees all that was published before any lower ticket was
   // drawn, and so does the reader of its record. The collector relies on it (collector.h).
-  // release by the image that begins to count, acquire by a child of the place's former image: it
-  // then finds another id (image.cpp).
   std::atomic<std::uint64_t> next_ticket;
 
   // 0: free. Otherwise the pid of the image that has taken this place, whether or not it got
@@ -99,27 +97,19 @@ struct alignas(64) ImagePlace {
   alignas(64) std::atomic<std::int32_t> claimed_by;
   // release by the image, acquire by the collector: what follows has been written. Cleared with it.
   std::atomic<std::uint32_t> is_ready;
-  std::uint32_t index;  // of this place
-  // Of the image: 1, 2, ... in the order of their beginnings. relaxed: the collector reads it after
-  // is_ready, a child of the image after next_ticket. 0 from the image's end on.
-  std::atomic<std::uint64_t> id;
+  std::uint32_t index;      // of this place
+  std::uint64_t id;         // of the image: 1, 2, ... in the order of their beginnings
   std::uint64_t parent_id;  // of a fork: the image that was forked
-  // Of a fork that was not announced: its parent's events before it are those with lower tickets.
-  // 0: not known, as the parent has ended.
-  std::uint64_t parent_ticket;
   std::uint64_t begin_time;
   ImageBirth birth;
-  std::uint32_t fork_number;    // in the parent's record of the fork; 0: it was not announced
-  std::uint32_t parent_thread;  // as in ChunkHead: which forked, if it was not announced
+  std::uint32_t fork_number;  // in the parent's record of the fork; 0: it was not announced
   std::int32_t parent_pid;
   std::uint32_t is_elsewhere;  // its pids are those of another PID namespace
   char program[name_bytes];    // base names
   char allocator[name_bytes];
 
-  // Partners as next_ticket's: release where it begins, acquire by a child of the former image.
-  // Otherwise relaxed: it only has to differ.
-  std::atomic<std::uint32_t> next_thread;
   // relaxed, all: numbers that only have to differ, sums, and a flag that is read after the end.
+  std::atomic<std::uint32_t> next_thread;
   std::atomic<std::uint32_t> next_fork;
   std::atomic<ImageLeave> leave;
   std::atomic<std::uint64_t> ignored;   // as in ChunkHead, of threads without a chunk
@@ -143,15 +133,13 @@ struct alignas(chunk_bytes) Ring {
   std::uint32_t reserved;
   char pid_namespace[48];  // the collector's, as /proc/self/ns/pid names it; "" if unknown
 
-  // How many chunks there are; grows. release by the collector, acquire by the shim: the chunks'
-  // file space exists.
-  alignas(64) std::atomic<std::uint32_t> chunk_count;
-  // Grows whenever chunks are given back, or added; threads that found none wait here. Partner of
+  std::uint32_t chunk_count;
+  // Grows whenever chunks are given back; threads that found none wait here. Partner of
   // `waiting`: a thread adds itself there, then looks once more for a chunk; the collector gives
   // chunks back, then looks there. seq_cst, both: one of the two sees the other.
-  std::atomic<std::uint32_t> given_back;
+  alignas(64) std::atomic<std::uint32_t> given_back;
   std::atomic<std::uint32_t> waiting;
-  std::atomic<std::uint32_t> is_exhausted;  // relaxed: no more chunks can be had, so do not wait
+  std::atomic<std::uint32_t> is_exhausted;  // relaxed: each chunk is an idle thread's; do not wait
   std::atomic<std::uint32_t> first_free;    // relaxed: where to look first; only a hint
 
   alignas(64) std::atomic<std::uint64_t> rounds;  // relaxed: of the collector: it lives
@@ -180,7 +168,7 @@ constexpr std::size_t Ring::bytes_with(std::size_t chunks) {
   return sizeof(Ring) + chunks * chunk_bytes;
 }
 
-inline constexpr char ring_magic[8] = {'T', 'S', 'R', 'I', 'N', 'G', '0', '2'};
+inline constexpr char ring_magic[8] = {'T', 'S', 'R', 'I', 'N', 'G', '0', '3'};
 inline constexpr char ring_variable[] = "TSMALLOC_RECORD";  // names the ring's file
 
 }  // namespace ts::record

@@ -43,8 +43,8 @@ Chunk* claim_among(Ring& ring, std::uint32_t owner, std::uint32_t begin, std::ui
 
 // Low chunks first: a ring that is emptied in time stays in the cache.
 Chunk* claim_chunk(const ImagePlace& image) {
-  const std::uint32_t count = map_chunks();
   Ring& ring = *own_ring.load(std::memory_order_acquire);
+  const std::uint32_t count = ring.chunk_count;
   const std::uint32_t owner = image.index + 1;
   const std::uint32_t first = ring.first_free.load(std::memory_order_relaxed);
   Chunk* const found = first < count ? claim_among(ring, owner, first, count) : nullptr;

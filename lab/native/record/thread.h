@@ -31,7 +31,6 @@ struct Thread {
   const void* giving;          // what it is giving back
   std::uint64_t wanted_bytes;  // see call.h
   std::uint64_t seen_now;      // the ring's, when it last read the clock
-  std::uint64_t last_ticket;   // that it has drawn; in a forked child, before the fork (image.cpp)
   std::uint32_t wanted_log2;
   std::uint32_t has_wish;
   std::uint32_t number;         // 1 + the number within its image; 0: none yet
@@ -91,8 +90,7 @@ inline std::uint64_t draw_ticket(ImagePlace& image) {
   // The lock costs most when there is no other thread. Without it the addition is still one
   // instruction, which no signal handler of this thread comes between; and all that other threads
   // have drawn, or will draw, is ordered with it by their creation and their end. libc's own heap
-  // goes by the same flag. The collector never reads the counter, and a forked child goes by what
-  // this thread remembers, as long as there is no other.
+  // goes by the same flag. The collector never reads the counter.
   if (*one_thread_flag != 0) {
     std::uint64_t ticket = 1;
     asm volatile("xadd %[ticket], %[next]"
@@ -123,7 +121,6 @@ inline std::uint64_t publish(ImagePlace& image, Record* record, std::uint64_t wh
   record->what = what;
   record->size = size;
   const std::uint64_t ticket = draw_ticket(image);
-  self.last_ticket = ticket;
   record->time = leave_ticket != 0 ? leave_ticket : time_of(ticket);
   // release: pairs with the collector's acquire; what is above is seen
   record->ticket.store(ticket, std::memory_order_release);

@@ -156,8 +156,7 @@ class Calls {
   static void fault(ThreadRun& thread, const void* block, std::uint64_t size, std::uint64_t offset,
                     plan::Kind kind) {
     if (thread.fault.address != 0) return;
-    const auto operation = static_cast<std::uint64_t>(thread.next - thread.first);
-    thread.fault = {operation,     size, offset, reinterpret_cast<std::uintptr_t>(block),
+    thread.fault = {thread.next,   size, offset, reinterpret_cast<std::uintptr_t>(block),
                     thread.number, kind};
   }
 

@@ -2,7 +2,8 @@
 //
 // A producer that runs away from its consumer makes a heap that the recorded program never had. So
 // no thread enters an epoch before all that lie further back than the plan's window have been left.
-// A thread looks at one word per epoch, and nearly always finds that it may go on.
+// A thread looks at one word per epoch, and nearly always finds that it may go on. It leaves an
+// epoch after its last operation there.
 #pragma once
 
 #include <atomic>
@@ -17,12 +18,22 @@ namespace ts::replay {
 
 class Epochs {
  public:
+  // The table is ended by one more.
   Epochs(const plan::Epoch* epochs, std::size_t count)
       : epochs_{epochs}, count_{count}, inside_{count, Backing::shared} {
     // relaxed: other threads come to see this object by being started, which is a release.
     for (std::size_t e = 0; e < count; ++e) {
       inside_[e].store(epochs[e].threads, std::memory_order_relaxed);
     }
+  }
+
+  // Of an operation, from this epoch on.
+  std::uint32_t epoch_of(std::uint32_t operation, std::uint32_t epoch) const {
+    while (epochs_[epoch + 1].first <= operation) ++epoch;
+    return epoch;
+  }
+  bool is_in(std::uint32_t operation, std::uint32_t epoch) const {
+    return operation < epochs_[epoch + 1].first;
   }
 
   bool may_enter(std::uint32_t epoch) const {

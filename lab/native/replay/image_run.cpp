@@ -48,47 +48,13 @@ World::World(const plan::Plan& the_plan, const Settings& the_settings, const Tic
           Backing::shared},
       latencies{the_settings.latency ? the_plan.images() : 0U, Backing::shared} {}
 
-// What each order adds to the plan's own. before: before an operation; before_call: when nothing
-// but the call itself is left to do.
-class ImageRun::Freely {
- public:
-  void before(ThreadRun& /*self*/, const Operation& /*operation*/) {}
-  void before_call(ThreadRun& /*self*/, std::uint64_t /*index*/) {}
-};
-
-class ImageRun::Timely : public Freely {
- public:
-  Timely(const std::uint64_t* times, Nanoseconds begin_ns) : times_{times}, begin_ns_{begin_ns} {}
-
-  void before_call(ThreadRun& /*self*/, std::uint64_t index) {
-    const Nanoseconds due_ns = begin_ns_ + static_cast<Nanoseconds>(times_[index]);
-    const timespec due = {due_ns / ns_per_second, due_ns % ns_per_second};
-    while (now_ns() < due_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr);
-  }
-
- private:
-  const std::uint64_t* times_;
-  Nanoseconds begin_ns_;
-};
-
-class ImageRun::InTurn : public Freely {
- public:
-  explicit InTurn(VirtualProcessor& processor) : processor_{processor} {}
-
-  void before(ThreadRun& self, const Operation& operation) { processor_.before(self, operation); }
-
- private:
-  VirtualProcessor& processor_;
-};
-
 ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_bytes)
     : world_{world},
       place_{place},
       image_{world.plan.image(place)},
-      operations_{world.plan.operations(image_)},
       inherited_bytes_{inherited_bytes},
-      threads_{world.plan, image_, world.settings},
-      epochs_{world.plan.epochs(image_), image_.epochs},
+      epochs_{image_.epoch_table, image_.epochs},
+      threads_{image_, epochs_, world.settings},
       sample_places_{world.settings.samples, image_.epochs, image_.peak_epoch},
       is_one_at_a_time_{runs_one_at_a_time(world.settings.order) || image_.threads == 1},
       spins_{spins_before_sleep()},
@@ -104,55 +70,57 @@ Calls ImageRun::calls() {
 }
 
 void ImageRun::play(ThreadRun& self) {
-  if (processor_) {
-    loop(self, calls(), InTurn{*processor_});
-  } else if (world_.settings.order == Order::paced) {
-    loop(self, calls(), Timely{world_.plan.times(image_), begin_ns_});
-  } else {
-    loop(self, calls(), Freely{});
+  const Calls own = calls();
+  while (self.next != plan::none) {
+    if (processor_) processor_->before(self);
+    if (!self.is_inside) epochs_.wait_to_enter(self.epoch, spins_);
+    self.is_inside = true;
+    perform(self, own);
+    go_on(self);
   }
 }
 
-template <class Pace>
-void ImageRun::loop(ThreadRun& self, const Calls& calls, Pace pace) {
-  for (; self.next != self.end; ++self.next) {
-    pace.before(self, *self.next);
-    perform(self, calls, pace);
+void ImageRun::perform(ThreadRun& self, const Calls& calls) {
+  const Operation& operation = image_.operation_table[self.next];
+  switch (static_cast<Kind>(operation.kind)) {
+    case Kind::start:
+      return start(operation);
+    case Kind::fork:
+      return fork_child(operation.slot);
+    case Kind::end:
+      return;  // what is to be done is done in finish
+    default:
+      break;
   }
-}
-
-template <class Pace>
-void ImageRun::perform(ThreadRun& self, const Calls& calls, Pace& pace) {
-  const Operation& operation = *self.next;
-  if (!plan::is_call(static_cast<Kind>(operation.kind))) return mark(operation);
-  const auto index = static_cast<std::uint64_t>(self.next - operations_);
   if ((operation.flags & plan::flag_shared) == 0) {  // no other thread has to do with the object
-    pace.before_call(self, index);
-    add_live(self, calls.make(self, operation));
-    return;
+    return make(self, operation, calls);
   }
   Turn& turn = world_.slots[operation.slot].turn;
   if ((operation.flags & plan::flag_waits) != 0) turn.wait(operation.turn, spins_);
-  pace.before_call(self, index);
-  add_live(self, calls.make(self, operation));
+  make(self, operation, calls);
   if (!turn.pass(operation.turn)) {
     fail_internal("two threads had the same object: the plan is wrong", EINVAL);
   }
 }
 
-void ImageRun::mark(const Operation& operation) {
-  switch (static_cast<Kind>(operation.kind)) {
-    case Kind::enter:
-      return epochs_.wait_to_enter(operation.slot, spins_);
-    case Kind::leave:
-      return epochs_.leave(operation.slot, [this](std::uint32_t epoch) { epoch_is_done(epoch); });
-    case Kind::start:
-      return start(operation);
-    case Kind::fork:
-      return fork_child(operation.slot);
-    default:
-      return;  // an end: the last operation; what is to be done is done in finish
-  }
+void ImageRun::make(ThreadRun& self, const Operation& operation, const Calls& calls) {
+  if (image_.times != nullptr) wait_for_time(self.next);
+  add_live(self, calls.make(self, operation));
+}
+
+void ImageRun::wait_for_time(std::uint32_t operation) const {
+  const Nanoseconds due_ns = begin_ns_ + static_cast<Nanoseconds>(image_.times[operation]);
+  const timespec due = {due_ns / ns_per_second, due_ns % ns_per_second};
+  while (now_ns() < due_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr);
+}
+
+// To the thread's next operation, and out of the epoch if that is in a later one.
+void ImageRun::go_on(ThreadRun& self) {
+  self.next = image_.operation_table[self.next].next;
+  if (epochs_.is_in(self.next, self.epoch)) return;
+  epochs_.leave(self.epoch, [this](std::uint32_t epoch) { epoch_is_done(epoch); });
+  self.is_inside = false;
+  if (self.next != plan::none) self.epoch = epochs_.epoch_of(self.next, self.epoch);
 }
 
 void ImageRun::start(const Operation& operation) {
@@ -175,7 +143,7 @@ void* ImageRun::begin_thread(void* thread_run) {
 // The thread has no operations left. It ends, or is parked until the image ends; thread 0 is
 // neither.
 void ImageRun::finish(ThreadRun& self) {
-  const bool ends = world_.plan.threads(image_)[self.number].ends != 0;
+  const bool ends = image_.thread_table[self.number].end != plan::none;
   if (ends) self.become(Life::ended);  // its joiner waits for its exit hooks
   const std::uint32_t next = processor_ ? processor_->leave(self, ends) : plan::none;
   // acq_rel: the last one has seen, and hands on by the gate, what all others have done.
@@ -224,7 +192,7 @@ void ImageRun::take_sample(std::uint64_t place, std::uint32_t epoch) {
   Sample& sample = world_.samples[world_.first_samples[place_] + place];
   sample.live_bytes = live_bytes();
   sample.memory = memory_now();
-  sample.event = world_.plan.epochs(image_)[epoch].last_event;
+  sample.event = image_.epoch_table[epoch].last_event;
   sampling_ns_.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
 }
 
@@ -246,6 +214,7 @@ void ImageRun::fork_child(std::uint32_t place) {
 
 void ImageRun::become_child(std::uint32_t place, std::int64_t inherited_bytes) {
   if (place == plan::none) _exit(0);
+  for (Slot& slot : world_.slots) slot.turn.reset();
   ImageRun child{world_, place, inherited_bytes};
   child.run();
   _exit(0);
@@ -294,8 +263,7 @@ void ImageRun::run() {
   ImageResult& result = world_.results[place_];
   const Settings& settings = world_.settings;
   if (runs_one_at_a_time(settings.order)) {
-    processor_.emplace(world_.plan, image_, settings, world_.tickets, threads_, epochs_,
-                       world_.slots.begin());
+    processor_.emplace(image_, settings, world_.tickets, threads_, epochs_, world_.slots.begin());
   }
   result.at_start = resident_now();
   begin_ns_ = now_ns();

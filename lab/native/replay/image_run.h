@@ -51,18 +51,12 @@ class ImageRun {
  private:
   static void* begin_thread(void* thread_run);
 
-  // How each order paces a thread; see image_run.cpp.
-  class Freely;
-  class Timely;
-  class InTurn;
-
   Calls calls();
   void play(ThreadRun& self);
-  template <class Pace>
-  void loop(ThreadRun& self, const Calls& calls, Pace pace);
-  template <class Pace>
-  void perform(ThreadRun& self, const Calls& calls, Pace& pace);
-  void mark(const plan::Operation& operation);
+  void perform(ThreadRun& self, const Calls& calls);
+  void wait_for_time(std::uint32_t operation) const;
+  void make(ThreadRun& self, const plan::Operation& operation, const Calls& calls);
+  void go_on(ThreadRun& self);
   void start(const plan::Operation& operation);
   void fork_child(std::uint32_t place);
   [[noreturn]] void become_child(std::uint32_t place, std::int64_t inherited_bytes);
@@ -79,10 +73,9 @@ class ImageRun {
   World& world_;
   std::uint32_t place_;
   const plan::Image& image_;
-  const plan::Operation* operations_;
   std::int64_t inherited_bytes_;
-  Threads threads_;
   Epochs epochs_;
+  Threads threads_;
   SamplePlaces sample_places_;
   bool is_one_at_a_time_;
   int spins_;

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "replay/image_load.h"
-
 namespace ts::plan {
 
 using replay::Backing;
 using replay::map_pages;
+using replay::Mapped;
 using replay::unmap_pages;
+using trace::Event;
 using trace::Problem;
 using trace::Reader;
 
@@ -22,8 +22,311 @@ T* map_array(std::uint64_t count) {
 }
 
 template <class T>
-void unmap_array(T* array, std::uint64_t count) {
+void unmap_array(T*& array, std::uint64_t count) {
   if (array != nullptr) unmap_pages(array, count * sizeof(T), Backing::shared);
+  array = nullptr;
+}
+
+constexpr std::uint64_t unlimited_epoch_events = 1'000;
+// A thread by itself waits for none: its epochs are only there for samples.
+constexpr std::uint64_t lone_epochs = 2'000;
+
+std::uint64_t events_of_epoch(const Image& image, std::uint64_t window) {
+  const std::uint64_t most = window != 0 ? window : unlimited_epoch_events;
+  if (image.threads > 1) return most;
+  return std::clamp<std::uint64_t>(image.events / lone_epochs, 1, most);
+}
+
+Operation operation_of(Kind kind, std::uint64_t size, std::uint32_t slot) {
+  Operation operation = {};
+  operation.size = size & most_bytes;
+  operation.kind = static_cast<std::uint64_t>(kind) & 0xf;
+  operation.slot = slot;
+  return operation;
+}
+
+// One process while it is loaded: from its events, in their recorded order, to operations. Begins as
+// zero bytes.
+class ImageLoad {
+ public:
+  void begin(Image& row, std::uint64_t window, const ImageLoad* parent);
+
+  // The next event. child: of a fork, its place in the plan, or `none`. Null, or what is wrong.
+  const char* see(const Event& event, std::uint32_t child);
+
+  std::uint64_t events_seen() const { return seen_; }
+
+  void finish();
+
+ private:
+  enum class Content : std::uint8_t { nothing, object, left_out };
+
+  struct SlotState {
+    std::uint64_t size : 40;
+    std::uint64_t content : 8;  // Content
+    std::uint64_t was_used : 1;
+    std::uint64_t is_shared : 1;
+    std::uint32_t generation;
+    std::uint32_t turn;
+    std::uint32_t thread;  // of the last operation
+  };
+
+  struct ThreadState {
+    std::uint32_t last;   // operation
+    std::uint32_t epoch;  // 1 + that of the last operation
+    bool has_ended;
+  };
+
+  const char* allocate(const Event& event);
+  const char* resize(const Event& event);
+  const char* release(const Event& event);
+  const char* find(const Event& event, SlotState*& slot) const;
+  void refuse(const Event& event);
+  void start(const Event& event);
+  void end(std::uint32_t thread);
+
+  void separate_epochs(bool is_fork);
+  void close_epoch();
+  void call(std::uint32_t thread, const Operation& operation, std::uint64_t bytes);
+  void mark(std::uint32_t thread, Kind kind, std::uint32_t slot, std::uint32_t turn);
+  void emit(std::uint32_t thread, const Operation& operation);
+  static void order(Operation& operation, SlotState& slot, std::uint32_t thread);
+  void add_live(std::uint64_t bytes);
+
+  Image* row_;
+  SlotState* slots_;
+  ThreadState* threads_;
+  std::uint64_t window_;
+  std::uint64_t epoch_events_;
+  std::uint64_t epoch_end_;
+  bool is_fork_;         // this epoch is a fork's
+  bool is_open_;         // it has an operation
+  std::uint32_t fence_;  // epochs that all later ones wait for
+  std::uint64_t seen_;
+  std::uint64_t time_ns_;
+};
+
+void ImageLoad::begin(Image& row, std::uint64_t window, const ImageLoad* parent) {
+  row_ = &row;
+  window_ = window;
+  epoch_events_ = events_of_epoch(row, window);
+  slots_ = map_array<SlotState>(row.slots);
+  threads_ = map_array<ThreadState>(row.threads);
+  for (std::uint32_t t = 0; t < row.threads; ++t) {
+    row.thread_table[t] = {none, none};
+    threads_[t].last = none;
+  }
+  if (parent == nullptr) return;
+  // The forking thread is the child's first, and has had to do with all that it inherits.
+  const std::uint64_t slots = std::min(parent->row_->slots, row.slots);
+  for (std::uint64_t i = 0; i < slots; ++i) {
+    slots_[i] = parent->slots_[i];
+    slots_[i].thread = slots_[i].turn = 0;
+    slots_[i].is_shared = 0;
+  }
+  row.live_bytes = row.inherited_bytes = row.peak_live_bytes = parent->row_->live_bytes;
+  row.live_objects = parent->row_->live_objects;
+}
+
+// So many events in a row are an epoch, and forks by themselves.
+void ImageLoad::separate_epochs(bool is_fork) {
+  if (seen_ < epoch_end_ && !is_fork && !is_fork_) return;
+  close_epoch();
+  epoch_end_ = (seen_ / epoch_events_ + 1) * epoch_events_;
+  is_fork_ = is_fork;
+}
+
+void ImageLoad::close_epoch() {
+  if (!is_open_) return;
+  Epoch& row = row_->epoch_table[row_->epochs];
+  row.last_event = seen_;
+  const std::uint32_t two_before = window_ != 0 && row_->epochs > 0 ? row_->epochs - 1 : 0;
+  row.after = std::max(is_fork_ ? row_->epochs : two_before, fence_);
+  ++row_->epochs;
+  if (is_fork_) fence_ = row_->epochs;
+  is_open_ = false;
+}
+
+const char* ImageLoad::see(const Event& event, std::uint32_t child) {
+  separate_epochs(event.kind == trace::Kind::fork);
+  time_ns_ = event.time_ns;
+  if (threads_[event.thread].has_ended) return "a thread acts after its end";
+  const char* wrong = nullptr;
+  switch (event.kind) {
+    case trace::Kind::malloc:
+    case trace::Kind::calloc:
+    case trace::Kind::aligned:
+      wrong = allocate(event);
+      break;
+    case trace::Kind::realloc:
+      wrong = resize(event);
+      break;
+    case trace::Kind::free:
+      wrong = release(event);
+      break;
+    case trace::Kind::refused:
+      refuse(event);
+      break;
+    case trace::Kind::thread_begin:
+      start(event);
+      break;
+    case trace::Kind::fork:
+      mark(event.thread, Kind::fork, child, 0);
+      break;
+    default:
+      end(event.thread);
+      break;
+  }
+  if (wrong == nullptr) ++seen_;
+  return wrong;
+}
+
+void ImageLoad::emit(std::uint32_t thread, const Operation& operation) {
+  const std::uint32_t index = row_->operations++;
+  Epoch& epoch = row_->epoch_table[row_->epochs];
+  if (!is_open_) epoch.first = index;
+  is_open_ = true;
+  ThreadState& state = threads_[thread];
+  if (state.epoch != row_->epochs + 1) ++epoch.threads;
+  state.epoch = row_->epochs + 1;
+  (state.last == none ? row_->thread_table[thread].first : row_->operation_table[state.last].next) =
+      index;
+  state.last = index;
+  Operation& row = row_->operation_table[index];
+  row = operation;
+  row.thread = thread;
+  row.next = none;
+  if (row_->times != nullptr) row_->times[index] = time_ns_;
+}
+
+void ImageLoad::mark(std::uint32_t thread, Kind kind, std::uint32_t slot, std::uint32_t turn) {
+  Operation operation = operation_of(kind, 0, slot);
+  operation.turn = turn;
+  emit(thread, operation);
+}
+
+void ImageLoad::call(std::uint32_t thread, const Operation& operation, std::uint64_t bytes) {
+  ++row_->totals.calls[operation.kind];
+  row_->totals.bytes[operation.kind] += bytes;
+  emit(thread, operation);
+}
+
+// As if the slot were shared; finish() knows better.
+void ImageLoad::order(Operation& operation, SlotState& slot, std::uint32_t thread) {
+  const bool is_others = slot.was_used && slot.thread != thread;
+  if (is_others) slot.is_shared = true;
+  operation.flags = is_others ? flag_shared | flag_waits : flag_shared;
+  operation.turn = slot.turn;
+  slot.turn = (slot.turn + 1) & turn_mask;
+  slot.thread = thread;
+  slot.was_used = true;
+}
+
+void ImageLoad::add_live(std::uint64_t bytes) {
+  row_->live_bytes += bytes;
+  if (row_->live_bytes <= row_->peak_live_bytes) return;
+  row_->peak_live_bytes = row_->live_bytes;
+  row_->peak_event = seen_;
+  row_->peak_epoch = row_->epochs;
+}
+
+const char* ImageLoad::allocate(const Event& event) {
+  SlotState& slot = slots_[event.slot];
+  if (static_cast<Content>(slot.content) != Content::nothing ||
+      slot.generation != event.generation) {
+    return "an object is made where another lives";
+  }
+  if (event.size > most_bytes) {
+    ++row_->left_out;
+    slot.content = static_cast<std::uint8_t>(Content::left_out);
+    return nullptr;
+  }
+  // Of these kinds, both enumerations have the same numbers.
+  Operation operation = operation_of(static_cast<Kind>(event.kind), event.size, event.slot);
+  operation.log2_alignment = event.kind == trace::Kind::aligned ? event.log2_alignment & 0x3f : 0;
+  order(operation, slot, event.thread);
+  slot.content = static_cast<std::uint8_t>(Content::object);
+  slot.size = event.size & most_bytes;
+  ++row_->live_objects;
+  add_live(event.size);
+  call(event.thread, operation, event.size);
+  return nullptr;
+}
+
+// The slot of an event's object.
+const char* ImageLoad::find(const Event& event, SlotState*& slot) const {
+  slot = &slots_[event.slot];
+  const bool is_there = static_cast<Content>(slot->content) != Content::nothing;
+  return is_there && slot->generation == event.generation ? nullptr : "an object does not live";
+}
+
+const char* ImageLoad::resize(const Event& event) {
+  SlotState* slot = nullptr;
+  if (const char* const wrong = find(event, slot)) return wrong;
+  if (event.size > most_bytes || static_cast<Content>(slot->content) == Content::left_out) {
+    ++row_->left_out;
+    return nullptr;
+  }
+  Operation operation = operation_of(Kind::realloc, event.size, event.slot);
+  order(operation, *slot, event.thread);
+  row_->live_bytes -= slot->size;
+  add_live(event.size);
+  slot->size = event.size & most_bytes;
+  call(event.thread, operation, event.size);
+  return nullptr;
+}
+
+const char* ImageLoad::release(const Event& event) {
+  SlotState* slot = nullptr;
+  if (const char* const wrong = find(event, slot)) return wrong;
+  const bool is_left_out = static_cast<Content>(slot->content) == Content::left_out;
+  slot->content = static_cast<std::uint8_t>(Content::nothing);
+  ++slot->generation;
+  if (is_left_out) {
+    ++row_->left_out;
+    return nullptr;
+  }
+  Operation operation = operation_of(Kind::free, 0, event.slot);
+  order(operation, *slot, event.thread);
+  row_->live_bytes -= slot->size;
+  --row_->live_objects;
+  call(event.thread, operation, slot->size);
+  return nullptr;
+}
+
+void ImageLoad::refuse(const Event& event) {
+  const bool is_cut = event.size > most_bytes;
+  Operation operation = operation_of(Kind::refused, is_cut ? most_bytes : event.size, 0);
+  operation.flags = is_cut ? flag_cut : 0;
+  call(event.thread, operation, operation.size);
+}
+
+void ImageLoad::start(const Event& event) {
+  const std::uint32_t creator = threads_[event.slot].has_ended ? 0 : event.slot;
+  mark(creator, Kind::start, event.thread, row_->ends);
+}
+
+// The first thread is the process's own, and ends with it.
+void ImageLoad::end(std::uint32_t thread) {
+  if (thread == 0) return;
+  mark(thread, Kind::end, 0, 0);
+  threads_[thread].has_ended = true;
+  row_->thread_table[thread].end = row_->ends++;
+}
+
+void ImageLoad::finish() {
+  if (slots_ == nullptr) return;
+  close_epoch();
+  row_->epoch_table[row_->epochs].first = row_->operations;
+  for (std::uint32_t i = 0; i < row_->operations; ++i) {
+    Operation& operation = row_->operation_table[i];
+    if (operation.kind > static_cast<std::uint64_t>(Kind::free)) continue;
+    if (slots_[operation.slot].is_shared) continue;
+    operation.flags = 0;
+    operation.turn = 0;
+  }
+  unmap_array(slots_, row_->slots);
+  unmap_array(threads_, row_->threads);
 }
 
 }  // namespace
@@ -39,16 +342,9 @@ class Loader {
 
   bool load() {
     if (!reader_.open(path_, problem_) || !scan() || !choose()) return false;
-    replay::Mapped<ImageLoad> loads{plan_.image_count_, Backing::shared};
-    bool is_read = true;
-    for (const bool is_filling : {false, true}) {
-      for (std::uint32_t place = 0; place < loads.size(); ++place)
-        prepare(loads, place, is_filling);
-      is_read = is_read && read(loads);
-      if (!is_read) break;
-      for (std::uint32_t place = 0; place < loads.size(); ++place) loads[place].finish();
-    }
-    for (ImageLoad& each : loads) each.release();
+    Mapped<ImageLoad> loads{plan_.image_count_, Backing::shared};
+    const bool is_read = read(loads);
+    for (ImageLoad& each : loads) each.finish();
     return is_read;
   }
 
@@ -57,6 +353,7 @@ class Loader {
   struct Scanned {
     std::uint64_t events;
     std::uint64_t events_of_all;  // with those of its forked descendants
+    std::uint64_t forks;
     std::uint64_t slots;
     std::uint32_t threads;
     std::uint32_t parent;
@@ -82,8 +379,9 @@ class Loader {
       }
       if (chunk.type != trace::ChunkType::events) continue;
       image.events += chunk.count;
-      for (const trace::Event& event : reader_.events()) {
+      for (const Event& event : reader_.events()) {
         if (event.kind == trace::Kind::thread_begin) ++image.threads;
+        if (event.kind == trace::Kind::fork) ++image.forks;
         if (trace::has_object(event.kind)) {
           image.slots = std::max(image.slots, std::uint64_t{event.slot} + 1);
         }
@@ -128,62 +426,73 @@ class Loader {
       const bool is_child =
           images_[i].birth == trace::Birth::fork && images_[images_[i].parent].place != 0;
       if (i == chosen || is_child) images_[i].place = ++places;
+      if (images_[i].place != 0 && images_[i].events >= none) {
+        return trace::refuse(problem_, "image %u of '%.200s' has too many events to be replayed.",
+                             i, path_);
+      }
     }
     plan_.image_count_ = places;
     plan_.images_ = map_array<Image>(places);
     plan_.window_ = settings_.window;
     for (std::uint32_t i = chosen; i < image_count_; ++i) {
-      if (images_[i].place == 0) continue;
-      Image& row = plan_.images_[images_[i].place - 1];
-      row.number = i;
-      row.parent = i == chosen ? none : images_[images_[i].parent].place - 1;
-      row.threads = images_[i].threads;
-      row.slots = images_[i].slots;
-      row.events = images_[i].events;
-      row.thread_table = map_array<Thread>(row.threads);
+      if (images_[i].place != 0) make_tables(i, i == chosen);
     }
     return true;
   }
 
-  void prepare(replay::Mapped<ImageLoad>& loads, std::uint32_t place, bool is_filling) {
-    Image& row = plan_.images_[place];
-    if (is_filling) {  // the first pass has counted
-      row.operation_table = map_array<Operation>(row.operations);
-      row.epoch_table = map_array<Epoch>(row.epochs);
-      row.run_table = map_array<Run>(row.runs);
-      if (settings_.with_times) row.times = map_array<std::uint64_t>(row.operations);
-    }
-    loads[place].prepare(row, settings_.window, is_filling);
+  // With room for the most that there can be; what is not used is never touched.
+  void make_tables(std::uint32_t number, bool is_first) const {
+    const Scanned& image = images_[number];
+    Image& row = plan_.images_[image.place - 1];
+    row.number = number;
+    row.parent = is_first ? none : images_[image.parent].place - 1;
+    row.threads = image.threads;
+    row.slots = image.slots;
+    row.events = image.events;
+    const std::uint64_t most_epochs =
+        row.events / events_of_epoch(row, settings_.window) + 2 * image.forks + 2;
+    row.epochs_at_most = static_cast<std::uint32_t>(most_epochs);
+    row.thread_table = map_array<Thread>(row.threads);
+    row.operation_table = map_array<Operation>(row.events);
+    row.epoch_table = map_array<Epoch>(row.epochs_at_most);
+    if (settings_.with_times) row.times = map_array<std::uint64_t>(row.events);
   }
 
-  bool read(replay::Mapped<ImageLoad>& loads) {
+  bool read(Mapped<ImageLoad>& loads) {
     reader_.rewind();
     Reader::Found found{};
     while ((found = reader_.next(problem_)) == Reader::Found::chunk) {
       const trace::ChunkHeader& chunk = reader_.header();
       const Scanned& image = images_[chunk.image];
       if (image.place == 0 || chunk.type == trace::ChunkType::trace_end) continue;
+      Image& row = plan_.images_[image.place - 1];
       ImageLoad& load = loads[image.place - 1];
-      if (chunk.type == trace::ChunkType::image && image.place > 1) {
-        load.inherit(loads[images_[image.parent].place - 1]);
-      }
-      if (chunk.type != trace::ChunkType::events) continue;
-      for (const trace::Event& event : reader_.events()) {
-        const bool is_fork = event.kind == trace::Kind::fork;
-        const std::uint32_t child =
-            is_fork && event.slot < image_count_ && images_[event.slot].place != 0
-                ? images_[event.slot].place - 1
-                : none;
-        if (const char* const wrong = load.see(event, child)) {
-          return trace::refuse(problem_,
-                               "'%.200s' is damaged: %s, in event %llu of image %u; record it "
-                               "again with `tsmalloc record`.",
-                               path_, wrong, static_cast<unsigned long long>(load.events_seen()),
-                               chunk.image);
-        }
+      if (chunk.type == trace::ChunkType::image) {
+        load.begin(row, settings_.window, row.parent != none ? &loads[row.parent] : nullptr);
+      } else if (chunk.type == trace::ChunkType::image_end) {
+        load.finish();
+      } else if (!see(load)) {
+        return false;
       }
     }
     return found == Reader::Found::end;
+  }
+
+  // The chunk's events.
+  bool see(ImageLoad& load) {
+    for (const Event& event : reader_.events()) {
+      const bool is_known = event.kind == trace::Kind::fork && event.slot < image_count_ &&
+                            images_[event.slot].place != 0;
+      const std::uint32_t child = is_known ? images_[event.slot].place - 1 : none;
+      if (const char* const wrong = load.see(event, child)) {
+        return trace::refuse(problem_,
+                             "'%.200s' is damaged: %s, in event %llu of image %u; record it "
+                             "again with `tsmalloc record`.",
+                             path_, wrong, static_cast<unsigned long long>(load.events_seen()),
+                             reader_.header().image);
+      }
+    }
+    return true;
   }
 
   Plan& plan_;
@@ -191,7 +500,7 @@ class Loader {
   const LoadSettings& settings_;
   Problem& problem_;
   Reader reader_;
-  replay::Mapped<Scanned> images_;
+  Mapped<Scanned> images_;
   std::uint32_t image_count_ = 0;
 };
 
@@ -203,10 +512,9 @@ Plan::~Plan() {
   for (std::uint32_t i = 0; i < image_count_; ++i) {
     Image& row = images_[i];
     unmap_array(row.thread_table, row.threads);
-    unmap_array(row.operation_table, row.operations);
-    unmap_array(row.epoch_table, row.epochs);
-    unmap_array(row.run_table, row.runs);
-    unmap_array(row.times, row.operations);
+    unmap_array(row.operation_table, row.events);
+    unmap_array(row.epoch_table, row.epochs_at_most);
+    unmap_array(row.times, row.events);
   }
   unmap_array(images_, image_count_);
 }

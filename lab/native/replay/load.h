@@ -1,7 +1,7 @@
-// Makes a plan of a trace: which thread does what, and what it waits for.
+// Makes a plan of a trace: what each thread does, and what it waits for.
 //
-// The trace is read three times: to choose the program, to count its operations, and to write them
-// down. What is kept is 16 bytes for each call, and the tables of what lives at a time.
+// The trace is read twice: to choose the program, and to write down its operations. What is kept is
+// 24 bytes for each call, and the tables of what lives at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +34,6 @@ class Plan {
   std::uint64_t window() const { return window_; }
   const char* program() const { return program_; }
   bool is_finished() const { return is_finished_; }  // whether the recorder came to its end
-
-  const Thread* threads(const Image& image) const { return image.thread_table; }
-  const Operation* operations(const Image& image) const { return image.operation_table; }
-  const Epoch* epochs(const Image& image) const { return image.epoch_table; }
-  const Run* runs(const Image& image) const { return image.run_table; }
-  const std::uint64_t* times(const Image& image) const { return image.times; }
 
  private:
   friend class Loader;

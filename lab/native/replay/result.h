@@ -18,7 +18,7 @@ inline constexpr std::uint64_t no_checksum = 0;
 
 // The first block that was not as it must be.
 struct Fault {
-  std::uint64_t operation;  // of the thread's
+  std::uint64_t operation;  // in the recorded order
   std::uint64_t size;
   std::uint64_t offset;   // of the wrong byte; intact: the address is not aligned
   std::uint64_t address;  // 0: there is no fault

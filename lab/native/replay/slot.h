@@ -16,8 +16,7 @@
 // the object's content are those that the thread before has left.
 //
 // When a slot is reused, the operations on its last object are in the past of those on the next
-// one: they are the same thread's, or done two epochs ago (epochs.h), or (in plans without window)
-// pass turns themselves, too.
+// one: they are the same thread's, or pass turns themselves, too.
 #pragma once
 
 #include <atomic>
@@ -42,6 +41,8 @@ class Turn {
       pause();
     }
   }
+
+  void reset() { word_.store(0, std::memory_order_relaxed); }  // in a forked child, which is alone
 
   // Ends `turn`. False: it was not this turn; the plan is wrong.
   [[nodiscard]] bool pass(std::uint32_t turn) {

@@ -32,20 +32,18 @@ T* map_one() {
 
 }  // namespace
 
-Threads::Threads(const plan::Plan& plan, const plan::Image& image, const Settings& settings)
+Threads::Threads(const plan::Image& image, const Epochs& epochs, const Settings& settings)
     : settings_{settings},
       runs_{image.threads, Backing::shared},
       enders_{image.ends, Backing::shared},
       berths_{image.threads, Backing::shared} {
-  const plan::Operation* const operations = plan.operations(image);
   for (std::uint32_t t = 0; t < image.threads; ++t) {
-    const plan::Thread& planned = plan.threads(image)[t];
+    const plan::Thread& planned = image.thread_table[t];
     ThreadRun& run = runs_[t];
     run.number = t;
-    run.first = operations + planned.first_operation;
-    run.next = run.first;
-    run.end = run.first + planned.operations;
-    if (planned.ends != 0) enders_[run.end[-1].slot] = t;
+    run.next = planned.first;
+    if (run.next != plan::none) run.epoch = epochs.epoch_of(run.next, 0);
+    if (planned.end != plan::none) enders_[planned.end] = t;
   }
   runs_[0].berth = make_berth(false);
   runs_[0].become(Life::running);

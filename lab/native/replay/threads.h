@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "replay/epochs.h"
 #include "replay/futex.h"
 #include "replay/histogram.h"
 #include "replay/load.h"
@@ -33,9 +34,9 @@ enum class Life : std::uint32_t { unborn, running, ended, joining, gone };
 // so that counting makes none wait. But for the words that say so, only the thread itself writes;
 // others read when they have waited for its end.
 struct alignas(128) ThreadRun {
-  const plan::Operation* next;
-  const plan::Operation* end;
-  const plan::Operation* first;
+  std::uint32_t next;   // operation; none: it has no more
+  std::uint32_t epoch;  // of that operation
+  bool is_inside;       // it has entered it
   std::uint32_t number;
   Berth* berth;
   pthread_t handle;
@@ -71,7 +72,7 @@ struct alignas(128) ThreadRun {
 class Threads {
  public:
   // The caller is thread 0.
-  Threads(const plan::Plan& plan, const plan::Image& image, const Settings& settings);
+  Threads(const plan::Image& image, const Epochs& epochs, const Settings& settings);
 
   ThreadRun& operator[](std::size_t number) const { return runs_[number]; }
   ThreadRun* begin() const { return runs_.begin(); }
@@ -101,7 +102,7 @@ class Threads {
 
   const Settings& settings_;
   Mapped<ThreadRun> runs_;
-  Mapped<std::uint32_t> enders_;  // thread, by number of its end
+  Mapped<std::uint32_t> enders_;  // threads, by the numbers of their ends
   Mapped<Berth> berths_;
   Lock lock_;
   std::uint32_t berth_count_ = 0;  // under lock_, as is the next

@@ -7,12 +7,10 @@
 
 namespace ts::replay {
 
-VirtualProcessor::VirtualProcessor(const plan::Plan& plan, const plan::Image& image,
-                                   const Settings& settings, const Tickets& tickets,
-                                   Threads& threads, const Epochs& epochs, const Slot* slots)
+VirtualProcessor::VirtualProcessor(const plan::Image& image, const Settings& settings,
+                                   const Tickets& tickets, Threads& threads, const Epochs& epochs,
+                                   const Slot* slots)
     : image_{image},
-      runs_{plan.runs(image)},
-      planned_{plan.threads(image)},
       settings_{settings},
       tickets_{tickets},
       threads_{threads},
@@ -23,69 +21,53 @@ VirtualProcessor::VirtualProcessor(const plan::Plan& plan, const plan::Image& im
       changes_{settings.meters, Backing::shared},
       schedule_{settings.discipline, settings.seed, tickets.denominator(), seats_.begin(),
                 image.threads} {
-  if (settings.order == Order::recorded) {
-    left_ = image.runs != 0 ? runs_[0].operations : 0;
-  } else {
-    if (settings.meters != 0) schedule_.log_to(changes_.begin(), changes_.size());
-    started(threads[0]);
-  }
+  if (settings.meters != 0) schedule_.log_to(changes_.begin(), changes_.size());
+  started(threads[0]);
 }
 
 bool VirtualProcessor::is_runnable(std::uint32_t thread) const {
-  if (threads_[thread].next == threads_[thread].end) return true;  // it has only to leave
-  const plan::Operation& operation = *threads_[thread].next;
-  switch (static_cast<plan::Kind>(operation.kind)) {
-    case plan::Kind::enter:
-      return epochs_.may_enter(operation.slot);
-    case plan::Kind::start:
-      return threads_.have_ended(operation.turn);
-    default:
-      return (operation.flags & plan::flag_waits) == 0 ||
-             slots_[operation.slot].turn.has_come(operation.turn);
+  const ThreadRun& run = threads_[thread];
+  if (run.next == plan::none) return true;  // it has only to leave
+  if (!run.is_inside && !epochs_.may_enter(run.epoch)) return false;
+  const plan::Operation& operation = image_.operation_table[run.next];
+  if (static_cast<plan::Kind>(operation.kind) == plan::Kind::start) {
+    return threads_.have_ended(operation.turn);
   }
+  return (operation.flags & plan::flag_waits) == 0 ||
+         slots_[operation.slot].turn.has_come(operation.turn);
 }
 
 std::uint32_t VirtualProcessor::choose() {
+  if (settings_.order == Order::recorded) {
+    // In the end those that call nothing, who have to leave, too.
+    return next_ < image_.operations ? image_.operation_table[next_].thread
+                                     : schedule_.seat(0).share.thread;
+  }
   left_ = settings_.quantum;
   const std::uint32_t chosen =
       schedule_.next([this](std::uint32_t thread) { return is_runnable(thread); });
-  // check_plan has found an order in which all can run.
+  // In the recorded order, all can run (plan.h).
   if (chosen == no_thread) fail_internal("no thread can run: the plan is wrong", EDEADLK);
   return chosen;
 }
 
-std::uint32_t VirtualProcessor::next_run() {
-  if (++run_ >= image_.runs) return next_idle();
-  left_ = runs_[run_].operations;
-  return runs_[run_].thread;
-}
-
-std::uint32_t VirtualProcessor::next_idle() {
-  while (++idle_ < image_.threads) {
-    if (planned_[idle_].operations == 0) return idle_;
-  }
-  return plan::none;
-}
-
-void VirtualProcessor::before(ThreadRun& self, const plan::Operation& operation) {
-  if (settings_.order == Order::recorded) {
-    while (left_ == 0) {
-      const std::uint32_t next = next_run();
-      if (next == self.number) continue;
-      hand_to(next);
-      wait(self);
-    }
-    --left_;
-    return;
-  }
+bool VirtualProcessor::is_to_run(const ThreadRun& self) const {
+  if (settings_.order == Order::recorded) return next_ == self.next;
+  const plan::Operation& operation = image_.operation_table[self.next];
   const bool is_call = plan::is_call(static_cast<plan::Kind>(operation.kind));
-  while ((is_call && left_ == 0) || !is_runnable(self.number)) {
+  return (!is_call || left_ != 0) && is_runnable(self.number);
+}
+
+void VirtualProcessor::before(ThreadRun& self) {
+  while (!is_to_run(self)) {
     const std::uint32_t next = choose();
     if (next == self.number) continue;
     hand_to(next);
     wait(self);
   }
-  if (is_call) --left_;
+  const plan::Operation& operation = image_.operation_table[self.next];
+  ++next_;
+  if (plan::is_call(static_cast<plan::Kind>(operation.kind))) --left_;
 }
 
 void VirtualProcessor::hand_to(std::uint32_t thread) const {
@@ -109,7 +91,6 @@ void VirtualProcessor::arrive(ThreadRun& self) {
 
 void VirtualProcessor::started(ThreadRun& fresh) {
   if (fresh.number != 0) fresh.is_there.pass();
-  if (settings_.order == Order::recorded) return;
   if (!schedule_.add(fresh.number, tickets_.of(fresh.number))) {
     fail_internal("the schedule has no place for a thread", EINVAL);
   }
@@ -117,7 +98,6 @@ void VirtualProcessor::started(ThreadRun& fresh) {
 
 std::uint32_t VirtualProcessor::leave(const ThreadRun& self, bool ends) {
   if (ends) to_join_ = self.number;
-  if (settings_.order == Order::recorded) return next_run();
   shares_[self.number] = schedule_.remove(self.number);
   return schedule_.threads() != 0 ? choose() : plan::none;
 }

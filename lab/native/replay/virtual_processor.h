@@ -24,12 +24,11 @@ namespace ts::replay {
 
 class VirtualProcessor {
  public:
-  VirtualProcessor(const plan::Plan& plan, const plan::Image& image, const Settings& settings,
-                   const Tickets& tickets, Threads& threads, const Epochs& epochs,
-                   const Slot* slots);
+  VirtualProcessor(const plan::Image& image, const Settings& settings, const Tickets& tickets,
+                   Threads& threads, const Epochs& epochs, const Slot* slots);
 
   // Before each operation, by the thread whose it is: returns when it is to run, and can.
-  void before(ThreadRun& self, const plan::Operation& operation);
+  void before(ThreadRun& self);
 
   // The new thread's first step, and its creator's last.
   void arrive(ThreadRun& self);
@@ -46,13 +45,10 @@ class VirtualProcessor {
  private:
   std::uint32_t choose();
   bool is_runnable(std::uint32_t thread) const;
+  bool is_to_run(const ThreadRun& self) const;
   void wait(ThreadRun& self);
-  std::uint32_t next_run();
-  std::uint32_t next_idle();  // threads that call nothing have no run, but have to leave, too
 
   const plan::Image& image_;
-  const plan::Run* runs_;
-  const plan::Thread* planned_;
   const Settings& settings_;
   const Tickets& tickets_;
   Threads& threads_;
@@ -62,9 +58,8 @@ class VirtualProcessor {
   Mapped<Share> shares_;
   Mapped<MeterChange> changes_;
   Schedule schedule_;
-  std::uint64_t run_ = 0;               // of `recorded`
-  std::uint32_t idle_ = 0;              // likewise; thread 0 leaves by itself
-  std::uint64_t left_ = 0;              // operations of the run, or calls of the tick
+  std::uint32_t next_ = 0;              // of `recorded`: the next operation
+  std::uint64_t left_ = 0;              // calls of the tick
   std::uint32_t to_join_ = plan::none;  // the thread that ended last
 };
 

@@ -1,14 +1,8 @@
-// usable: the size classes of the allocator that is preloaded, as one line of JSON.
+// usable: how large a block the allocator that is preloaded makes for each size.
 //
-// What an allocator rounds a request to decides its internal waste, and the sizes of a trace can be
-// held against that without running anything. malloc_usable_size tells, if it is asked for the right
-// sizes. Nothing else is allocated, so that each block that is looked at is the only one. Headers and
-// half-empty slabs are not seen here.
-//
-// The steps of an allocator are runs of equal distance: glibc's are every 16 bytes, others have 4
-// or 8 to an octave. A run [first, step, count, slack] stands for count steps for requests of up to
-// first, first + step, first + 2 step... bytes; each has slack bytes more than that.
-// docs/formats/trace.md says more.
+// What an allocator rounds requests to decides its internal waste, and the sizes of a trace can be
+// held against that without running anything. Nothing else is allocated, so that each block that is
+// looked at is the only one. Headers and half-empty slabs are not seen here.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -18,9 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "common/json_line.h"
 #include "common/system.h"
-#include "usable/steps.h"
 
 namespace ts {
 
@@ -28,91 +20,82 @@ const char* tool_name() { return "usable"; }
 
 namespace {
 
-constexpr std::uint64_t default_most = std::uint64_t{64} << 20;
+constexpr int exit_unknown = 2;
 constexpr int glibc_threshold = 128 * 1024;  // its default
-constexpr std::uint64_t largest_most = std::uint64_t{1} << 40;
 
 constexpr const char* help =
-    R"(usage: usable [--most BYTES]
+    R"(usage: usable < SIZES > BLOCKS
 
-Prints the size classes of the allocator that serves this process (choose it with LD_PRELOAD), as
-one line of JSON.
+Reads sizes, and writes for each the usable bytes of a block of the allocator that serves this process
+(choose it with LD_PRELOAD); all are 64-bit numbers. What cannot be had is told as it was asked for.
 
-  --most BYTES  the largest request to look at (default 67108864)
-
-Exit status: 0 a line was written; 1 wrong usage; 125 no memory, or the line could not be written.
+Exit status: 0; 1 wrong usage; 2 the allocator does not tell; 125 the answers could not be written.
 )";
 
-// What a request of so many bytes gets.
 std::uint64_t usable_bytes(std::uint64_t size) {
   // NOLINTNEXTLINE(clang-analyzer-optin.portability.UnixAPI): 0 bytes are one of the questions
   void* const block = std::malloc(size);
-  if (block == nullptr) {
-    fail_internal("a block cannot be had; ask for less with --most", ENOMEM);
-  }
-  const std::uint64_t usable = malloc_usable_size(block);
+  const std::uint64_t usable = block != nullptr ? malloc_usable_size(block) : size;
   std::free(block);
   return usable;
 }
 
-// The library of the definition that calls from here reach; empty if that is not known. (The
-// address of malloc taken in a program that is not position-independent would be the program's own
-// stub.)
-const char* provider_of(const char* name) {
+// The library of the definition that calls from here reach. (The address of malloc taken in a
+// program that is not position-independent would be the program's own stub.)
+const void* provider_of(const char* name) {
   void* const function = dlsym(RTLD_DEFAULT, name);
   Dl_info info{};
-  const bool is_known =
-      function != nullptr && dladdr(function, &info) != 0 && info.dli_fname != nullptr;
-  return is_known ? base_name(info.dli_fname) : "";
+  return function != nullptr && dladdr(function, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-std::uint64_t parse_most(int count, char** arguments) {
-  if (count == 1) return default_most;
-  if (count == 2 && std::strcmp(arguments[1], "--help") == 0) {
-    const ssize_t written = write(STDOUT_FILENO, help, std::strlen(help));
-    _exit(written < 0 ? exit_internal : 0);
-  }
-  std::uint64_t most = 0;
-  const char* text = count == 3 && std::strcmp(arguments[1], "--most") == 0 ? arguments[2] : "";
-  for (; *text >= '0' && *text <= '9' && most <= largest_most; ++text) {
-    most = 10 * most + static_cast<std::uint64_t>(*text - '0');
-  }
-  if (*text != '\0' || most == 0 || most > largest_most) {
-    constexpr char complaint[] = "usable: use it as `usable [--most BYTES]`; see usable --help\n";
-    const ssize_t written = write(STDERR_FILENO, complaint, sizeof complaint - 1);
-    _exit(written < 0 ? exit_internal : exit_usage);
-  }
-  return most;
+int say(int descriptor, const char* text, int status) {
+  return write_all(descriptor, text, std::strlen(text)) == 0 ? status : exit_internal;
 }
 
-int print_classes(int count, char** arguments) {
-  const std::uint64_t most = parse_most(count, arguments);
-  const char* const allocator = provider_of("malloc");
-  const bool is_known = std::strcmp(allocator, provider_of("malloc_usable_size")) == 0;
+// As many numbers as there are at once; 0: there are no more, or half of one.
+std::size_t read_numbers(std::uint64_t* numbers, std::size_t most) {
+  auto* const bytes = reinterpret_cast<unsigned char*>(numbers);
+  std::size_t have = 0;
+  while (have == 0 || have % sizeof *numbers != 0) {
+    const ssize_t more = read(STDIN_FILENO, bytes + have, most * sizeof *numbers - have);
+    if (more < 0 && errno == EINTR) continue;
+    if (more <= 0) break;
+    have += static_cast<std::size_t>(more);
+  }
+  return have / sizeof *numbers;
+}
+
+int answer() {
+  constexpr std::size_t most = 4096;
+  static std::uint64_t numbers[most];
+  while (const std::size_t count = read_numbers(numbers, most)) {
+    for (std::size_t i = 0; i < count; ++i) numbers[i] = usable_bytes(numbers[i]);
+    if (const int error = write_all(STDOUT_FILENO, numbers, count * sizeof *numbers)) {
+      fail_internal("cannot write", error);
+    }
+  }
+  return 0;
+}
+
+int run(int argument_count, char** arguments) {
+  if (argument_count == 2 && std::strcmp(arguments[1], "--help") == 0) {
+    return say(STDOUT_FILENO, help, 0);
+  }
+  if (argument_count > 1) {
+    return say(STDERR_FILENO, "usable: it takes no argument; see usable --help\n", exit_usage);
+  }
+  const void* const allocator = provider_of("malloc");
+  if (allocator == nullptr || allocator != provider_of("malloc_usable_size")) {
+    // The C library's malloc_usable_size knows nothing of these blocks.
+    return say(STDERR_FILENO, "usable: the allocator has no malloc_usable_size\n", exit_unknown);
+  }
   // glibc's threshold for mapped blocks otherwise rises with each such block that is freed, so that
   // an answer would depend on the questions before.
-  if (std::strcmp(allocator, "libc.so.6") == 0) mallopt(M_MMAP_THRESHOLD, glibc_threshold);
-  JsonLine line{STDOUT_FILENO};
-  line.begin_object();
-  line.add_text("schema", "tsmalloc-usable/1");
-  line.add_text("allocator", allocator);
-  line.add("most", most);
-  if (is_known) {
-    line.begin_list("runs");
-    each_run(most, usable_bytes,
-             [&](const Run& run) { line.add_row(run.first, run.step, run.count, run.slack); });
-    line.end_list();
-  } else {
-    line.add_null("runs");  // the C library's malloc_usable_size knows nothing of these blocks
-  }
-  line.end_object();
-  if (const int error = line.finish(); error != 0) fail_internal("cannot write", error);
-  return 0;
+  if (allocator == provider_of("gnu_get_libc_version")) mallopt(M_MMAP_THRESHOLD, glibc_threshold);
+  return answer();
 }
 
 }  // namespace
 }  // namespace ts
 
-int main(int argument_count, char** arguments) {
-  return ts::print_classes(argument_count, arguments);
-}
+int main(int argument_count, char** arguments) { return ts::run(argument_count, arguments); }

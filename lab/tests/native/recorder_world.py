@@ -132,6 +132,10 @@ class Recorded:
         [image] = self.images
         return image
 
+    @property
+    def unrecorded(self) -> list[str]:
+        return [each["program"] for each in self.answer["unrecorded"]]
+
     def of(self, program: Path | str) -> list[Image]:
         return [image for image in self.images if image["program"] == Path(program).name[:127]]
 

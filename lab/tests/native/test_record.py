@@ -288,6 +288,9 @@ class TestThreads:
         """
         program = build("record-many.c", source, "-pthread")
         image = record([program], "--ring-chunks", "8").only
+        assert image["lost_events"] > 0
+        assert 0 < image.sizes("malloc")[1111] < 300
+        image = record([program], "--ring-chunks", "320").only
         assert image.sizes("malloc")[1111] == 300
         assert 1111 not in image.live.values()
         assert image["threads"] == 301
@@ -440,7 +443,7 @@ class TestThreads:
 
 
 class TestProcesses:
-    @pytest.mark.parametrize("fork", ["fork()", "_Fork()", "(pid_t)syscall(SYS_fork)"])
+    @pytest.mark.parametrize("fork", ["fork()", "_Fork()"])
     def test_forked_children_inherit(self, record: Record, build: Build, fork: str) -> None:
         program = build("forks.c", FORKS, f"-DFORK={fork}")
         parent, child, grandchild = record([program]).images
@@ -457,71 +460,14 @@ class TestProcesses:
         assert {each["end"] for each in (parent, child, grandchild)} == {"exited"}
         assert {each["unknown_frees"] for each in (parent, child, grandchild)} == {0}
 
-    RAW_FORKS = """
-    static volatile int is_over;
-    static void* work(void* none) {
-      while (!is_over) {
-        for (int i = 0; i < 200; ++i) { void* p = malloc(100); p = realloc(p, 300); free(p); }
-        usleep(100);
-      }
-      return none;
-    }
-    static int raw_fork(void) { return (int)syscall(SYS_fork); }
-    static int wait_for_child(void) {
-      int status = 1;
-      return wait(&status) < 0 ? 1 : status;
-    }
-    int main(int argc, char** argv) {
-      pthread_t threads[3];
-      int number = atoi(argv[1]);
-      for (int i = 0; i < number; ++i) pthread_create(&threads[i], 0, work, 0);
-      for (int i = 0; i < 20; ++i) {
-        void* kept = malloc(1000 + i);
-        if (raw_fork() == 0) {
-          if (raw_fork() == 0) { malloc(2000 + i); _exit(0); }    /* before any event of its own */
-          if (wait_for_child()) _exit(1);
-          free(kept);
-          malloc(3000 + i);
-          if (raw_fork() == 0) { malloc(4000 + i); _exit(0); }
-          _exit(wait_for_child());
-        }
-        if (wait_for_child()) return 1;
-        free(kept);
-      }
-      is_over = 1;
-      for (int i = 0; i < number; ++i) pthread_join(threads[i], 0);
-      return 0;
-    }
-    """
-
-    @pytest.mark.parametrize(
-        ("threads", "wrapper"), [(0, []), (3, []), (0, ["unshare", "--pid", "--fork"])]
-    )
-    def test_raw_forks_inherit_what_lived_then(
-        self, record: Record, build: Build, threads: int, wrapper: Command
-    ) -> None:
-        skip_unless_it_runs(wrapper)
-        program = build("record-raw.c", self.RAW_FORKS, "-pthread")
-        parent, *children = record([*wrapper, program, str(threads)]).of(program)
-        assert len(children) == 60
-        numbers: dict[int, int] = {}
-        seen = Counter[int]()
-        for child in children:
-            [size] = child.sizes("malloc")
-            kind, i = divmod(size, 1000)
-            seen[kind] += 1
-            inherited = {n for n in child.inherited.values() if n >= 1000}
-            if kind == 3:
-                numbers[i] = child["image"]
-            # A child that forks before its first event is none yet; so its child is its parent's.
-            assert child["parent"] == (numbers[i] if kind == 4 else parent["image"])
-            assert inherited == {3000 + i if kind == 4 else 1000 + i}
-            assert child.counts()["free"] == (kind == 3)
-            assert child["unknown_frees"] == 0
-            assert child["missed_frees"] <= threads
-        assert seen == {2: 20, 3: 20, 4: 20}
-        assert parent.counts()["fork"] == 40
-        assert oddities(parent) == NO_ODDITIES
+    def test_raw_forks_begin_with_nothing(self, record: Record, build: Build) -> None:
+        program = build("forks.c", FORKS, "-DFORK=(pid_t)syscall(SYS_fork)")
+        parent, child, grandchild = record([program]).images
+        assert [each["birth"] for each in (child, grandchild)] == ["orphan"] * 2
+        assert [each["parent"] for each in (child, grandchild)] == [0, 1]
+        assert parent.counts() == {"malloc": 2, "free": 1}
+        assert child.counts() == grandchild.counts() == {"malloc": 1}
+        assert child["unknown_frees"] == grandchild["unknown_frees"] == 1
 
     @pytest.mark.parametrize("allocator", under("", "tsmalloc", also=("jemalloc", "lock-best")))
     def test_forks_among_busy_threads(self, record: Record, build: Build, allocator: str) -> None:
@@ -712,7 +658,7 @@ class TestHindrances:
         recorded = record(["/bin/sh", "-c", script])
         assert recorded.of(calls) == []
         assert recorded.answer["images_without_room"] == 2
-        recorded = record(["/bin/sh", "-c", script], "--ring-mib", "1")
+        recorded = record(["/bin/sh", "-c", script], "--ring-chunks", "256")
         counts = [image.counts() for image in recorded.of(calls)]
         assert counts == [{"malloc": 10, "free": 10}] * 2
 
@@ -720,50 +666,23 @@ class TestHindrances:
     int main(void) { free(malloc(10)); usleep(400000); return 0; }
     """
 
-    def unrecorded(self, recorded: Recorded) -> dict[str, str]:
-        return {each["program"]: each["reason"] for each in recorded.answer["unrecorded"]}
-
-    def test_static_programs_are_named(self, record: Record, build: Build) -> None:
+    def test_programs_that_escape_are_named(self, record: Record, build: Build) -> None:
         static = build("record-static.c", self.LIVES, "-static")
         recorded = record(["sh", "-c", f"{static}; exec {static}"])
-        assert "static" in self.unrecorded(recorded)[static.name]
+        assert recorded.unrecorded == [static.name]
         recorded = record([static])
         assert recorded.images == []
-        assert static.name in self.unrecorded(recorded)
+        assert recorded.unrecorded == [static.name]
         quick = build("record-quick.c", "int main(void) { return 0; }", "-static")
-        recorded = record([quick])
-        assert quick.name[:15] in self.unrecorded(recorded)
-
-    def test_cleared_environments_are_named(self, record: Record, build: Build) -> None:
+        assert record([quick]).unrecorded == [quick.name[:15]]
         program = build("record-lives.c", self.LIVES)
         recorded = record(["/usr/bin/env", "-i", program])
-        assert "environment" in self.unrecorded(recorded)[program.name]
-
-    def test_programs_of_other_word_size_are_named(self, record: Record, build: Build) -> None:
-        try:
-            program = build("record-32.c", self.LIVES, "-m32")
-        except AssertionError:
-            pytest.skip("the compiler makes no 32-bit programs")
-        assert "32-bit" in self.unrecorded(record([program]))[program.name]
-
-    def test_programs_that_gain_rights_are_named(
-        self, record: Record, build: Build, tmp_path: Path
-    ) -> None:
-        if os.geteuid() != 0:
-            pytest.skip("making a set-user-id file of another user needs root")
-        program = tmp_path / "record-setuid"
-        shutil.copy(build("record-lives.c", self.LIVES), program)
-        os.chown(program, 65534, 65534)
-        program.chmod(0o4755)
-        for folder in (tmp_path, *tmp_path.parents):
-            if folder != Path("/") and not folder.stat().st_mode & 1:
-                folder.chmod(0o755)
-        assert "rights" in self.unrecorded(record([program]))[program.name]
+        assert recorded.unrecorded == [program.name]
 
     def test_ordinary_programs_are_not_named(self, record: Record, build: Build) -> None:
         program = build("record-lives.c", self.LIVES)
         recorded = record(["sh", "-c", f"{program} & {program}; wait; sleep 0.2"])
-        assert recorded.answer["unrecorded"] == []
+        assert recorded.unrecorded == []
 
 
 class TestEnds:
@@ -923,7 +842,7 @@ class TestAgainstTheTracker:
                 assert image.requested() == counted.bytes_requested
                 assert kinds["calloc"] <= counted.calloc
             assert compared
-            assert recorded.answer["unrecorded"] == []
+            assert recorded.unrecorded == []
 
         return run
 

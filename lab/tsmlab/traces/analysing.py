@@ -92,7 +92,7 @@ class Analyst:
         self.slots = Slots()
         self.calls = np.zeros(len(KINDS), np.int64)
         self.alignments = np.zeros(64, np.int64)
-        self.sizes = SizeTable("allocations", "resizes")
+        self.sizes = SizeTable("allocations", "resizes", "at_peak", "own", "inherited")
         self.allocated_bytes = self.grown = self.shrunk = self.refused = 0
         self.lifetimes = {name: (Histogram(), HeatMap()) for name in ("ns", "events", "bytes")}
         self.amounts = {
@@ -282,8 +282,12 @@ class Analyst:
         left = self.slots.living
         self._end_chains(left, left["size"])
         own = left["thread"] != INHERITED
-        table = self._size_table(left, own)
-        histogram = _histogram(table)
+        self.sizes.add("at_peak", self.peak["size"])
+        self.sizes.add("own", left["size"][own])
+        self.sizes.add("inherited", left["size"][~own])
+        sizes, counts = self.sizes.counts()
+        all_left = counts["own"] + counts["inherited"]
+        buckets, group = np.unique(bucket(sizes, EIGHTHS), return_inverse=True)
         inherited_peak = self.peak["size"][self.peak["thread"] == INHERITED]
         raw = self.trace.raw_images
         allocations = int(self.calls[: ALIGNED + 1].sum())
@@ -306,13 +310,23 @@ class Analyst:
             **{name: _amount(*amount) for name, amount in self.amounts.items()},
             "sizes": {
                 "exact": self.sizes.is_exact,
-                "distinct": sum(1 for row in table.values() if row["allocations"]),
-                "top": [
-                    [size, row["allocations"], row["resizes"], row["at_peak"],
-                     row["own"] + row["inherited"]]
-                    for size, row in _heaviest(table, lambda _, row: row["allocations"])
-                ],
-                "histogram": histogram,
+                "distinct": int(np.count_nonzero(counts["allocations"])),
+                "top": _heaviest(
+                    counts["allocations"],
+                    sizes, counts["allocations"], counts["resizes"], counts["at_peak"], all_left,
+                ),
+                "histogram": np.stack([
+                    [upper(int(each), EIGHTHS) for each in buckets],
+                    *(
+                        sums(group, each, len(buckets))
+                        for each in (
+                            counts["allocations"], sizes * counts["allocations"],
+                            counts["resizes"],
+                            counts["at_peak"], sizes * counts["at_peak"],
+                            all_left, sizes * all_left,
+                        )
+                    ),
+                ], axis=1).tolist(),
                 "alignments": [[1 << i, int(n)] for i, n in enumerate(self.alignments) if n],
             },
             "lifetimes": {
@@ -327,40 +341,23 @@ class Analyst:
                 "time_ns": self.peak_ns,
                 **_amount(len(self.peak["size"]), int(self.peak["size"].sum())),
                 "inherited": _amount(len(inherited_peak), int(inherited_peak.sum())),
-                "by_size": [
-                    [size, row["at_peak"], size * row["at_peak"]]
-                    for size, row in _heaviest(table, lambda size, row: size * row["at_peak"])
-                ],
+                "by_size": _heaviest(
+                    sizes * counts["at_peak"], sizes, counts["at_peak"], sizes * counts["at_peak"]
+                ),
                 "by_thread": self._peak_by_thread(),
             },
             "left": {
                 "own": _amount(int(own.sum()), int(left["size"][own].sum())),
                 "inherited": _amount(int((~own).sum()), int(left["size"][~own].sum())),
-                "by_size": [
-                    [size, row["own"], row["inherited"], size * (row["own"] + row["inherited"])]
-                    for size, row in _heaviest(
-                        table, lambda size, row: size * (row["own"] + row["inherited"])
-                    )
-                ],
+                "by_size": _heaviest(
+                    sizes * all_left, sizes, counts["own"], counts["inherited"], sizes * all_left
+                ),
             },
             "chains": self._chains(),
             "curve": self.curve,
             **self._threads(),
-            "predicted": [_predicted(table, histogram, each) for each in classes],
+            "predicted": [_predicted(sizes, counts, group, each) for each in classes],
         }  # fmt: skip
-
-    def _size_table(self, left: Rows, own: Any) -> dict[int, dict[str, int]]:
-        """For each size, how often it was asked for, and how often it was there."""
-        table = dict(self.sizes.rows())
-        parts = {"at_peak": self.peak["size"], "own": left["size"][own],
-                 "inherited": left["size"][~own]}  # fmt: skip
-        for row in table.values():
-            row.update(dict.fromkeys(parts, 0))
-        for name, sizes in parts.items():
-            for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
-                none = dict.fromkeys(("allocations", "resizes", *parts), 0)
-                table.setdefault(int(size), none)[name] = int(count)
-        return dict(sorted(table.items()))
 
     def _peak_by_thread(self) -> list[list[int]]:
         thread, size = self.peak["thread"].astype(np.int64), self.peak["size"]
@@ -370,10 +367,7 @@ class Analyst:
             np.bincount(thread[own], minlength=count),
             sums(thread[own], size[own], count),
         )
-        order = np.argsort(-total, kind="stable")
-        return [[int(t), int(objects[t]), int(total[t])] for t in order if objects[t]][
-            :MOST_THREADS
-        ]
+        return _heaviest(total, np.arange(count), objects, total)[:MOST_THREADS]
 
     def _chains(self) -> dict[str, Any]:
         def growth(histogram: Histogram) -> dict[str, Any]:
@@ -428,44 +422,26 @@ def _amount(objects: int, bytes_: int) -> dict[str, int]:
     return {"objects": int(objects), "bytes": int(bytes_)}
 
 
-def _heaviest(table: dict[int, dict[str, int]], weight: Any) -> list[tuple[int, dict[str, int]]]:
-    """Rows with most weight first; those of equal weight by size."""
-    rows = [(size, row) for size, row in table.items() if weight(size, row)]
-    return sorted(rows, key=lambda each: (-weight(*each), each[0]))[:MOST_SIZES]
-
-
-def _bound(size: int) -> int:
-    return upper(int(bucket(np.array([size]), EIGHTHS)[0]), EIGHTHS)
-
-
-def _histogram(table: dict[int, dict[str, int]]) -> list[list[int]]:
-    """By eighths of an octave: [upper, allocations, bytes, resizes, at the peak, bytes, left,
-    bytes]."""
-    rows: dict[int, list[int]] = {}
-    for size, each in table.items():
-        row = rows.setdefault(_bound(size), [_bound(size), *[0] * 7])
-        left = each["own"] + each["inherited"]
-        found = (each["allocations"], size * each["allocations"], each["resizes"], each["at_peak"],
-                 size * each["at_peak"], left, size * left)  # fmt: skip
-        for place, value in enumerate(found, 1):
-            row[place] += value
-    return list(rows.values())
+def _heaviest(weight: Ints, *columns: Ints) -> list[list[int]]:
+    """Rows of these columns, those with most weight first; those of equal weight in their order."""
+    order = np.argsort(-weight, kind="stable")[:MOST_SIZES]
+    rows: list[list[int]] = np.stack(columns, axis=1)[order[weight[order] > 0]].tolist()
+    return rows
 
 
 def _predicted(
-    table: dict[int, dict[str, int]], histogram: list[list[int]], allocator: SizeClasses
+    sizes: Ints, counts: dict[str, Ints], group: Ints, allocator: SizeClasses
 ) -> dict[str, Any]:
     """The sizes in an allocator's classes: bytes of blocks, to be held against those requested."""
-    by_size = {row[0]: [0, 0] for row in histogram}
-    for size, each in table.items():
-        usable = allocator.usable(size)
-        by_size[_bound(size)][0] += usable * each["allocations"]
-        by_size[_bound(size)][1] += usable * each["at_peak"]
+    blocks = allocator.blocks(sizes)
+    at_all, at_peak = counts["allocations"], counts["at_peak"]
+    length = int(group.max(initial=-1)) + 1
+    by_size = [sums(group, blocks * each, length) for each in (at_all, at_peak)]
     return {
         "allocator": allocator.allocator,
-        "requested_all": sum(row[2] for row in histogram),
-        "usable_all": sum(row[0] for row in by_size.values()),
-        "requested_at_peak": sum(row[5] for row in histogram),
-        "usable_at_peak": sum(row[1] for row in by_size.values()),
-        "by_size": list(by_size.values()),
+        "requested_all": int((sizes * at_all).sum()),
+        "usable_all": int(by_size[0].sum()),
+        "requested_at_peak": int((sizes * at_peak).sum()),
+        "usable_at_peak": int(by_size[1].sum()),
+        "by_size": np.stack(by_size, axis=1).tolist(),
     }

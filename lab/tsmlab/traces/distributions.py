@@ -4,9 +4,6 @@ Buckets divide each octave (2^k, 2^(k+1)] into equal parts, and a bound belongs 
 it, as with size classes: 16 and 9 share an octave, 17 does not. All sums are exact.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -158,9 +155,7 @@ class SizeTable:
         self._sizes, places = np.unique(sizes, return_inverse=True)
         self._counts = np.stack([sums(places, row, len(self._sizes)) for row in counts])
 
-    def rows(self) -> Iterator[tuple[int, dict[str, int]]]:
-        """Each size, and how often it occurs, by size."""
+    def counts(self) -> tuple[Ints, dict[str, Ints]]:
+        """The sizes, and how often each occurs in each column."""
         self._merge()
-        for place, size in enumerate(self._sizes):
-            values: Any = self._counts[:, place]
-            yield int(size), dict(zip(self.columns, map(int, values), strict=True))
+        return self._sizes, dict(zip(self.columns, self._counts, strict=True))

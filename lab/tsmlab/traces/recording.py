@@ -54,7 +54,7 @@ class Recording(Ended):
     events: int
     write_error: str | None
     images: tuple[RecordedImage, ...]
-    unrecorded: tuple[tuple[str, str], ...]
+    unrecorded: tuple[str, ...]
     images_without_place: int
     images_without_room: int
     raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
@@ -66,14 +66,18 @@ class Recording(Ended):
         told = {
             "trace": trace,
             "wall_ns": raw["wall_ns"] or 0,
-            "unrecorded": [[each["program"], each["reason"]] for each in raw["unrecorded"]],
+            "unrecorded": [each["program"] for each in raw["unrecorded"]],
             "raw": raw,
         }
         return cast(Recording, records.restore(Recording, raw | told))
 
     def warnings(self) -> list[str]:
         """The parts that the trace lacks, or holds only approximately."""
-        said = [f"{program} was not recorded: {reason}." for program, reason in self.unrecorded]
+        said = [
+            f"{program} was not recorded: it is static, gains rights, or was started with another "
+            "environment. tsmalloc doctor PROGRAM says more."
+            for program in self.unrecorded
+        ]
         if self.images_without_place:
             said.append(f"{self.images_without_place} programs at a time were too many to record.")
         if self.images_without_room:
@@ -83,7 +87,10 @@ class Recording(Ended):
             )
         lost = sum(image.lost_events for image in self.images)
         if lost:
-            said.append(f"{lost:,} events were lost: there was no room for a larger ring.")
+            said.append(
+                f"{lost:,} events were lost: there were more threads than the ring has room for. "
+                "--ring-mib makes it larger."
+            )
         missed = sum(image.missed_frees for image in self.images)
         if missed:
             said.append(
@@ -157,7 +164,7 @@ def arguments_of(request: Request) -> list[str]:
     if request.timeout_seconds is not None:
         arguments += ["--timeout", f"{request.timeout_seconds:.9f}"]
     if request.ring_mib is not None:
-        arguments += ["--ring-mib", str(request.ring_mib)]
+        arguments += ["--ring-chunks", str(256 * request.ring_mib)]
     return [*arguments, "--", *request.command]
 
 

@@ -1,48 +1,41 @@
-"""The size classes of allocators, as bin/usable finds them.
+"""What allocators round requests to, as bin/usable tells it.
 
-What an allocator rounds requests to predicts its internal waste on a trace without running anything
-under it. An allocator that does not tell a block's usable size has none here.
+That predicts an allocator's internal waste on a trace without running anything under it. An
+allocator that does not tell a block's usable size is left out.
 """
 
 import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+
+import numpy as np
 
 from tsmlab import paths
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.measuring import read_answer
+from tsmlab.traces.distributions import Ints
 
-SCHEMA = "tsmalloc-usable/1"
 TIMEOUT_SECONDS = 60.0
-# No allocator has classes a byte apart for longer than this.
-MOST_BYTE_STEPS = 64
-# An allocator that tells requested sizes already of blocks this small tells nothing.
-LITERAL_FROM = 1024
+UNKNOWN = 2  # usable's exit status
+# No allocator has classes a byte apart for this many sizes above one of these.
+BYTE_STEPS = 64
+LOOKED_AT = (1 << 10, 1 << 16, 1 << 20)
 
-Run = tuple[int, int, int, int]
-Ask = Callable[[Allocator], dict[str, Any]]
+Ask = Callable[[Allocator, Ints], Ints]
 
 
 @dataclass(frozen=True)
 class SizeClasses:
-    """Runs of classes: first, step, count, slack (their meaning: lab/native/usable/usable.cpp)."""
+    """blocks: the usable bytes of the blocks for these requests."""
 
     allocator: str
-    runs: tuple[Run, ...]
-
-    def usable(self, size: int) -> int:
-        """The bytes of the block for a request; beyond the last class, its run goes on."""
-        holding = (run for run in self.runs if size <= run[0] + (run[2] - 1) * run[1])
-        first, step, _, slack = next(holding, self.runs[-1])
-        steps = max(0, -(-(size - first) // step))
-        return first + steps * step + slack
+    blocks: Callable[[Ints], Ints]
 
 
-def ask(allocator: Allocator) -> dict[str, Any]:
-    """bin/usable's answer under the allocator."""
+def ask(allocator: Allocator, sizes: Ints) -> Ints:
+    """bin/usable's answers under the allocator."""
     environment = dict(os.environ) | dict(allocator.env)
     if allocator.path is not None:
         environment["LD_PRELOAD"] = str(allocator.path)
@@ -50,9 +43,8 @@ def ask(allocator: Allocator) -> dict[str, Any]:
         done = subprocess.run(
             [paths.tool("usable")],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            input=sizes.astype("<u8").tobytes(),
             capture_output=True,
-            text=True,
             timeout=TIMEOUT_SECONDS,
             check=False,
         )
@@ -60,37 +52,35 @@ def ask(allocator: Allocator) -> dict[str, Any]:
         raise UserError(
             f"usable did not end under {allocator.name}.", "Choose others with -a."
         ) from error
-    if done.returncode != 0:
+    if done.returncode == UNKNOWN:
+        raise UserError(f"{allocator.name} does not tell its blocks' usable sizes.")
+    if done.returncode != 0 or len(done.stdout) != 8 * len(sizes):
+        said = done.stderr.decode(errors="replace").strip()
         raise UserError(
-            f"usable fails under {allocator.name} (exit {done.returncode}): {done.stderr.strip()}",
+            f"usable fails under {allocator.name} (exit {done.returncode}): {said}",
             "Choose others with -a.",
         )
-    return read_answer(done.stdout, "usable", SCHEMA)
+    return np.frombuffer(done.stdout, "<u8").astype(np.int64)
 
 
 def classes_of(
     allocators: Sequence[Allocator], note: Callable[[str], None], question: Ask = ask
 ) -> list[SizeClasses]:
     """The classes of each that tells them; a note for each that does not, or that fails."""
+    sizes = np.add.outer(np.array(LOOKED_AT), np.arange(1, BYTE_STEPS + 1))
     found = []
     for allocator in allocators:
         try:
-            answer = question(allocator)
+            blocks = question(allocator, sizes.ravel()).reshape(sizes.shape)
         except UserError as error:
             note(f"no size classes: {error.message}")
             continue
-        if answer["runs"] is None:
-            note(f"{allocator.name} does not tell its blocks' usable sizes")
-            continue
-        runs = tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in answer["runs"])
-        literal = [run[0] for run in runs if run[1] == 1 and run[2] > MOST_BYTE_STEPS]
-        if literal and literal[0] <= LITERAL_FROM:
-            note(f"{allocator.name} tells the requested sizes of its blocks, not the usable ones")
-            continue
+        literal = [size for size, row in zip(LOOKED_AT, blocks == sizes, strict=True) if row.all()]
         if literal:
             note(
-                f"{allocator.name} tells the requested sizes of blocks above {literal[0]:,} bytes: "
-                "for them no waste is predicted"
+                f"{allocator.name} tells the requested sizes of blocks of {literal[0]:,} bytes, "
+                "not the usable ones: for such no waste is predicted"
             )
-        found.append(SizeClasses(allocator.name, runs))
+        if LOOKED_AT[0] not in literal:
+            found.append(SizeClasses(allocator.name, partial(question, allocator)))
     return found

@@ -177,7 +177,7 @@ Books Books::fork(const RawEvent& raw, trace::Image child) {
   event.thread = thread;
   event.kind = Kind::fork;
   write(event);
-  return Books{*sink_, event.slot, objects_.fork(), slots_.count()};
+  return Books{*sink_, event.slot, objects_, slots_.count()};
 }
 
 void Books::conclude(trace::End end, std::uint64_t end_ns) {

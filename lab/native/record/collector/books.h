@@ -52,8 +52,8 @@ struct Oddities {
 
 class Books {
  public:
-  // Of an image that has begun in the sink: `number`. A forked child's map and first new slot come
-  // from fork(); other images begin with nothing.
+  // Of an image that has begun in the sink: `number`. A forked child begins with its parent's map
+  // and slots, other images with nothing.
   Books(Sink& sink, std::uint32_t number, ObjectMap inherited = {}, std::uint32_t first_slot = 0);
 
   // Records in the order of their tickets; all kinds but fork.
@@ -64,9 +64,6 @@ class Books {
 
   // No more records will come.
   void conclude(trace::End end, std::uint64_t end_ns);
-
-  // When another image has ended.
-  void settle() { objects_.settle(); }
 
   std::uint32_t number() const { return number_; }
   std::uint64_t events() const { return events_; }

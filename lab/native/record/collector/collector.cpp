@@ -22,13 +22,12 @@ void wake_all(std::atomic<std::uint32_t>& word) {
 }  // namespace
 
 Collector::Collector(RingFile& file, Clock& clock, Sink& sink)
-    : file_{file},
-      ring_{file.ring()},
+    : ring_{file.ring()},
       clock_{clock},
       sink_{sink},
       by_place_(most_images, nullptr),
       found_ids_(most_images, 0),
-      chunks_(file.chunks()) {}
+      chunks_(file.ring().chunk_count) {}
 
 std::size_t Collector::collect() {
   ring_.rounds.fetch_add(1, std::memory_order_relaxed);
@@ -37,7 +36,6 @@ std::size_t Collector::collect() {
     told_ns_ = ns;
   }
   gave_back_ = false;
-  ++round_;
   meet_new_images();
   for (const auto& live : live_) live->limit = live->window.highest();
   const std::size_t found = look_through_chunks(usual_gap);
@@ -89,23 +87,25 @@ std::size_t Collector::look_through(Live& live, std::uint32_t chunk, std::uint32
 void Collector::hand_out(Live& live) {
   if (!begin(live, false)) return;
   hand_out_to(live, live.limit, false);
-  fork_after_patience(live);
   if (live.window.next() > live.limit) {
     live.gap = 0;
   } else if (live.gap != live.window.next()) {
     live.gap = live.window.next();
     live.gap_limit = live.limit;
     live.gap_since_ns = now_ns();
-  } else if (now_ns() - live.gap_since_ns > gap_patience_ns && !has_new_child(live)) {
+  } else if (now_ns() - live.gap_since_ns > gap_patience_ns) {
     hand_out_to(live, live.gap_limit, true);
   }
+}
+
+void Collector::hand_out_to(Live& live, std::uint64_t limit, bool passes_gaps) {
+  live.window.hand_out(limit, passes_gaps, [&](const Record& record) { take(live, record); });
 }
 
 // No process is left that could publish.
 void Collector::hand_out_rest(Live& live) {
   begin(live, true);
   hand_out_to(live, live.window.highest(), true);
-  fork_all_unannounced(live);
 }
 
 void Collector::take(Live& live, const Record& record) {
@@ -166,11 +166,7 @@ void Collector::help_waiting(std::size_t found) {
       return owner.load(std::memory_order_relaxed) == 0;
     };
     const bool has_free = std::any_of(ring_.owners, ring_.owners + chunks_.size(), is_free);
-    if (!has_free && file_.grow(std::max<std::uint32_t>(16, file_.chunks() / 4))) {
-      chunks_.resize(file_.chunks());
-    } else if (!has_free) {
-      ring_.is_exhausted.store(1, std::memory_order_relaxed);
-    }
+    if (!has_free) ring_.is_exhausted.store(1, std::memory_order_relaxed);
     ring_.given_back.fetch_add(1, std::memory_order_seq_cst);
   }
   wake_all(ring_.given_back);

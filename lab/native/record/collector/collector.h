@@ -16,15 +16,8 @@
 // round waits a little for it, only so that the order is that of the tickets; if it comes later
 // still, it goes out when it comes, and by the same argument after all that it depends on itself.
 //
-// A child whose fork no record announces (made by the bare system call) says itself which of its
-// parent's tickets came before the fork (ring.h: parent_ticket), and the parent's books are forked
-// between those and the others. Claim: if the parent has waited for the child, none of the others
-// has gone out before the child is found. Let r be one of them. The child published its image, by a
-// release, before it ended; its parent's wait returned after that, through the system, and r was
-// published later, by a release that we have read with an acquire. Whatever is about to go out has
-// been read, so a look for new images after the one through the chunks finds the child: next_id and
-// is_ready, both written before r, are seen. If the parent does not wait, some of the others may
-// have gone out before the child's first event; then the child inherits what the parent has by now.
+// A child whose fork no record announces (made by the bare system call) inherits nothing: which of
+// its parent's events came before is not known.
 #pragma once
 
 #include <sys/types.h>
@@ -141,15 +134,8 @@ class Collector {
     std::uint64_t begin_ns;
     std::uint32_t parent;
   };
-  // The parent's id, and the fork's number; of a fork that was not announced, the child's id, and
-  // 0.
+  // The parent's id, and the fork's number.
   using ForkKey = std::pair<std::uint64_t, std::uint32_t>;
-  // A child that was not announced, until its parent's books are forked for it.
-  struct Unannounced {
-    ImagePlace* place;
-    std::uint64_t round;  // in which it was found
-    std::uint64_t found_ns;
-  };
 
   void look_for_images();
   void meet_new_images();
@@ -157,22 +143,16 @@ class Collector {
   bool begin(Live& live, bool is_last);
   bool begin_executed(Live& live, bool is_last);
 
-  // collector_forks.cpp
   bool begin_forked(Live& live, bool is_last);
-  void begin_orphan(Live& live);
+  void begin_alone(Live& live, trace::Birth birth, std::uint32_t parent);
+  std::uint32_t number_of(std::uint64_t id);
   void announce_fork(Live& parent, const RawEvent& raw);
-  void fork_books(Live& parent, const RawEvent& raw, const ForkKey& key);
-  const Unannounced* next_unannounced(const Live& parent) const;
-  void fork_unannounced(Live& parent, const ImagePlace& child);
-  void fork_all_unannounced(Live& parent);
-  bool has_new_child(const Live& parent) const;
-  void fork_after_patience(Live& parent);
-  void hand_out_to(Live& live, std::uint64_t limit, bool passes_gaps);
   void hear_of_fork(Live& child);
 
   std::size_t look_through_chunks(std::uint32_t most_gap);
   std::size_t look_through(Live& live, std::uint32_t chunk, std::uint32_t most_gap);
   void hand_out(Live& live);
+  void hand_out_to(Live& live, std::uint64_t limit, bool passes_gaps);
   void hand_out_rest(Live& live);
   void take(Live& live, const Record& record);
   void give_back(Live& live, std::uint32_t chunk);
@@ -189,7 +169,6 @@ class Collector {
   Live* find_process(pid_t pid);
   std::uint64_t now_ns() const { return clock_.to_ns(clock_.read()); }
 
-  RingFile& file_;
   Ring& ring_;
   Clock& clock_;
   Sink& sink_;
@@ -198,8 +177,6 @@ class Collector {
   std::vector<std::uint64_t> found_ids_;     // by place: the image that was found there last
   std::uint64_t found_ = 0;                  // images, ever
   std::vector<ImagePlace*> fresh_;           // found and not met, in the order of their ids
-  std::vector<Unannounced> unannounced_;
-  std::uint64_t round_ = 0;
   std::vector<ChunkState> chunks_;
   std::map<ForkKey, Expected> expected_;
   std::map<std::uint64_t, std::uint32_t> former_;  // numbers of images that have ended, by id

@@ -12,6 +12,9 @@
 namespace ts::record {
 namespace {
 
+// How long a child waits for its parent's record of the fork, which the parent published before.
+constexpr std::uint64_t announcement_patience_ns = 1'000'000'000;
+
 std::string text(const char (&name)[name_bytes]) {
   return {name, std::find(std::begin(name), std::end(name), '\0')};
 }
@@ -46,7 +49,6 @@ const std::string* Collector::program_of(pid_t pid) {
 // Only notes them down, so it may be done at any time.
 void Collector::look_for_images() {
   if (ring_.next_id.load(std::memory_order_relaxed) == found_) return;
-  const std::uint64_t now = now_ns();
   // Once more whenever there was one: its parent may have been published in a place that we had
   // passed by, and must not be met after it.
   for (std::uint64_t before = found_ + 1; before != found_;) {
@@ -55,14 +57,10 @@ void Collector::look_for_images() {
       ImagePlace& place = ring_.images[i];
       // acquire: pairs with the image's release; the place has been filled in
       if (place.is_ready.load(std::memory_order_acquire) == 0) continue;
-      const std::uint64_t id = place.id.load(std::memory_order_relaxed);
-      if (id == found_ids_[i]) continue;
-      found_ids_[i] = id;
+      if (place.id == found_ids_[i]) continue;
+      found_ids_[i] = place.id;
       ++found_;
       fresh_.push_back(&place);
-      if (place.birth == ImageBirth::fork && place.fork_number == 0) {
-        unannounced_.push_back({.place = &place, .round = round_, .found_ns = now});
-      }
     }
   }
   std::sort(fresh_.begin(), fresh_.end(), [](auto* a, auto* b) { return a->id < b->id; });
@@ -116,20 +114,70 @@ bool Collector::begin_executed(Live& live, bool is_last) {
   const Live* const parent = find(live.parent_id);
   const bool has_begun = parent != nullptr && parent->books.has_value();
   if (parent != nullptr && !has_begun && !is_last) return false;
+  begin_alone(live, live.id == 1 ? trace::Birth::root : trace::Birth::exec,
+              has_begun ? parent->books->number() : number_of(live.parent_id));
+  return true;
+}
+
+// Of an image that has ended.
+std::uint32_t Collector::number_of(std::uint64_t id) {
+  const auto former = former_.find(id);
+  return former != former_.end() ? former->second : trace::no_image;
+}
+
+// With nothing inherited.
+void Collector::begin_alone(Live& live, trace::Birth birth, std::uint32_t parent) {
   trace::Image image;
-  image.birth = live.id == 1 ? trace::Birth::root : trace::Birth::exec;
-  if (has_begun) {
-    image.parent = parent->books->number();
-  } else if (const auto former = former_.find(live.parent_id); former != former_.end()) {
-    image.parent = former->second;
-  }
+  image.birth = live.report.birth = birth;
+  image.parent = live.report.parent = parent;
   image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
   image.program = live.report.program;
   image.allocator = live.report.allocator;
-  live.report.birth = image.birth;
-  live.report.parent = image.parent;
   live.books.emplace(sink_, sink_.begin_image(image));
+}
+
+bool Collector::begin_forked(Live& live, bool is_last) {
+  const ForkKey key{live.parent_id, live.place->fork_number};
+  if (is_last && !expected_.contains(key)) hear_of_fork(live);
+  if (const auto found = expected_.find(key); found != expected_.end()) {
+    live.books = std::move(found->second.books);
+    live.begin_ns = found->second.begin_ns;
+    live.report.birth = trace::Birth::fork;
+    live.report.parent = found->second.parent;
+    expected_.erase(found);
+    return true;
+  }
+  const Live* const parent = find(live.parent_id);
+  const bool may_come =
+      parent != nullptr && key.second != 0 && now_ns() - live.met_ns < announcement_patience_ns;
+  if (may_come && !is_last) return false;
+  const bool has_begun = parent != nullptr && parent->books.has_value();
+  if (parent != nullptr && !has_begun && !is_last) return false;
+  begin_alone(live, trace::Birth::orphan,
+              has_begun ? parent->books->number() : number_of(live.parent_id));
   return true;
+}
+
+void Collector::announce_fork(Live& parent, const RawEvent& raw) {
+  trace::Image child;
+  child.program = parent.report.program;
+  child.allocator = parent.report.allocator;
+  child.begin_ns = parent.begin_ns + raw.time_ns;
+  expected_.emplace(ForkKey{parent.id, static_cast<std::uint32_t>(raw.address)},
+                    Expected{.books = parent.books->fork(raw, child),
+                             .begin_ns = child.begin_ns,
+                             .parent = parent.books->number()});
+}
+
+// A child that ends at once may be met before what its parent did before the fork has gone out. Two
+// looks: what the first one finds may go out after the second (collector.h).
+void Collector::hear_of_fork(Live& child) {
+  Live* const parent = find(child.parent_id);
+  if (parent == nullptr || child.place->fork_number == 0) return;
+  look_through_chunks(usual_gap);
+  parent->limit = parent->window.highest();
+  look_through_chunks(usual_gap);
+  if (begin(*parent, true)) hand_out_to(*parent, parent->limit, true);
 }
 
 void Collector::note_end(pid_t pid, int wait_status) { wait_statuses_[pid] = wait_status; }
@@ -179,7 +227,6 @@ void Collector::report(const Live& live, trace::End end) {
 // The next image may have the place.
 void Collector::clear(ImagePlace& place) {
   place.is_ready.store(0, std::memory_order_relaxed);
-  place.id.store(0, std::memory_order_relaxed);  // children that come later do not take it for ours
   place.leave.store(ImageLeave::no, std::memory_order_relaxed);
   place.next_fork.store(0, std::memory_order_relaxed);
   place.ignored.store(0, std::memory_order_relaxed);
@@ -192,9 +239,7 @@ void Collector::clear(ImagePlace& place) {
 
 // Nothing is written for this image any more.
 void Collector::finish(Live& live, trace::End end) {
-  hear_of_fork(live);
   look_through_chunks(records_per_chunk);
-  look_for_images();  // its children, before what it did after them goes out (collector.h)
   hand_out_rest(live);
   ImagePlace& place = *live.place;
   for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
@@ -207,9 +252,6 @@ void Collector::finish(Live& live, trace::End end) {
   by_place_[place.index] = nullptr;
   clear(place);
   std::erase_if(live_, [&live](const auto& each) { return each.get() == &live; });
-  for (const auto& each : live_) {
-    if (each->books.has_value()) each->books->settle();
-  }
 }
 
 void Collector::conclude() {

@@ -34,8 +34,7 @@ const char* tool_name() { return "record"; }
 namespace record {
 namespace {
 
-constexpr std::size_t default_ring_mib = 32;
-constexpr std::int64_t most_ring_mib = 256;
+constexpr std::size_t default_chunks = (std::size_t{32} << 20) / chunk_bytes;
 constexpr std::size_t least_chunks = 4;
 
 // What the command line says; large, and needed from start to end.
@@ -44,7 +43,7 @@ StartedChild child;
 const char* trace_path = nullptr;
 const char* shim_path = nullptr;
 bool is_forced = false;
-std::size_t ring_chunks = (default_ring_mib << 20) / chunk_bytes;
+std::size_t ring_chunks = default_chunks;
 
 constexpr ToolHelp help = {
     .purpose =
@@ -54,8 +53,8 @@ trace, and writes one line of JSON about that.
     .own_options =
         R"(  -o, --trace FILE   the trace
   -f, --force        overwrite it
-  --ring-mib N       the memory through which programs pass events on (default 32, at most 256)
-  --ring-chunks N    the same in chunks of 4 KiB
+  --ring-chunks N    the memory through which programs pass events on, in chunks of 4 KiB, one for
+                     each thread at least (default 8192, at most 65536)
   --shim FILE        the library that records, by an absolute path without spaces
                      (default: ../lib/libtsmalloc-record.so, seen from this program)
 )",
@@ -66,12 +65,6 @@ trace, and writes one line of JSON about that.
 constexpr Option own_options[] = {
     {"trace", [](const char* argument) { trace_path = argument; }, false, 'o'},
     {"force", [](const char*) { is_forced = true; }, true, 'f'},
-    {"ring-mib",
-     [](const char* argument) {
-       const auto mib =
-           static_cast<std::size_t>(parse_whole("--ring-mib", argument, most_ring_mib));
-       ring_chunks = std::max((mib << 20) / chunk_bytes, least_chunks);
-     }},
     {"ring-chunks",
      [](const char* argument) {
        ring_chunks =

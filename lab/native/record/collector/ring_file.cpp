@@ -55,34 +55,29 @@ void remove_leftovers(const std::string& parent) {
 }  // namespace
 
 RingFile::RingFile(std::size_t chunks, RingClock clock)
-    : chunks_{static_cast<std::uint32_t>(std::min(chunks, most_chunks))} {
+    : bytes_{Ring::bytes_with(std::min(chunks, most_chunks))} {
   const std::string parent = parent_directory();
   remove_leftovers(parent);
   create_in(parent);
-  const std::size_t most_bytes = Ring::bytes_with(most_chunks);
-  if (!reserve(Ring::bytes_with(chunks_))) {
-    const int error_number = errno;
+  if (const int error_number = posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes_))) {
     unlink(path_.c_str());
     rmdir(directory_.c_str());
-    fail("cannot make a ring of " + std::to_string(Ring::bytes_with(chunks_) >> 20) + " MiB in " +
-             parent,
+    fail("cannot make a ring of " + std::to_string(bytes_ >> 20) + " MiB in " + parent,
          error_number);
   }
-  // All that it may become; what lies behind the file's end is not touched.
-  void* const mapped =
-      mmap(nullptr, most_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (mapped == MAP_FAILED) fail("cannot map the ring " + path_, errno);
   ring_ = ::new (mapped) Ring;  // no value: the file is all zeroes
   ring_->clock = clock;
   if (readlink("/proc/self/ns/pid", ring_->pid_namespace, sizeof ring_->pid_namespace - 1) < 0) {
     ring_->pid_namespace[0] = '\0';
   }
-  ring_->chunk_count.store(chunks_, std::memory_order_relaxed);
+  ring_->chunk_count = static_cast<std::uint32_t>(std::min(chunks, most_chunks));
   std::memcpy(ring_->magic, ring_magic, sizeof ring_magic);
 }
 
 RingFile::~RingFile() {
-  if (ring_ != nullptr) munmap(static_cast<void*>(ring_), Ring::bytes_with(most_chunks));
+  if (ring_ != nullptr) munmap(static_cast<void*>(ring_), bytes_);
   unlink(path_.c_str());
   rmdir(directory_.c_str());
   if (descriptor_ >= 0) close(descriptor_);
@@ -99,21 +94,6 @@ void RingFile::create_in(const std::string& parent) {
     rmdir(directory_.c_str());
     fail("cannot make the ring " + path_, error_number);
   }
-}
-
-bool RingFile::reserve(std::size_t bytes) const {
-  const int error_number = posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
-  if (error_number != 0) errno = error_number;
-  return error_number == 0;
-}
-
-bool RingFile::grow(std::uint32_t by) {
-  const auto wanted = static_cast<std::uint32_t>(std::min<std::size_t>(chunks_ + by, most_chunks));
-  if (wanted == chunks_ || !reserve(Ring::bytes_with(wanted))) return false;
-  chunks_ = wanted;
-  // release: pairs with the shim's acquire; the file is as long
-  ring_->chunk_count.store(chunks_, std::memory_order_release);
-  return true;
 }
 
 }  // namespace ts::record

@@ -1,4 +1,4 @@
-// The file behind the ring: made, mapped, made longer, and removed.
+// The file behind the ring: made, mapped, and removed.
 //
 // The file must have all its room before a program writes into it, since a full file system would
 // kill the program with SIGBUS. The files of a killed recorder are removed by the next one; a lock
@@ -23,20 +23,15 @@ class RingFile {
 
   const std::string& path() const { return path_; }
   Ring& ring() { return *ring_; }
-  std::uint32_t chunks() const { return chunks_; }
-
-  // More chunks; false if there is no room for them.
-  bool grow(std::uint32_t by);
 
  private:
   void create_in(const std::string& parent);
-  bool reserve(std::size_t bytes) const;
 
   std::string directory_;
   std::string path_;
   int descriptor_ = -1;
   Ring* ring_ = nullptr;
-  std::uint32_t chunks_ = 0;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace ts::record

@@ -58,10 +58,9 @@ void write_images(JsonLine& line, std::vector<ImageReport> images) {
 
 void write_unrecorded(JsonLine& line, const Unrecorded& unrecorded) {
   line.begin_list("unrecorded");
-  for (const Unrecorded::Program& program : unrecorded.programs()) {
+  for (const std::string& program : unrecorded.programs()) {
     line.begin_object();
-    line.add_text("program", program.name);
-    line.add_text("reason", program.reason);
+    line.add_text("program", program);
     line.end_object();
   }
   line.end_list();

@@ -37,7 +37,7 @@ bool Schedule::add(std::uint32_t thread, std::uint32_t tickets) {
   born.step = denominator_.part(tickets);
   if (count_ > 0) born.meter = seats_[0].meter;
   for (const Seat& seat : present()) {
-    if (seat.meter.compare(born.meter) < 0) born.meter = seat.meter;
+    born.meter = std::min(born.meter, seat.meter);
   }
   std::copy_backward(seats_ + place, seats_ + count_, seats_ + count_ + 1);
   seats_[place] = born;
@@ -74,7 +74,7 @@ std::uint32_t Schedule::grant() {
   }
   skip_those_who_cannot_run(runnable);
   ++chosen.share.ticks;
-  chosen.meter.advance(chosen.step, denominator_);
+  chosen.meter += chosen.step;
   log(chosen, true);
   last_ = chosen.share.thread;
   ++ticks_;
@@ -122,7 +122,7 @@ Schedule::Seat* Schedule::winner(std::uint64_t runnable_tickets) {
 Schedule::Seat* Schedule::least_meter() {
   Seat* least = nullptr;
   for (Seat& seat : present()) {
-    if (seat.is_runnable && (least == nullptr || seat.meter.compare(least->meter) < 0)) {
+    if (seat.is_runnable && (least == nullptr || seat.meter < least->meter)) {
       least = &seat;
     }
   }
@@ -130,18 +130,13 @@ Schedule::Seat* Schedule::least_meter() {
 }
 
 void Schedule::skip_those_who_cannot_run(std::uint64_t runnable_tickets) {
-  bool has_passed = false;
-  Wide passed;  // how far the others' meters go up in the mean; a long division, seldom needed
+  // How far the others' meters go up in the mean.
+  const Meter passed = denominator_.part(runnable_tickets);
   for (Seat& seat : present()) {
     if (seat.is_runnable) continue;
     ++seat.share.skipped;
     if (discipline_ != Discipline::stride) continue;
-    if (!has_passed) {
-      passed = denominator_.whole();
-      passed.divide(runnable_tickets);
-      has_passed = true;
-    }
-    seat.meter.advance(passed, denominator_);
+    seat.meter += passed;
     seat.was_skipped = true;
   }
 }
@@ -149,7 +144,7 @@ void Schedule::skip_those_who_cannot_run(std::uint64_t runnable_tickets) {
 void Schedule::log(Seat& seat, bool is_running) {
   seat.was_skipped = false;
   if (count_ < 2 || logged_ == room_) return;
-  changes_[logged_] = {ticks_, seat.share.thread, is_running, seat.meter.value(denominator_)};
+  changes_[logged_] = {ticks_, seat.share.thread, is_running, denominator_.value(seat.meter)};
   ++logged_;
 }
 

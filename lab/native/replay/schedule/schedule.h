@@ -70,8 +70,8 @@ class Schedule {
     Share share;
     bool is_runnable = false;
     bool was_skipped = false;  // since its meter was logged
-    Meter meter;
-    Wide step;
+    Meter meter = 0;
+    Meter step = 0;
   };
 
   // seats: room for as many threads as are there at the same time, any contents, touched only as
@@ -100,7 +100,7 @@ class Schedule {
   std::uint64_t ticks() const { return ticks_; }
   std::size_t threads() const { return count_; }
   const Seat& seat(std::size_t index) const { return seats_[index]; }  // by number of thread
-  double meter(std::size_t index) const { return seats_[index].meter.value(denominator_); }
+  double meter(std::size_t index) const { return denominator_.value(seats_[index].meter); }
 
  private:
   std::span<Seat> present() { return {seats_, count_}; }

@@ -17,7 +17,7 @@ constexpr const char* too_many =
     "it ends";
 constexpr const char* nothing_common =
     "the least common multiple of these tickets is too long; choose numbers that share factors, or "
-    "none above 700";
+    "none above 42";
 
 // The number at text, which is moved behind it. Above most_tickets, any such number.
 bool read_number(const char*& text, std::uint64_t& number) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "native/replay/loaded.h"
 #include "native/trace/events.h"
@@ -29,42 +30,69 @@ void expect_sums(const plan::Image& image, const Expected& expected) {
   EXPECT_EQ(image.left_out, 0U);
 }
 
-void expect_calls(const plan::Plan& plan, const plan::Image& image, const Expected& expected) {
+std::span<const Operation> operations(const plan::Image& image) {
+  return {image.operation_table, image.operations};
+}
+
+void expect_calls(const plan::Image& image, const Expected& expected) {
   std::size_t next = 0;
-  in_recorded_order(plan, image,
-                    [&](std::uint32_t thread, std::uint64_t /*index*/, const Operation& operation) {
-                      if (!plan::is_call(static_cast<plan::Kind>(operation.kind))) return;
-                      ASSERT_LT(next, expected.calls.size());
-                      const Event& event = expected.calls[next++];
-                      ASSERT_EQ(thread, event.thread);
-                      ASSERT_EQ(operation.kind, static_cast<std::uint64_t>(event.kind));
-                      ASSERT_EQ(operation.log2_alignment, event.log2_alignment);
-                      ASSERT_EQ(operation.size, std::min(event.size, plan::most_bytes));
-                      ASSERT_EQ(operation.slot, event.slot);
-                    });
+  for (const Operation& operation : operations(image)) {
+    if (!plan::is_call(static_cast<plan::Kind>(operation.kind))) continue;
+    ASSERT_LT(next, expected.calls.size());
+    const Event& event = expected.calls[next++];
+    ASSERT_EQ(operation.thread, event.thread);
+    ASSERT_EQ(operation.kind, static_cast<std::uint64_t>(event.kind));
+    ASSERT_EQ(operation.log2_alignment, event.log2_alignment);
+    ASSERT_EQ(operation.size, std::min(event.size, plan::most_bytes));
+    ASSERT_EQ(operation.slot, event.slot);
+  }
   EXPECT_EQ(next, expected.calls.size());
+}
+
+// From its first operation on, each thread comes by all of its own, and each epoch is entered by the
+// threads that have operations in it.
+void expect_links(const plan::Image& image) {
+  std::vector<bool> is_seen(image.operations);
+  std::vector<std::uint32_t> threads(image.epochs);
+  for (std::uint32_t thread = 0; thread < image.threads; ++thread) {
+    std::uint32_t epoch = plan::none;
+    std::uint32_t at = image.thread_table[thread].first;
+    for (; at != plan::none; at = image.operation_table[at].next) {
+      ASSERT_EQ(image.operation_table[at].thread, thread);
+      is_seen[at] = true;
+      const bool is_same = epoch != plan::none && at < image.epoch_table[epoch + 1].first;
+      if (is_same) continue;
+      epoch = epoch == plan::none ? 0 : epoch;
+      while (image.epoch_table[epoch + 1].first <= at) ++epoch;
+      ++threads[epoch];
+    }
+  }
+  EXPECT_EQ(std::count(is_seen.begin(), is_seen.end(), false), 0);
+  for (std::uint32_t i = 0; i < image.epochs; ++i) {
+    ASSERT_EQ(threads[i], image.epoch_table[i].threads);
+  }
+  EXPECT_EQ(image.epoch_table[image.epochs].first, image.operations);
 }
 
 // In the recorded order, an operation of another thread than the one before it in the slot waits
 // for its turn, and finds it there.
-void expect_turns(const plan::Plan& plan, const plan::Image& image) {
+void expect_turns(const plan::Image& image) {
   struct Last {
     std::uint32_t thread;
     std::uint32_t turns;
   };
   std::map<std::uint32_t, Last> slots;
-  in_recorded_order(
-      plan, image, [&](std::uint32_t thread, std::uint64_t /*index*/, const Operation& operation) {
-        if (operation.kind > static_cast<std::uint64_t>(plan::Kind::free)) return;
-        const auto [slot, is_first] = slots.try_emplace(operation.slot, Last{thread, 0});
-        const bool is_others = !is_first && slot->second.thread != thread;
-        ASSERT_EQ((operation.flags & plan::flag_waits) != 0, is_others);
-        slot->second.thread = thread;
-        if ((operation.flags & plan::flag_shared) != 0) {
-          ASSERT_EQ(operation.turn, slot->second.turns++);
-        }
-        ASSERT_FALSE(is_others && (operation.flags & plan::flag_shared) == 0);
-      });
+  for (const Operation& operation : operations(image)) {
+    if (operation.kind > static_cast<std::uint64_t>(plan::Kind::free)) continue;
+    const auto [slot, is_first] = slots.try_emplace(operation.slot, Last{operation.thread, 0});
+    const bool is_others = !is_first && slot->second.thread != operation.thread;
+    ASSERT_EQ((operation.flags & plan::flag_waits) != 0, is_others);
+    slot->second.thread = operation.thread;
+    if ((operation.flags & plan::flag_shared) != 0) {
+      ASSERT_EQ(operation.turn, slot->second.turns++);
+    }
+    ASSERT_FALSE(is_others && (operation.flags & plan::flag_shared) == 0);
+  }
 }
 
 TEST(Load, APlanHasTheCallsOfTheTraceInItsOrder) {
@@ -77,8 +105,9 @@ TEST(Load, APlanHasTheCallsOfTheTraceInItsOrder) {
       const Loaded loaded{recipe, {.window = window}, true};
       ASSERT_TRUE(loaded.is_right);
       expect_sums(loaded.plan.image(0), loaded.expected[0]);
-      expect_calls(loaded.plan, loaded.plan.image(0), loaded.expected[0]);
-      expect_turns(loaded.plan, loaded.plan.image(0));
+      expect_calls(loaded.plan.image(0), loaded.expected[0]);
+      expect_turns(loaded.plan.image(0));
+      expect_links(loaded.plan.image(0));
     }
   }
 }
@@ -94,7 +123,8 @@ TEST(Load, ForkedChildrenArePlannedWithWhatTheyInherit) {
       expect_sums(image, loaded.expected[image.number]);
       EXPECT_EQ(image.parent, i == 0 ? plan::none : 0);
       EXPECT_EQ(image.inherited_bytes > 0, i > 0);
-      expect_calls(loaded.plan, image, loaded.expected[image.number]);
+      expect_calls(image, loaded.expected[image.number]);
+      expect_links(image);
     }
   }
 }
@@ -121,12 +151,11 @@ TEST(Load, ThreadsThatShareNothingNeverWait) {
   recipe.threads = 8;
   const Loaded loaded{recipe};
   std::uint64_t calls = 0;
-  in_recorded_order(loaded.plan, loaded.plan.image(0),
-                    [&](std::uint32_t, std::uint64_t, const Operation& operation) {
-                      if (!plan::is_call(static_cast<plan::Kind>(operation.kind))) return;
-                      EXPECT_EQ(operation.flags & ~plan::flag_cut, 0);
-                      ++calls;
-                    });
+  for (const Operation& operation : operations(loaded.plan.image(0))) {
+    if (!plan::is_call(static_cast<plan::Kind>(operation.kind))) continue;
+    EXPECT_EQ(operation.flags & ~plan::flag_cut, 0);
+    ++calls;
+  }
   EXPECT_GT(calls, 9'000U);
 }
 
@@ -135,14 +164,12 @@ TEST(Load, TimesAreThoseOfTheEvents) {
   recipe.events = 2'000;
   const Loaded loaded{recipe, {.with_times = true}, true};
   const plan::Image& image = loaded.plan.image(0);
-  const std::uint64_t* const times = loaded.plan.times(image);
-  ASSERT_NE(times, nullptr);
+  ASSERT_NE(image.times, nullptr);
   std::size_t next = 0;
-  in_recorded_order(loaded.plan, image,
-                    [&](std::uint32_t, std::uint64_t index, const Operation& operation) {
-                      if (!plan::is_call(static_cast<plan::Kind>(operation.kind))) return;
-                      ASSERT_EQ(times[index], loaded.expected[0].calls[next++].time_ns);
-                    });
+  for (std::uint32_t i = 0; i < image.operations; ++i) {
+    if (!plan::is_call(static_cast<plan::Kind>(image.operation_table[i].kind))) continue;
+    ASSERT_EQ(image.times[i], loaded.expected[0].calls[next++].time_ns);
+  }
   EXPECT_EQ(next, loaded.expected[0].calls.size());
 }
 

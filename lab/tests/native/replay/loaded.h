@@ -47,22 +47,4 @@ class Loaded {
   bool is_right = false;
 };
 
-// visit(thread, index, operation) for each operation, in the recorded order; the index is that into
-// the image's operations and times.
-template <class Visit>
-void in_recorded_order(const plan::Plan& plan, const plan::Image& image, Visit&& visit) {
-  std::vector<std::uint64_t> cursors(image.threads);
-  for (std::uint64_t r = 0; r < image.runs; ++r) {
-    const plan::Run& run = plan.runs(image)[r];
-    for (std::uint32_t i = 0; i < run.operations; ++i) {
-      const std::uint64_t index =
-          plan.threads(image)[run.thread].first_operation + cursors[run.thread]++;
-      visit(run.thread, index, plan.operations(image)[index]);
-    }
-  }
-  for (std::uint32_t t = 0; t < image.threads; ++t) {
-    EXPECT_EQ(cursors[t], plan.threads(image)[t].operations);
-  }
-}
-
 }  // namespace ts::replay::testing

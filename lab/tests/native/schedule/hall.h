@@ -45,24 +45,16 @@ class Hall {
   Schedule schedule_;
 };
 
-// The least common multiple of all tickets without their factors of two, of a short one.
-inline std::uint64_t odd_multiple(const Denominator& denominator) {
-  Wide rest = denominator.whole();
-  if (rest.divide(std::uint64_t{1} << 32) != 0) throw std::logic_error{"2^32 does not divide it"};
-  return rest.divide(std::uint64_t{1} << 32);
+// The least common multiple of all tickets.
+inline std::uint64_t multiple(const Denominator& denominator) {
+  return static_cast<std::uint64_t>(denominator.whole() >> 32);
 }
 
 // The meter of a thread that has run this often since it was 0, made in another way than by
 // running.
 inline Meter meter_after(std::uint64_t ticks, std::uint32_t tickets,
                          const Denominator& denominator) {
-  Meter meter;
-  meter.whole = ticks / tickets;
-  meter.fraction = denominator.part(tickets);
-  if (!meter.fraction.multiply(static_cast<std::uint32_t>(ticks % tickets))) {
-    throw std::overflow_error{"the fraction is less than the denominator"};
-  }
-  return meter;
+  return denominator.whole() * ticks / tickets;
 }
 
 }  // namespace ts::replay::testing
