@@ -67,11 +67,11 @@ def start(request: dict[str, object]) -> int:
             os.write(write, f"{error.errno} {error.strerror}".encode())
         os._exit(127)
     os.close(write)
-    error = os.read(read, 1000).decode()
+    problem = os.read(read, 1000).decode()
     os.close(read)
-    if error:
+    if problem:
         os.waitpid(pid, 0)
-        tell(error=error)
+        tell(error=problem)
         return 0
     tell(started=pid)
     return pid

@@ -236,8 +236,8 @@ def _slots_of(_device: int, _inode: int, _time: int, library: str) -> tuple[bool
         strings = sections[".dynstr"].data()
         names = np.frombuffer(sections[".dynsym"].data(), np.uint32)[::6]
         spelled = [m.start() for m in re.finditer(rb"malloc\0", strings)]
-        symbols = np.flatnonzero(np.isin(names, spelled))
-        symbols = [n for n in symbols if strings[names[n] :].startswith(b"malloc\0")]
+        alike = np.flatnonzero(np.isin(names, spelled)).tolist()
+        symbols = [n for n in alike if strings[names[n] :].startswith(b"malloc\0")]
         found: list[int] = []
         for name in (".rela.plt", ".rela.dyn"):
             data = sections[name].data() if name in sections else b""

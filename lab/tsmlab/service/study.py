@@ -586,9 +586,10 @@ def troubles_of(found: ServiceResults) -> list[Trouble]:
             )
         )
     watching = [
-        life.watching_seconds / max(life.parts[-1].after.cpu_seconds, 0.1)
+        life.watching_seconds * load / life.parts[-1].after.at_seconds / cpu
         for _, life in ours
-        if life.parts
+        if (load := sum(part.seconds for part in life.loaded))
+        and (cpu := sum(part.cpu_seconds for part in life.loaded))
     ]
     if watching and float(np.median(watching)) > WATCHING_LIMIT:
         troubles.append(
