@@ -164,9 +164,9 @@ def that_listen(pids: list[int], port: int | None) -> list[int]:
     found = []
     for pid in pids if sockets else ():
         with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{pid}/fd"):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
-                    if str(Path(entry.path).readlink()) in sockets:
+                    if str(entry.readlink()) in sockets:
                         found.append(pid)
                         break
     return found
