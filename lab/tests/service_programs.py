@@ -104,7 +104,8 @@ int main(int count, char **words) {
   const double took = now() - begin;
   qsort(times, (size_t)total, sizeof(double), by_size);
   printf("Running %gs test @ port %s\n", seconds, words[1]);
-  printf("    Latency   %.3fms  1.00ms  %.3fms  90.00%%\n", sum / total * 1e3, times[total - 1] * 1e3);
+  const double mean = sum / total * 1e3, most = times[total - 1] * 1e3;
+  printf("    Latency   %.3fms  1.00ms  %.3fms  90.00%%\n", mean, most);
   printf("  Latency Distribution (HdrHistogram - Recorded Latency)\n");
   const double at[] = {50, 90, 99, 99.9, 100};
   for (int i = 0; i < 5; i++) {

@@ -2,6 +2,8 @@
 run and their output kept, shortened by lines that are not read; the others' are from their
 documentation (wrk2, oha, vegeta, k6, memtier_benchmark, ghz)."""
 
+# ruff: noqa: E501 - lines of outputs
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -343,7 +345,7 @@ KNOWN: list[tuple[str, str, Load]] = [
 ]
 
 
-@pytest.mark.parametrize("text, command, expected", KNOWN, ids=[k[2].tool for k in KNOWN])
+@pytest.mark.parametrize(("text", "command", "expected"), KNOWN, ids=[k[2].tool for k in KNOWN])
 def test_each_tool_is_recognised_with_its_units(
     text: str, command: str, expected: Load, tmp_path: Path
 ) -> None:

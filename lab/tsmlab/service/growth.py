@@ -11,6 +11,7 @@ Points = Sequence[tuple[float, float]]  # seconds, bytes
 
 BINS = 60
 FEWEST_BINS = 8
+FULL_SHARE = 0.75
 # The first part of a load fills caches and heaps up.
 SETTLING_SHARE = 0.25
 # Neighbours in time are alike; beyond this the interval would be of no use.
@@ -33,16 +34,21 @@ def slope(points: Points) -> stats.Trend | None:
     if len(points) < FEWEST_BINS:
         return None
     times, sizes = np.asarray(points, dtype=np.float64).T
-    bins = min(BINS, len(points) // 3) if len(points) >= 3 * FEWEST_BINS else FEWEST_BINS
-    edges = np.linspace(times[0], times[-1], bins + 1)
-    places = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, bins - 1)
-    medians = [float(np.median(sizes[places == n])) for n in range(bins) if np.any(places == n)]
-    if len(medians) < bins:  # the watching paused: what is left is not equally far apart
-        return None
+    bins = min(BINS, max(FEWEST_BINS, len(points) // 3))
+    while True:
+        edges = np.linspace(times[0], times[-1], bins + 1)
+        places = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, bins - 1)
+        filled = np.unique(places)
+        # Where the watching paused, fewer and longer stretches; what is still empty lies between.
+        if bins == FEWEST_BINS or len(filled) >= FULL_SHARE * bins:
+            break
+        bins = max(FEWEST_BINS, bins // 2)
+    known = [float(np.median(sizes[places == n])) for n in filled]
+    medians = np.interp(np.arange(bins), filled, known)
     plain = stats.theil_sen(medians)
     if plain is None:
         return None
-    rest = np.asarray(medians) - plain.slope * np.arange(bins)
+    rest = medians - plain.slope * np.arange(bins)
     rest -= np.mean(rest)
     power = float(np.sum(rest**2))
     alike = float(np.sum(rest[1:] * rest[:-1])) / power if power > 0.0 else 0.0
