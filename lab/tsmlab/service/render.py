@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 from tsmlab import export, tables
 from tsmlab.metrics import PEAK_MEMORY, MetricSpec
@@ -38,7 +39,7 @@ WORDS = {Verdict.UNRESOLVED: "?"}
 
 def report(found: ServiceResults, width: int, colours: bool = False) -> str:
     sheet = Sheet(width, colours)
-    cut = {"no_wrap": True, "overflow": "ellipsis"}
+    cut: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
     sheet.say(f"$ {found.setup.server}", **cut)
     sheet.gap()
     sheet.say(answer(found), soft_wrap=False, style="bold")
@@ -187,16 +188,12 @@ def _columns(found: ServiceResults, row: Row, specs: Sequence[MetricSpec]) -> li
     changes, verdicts = [], []
     for spec in specs:
         summary = row.metrics.get(spec.key)
-        told = summary is not None and summary.ratio is not None
-        interval = told and summary.ratio.low is not None
-        changes.append(
-            Cell(
-                (change_in_full if interval else lambda e: change(e.ratio))(summary.ratio)
-                if told
-                else ""
-            )
-        )
-        verdict = summary.verdict if told and interval else None
+        ratio = summary.ratio if summary else None
+        verdict = summary.verdict if summary and ratio and ratio.low is not None else None
+        words = ""
+        if ratio is not None:
+            words = change(ratio.ratio) if ratio.low is None else change_in_full(ratio)
+        changes.append(Cell(words))
         word = "" if verdict is None else WORDS.get(verdict, verdict.value)
         verdicts.append(Cell(word, STYLES.get(verdict, "") if verdict else ""))
     return [
