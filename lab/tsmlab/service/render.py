@@ -72,7 +72,7 @@ def answer(found: ServiceResults) -> str:
     else:
         for row in judged[:MOST_NAMED]:
             title = full_name(found.allocator(row.allocator))
-            said.append(f"{title}: {', '.join(_changes(found, row)) or 'no measurable difference'}")
+            said.append(f"{title}: {', '.join(_changes(found, row)) or _unchanged(found, row)}")
         if len(judged) > MOST_NAMED:
             said.append(f"{len(judged) - MOST_NAMED} more below")
     said += [f"the server fails under {row.allocator}" for row in failing]
@@ -107,6 +107,13 @@ def _changes(found: ServiceResults, row: Row) -> list[str]:
         for key in keys
         if (summary := row.metrics.get(key)) and summary.verdict in (Verdict.BETTER, Verdict.WORSE)
     ]
+
+
+def _unchanged(found: ServiceResults, row: Row) -> str:
+    summary = row.metrics.get(found.analysis.primary_metric)
+    if summary is not None and summary.verdict is Verdict.EQUAL:
+        return "no measurable difference"
+    return "no difference is shown yet"
 
 
 def heading(found: ServiceResults) -> list[str]:
