@@ -17,7 +17,7 @@ static struct sockaddr_in here(const char *port) {
 }
 """
 
-# server PORT [MODE...]; modes: daemon, stubborn (ignores SIGTERM), prefork, crash (at the 50th
+# server PORT [MODE...]; modes: daemon, stubborn (ignores SIGTERM), prefork, crash (at the 20th
 # request), deaf (never listens), quit (at once).
 SERVER = (
     SOCKETS
@@ -60,7 +60,7 @@ int main(int count, char **words) {
         *block = malloc(64 + served % 400);
         memset(*block, 1, 64);
       }
-      if (++served == 50 && mode(count, words, "crash")) abort();
+      if (++served == 20 && mode(count, words, "crash")) abort();
       if (write(c, "y", 1) != 1) break;
     }
     close(c);
