@@ -500,7 +500,9 @@ def theil_sen(
     _, ties = np.unique(vector, return_counts=True)
     variance = float(count * (count - 1) * (2 * count + 5))
     variance -= float(np.sum(ties * (ties - 1) * (2 * ties + 5)))
-    spread = NormalDist().inv_cdf(0.5 + confidence / 2.0) * math.sqrt(max(0.0, inflation * variance / 18.0))
+    spread = NormalDist().inv_cdf(0.5 + confidence / 2.0) * math.sqrt(
+        max(0.0, inflation * variance / 18.0)
+    )
     pairs = len(slopes)
     lower = max(0, round((pairs - spread) / 2.0) - 1)
     upper = min(pairs - 1, round((pairs + spread) / 2.0))
