@@ -26,6 +26,7 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("compare", "Run a program under every allocator and say which serves it best."),
+    Verb("service", "Run a server under every allocator and load, and say which is best for it."),
     Verb("gate", "Judge a program against its baseline, for a check before a merge."),
     Verb("tune", "Search the options of an allocator that serve a program better."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),

@@ -23,7 +23,7 @@ SCHEMA = "tsmalloc-study/1"
 FLEET = "fleet"
 
 Phase = Literal["probe", "warmup", "measured"]
-FailureKind = Literal["start", "timeout", "signal", "exit", "preload", "output", "metric"]
+FailureKind = Literal["start", "timeout", "signal", "exit", "preload", "output", "metric", "load"]
 StopReason = Literal[
     "runs",
     "resolved",

@@ -485,9 +485,12 @@ class Trend:
         return self.low > 0.0 or self.high < 0.0
 
 
-def theil_sen(values: Sequence[float] | Vector, confidence: float = CONFIDENCE) -> Trend | None:
+def theil_sen(
+    values: Sequence[float] | Vector, confidence: float = CONFIDENCE, inflation: float = 1.0
+) -> Trend | None:
     """The median of all pairwise slopes, and [Se]'s interval from the distribution of Kendall's S
-    (normal approximation, corrected for ties in the values). None below 5 samples."""
+    (normal approximation, corrected for ties in the values). inflation: of the variance, where
+    neighbours are alike. None below 5 samples."""
     vector = as_vector(values)
     count = len(vector)
     if count < 5:
@@ -497,7 +500,9 @@ def theil_sen(values: Sequence[float] | Vector, confidence: float = CONFIDENCE) 
     _, ties = np.unique(vector, return_counts=True)
     variance = float(count * (count - 1) * (2 * count + 5))
     variance -= float(np.sum(ties * (ties - 1) * (2 * ties + 5)))
-    spread = NormalDist().inv_cdf(0.5 + confidence / 2.0) * math.sqrt(max(0.0, variance / 18.0))
+    spread = NormalDist().inv_cdf(0.5 + confidence / 2.0) * math.sqrt(
+        max(0.0, inflation * variance / 18.0)
+    )
     pairs = len(slopes)
     lower = max(0, round((pairs - spread) / 2.0) - 1)
     upper = min(pairs - 1, round((pairs + spread) / 2.0))

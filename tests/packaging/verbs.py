@@ -55,6 +55,12 @@ TWO = "-a glibc,tsmalloc --rounds 3"
 COMPARED = f"tsmalloc compare {TWO} --export-json c.json -- perl -e 1; "
 USES = {
     "compare": Use(COMPARED, r"(?m)^ *\d+ +tsmalloc ", is_quick=False),
+    "service": Use(
+        "tsmalloc service --server 'sleep 60' --ready true --load 'sleep 0.1; echo n 5' "
+        "--metric 'n=n ([0-9]+)' --idle 0.1s --rounds 2 -a glibc,tsmalloc",
+        "memory after idle",
+        is_quick=False,
+    ),
     "gate": Use(
         "tsmalloc gate --rounds 3 --max-peak none --max-time 900% -a tsmalloc "
         "--against 'perl -e 1' -- perl -e 1",

@@ -402,17 +402,8 @@ def _script(words: Sequence[str]) -> Path | None:
     return None
 
 
-# Where a study runs, the files to export to, and what is printed.
-study_options = all_of(
-    click.option(
-        "--cluster",
-        metavar="WHERE",
-        help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
-        "processes here.",
-    ),
-    click.option(
-        "--cpus", type=processors, metavar="LIST", help="Run everything on these processors only."
-    ),
+# The files to export to, and what is printed.
+output_options = all_of(
     click.option(
         "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."
     ),
@@ -426,6 +417,19 @@ study_options = all_of(
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
     click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
     click.option("-v", "--verbose", is_flag=True, help="Warnings with causes and remedies."),
+)
+# Where a study runs, and its output.
+study_options = all_of(
+    click.option(
+        "--cluster",
+        metavar="WHERE",
+        help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
+        "processes here.",
+    ),
+    click.option(
+        "--cpus", type=processors, metavar="LIST", help="Run everything on these processors only."
+    ),
+    output_options,
 )
 
 

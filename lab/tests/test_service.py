@@ -1,0 +1,462 @@
+"""`tsmalloc service`: from the command line to the table; a simulated study; growth."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import prompt
+import pytest
+from prompt import Tsmalloc, wait_until
+from service_programs import LOAD, SERVER, SHIM
+
+from tsmlab import stats
+from tsmlab.allocators import Allocator, glibc
+from tsmlab.journal import Unkept
+from tsmlab.metrics import PEAK_MEMORY
+from tsmlab.progress import Silence
+from tsmlab.schedule import Slot, StopRule
+from tsmlab.service import render, results
+from tsmlab.service.growth import growth_of, slope
+from tsmlab.service.life import Part, Phase, Server, Service
+from tsmlab.service.loads import Load
+from tsmlab.service.processes import Look
+from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, P50, P99, READY, ServiceResults
+from tsmlab.service.study import (
+    Life,
+    Options,
+    Trial,
+    memory_of,
+    study,
+    thinned,
+    under_load,
+    values_of,
+)
+from tsmlab.stats import Verdict
+
+Build = Callable[..., Path]
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="session")
+def words(build: Build) -> list[str]:
+    """The options of a server and a load."""
+    server, load = build("server.c", SERVER), build("load.c", LOAD)
+    return ["--server", f"{server} {{port}}", "--load", f"{load} {{port}} 60 {{seconds}}"]
+
+
+@pytest.fixture(scope="session")
+def shim(build: Build) -> Path:
+    return build("shim.so.c", SHIM, "-shared", "-fPIC")
+
+
+@pytest.fixture
+def service(tsmalloc: Tsmalloc) -> Tsmalloc:
+    return lambda *given, **more: tsmalloc("service", *given, **more)
+
+
+# --- at the prompt --------------------------------------------------------------------------------
+
+
+def test_a_service_is_compared_under_two_allocators(
+    words: list[str], shim: Path, service: Tsmalloc, tmp_path: Path
+) -> None:
+    kept = tmp_path / "all.json"
+    options = ["--allocator", f"shim={shim}", "-a", "shim", "-r", "2", "--phases"]
+    phases = "load=0.5s,burst=0.3s,idle=0.2s"
+    done = service(*words, *options, phases, "--export-json", kept)
+    assert re.search(r"p99 +\S+ .*\[", done.stdout)
+    assert "memory after idle" in done.stdout
+    assert "burst: p99" in done.stdout
+    assert "wrk2, open loop" in done.stdout
+    assert "first round" in done.stderr
+    found = results.from_json(kept.read_text())
+    measured = [s for s in found.samples if s.phase == "measured"]
+    assert [s.allocator for s in measured].count("glibc") == 4  # twice in each round
+    assert [s.allocator for s in measured].count("shim") == 2
+    for sample in measured:
+        for key in (
+            P50,
+            P99,
+            "max_seconds",
+            "throughput",
+            READY,
+            END,
+            IDLE,
+            MEAN_MEMORY,
+            PEAK_MEMORY,
+        ):
+            assert sample.values[key] > 0.0, key
+        assert sample.values[PEAK_MEMORY] >= sample.values[IDLE]
+    assert found.analysis.primary_metric == P99
+    assert render.report(found, 120) == done.stdout
+    assert len(render.to_csv(found).splitlines()) == 1 + len(found.samples)
+    assert "| p99 |" in render.markdown(found)
+
+
+def test_a_failing_allocator_is_a_row(
+    words: list[str], build: Build, service: Tsmalloc, tmp_path: Path
+) -> None:
+    crash = r"""
+void *__libc_malloc(size_t);
+static int calls;
+void *malloc(size_t size) {
+  if (++calls == 300) { fputs("heap is broken\n", stderr); abort(); }
+  return __libc_malloc(size);
+}
+"""
+    library = build("crash.so.c", crash, "-shared", "-fPIC")
+    kept = tmp_path / "all.json"
+    options = ["--allocator", f"crash={library}", "-a", "crash", "-r", "2", "--idle", "0.1s"]
+    given = [*words, *options, "--phases", "load=0.3s", "--export-json", kept]
+    done = service(*given, status=2)
+    assert "FAILED crash" in done.stdout
+    assert "SIGABRT" in done.stdout
+    assert "heap is broken" in done.stdout
+    assert json.loads(kept.read_text())["analysis"]["rows"][-1]["gave_up"]
+    assert service(*given, "-i", "-f").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["--load", "x {port}"], "--server is missing"),
+        (["--server", "x {port}"], "--load is missing"),
+        (["--server", "true", "--load", "x {port}"], "is not told that port"),
+        (["--server", "x '{port}", "--load", "x"], "cannot be read"),
+        (["--server", "nosuchserver {port}", "--load", "x"], "nosuchserver"),
+        (["--server", "sleep {port}", "--load", "x", "--phases", "a"], "cannot be read"),
+        (["--server", "sleep {port}", "--load", "x", "--phases", "a=1s"], "Put {seconds}"),
+        (["--server", "sleep {port}", "--load", "x", "--phases", "idle=1s"], "no load"),
+        (["--server", "sleep {port}", "--load", "x {rate}"], "{rate}, which is not known"),
+        (["--server", "sleep {port}", "--load", "x", "--ready", "line:("], "no regular expression"),
+        (
+            ["--server", "sleep 60", "--load", "x", "--ready-within", "0.3s"],
+            "not ready after 0.3 s",
+        ),
+        (["--server", "sleep 60", "--load", "no", "--ready", "true"], "the load failed: exit 127"),
+        (["--server", "x", "--load", "x", "--reset", "exit 3"], "x"),
+    ],
+)
+def test_bad_input_has_one_clear_line(service: Tsmalloc, given: list[str], text: str) -> None:
+    done = service(*given, "-a", "glibc", status=None)
+    assert done.returncode in (1, 127)
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_reset_that_fails_is_told(service: Tsmalloc) -> None:
+    given = ["--server", "sleep 60", "--load", "x", "--ready", "true", "--reset", "echo no; exit 3"]
+    done = service(*given, "-a", "glibc", status=1)
+    assert "reset command failed (exit 3)" in done.stderr
+
+
+def servers() -> list[int]:
+    """Processes of the server that the tests build."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if re.search(rb"/\d+-server\.c?\0|/\d+-server\0", path.read_bytes()):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_interrupted_between_runs_and_resumed(
+    words: list[str], shim: Path, environment: dict[str, str], service: Tsmalloc, tmp_path: Path
+) -> None:
+    """What was measured is kept, nothing is left running, and --resume does the rest."""
+    options = ["--allocator", f"shim={shim}", "-a", "shim", "-r", "2", "--phases"]
+    first = tmp_path / "first.json"
+    process = prompt.start(
+        *("service", *words, *options, "load=0.5s,idle=0.1s", "--export-json", first),
+        env=environment,
+    )
+    journals = tmp_path / "state" / "tsmalloc" / "results"
+    lines = lambda: sum(p.read_text().count('"measured ') for p in journals.glob("*.jsonl"))  # noqa: E731
+    wait_until(lambda: lines() >= 2)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "go on with: tsmalloc service --resume" in told
+    wait_until(lambda: not servers())
+    before = results.from_json(first.read_text())
+    kept = [s for s in before.samples if s.phase == "measured"]
+    assert len(kept) >= 2
+    assert before.stop.reason == "interrupted"
+    second = tmp_path / "second.json"
+    service("--resume", "--export-json", second)
+    after = results.from_json(second.read_text())
+    measured = [s for s in after.samples if s.phase == "measured"]
+    assert len(measured) == 6
+    assert measured[: len(kept)] == kept
+
+
+def test_a_soak_goes_on_where_it_was_interrupted(
+    words: list[str], shim: Path, environment: dict[str, str], service: Tsmalloc, tmp_path: Path
+) -> None:
+    options = ["--allocator", f"leak={shim}:LEAK=8000000", "-a", "leak,glibc", "--soak", "1.2s"]
+    options += ["--phases", "load=0.4s,idle=0.2s", "--seed", "1"]
+    process = prompt.start("service", *words, *options, env=environment)
+    journals = tmp_path / "state" / "tsmalloc" / "results"
+    lines = lambda: sum(p.read_text().count("soak of") for p in journals.glob("*.jsonl"))  # noqa: E731
+    wait_until(lambda: lines() >= 2)
+    process.send_signal(signal.SIGINT)
+    said, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "memory under load" in said  # of what was measured
+    wait_until(lambda: not servers())
+    kept = tmp_path / "all.json"
+    done = service("--resume", "--export-json", kept)
+    found = results.from_json(kept.read_text())
+    assert found.stop.reason == "runs"
+    assert {s.allocator for s in found.samples if s.phase == "measured"} == {"leak", "glibc"}
+    sessions = [len(s.measurement["lives"]) for s in found.samples if s.phase == "measured"]
+    assert sorted(sessions) == [1, 2]  # the one that was interrupted has two servers
+    assert "an hour" in done.stdout
+
+
+# --- a leak is found ------------------------------------------------------------------------------
+
+
+def test_the_slope_of_a_leak_is_in_its_interval(words: list[str], shim: Path) -> None:
+    """A shim leaks by the clock, so the truth is known however busy the machine is."""
+    rate = 4_000_000
+    leaking = Allocator("leak", shim, "user", "1", env={"LEAK": str(rate)})
+    service = Service(words[1], words[3], (Phase("load", 4.0),), warmups=0)
+    with Server(service, leaking, {}) as server:
+        server.wait_until_ready()
+        server.load(Phase("load", 4.0))
+        found = growth_of("leak", [server.watcher.series], 0.01)
+    assert found is not None
+    assert found.standing == "growing"
+    assert found.low * 0.98 <= rate * 3600 <= found.high * 1.02
+
+
+# --- a simulated study ----------------------------------------------------------------------------
+
+
+def a_look(at: float, pss: int = 50 * MIB, cpu: float = 0.0, **more: Any) -> Look:
+    given = {"faults": 0, "switches": 0, "threads": 4, "processes": 1, "rss_bytes": pss}
+    return Look(at, cpu, 0.0, **(given | {"pss_bytes": pss} | more))
+
+
+def a_life(
+    rng: np.random.Generator, p99: float = 1.0, memory: float = 1.0, cpu: float = 1.0
+) -> Life:
+    """Two seconds of load with some noise, then idle time; factors change what is measured."""
+    noise = lambda: float(rng.lognormal(0.0, 0.01))  # noqa: E731
+    size = int(80 * MIB * memory * noise())
+    load = Load(
+        *("wrk2", "open", 1000.0 * noise(), 2000.0, 0.0, 0.001),
+        {"50": 0.001 * noise(), "99": 0.005 * p99 * noise(), "100": 0.05 * noise() ** 20},
+    )
+    middle = a_look(3.0, size, 1.0 * cpu * noise())
+    loaded = Part(Phase("load", 2.0), a_look(1.0, size), middle, load)
+    idle = Part(Phase("idle", 1.0), middle, a_look(4.0, int(size * 0.9), middle.user_seconds))
+    series = [[t / 10, float(size)] for t in range(10, 40)]
+    return Life(
+        0.5, a_look(0.5, 40 * MIB), [loaded, idle], series, size, 0.001, "/lib/libc.so.6", 0
+    )
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ServiceResults]:
+    """A study whose lives are made up; `kinds` has the factors of each allocator."""
+
+    def make(kinds: dict[str, dict[str, float]], seed: int = 1, rounds: int = 8) -> ServiceResults:
+        rng = np.random.default_rng(seed)
+
+        def run(_: Trial, slot: Slot) -> Any:
+            from tsmlab.service.study import _sample  # noqa: PLC0415
+
+            life = a_life(rng, **kinds.get(slot.entry.allocator.name, {}))
+            return _sample(slot, 0.0, [life], None)
+
+        monkeypatch.setattr(Trial, "run", run)
+        others = tuple(Allocator(name, None, "user", "?") for name in kinds)
+        phases = (Phase("load", 2.0), Phase("idle", 1.0))
+        options = Options(
+            Service("./server {port}", "wrk2 {seconds}", phases),
+            (glibc(), *others),
+            glibc(),
+            seed,
+            StopRule(runs=rounds),
+        )
+        return study(options, Silence(), Unkept()).results
+
+    return make
+
+
+def test_a_difference_is_named_in_the_first_sentence(
+    simulated: Callable[..., ServiceResults],
+) -> None:
+    found = simulated({"fast": {"p99": 0.8}, "small": {"memory": 0.7, "cpu": 1.2}})
+    answer = render.answer(found)
+    fast, small = sorted(answer.split("; ")[:2], key=lambda text: "small" in text)
+    assert re.search(r"fast: p99 -(19|20|21)\.\d %", fast)
+    assert "memory" not in fast
+    assert re.search(r"small: CPU per request \+\S+ % .*memory after idle -(29|30|31)", small)
+    assert answer.endswith("neither fails.")
+    rows = {row.allocator: row.metrics for row in found.analysis.rows}
+    assert rows["fast"][P99].verdict is Verdict.BETTER
+    assert rows["small"][CPU].verdict is Verdict.WORSE
+    assert rows["fast"][P50].verdict in (Verdict.EQUAL, Verdict.UNRESOLVED)
+
+
+def test_the_same_library_is_not_found_to_differ(
+    simulated: Callable[..., ServiceResults],
+) -> None:
+    """Thirty studies of two names of one thing: hardly any false verdict in any metric."""
+    false = 0
+    for seed in range(30):
+        found = simulated({"same": {}}, seed)
+        (row,) = [row for row in found.analysis.rows if row.allocator == "same"]
+        verdicts = [summary.verdict for summary in row.metrics.values()]
+        false += sum(v in (Verdict.BETTER, Verdict.WORSE) for v in verdicts)
+    assert false <= 1
+
+
+def test_results_survive_being_kept(simulated: Callable[..., ServiceResults]) -> None:
+    found = simulated({"fast": {"p99": 0.8}})
+    read = results.from_json(render.formatted(found, "json"))
+    assert render.report(read, 100) == render.report(found, 100)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_table_keeps_to_the_width(simulated: Callable[..., ServiceResults], width: int) -> None:
+    found = simulated({name: {} for name in ("one", "two", "three", "four")}, rounds=2)
+    text = render.report(found, width)
+    table = [line for line in text.splitlines() if line.startswith(("p99 ", "memory "))]
+    assert max(map(len, table)) <= max(width, 80)
+    assert all(name in text for name in ("one", "two", "three", "four"))
+
+
+def test_what_spoils_a_measurement_is_told(simulated: Callable[..., ServiceResults]) -> None:
+    from tsmlab.service.study import lives_of, troubles_of  # noqa: PLC0415
+
+    found = simulated({"same": {}}, rounds=1)
+
+    def codes(**changes: Any) -> set[str]:
+        samples = []
+        for sample in found.samples:
+            (life,) = lives_of(sample)
+            part = replace(life.parts[0], **changes.get("part", {}))
+            if "load" in changes and part.load:
+                part = replace(part, load=replace(part.load, **changes["load"]))
+            life = replace(life, parts=[part, *life.parts[1:]], **changes.get("life", {}))
+            samples.append(replace(sample, measurement={"lives": [records_of(life)]}))
+        more = changes.get("found", {})
+        return {t.code for t in troubles_of(replace(found, samples=samples, **more))}
+
+    def records_of(life: Life) -> Any:
+        from dataclasses import asdict  # noqa: PLC0415
+
+        return asdict(life)
+
+    quiet = codes()
+    for code, changes in {
+        "load-saturated": {"part": {"load_share": 0.97}},
+        "failed-requests": {"load": {"errors": 20.0}},
+        "killed": {"life": {"killed": 2}},
+        "watching-cost": {"life": {"watching_seconds": 0.2}},
+        "closed-loop": {"found": {"loop": "closed"}},
+        "own-malloc": {"found": {"malloc_of_reference": "/usr/lib/libjemalloc.so.2"}},
+    }.items():
+        assert code not in quiet
+        assert code in codes(**changes), code
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def test_numbers_of_a_life() -> None:
+    life = a_life(np.random.default_rng(1))
+    values = values_of([life])
+    assert values[CPU] == pytest.approx(life.parts[0].cpu_seconds / 2000)
+    assert values[IDLE] == life.parts[1].after.pss_bytes
+    assert values[END] == life.parts[0].after.pss_bytes
+    assert values[READY] == 40 * MIB
+    assert values["threads"] == 4
+
+
+def test_memory_that_processes_share_counts_once_between_the_borders_too() -> None:
+    life = a_life(np.random.default_rng(1))
+    half = replace(life.ready, rss_bytes=2 * life.ready.pss_bytes)
+    parts = [
+        replace(
+            part,
+            before=replace(part.before, rss_bytes=2 * part.before.pss_bytes),
+            after=replace(part.after, rss_bytes=2 * part.after.pss_bytes),
+        )
+        for part in life.parts
+    ]
+    prefork = replace(life, ready=half, parts=parts)
+    assert [m for _, m in memory_of(prefork)] == [m / 2 for _, m in memory_of(life)]
+    assert all(1.0 <= at <= 3.0 for at, _ in under_load(life))
+
+
+def test_a_thinned_series_keeps_its_peak() -> None:
+    series = [(t / 10, 100.0 + (900.0 if t == 777 else t % 3)) for t in range(5000)]
+    kept = thinned(series, 100)
+    assert len(kept) <= 100
+    assert max(size for _, size in kept) == 1000.0
+    assert [at for at, _ in kept] == sorted(at for at, _ in kept)
+
+
+def series(slope_per_second: float, noise: float, seed: int, alike: float = 0.0) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    rest, points = 0.0, []
+    for n in range(3000):
+        rest = alike * rest + float(rng.normal(0.0, noise))
+        points.append((n / 10, 100e6 + slope_per_second * n / 10 + rest))
+    return points
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.99])
+def test_the_interval_of_a_slope_holds_the_truth(alike: float) -> None:
+    """A megabyte a minute, in noise that is independent, and in noise that drifts."""
+    truth = 1e6 / 60
+    held = 0
+    for seed in range(40):
+        found = slope(series(truth, 2e5 * (1.0 - alike) ** 0.5, seed, alike))
+        assert found is not None
+        held += found.low <= truth * 3600 <= found.high
+    assert held >= 34
+
+
+def test_level_is_not_growing() -> None:
+    growing = growth_of("x", [series(1e6 / 60, 1e5, 1)], 0.01)
+    level = growth_of("x", [series(0.0, 1e4, 2)], 0.01)
+    noisy = growth_of("x", [series(0.0, 5e6, 3)], 0.01)
+    assert growing is not None
+    assert level is not None
+    assert noisy is not None
+    assert growing.standing == "growing"
+    assert level.standing == "level"
+    assert noisy.standing == "not clear"
+    assert growth_of("x", [[]], 0.01) is None
+
+
+def test_filling_up_at_first_is_no_growth() -> None:
+    points = [(t, 50e6 + min(t, 20.0) * 1e6) for t in np.arange(0.0, 100.0, 0.1)]
+    found = growth_of("x", [points], 0.01)
+    assert found is not None
+    assert found.standing == "level"
+
+
+def test_alike_neighbours_widen_the_interval() -> None:
+    values = [float(n % 7) for n in range(40)]
+    plain, wide = stats.theil_sen(values), stats.theil_sen(values, inflation=4.0)
+    assert plain is not None
+    assert wide is not None
+    assert wide.slope == plain.slope
+    assert wide.high - wide.low > plain.high - plain.low

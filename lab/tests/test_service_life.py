@@ -1,0 +1,325 @@
+"""One run of a server: found, proven, measured and ended, whatever it does."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prompt import is_alive, wait_until
+from service_programs import LOAD, SERVER, SHIM
+
+from tsmlab.allocators import Allocator, glibc
+from tsmlab.service import keeper
+from tsmlab.service.life import Broken, Phase, Server, Service
+from tsmlab.service.loads import metrics_of
+from tsmlab.service.processes import look, malloc_of, that_listen
+
+Build = Callable[..., Path]
+LOADED = Phase("load", 0.5)
+
+
+@pytest.fixture(scope="session")
+def server(build: Build) -> Path:
+    return build("server.c", SERVER)
+
+
+@pytest.fixture(scope="session")
+def shim(build: Build) -> Allocator:
+    return Allocator("shim", build("shim.so.c", SHIM, "-shared", "-fPIC"), "user", "1")
+
+
+@pytest.fixture(scope="session")
+def service(build: Build, server: Path) -> Callable[..., Service]:
+    load = build("load.c", LOAD)
+
+    def make(*modes: str, **changes: Any) -> Service:
+        given: dict[str, Any] = {
+            "server": f"{server} {{port}} {' '.join(modes)}",
+            "load": f"{load} {{port}} 80 {{seconds}}",
+            "phases": (LOADED, Phase("idle", 0.1)),
+            "warmups": 0,
+            "ready_seconds": 20.0,
+            "grace_seconds": 5.0,
+        }
+        return Service(**(given | changes))
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Each test ends with the processes that it began with."""
+    before = set(keeper.children(os.getpid()))
+    affinity = os.sched_getaffinity(0)
+    yield
+    assert set(keeper.children(os.getpid())) <= before
+    assert os.sched_getaffinity(0) == affinity
+
+
+def broken(service: Service, allocator: Allocator | None = None) -> Broken:
+    """How a run fails that gets ready and is loaded once."""
+
+    def run() -> None:
+        with Server(service, allocator or glibc(), {}) as running:
+            running.wait_until_ready()
+            running.load(LOADED)
+
+    with pytest.raises(Broken) as caught:
+        run()
+    return caught.value
+
+
+# --- a good run -----------------------------------------------------------------------------------
+
+
+def test_only_the_server_gets_the_allocator(
+    service: Callable[..., Service], shim: Allocator
+) -> None:
+    asked = service(
+        load="grep -c shim /proc/self/maps; grep -ac LD_PRELOAD /proc/self/environ; true",
+        metrics=metrics_of(["mapped=^([0-9]+)", r"told=^\d+\n([0-9]+)"]),
+    )
+    with Server(asked, shim, {}) as running:
+        running.wait_until_ready()
+        assert running.malloc == str(shim.path)
+        assert running.load(LOADED).custom == {"custom": 0.0, "custom2": 0.0}
+        mapped = Path(f"/proc/{running.listener}/maps").read_text()
+        assert str(shim.path) in mapped
+
+
+def test_a_run_measures_cost_memory_and_latency(service: Callable[..., Service]) -> None:
+    with Server(service(), glibc(), {}) as running:
+        running.wait_until_ready()
+        part = running.load(Phase("load", 1.0))
+        idle = running.idle(Phase("idle", 0.3))
+        running.stop()
+    assert part.load is not None
+    assert part.load.requests == 80.0
+    assert part.load.loop == "open"
+    assert part.after.faults >= part.before.faults
+    assert part.after.switches > part.before.switches
+    assert part.after.threads == 1
+    assert part.seconds > 0.9
+    assert 100_000 < part.after.pss_bytes <= part.after.rss_bytes
+    assert idle.seconds >= 0.3
+    series = running.watcher.series
+    assert len(series) >= 3
+    assert all(size > 100_000 for _, size in series)
+    assert [at for at, _ in series] == sorted(at for at, _ in series)
+    assert running.killed == 0
+    assert not running.folder.exists()
+
+
+def test_processor_time_counts_children_that_have_ended(tmp_path: Path) -> None:
+    """Also of daemons, which the keeper has waited for."""
+    burn = "import time; e = time.process_time() + 0.3\nwhile time.process_time() < e: pass"
+    script = tmp_path / "s.py"
+    script.write_text(
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\n"
+        f"subprocess.run(['sh', '-c', 'python3 -c \"$1\" & exit 0', 'x', {burn!r}])\n"
+        "import time; time.sleep(60)\n"
+    )
+    asked = Service(f"{sys.executable} {script}", "true", (LOADED,), ready="true")
+    with Server(asked, glibc(), {}) as running:
+        running.wait_until_ready()
+        wait_until(lambda: running.look().cpu_seconds >= 0.6)
+
+
+def test_memory_of_prefork_is_shared_out(service: Callable[..., Service]) -> None:
+    """Four processes share 32 MiB: the sum of PSS has them once, that of RSS four times."""
+    with Server(service("prefork"), glibc(), {}) as running:
+        running.wait_until_ready()
+        wait_until(lambda: running.look().processes == 4)
+        found = running.look()
+        smaps = [Path(f"/proc/{pid}/smaps").read_text() for pid in running.tree()]
+        found_by_hand = re.findall(r"^Pss:\s+(\d+)", "".join(smaps), re.MULTILINE)
+        by_hand = sum(map(int, found_by_hand))
+        assert found.pss_bytes == pytest.approx(by_hand * 1024, rel=0.02)
+        assert found.rss_bytes > 3 * found.pss_bytes
+
+
+def test_a_daemon_is_found_and_ended(service: Callable[..., Service]) -> None:
+    with Server(service("daemon"), glibc(), {}) as running:
+        running.wait_until_ready()
+        daemon = running.listener
+        assert running.load(LOADED).load is not None
+        running.stop()
+        assert not is_alive(daemon)
+
+
+def test_ready_by_a_command_or_by_a_line(service: Callable[..., Service]) -> None:
+    for ready in ("line:^ready now", "test -d {dir}"):
+        with Server(service(ready=ready), glibc(), {}) as running:
+            running.wait_until_ready()
+            assert running.listener
+
+
+def test_reset_sees_the_folder_and_the_port(service: Callable[..., Service]) -> None:
+    asked = service(reset="echo {port} > {dir}/restored", ready="grep -q {port} {dir}/restored")
+    with Server(asked, glibc(), {}) as running:
+        running.wait_until_ready()
+
+
+def test_the_malloc_of_a_process_is_told(shim: Allocator) -> None:
+    for path, expected in ((None, "libc.so.6"), (shim.path, Path(str(shim.path)).name)):
+        env = {**os.environ, **({"LD_PRELOAD": str(path)} if path else {})}
+        process = subprocess.Popen(["sleep", "60"], env=env)
+        try:
+            wait_until(lambda pid=process.pid: malloc_of(pid))
+            assert Path(str(malloc_of(process.pid))).name == expected
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_who_listens_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        assert that_listen([os.getpid()], port) == [os.getpid()]
+    assert that_listen([os.getpid()], port) == []
+
+
+def test_nothing_is_looked_at_where_nothing_is() -> None:
+    assert look(1 << 22, 0.0).processes == 0
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+def test_a_server_that_never_gets_ready(service: Callable[..., Service]) -> None:
+    found = broken(service("deaf", ready_seconds=0.3)).failure
+    assert found.kind == "timeout"
+    assert "not ready after 0.3 s" in found.text
+    assert "starting" in found.stderr_tail
+
+
+def test_a_server_that_ends_at_once(service: Callable[..., Service]) -> None:
+    found = broken(service("quit")).failure
+    assert (found.kind, found.text) == ("exit", "the server ended before it was ready: exit 3")
+    assert "cannot open the database" in found.stderr_tail
+
+
+def test_a_server_that_crashes_under_load(service: Callable[..., Service]) -> None:
+    found = broken(service("crash")).failure
+    assert found.kind == "signal"
+    assert "SIGABRT" in found.text
+
+
+def test_a_server_that_does_not_exist(service: Callable[..., Service]) -> None:
+    found = broken(service(server="/no/such/server {port}")).failure
+    assert found.kind == "start"
+    assert "/no/such/server" in found.text
+
+
+def test_a_server_that_ignores_sigterm_is_killed(service: Callable[..., Service]) -> None:
+    with Server(service("stubborn", grace_seconds=0.3), glibc(), {}) as running:
+        running.wait_until_ready()
+        pid = running.listener
+        running.stop()
+    assert running.killed == 1
+    assert not is_alive(pid)
+
+
+def test_a_port_that_is_taken_is_told_with_its_owner(service: Callable[..., Service]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        found = broken(service(port=port)).failure
+        assert found.kind == "start"
+        assert f"port {port} is taken" in found.text
+        assert str(os.getpid()) in found.text
+
+
+def test_two_servers_on_one_port(service: Callable[..., Service]) -> None:
+    """The second one says what it can; the first one is not taken for it."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        asked = service(ready=None)
+        asked = Service(**{**vars(asked), "server": asked.server.replace("{port}", str(port))})
+        found = broken(asked).failure
+        assert found.kind == "exit"
+        assert "Address already in use" in found.stderr_tail
+
+
+@pytest.mark.parametrize(
+    ("load", "kind", "text"),
+    [
+        ("/no/such/load", "load", "exit 127"),
+        ("echo no route >&2; exit 4", "load", "exit 4"),
+        ("true", "metric", "printed nothing"),
+        ("echo all is well", "metric", "no result that is known"),
+        ("sleep 60", "timeout", "longer than 0.5 s"),
+    ],
+)
+def test_a_load_that_fails(
+    service: Callable[..., Service], load: str, kind: str, text: str
+) -> None:
+    found = broken(service(load=load, load_seconds=0.5)).failure
+    assert found.kind == kind
+    assert text in found.text
+
+
+def test_a_server_that_loses_the_preload(service: Callable[..., Service], shim: Allocator) -> None:
+    asked = service()
+    asked = Service(**{**vars(asked), "server": f"env -u LD_PRELOAD {asked.server}"})
+    found = broken(asked, shim).failure
+    assert found.kind == "preload"
+    assert "does not have its library" in found.text
+
+
+def test_a_server_with_a_malloc_of_its_own(
+    build: Build, service: Callable[..., Service], shim: Allocator
+) -> None:
+    own = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
+    program = build("own.c", SERVER + own, "-rdynamic")
+    found = broken(service(server=f"{program} {{port}}"), shim).failure
+    assert found.kind == "preload"
+    assert f"uses the malloc of {program}" in found.text
+
+
+def test_nothing_survives_the_lab(service: Callable[..., Service], tmp_path: Path) -> None:
+    """Even when it is killed."""
+    script = tmp_path / "lab.py"
+    script.write_text(
+        "import sys, time\nfrom tsmlab.service.life import *\nfrom tsmlab.allocators import glibc\n"
+        f"with Server(Service({service('daemon').server!r}, 'true', ()), glibc(), {{}}) as s:\n"
+        "    s.wait_until_ready()\n    print(s.listener, flush=True)\n    time.sleep(60)\n"
+    )
+    lab = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert lab.stdout is not None
+    daemon = int(lab.stdout.readline())
+    assert is_alive(daemon)
+    lab.send_signal(signal.SIGKILL)
+    lab.wait()
+    lab.stdout.close()
+    wait_until(lambda: not is_alive(daemon))
+
+
+@pytest.mark.parametrize("step", ["ready", "load", "idle"])
+def test_an_interrupt_leaves_nothing(service: Callable[..., Service], step: str) -> None:
+    def run() -> None:
+        with Server(service(ready="false" if step == "ready" else None), glibc(), {}) as running:
+            if step != "ready":
+                running.wait_until_ready()
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            if step == "ready":
+                running.wait_until_ready()
+            elif step == "load":
+                running.load(Phase("load", 30.0))
+            else:
+                running.idle(Phase("idle", 30.0))
+
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

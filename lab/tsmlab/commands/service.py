@@ -1,0 +1,287 @@
+"""`tsmalloc service`: which allocator is best for a server?"""
+
+import os
+import re
+import shlex
+from typing import Any
+
+import click
+
+from tsmlab import allocators as known
+from tsmlab import doctor
+from tsmlab.commands import parameters
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.errors import UserError
+from tsmlab.schedule import MAX_ROUNDS, MIN_ROUNDS, StopRule
+from tsmlab.service import loads, render
+from tsmlab.service.life import LINE, Phase, Service
+from tsmlab.service.study import Options, study
+
+LOAD_SECONDS = 20.0
+IDLE_SECONDS = 5.0
+SLICE_SECONDS = 60.0
+BUDGET_SECONDS = 600.0
+FIRST_BUDGET_SECONDS = 1800.0
+
+
+@click.command("service", cls=Study)
+@click.option(
+    "--server", metavar="CMD", help="The server; {port}: a free port, {dir}: a fresh folder."
+)
+@click.option(
+    "--load",
+    metavar="CMD",
+    help="What sends requests, as a shell command; also with {seconds} and {rate}. wrk, wrk2, oha, "
+    "hey, ab, h2load, vegeta, k6, redis-benchmark, memtier_benchmark, pgbench, sysbench and ghz "
+    "are recognised by their output.",
+)
+@click.option(
+    "--ready",
+    metavar="CMD",
+    help="The server is ready when this shell command succeeds, or `line:REGEX` is in its output. "
+    "[default: when it listens]",
+)
+@click.option(
+    "--reset", metavar="CMD", help="A shell command before each start: restore a database."
+)
+@click.option(
+    "--port",
+    type=parameters.whole(1),
+    metavar="N",
+    help="A fixed port, for a server that has its own.",
+)
+@click.option(
+    "--idle",
+    type=parameters.duration,
+    metavar="TIME",
+    help="Time without load, last. [default: 5s]",
+)
+@click.option(
+    "--phases",
+    metavar="LIST",
+    help="NAME=TIME[@RATE],...: loads and pauses one after the other; a name that begins with idle "
+    "is a pause. --load takes {seconds} and {rate} from it. The first is judged under plain names.",
+)
+@click.option(
+    "--warmups",
+    type=parameters.whole(0),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Loads before the measured one, after each start.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME=REGEX",
+    help="A number that the load prints, the first group of REGEX; behind it :higher if that is "
+    "better, and :UNIT (s, ms, us, B, KiB, count) if none is printed. The first one ranks.",
+)
+@parameters.allocators_option("Which to compare")
+@parameters.extra_option
+@parameters.reference_option
+@parameters.rounds_option("So many rounds. [default: until the verdicts are resolved]")
+@parameters.time_budget_option(
+    "Begin no round that would end later. [default: 10m, after five rounds]"
+)
+@click.option(
+    "--soak",
+    "soak_seconds",
+    type=parameters.duration,
+    metavar="TIME",
+    help="Instead of rounds, load each server for so long, one after the other: does its memory "
+    "grow?",
+)
+@click.option(
+    "--ready-within",
+    "ready_seconds",
+    type=parameters.duration,
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="Until then the server must be ready.",
+)
+@click.option(
+    "--grace",
+    "grace_seconds",
+    type=parameters.duration,
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="Between SIGTERM and SIGKILL.",
+)
+@parameters.timeout_option("20 times the first load's, at least 60 s")
+@click.option(
+    "--server-cpus",
+    type=parameters.processors,
+    metavar="LIST",
+    help="Processors of the server. [default: half of them]",
+)
+@click.option(
+    "--load-cpus",
+    type=parameters.processors,
+    metavar="LIST",
+    help="Processors of the load. [default: the others]",
+)
+@parameters.seed_option
+@parameters.margin_option
+@parameters.ignore_failure_option
+@click.option("--no-doctor", is_flag=True, help="Skip the look at the server's file.")
+@parameters.output_options
+@resume_option
+def command(**given: Any) -> int:
+    """Run a server under every allocator, send it load, and say which allocator is best for it.
+
+    Only the server gets the allocator and is measured: latency and throughput as the load generator
+    tells them, processor time for each request, and memory over time, after the load, too. Each
+    round starts it once under each allocator, in random order, and under the reference twice.
+
+    \b
+    Examples:
+      tsmalloc service --server 'redis-server --port {port} --save ""' \\
+        --load 'redis-benchmark -p {port} -n 200000 -P 16 -d 300 -q --csv'
+      tsmalloc service --server './server --port {port}' \\
+        --load 'wrk2 -R {rate} -d {seconds}s --latency http://127.0.0.1:{port}/' \\
+        --phases quiet=20s@500,burst=5s@5000,idle=20s
+      tsmalloc service --server ... --load ... --soak 2h -a tsmalloc,glibc
+
+    Exit status: 0; 1 wrong usage or environment; 2 the server or its load failed under an
+    allocator; 130 interrupted, and what was measured until then is kept.
+    """
+    options, words = _options(given)
+    if not given["no_doctor"]:
+        _consult_doctor(words)
+    return conduct(
+        given | {"cpus": None},
+        options.seed,
+        options.allocators,
+        parameters.files_of(words, given),
+        lambda journal, reporter, _fleet: study(options, reporter, journal),
+        lambda found: Publication(found, render, any(row.failures for row in found.analysis.rows)),
+        known.advice(given["chosen"]),
+    )
+
+
+def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
+    for name in ("server", "load"):
+        if not given[name]:
+            raise UserError(
+                f"--{name} is missing.", "Both are needed: --server 'CMD' --load 'CMD'."
+            )
+    try:
+        words = shlex.split(given["server"])
+    except ValueError as error:
+        raise UserError(f"--server cannot be read: {error}.", "Quote it as for a shell.") from error
+    if not words:
+        raise UserError("--server names no program.", "For example: --server './server {port}'")
+    if not given["port"] and "{port}" not in given["server"] and "{port}" in given["load"]:
+        raise UserError(
+            "--load has {port}, and the server is not told that port.",
+            "Put {port} into --server, or name the server's own: --port N",
+        )
+    available = known.discover(given["extra"])
+    compared = known.select_or_default(given["chosen"], available)
+    reference, compared = known.with_reference(given["reference"], compared, available)
+    server_cpus, load_cpus = _processors(given)
+    if (ready := given["ready"]) and ready.startswith(LINE):
+        try:
+            re.compile(ready.removeprefix(LINE))
+        except re.error as error:
+            raise UserError(f"--ready: {ready!r} is no regular expression: {error}.") from error
+    service = Service(
+        server=given["server"],
+        load=given["load"],
+        phases=_phases(given),
+        ready=ready,
+        reset=given["reset"],
+        port=given["port"],
+        warmups=given["warmups"],
+        metrics=loads.metrics_of(given["metrics"]),
+        ready_seconds=given["ready_seconds"],
+        grace_seconds=given["grace_seconds"],
+        load_seconds=given["timeout_seconds"],
+        server_cpus=server_cpus,
+        load_cpus=load_cpus,
+    )
+    budget = given["time_budget_seconds"]
+    rule = StopRule(
+        time_budget_seconds=budget or BUDGET_SECONDS,
+        min_rounds=MIN_ROUNDS,
+        max_rounds=MAX_ROUNDS,
+        min_rounds_budget_seconds=0.0 if budget else FIRST_BUDGET_SECONDS,
+    )
+    options = parameters.options_of(
+        Options,
+        given,
+        service=service,
+        allocators=tuple(compared),
+        reference=reference,
+        rule=StopRule.of_rounds(given["rounds"], budget) if given["rounds"] else rule,
+    )
+    return options, words
+
+
+def _processors(given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of the server and of the load: apart, where there are two at least."""
+    usable = sorted(os.sched_getaffinity(0))
+    server, load = given["server_cpus"], given["load_cpus"]
+    if server is None and load is None:
+        half = (len(usable) + 1) // 2
+        return tuple(usable[:half]), tuple(usable[half:] or usable)
+    chosen = server if load is None else load
+    others = tuple(each for each in usable if each not in chosen) or tuple(usable)
+    return server or others, load or others
+
+
+def _phases(given: dict[str, Any]) -> tuple[Phase, ...]:
+    """Those of --phases; without it a load, then idle time."""
+    timed = "{seconds}" in given["load"]
+    found: list[Phase] = []
+    if not given["phases"]:
+        seconds = None
+        if timed:
+            seconds = SLICE_SECONDS if given["soak_seconds"] else LOAD_SECONDS
+        if "{rate}" in given["load"]:
+            raise UserError("--load has {rate}, which is not known.", "--phases load=20s@1000")
+        found.append(Phase("load", seconds))
+    for text in given["phases"].split(",") if given["phases"] else ():
+        match = re.fullmatch(r"\s*([A-Za-z][\w -]*)=([\d.]+[smh]?)(?:@([\w.]+))?\s*", text)
+        if not match:
+            raise UserError(
+                f"--phases: {text!r} cannot be read.", "For example: load=20s@1000,idle=20s"
+            )
+        name = match[1]
+        twice = sum(phase.name.split(" ")[0] == name for phase in found)
+        phase = Phase(
+            f"{name} {twice + 1}" if twice else name, parameters.duration(match[2]), match[3] or ""
+        )
+        for what, missing in (("seconds", timed), ("rate", "{rate}" in given["load"])):
+            if phase.is_load and (what == "seconds" or phase.rate) and not missing:
+                raise UserError(
+                    f"--phases says a {what} that --load does not take.",
+                    f"Put {{{what}}} into --load.",
+                )
+        if phase.is_load and not phase.rate and "{rate}" in given["load"]:
+            raise UserError(
+                f"--phases: {text!r} has no rate, which --load takes.", f"{text.strip()}@1000"
+            )
+        found.append(phase)
+    if not any(phase.is_load for phase in found):
+        raise UserError("--phases has no load.", "For example: load=20s,idle=20s")
+    if found[-1].is_load and (given["idle"] or not given["phases"]):
+        found.append(Phase("idle", given["idle"] or IDLE_SECONDS))
+    return tuple(found)
+
+
+def _consult_doctor(words: list[str]) -> None:
+    """What the file alone tells; the rest is seen in each run."""
+    diagnosis = doctor.diagnose(words)
+    if fatal := diagnosis.fatal:
+        remedy = fatal[0].remedy + (
+            "\n(--no-doctor compares all the same.)" if diagnosis.resolved else ""
+        )
+        raise UserError(fatal[0].message, remedy)
+    for finding in diagnosis.findings:
+        if finding.severity == "warning":
+            click.echo(f"doctor     {finding.message} {finding.remedy}", err=True)

@@ -1,0 +1,1 @@
+"""`tsmalloc service`: servers under load, one allocator after the other."""

@@ -1,0 +1,462 @@
+"""The life of one server: started, proven to run on its allocator, ready, loaded, idle, ended.
+
+Whatever goes wrong is a Broken with a reason and the last lines that were written; whatever
+happens, Ctrl-C included, no process is left.
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import resource
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.metrics import Unit
+from tsmlab.results import Failure, FailureKind
+from tsmlab.service import keeper, loads
+from tsmlab.service.loads import Load, Metric
+from tsmlab.service.processes import (
+    Look,
+    Watcher,
+    listeners,
+    look,
+    malloc_of,
+    mapped_files,
+    most_resident,
+    name_of,
+    that_listen,
+)
+from tsmlab.text import visible
+
+LINE = "line:"
+# Below the ports that the system gives to clients.
+PORTS = range(20_000, 32_000)
+POLL_SECONDS = 0.05
+TAIL_LINES = 8
+WARMUP_SECONDS = 5.0
+# A load with a duration may need this long beyond it.
+OVERTIME_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a run: the load at a rate, or nothing (idle). seconds: None for as long as the
+    load takes."""
+
+    name: str
+    seconds: float | None = None
+    rate: str = ""
+
+    @property
+    def is_load(self) -> bool:
+        return not self.name.startswith("idle")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What is run. Commands have placeholders: {port} and {dir}, of the load {seconds} and {rate},
+    too. warmups: loads before the one that is measured. port: None for a free one of each run."""
+
+    server: str
+    load: str
+    phases: tuple[Phase, ...]
+    ready: str | None = None
+    reset: str | None = None
+    port: int | None = None
+    warmups: int = 1
+    metrics: tuple[Metric, ...] = ()
+    ready_seconds: float = 60.0
+    grace_seconds: float = 10.0
+    load_seconds: float | None = None
+    server_cpus: tuple[int, ...] = ()
+    load_cpus: tuple[int, ...] = ()
+
+    def words(self, values: Mapping[str, str]) -> list[str]:
+        return [filled(word, values) for word in shlex.split(self.server)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was measured of a phase. load_share: how busy the load generator was, 1.0 for all that
+    its threads and processors allow."""
+
+    phase: Phase
+    before: Look
+    after: Look
+    load: Load | None = None
+    custom: dict[str, float] = field(default_factory=dict)
+    units: dict[str, Unit] = field(default_factory=dict)
+    load_share: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.after.at_seconds - self.before.at_seconds
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of the server."""
+        return self.after.cpu_seconds - self.before.cpu_seconds
+
+    @property
+    def requests(self) -> float | None:
+        if self.load is None:
+            return None
+        return self.load.requests or self.load.throughput * self.seconds
+
+
+class Broken(Exception):
+    """A run that does not count."""
+
+    def __init__(self, kind: FailureKind, text: str, said: str = "") -> None:
+        super().__init__(text)
+        self.failure = Failure(kind, text, said)
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(visible(line) for line in lines[-TAIL_LINES:])
+
+
+def how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"exit {status}"
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-status).name
+    return f"signal {-status}"
+
+
+def free_port() -> int:
+    taken = set(listeners().values())
+    return random.SystemRandom().choice([port for port in PORTS if port not in taken])
+
+
+class Server:
+    """A server that runs while this is entered."""
+
+    def __init__(self, service: Service, allocator: Allocator, env: Mapping[str, str]) -> None:
+        self.service = service
+        self.allocator = allocator
+        self.port = service.port or free_port()
+        self.malloc: str | None = None
+        self.listener = 0
+        self.killed = 0
+        self.ready_seconds = 0.0
+        self._env = {**allocator.environment(), **env}
+        self._told: dict[str, Any] = {}
+        self._text = b""
+
+    def __enter__(self) -> Self:
+        self._affinity = os.sched_getaffinity(0)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="tsmalloc-service-", ignore_cleanup_errors=True
+        )
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
+        self.folder = Path(self._folder.name)
+        self.folder.chmod(0o711)  # a server may change its user
+        self.output = self.folder / "server.out"
+        self.load_output = self.folder / "load.out"
+        self.values = {"port": str(self.port), "dir": str(self.folder)}
+        self.values["allocator"] = self.allocator.name
+        # The load and the lab itself keep off the server's processors.
+        if self.service.load_cpus:
+            os.sched_setaffinity(0, self.service.load_cpus)
+        if self.service.reset:
+            self._reset(filled(self.service.reset, self.values))
+        if self.service.port and (taken := listeners(self.port)):
+            everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+            who = [f"{name_of(p)}, process {p}" for p in that_listen(everyone, self.port)][:1]
+            assert taken
+            raise Broken("start", f"port {self.port} is taken{f' by {who[0]}' if who else ''}")
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.start = time.monotonic()
+        cpus = self.service.server_cpus or tuple(self._affinity)
+        words = self.service.words(self.values)
+        self._send(
+            json.dumps(
+                {"argv": words, "env": self._env, "cpus": list(cpus), "output": str(self.output)}
+            )
+        )
+        while not {"started", "error"} & self._told.keys():
+            self._hear(1.0)
+        if "error" in self._told:
+            raise Broken(
+                "start", f"{words[0]} does not start: {self._told['error'].partition(' ')[2]}"
+            )
+        self.watcher = Watcher(self._keeper.pid, self.start)
+
+    def _reset(self, command: str) -> None:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        if done.returncode:
+            said = (done.stdout + done.stderr).decode(errors="replace").strip()
+            raise UserError(
+                f"the reset command failed ({how_it_ended(done.returncode)}): {command}\n{said}",
+                "Try it in a shell by itself; it must succeed before each run (--reset).",
+            )
+
+    # --- the keeper ---
+
+    def _send(self, text: str) -> None:
+        assert self._keeper.stdin is not None
+        data = text.encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._keeper.stdin.fileno(), data) :]
+
+    def _hear(self, seconds: float, also: int | None = None) -> bool:
+        """Waits for the keeper, or for another file; returns whether the latter is ready."""
+        assert self._keeper.stdout is not None
+        own = self._keeper.stdout.fileno()
+        ready = select.select([own] + ([] if also is None else [also]), [], [], seconds)[0]
+        if own in ready:
+            self._text += os.read(own, 65536)
+            *lines, self._text = self._text.split(b"\n")
+            for line in lines:
+                self._told.update(json.loads(line))
+            if not lines and self._keeper.poll() is not None:
+                self._told.setdefault("gone", True)
+        return also in ready
+
+    def check(self, during: str) -> None:
+        """Raises Broken if the server has ended, or its first process by a failure."""
+        status = self._told.get("ended")
+        if not self._told.get("gone") and status in (None, 0):
+            return
+        how = how_it_ended(status) if status is not None else "ended"
+        kind: FailureKind = "signal" if status is not None and status < 0 else "exit"
+        raise Broken(kind, f"the server ended {during}: {how}", tail(self.output))
+
+    def tree(self) -> list[int]:
+        return keeper.descendants(self._keeper.pid)
+
+    @property
+    def now(self) -> float:
+        return time.monotonic() - self.start
+
+    def look(self) -> Look:
+        return look(self._keeper.pid, self.now)
+
+    # --- the phases ---
+
+    def wait_until_ready(self) -> None:
+        patience = self.service.ready_seconds
+        while not self._is_ready():
+            self._hear(POLL_SECONDS)
+            self.check("before it was ready")
+            if self.now > patience:
+                ready = self.service.ready
+                missing = "no process of it listens" + (
+                    f" on port {self.port}" if self._fixed_port else ""
+                )
+                if ready:
+                    missing = f"--ready {ready!r} did not come true"
+                text = f"not ready after {patience:g} s: {missing}"
+                raise Broken("timeout", text, tail(self.output))
+        self.check("before it was ready")
+        self.ready_seconds = self.now
+        self._prove()
+        self.watcher.start()
+
+    @property
+    def _fixed_port(self) -> int | None:
+        """The port that the server was told; None where it has one of its own choice."""
+        return self.port if self.service.port or "{port}" in self.service.server else None
+
+    def _is_ready(self) -> bool:
+        ready = self.service.ready
+        if ready is None:
+            return bool(that_listen(self.tree(), self._fixed_port))
+        if ready.startswith(LINE):
+            text = self.output.read_text(errors="replace") if self.output.exists() else ""
+            return re.search(ready.removeprefix(LINE), text, re.MULTILINE) is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(
+                ["/bin/sh", "-c", filled(ready, self.values)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=10.0,
+                check=False,
+            )
+            return done.returncode == 0
+        return False
+
+    def _prove(self) -> None:
+        """That each process that listens uses the allocator: a server may have one of its own, or
+        be started by a program that cleans the environment."""
+        tree = self.tree()
+        tree = that_listen(tree, self._fixed_port) or that_listen(tree, None) or tree
+        for pid in tree:
+            self.listener, self.malloc = pid, malloc_of(pid)
+            if self.allocator.path is None:
+                continue
+            library = os.path.realpath(self.allocator.path)
+            name = f"{name_of(pid)} (process {pid})"
+            try:
+                mapped = {os.path.realpath(path) for *_, path in mapped_files(pid)}
+            except OSError:
+                continue
+            if library not in mapped:
+                text = (
+                    f"{name} does not have its library: a wrapper cleans the environment, or the "
+                    "program is static or set-user-id"
+                )
+                raise Broken("preload", text, tail(self.output))
+            if self.malloc and os.path.realpath(self.malloc) != library:
+                raise Broken(
+                    "preload", f"{name} uses the malloc of {self.malloc}", tail(self.output)
+                )
+
+    def load(self, phase: Phase, warmup: bool = False) -> Part:
+        """Runs the load once."""
+        service = self.service
+        seconds = phase.seconds
+        if warmup and seconds is not None:
+            seconds = min(seconds, WARMUP_SECONDS)
+        more = {"seconds": f"{seconds or 0:g}", "rate": phase.rate}
+        command = filled(service.load, {**self.values, **more})
+        limit = service.load_seconds
+        if limit is None and seconds is not None:
+            limit = seconds + OVERTIME_SECONDS
+        before = self.look()
+        status, cpu, wall, threads = self._run_load(command, limit)
+        after = self.look()
+        text = self.load_output.read_text(encoding="utf-8", errors="replace")
+        if status:
+            raise Broken("load", f"the load failed: {how_it_ended(status)}", tail(self.load_output))
+        told = loads.read(text, command, self.folder)
+        custom: dict[str, float] = {}
+        units: dict[str, Unit] = {}
+        for metric in service.metrics:
+            found = metric.find(text)
+            if found is None:
+                text = f"no number for {metric.custom.name} in what the load printed"
+                raise Broken("metric", text, tail(self.load_output))
+            custom[metric.custom.key], units[metric.custom.key] = found
+        if told is None and not service.metrics:
+            text = (
+                "the load printed no result that is known"
+                if text.strip()
+                else "the load printed nothing"
+            )
+            raise Broken("metric", text, tail(self.load_output))
+        if told and told.requests and told.errors >= told.requests:
+            raise Broken("load", "all requests failed", tail(self.load_output))
+        processors = len(service.load_cpus or self._affinity)
+        share = cpu / wall / max(1, min(threads, processors))
+        return Part(phase, before, after, told, custom, units, round(share, 4))
+
+    def _run_load(self, command: str, limit: float | None) -> tuple[int, float, float, int]:
+        """Its status, its processor time, how long it took and its threads."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        begin = time.monotonic()
+        threads = 1
+        with self.load_output.open("wb") as output:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            watched = os.pidfd_open(process.pid)
+            try:
+                while not self._hear(0.5, watched):
+                    self.check("under load")
+                    for pid in (process.pid, *keeper.descendants(process.pid)):
+                        with contextlib.suppress(OSError):
+                            threads = max(threads, len(list(Path(f"/proc/{pid}/task").iterdir())))
+                    if limit is not None and time.monotonic() - begin > limit:
+                        text = f"the load took longer than {limit:g} s"
+                        raise Broken("timeout", text, tail(self.load_output))
+                wall = time.monotonic() - begin
+                status = process.wait()
+            finally:
+                os.close(watched)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self._hear(0.0)
+        if self._told.get("gone") or self._told.get("ended"):
+            time.sleep(POLL_SECONDS)
+            self._hear(0.0)
+        self.check("under load")
+        now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+        return status, cpu, wall, threads
+
+    def idle(self, phase: Phase) -> Part:
+        before = self.look()
+        end = time.monotonic() + (phase.seconds or 0.0)
+        while (left := end - time.monotonic()) > 0.0:
+            self._hear(left)
+            self.check("while idle")
+        return Part(phase, before, self.look())
+
+    def peak_bytes(self) -> int | None:
+        return most_resident(self.tree())
+
+    def stop(self) -> None:
+        """SIGTERM, then patience, then SIGKILL; remembers how many processes needed that."""
+        self.watcher.stop()
+        self._send("term")
+        end = time.monotonic() + self.service.grace_seconds
+        while not self._told.get("gone") and (left := end - time.monotonic()) > 0.0:
+            self._hear(left)
+        self._kill()
+
+    def _kill(self) -> None:
+        self._send("kill")
+        while "killed" not in self._told and self._keeper.poll() is None:
+            self._hear(0.1)
+        self._hear(0.0)
+        self.killed = self._told.get("killed", 0)
+
+    def __exit__(self, *_: object) -> None:
+        if hasattr(self, "watcher"):
+            self.watcher.stop()
+        if hasattr(self, "_keeper"):
+            self._kill()
+            for pipe in (self._keeper.stdin, self._keeper.stdout):
+                assert pipe is not None
+                pipe.close()
+            self._keeper.wait()
+        os.sched_setaffinity(0, self._affinity)
+        self._folder.cleanup()

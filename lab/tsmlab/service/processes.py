@@ -1,0 +1,246 @@
+"""What /proc says of a tree of processes: cost and memory, who listens, whose malloc it uses."""
+
+import contextlib
+import functools
+import os
+import re
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from tsmlab.service.keeper import descendants
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICK_SECONDS = 1.0 / os.sysconf("SC_CLK_TCK")
+LISTENING = "0A"
+SERIES_SECONDS = 0.1
+# The tree is looked for anew this often, and watched for at most this share of a processor.
+TREE_SECONDS = 1.0
+WATCHING_SHARE = 0.005
+# What the kernel says of a whole life: user, system (ticks) and faults, with those of children that
+# have been waited for.
+STAT_FIELDS = {"user": (11, 13), "system": (12, 14), "faults": (7, 8, 9, 10)}
+
+
+@dataclass(frozen=True)
+class Look:
+    """The tree at a border of phases. Seconds and counts are sums since its start. pss_bytes shares
+    out what processes have in common, so that prefork servers are not counted several times."""
+
+    at_seconds: float
+    user_seconds: float
+    system_seconds: float
+    faults: int
+    switches: int
+    threads: int
+    processes: int
+    rss_bytes: int
+    pss_bytes: int
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.user_seconds + self.system_seconds
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def look(keeper: int, at_seconds: float) -> Look:
+    sums = dict.fromkeys(STAT_FIELDS, 0)
+    counts = dict.fromkeys(("threads", "switches", "rss", "pss"), 0)
+    tree = [pid for pid in descendants(keeper) if (stat := _stat(pid)) and stat[0] not in "ZX"]
+    for pid in tree:
+        stat = _stat(pid)
+        for name, fields in STAT_FIELDS.items() if stat else ():
+            sums[name] += sum(int(stat[field]) for field in fields)
+        for name, number in _memory(pid):
+            counts[name] += number
+        with contextlib.suppress(OSError):
+            for status in Path(f"/proc/{pid}/task").glob("*/status"):
+                counts["threads"] += 1
+                found = re.findall(r"ctxt_switches:\s*(\d+)", status.read_text())
+                counts["switches"] += sum(map(int, found))
+    own = _stat(keeper)  # what it has waited for: daemons that have ended
+    for name, fields in STAT_FIELDS.items() if own else ():
+        waited = fields[1:] if len(fields) == 2 else (fields[1], fields[3])
+        sums[name] += sum(int(own[field]) for field in waited)
+    return Look(
+        at_seconds=round(at_seconds, 4),
+        user_seconds=sums["user"] * TICK_SECONDS,
+        system_seconds=sums["system"] * TICK_SECONDS,
+        faults=sums["faults"],
+        switches=counts["switches"],
+        threads=counts["threads"],
+        processes=len(tree),
+        rss_bytes=counts["rss"],
+        pss_bytes=counts["pss"] or counts["rss"],
+    )
+
+
+def _memory(pid: int) -> Iterator[tuple[str, int]]:
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        for name, number in re.findall(r"^(Rss|Pss): +(\d+) kB", text, re.MULTILINE):
+            yield name.lower(), int(number) * 1024
+
+
+def most_resident(pids: list[int]) -> int | None:
+    """The kernel's high-water mark, where the tree is one process."""
+    if len(pids) != 1:
+        return None
+    with contextlib.suppress(OSError):
+        if found := re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{pids[0]}/status").read_text()):
+            return int(found[1]) * 1024
+    return None
+
+
+class Watcher(threading.Thread):
+    """Writes down the resident bytes of the tree, ten times a second or less, by /proc/PID/statm,
+    which takes no lock that the server needs."""
+
+    def __init__(self, keeper: int, start: float) -> None:
+        super().__init__(daemon=True)
+        self.series: list[tuple[float, int]] = []
+        self.seconds = 0.0  # of a processor
+        self._keeper = keeper
+        self._start = start
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        pids: list[int] = []
+        found_at = -TREE_SECONDS
+        pause = SERIES_SECONDS
+        while not self._end.wait(pause):
+            before = time.thread_time()
+            now = time.monotonic() - self._start
+            if now - found_at >= TREE_SECONDS or not pids:
+                pids, found_at = descendants(self._keeper), now
+            pages = 0
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            if pages:
+                self.series.append((round(now, 3), pages * PAGE))
+            spent = time.thread_time() - before
+            self.seconds += spent
+            pause = max(SERIES_SECONDS, spent / WATCHING_SHARE)
+
+    def stop(self) -> None:
+        self._end.set()
+        if self.is_alive():
+            self.join()
+
+
+# --- who listens ----------------------------------------------------------------------------------
+
+
+def listeners(port: int | None = None) -> dict[str, int]:
+    """The TCP sockets that listen, of this machine, by the number of their inode: the ports."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+                fields = line.split()
+                at = int(fields[1].rpartition(":")[2], 16)
+                if fields[3] == LISTENING and port in (None, at):
+                    found[fields[9]] = at
+    return found
+
+
+def that_listen(pids: list[int], port: int | None) -> list[int]:
+    """Those of the processes that listen on the port, or on any."""
+    sockets = {f"socket:[{inode}]" for inode in listeners(port)}
+    found = []
+    for pid in pids if sockets else ():
+        with contextlib.suppress(OSError):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if str(entry.readlink()) in sockets:
+                        found.append(pid)
+                        break
+    return found
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return "?"
+
+
+# --- whose malloc ---------------------------------------------------------------------------------
+
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
+
+
+def mapped_files(pid: int) -> list[tuple[int, int, int, str]]:
+    """Begin, end, offset and path of each mapping of a file."""
+    text = Path(f"/proc/{pid}/maps").read_text()
+    return [
+        (int(m[1], 16), int(m[2], 16), int(m[3], 16), m[4])
+        for m in map(_MAPPING.match, text.splitlines())
+        if m
+    ]
+
+
+def malloc_of(pid: int) -> str | None:
+    """The file whose malloc the process uses: where the C library's own calls of malloc lead, which
+    is where those of all its libraries do. None where that cannot be told. It is read from the
+    process's memory, so nothing is run twice for it."""
+    with contextlib.suppress(OSError, StopIteration, struct.error, ELFError):
+        maps = mapped_files(pid)
+        libc = next(m[3] for m in maps if re.search(r"/libc(\.so\.6|-2\.\d+\.so)$", m[3]))
+        found = _leads_to(pid, libc, maps)
+        # A program that is linked to a fixed address lends malloc the address of a stub of its own.
+        if found and found == str(Path(f"/proc/{pid}/exe").readlink()):
+            found = _leads_to(pid, found, maps) or found
+        return found
+    return None
+
+
+def _leads_to(pid: int, caller: str, maps: list[tuple[int, int, int, str]]) -> str | None:
+    base = next(begin for begin, _, offset, path in maps if path == caller and not offset)
+    fixed, slots = _slots(f"/proc/{pid}/root{caller}")
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for slot in slots:
+            memory.seek(slot if fixed else base + slot)
+            (address,) = struct.unpack("=Q", memory.read(8))
+            for begin, end, _, path in maps:
+                if begin <= address < end:
+                    return path
+    return None
+
+
+def _slots(library: str) -> tuple[bool, list[int]]:
+    status = Path(library).stat()
+    return _slots_of(status.st_dev, status.st_ino, status.st_mtime_ns, library)
+
+
+@functools.lru_cache(maxsize=32)
+def _slots_of(_device: int, _inode: int, _time: int, library: str) -> tuple[bool, list[int]]:
+    """Whether its addresses are fixed, and where it keeps the address of malloc."""
+    with Path(library).open("rb") as file:
+        elf = ELFFile(file)
+        sections = {each.name: each for each in elf.iter_sections()}
+        strings = sections[".dynstr"].data()
+        names = np.frombuffer(sections[".dynsym"].data(), np.uint32)[::6]
+        spelled = [m.start() for m in re.finditer(rb"malloc\0", strings)]
+        alike = np.flatnonzero(np.isin(names, spelled)).tolist()
+        symbols = [n for n in alike if strings[names[n] :].startswith(b"malloc\0")]
+        found: list[int] = []
+        for name in (".rela.plt", ".rela.dyn"):
+            data = sections[name].data() if name in sections else b""
+            entries = np.frombuffer(data, np.uint64).reshape(-1, 3)
+            found += entries[np.isin(entries[:, 1] >> np.uint64(32), symbols), 0].tolist()
+        return elf["e_type"] == "ET_EXEC", found

@@ -1,0 +1,150 @@
+"""The results of `tsmalloc service`: how it was run, every run as it was measured, and verdicts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tsmlab import records
+from tsmlab.machine import Machine
+from tsmlab.metrics import PEAK_MEMORY, MetricSpec, Unit
+from tsmlab.results import AllocatorInfo, Analysis, Sample, Stop, Stopped, Trouble
+from tsmlab.service.loads import MEAN, PERCENTILES, THROUGHPUT, Metric, key_of
+
+SCHEMA = "tsmalloc-service/1"
+
+CPU = "cpu_seconds"
+READY, MEAN_MEMORY, END, IDLE = "ready_bytes", "mean_bytes", "end_bytes", "idle_bytes"
+P50, P95, P99 = (key_of(name) for name in ("p50", "p95", "p99"))
+
+Standing = Literal["growing", "level", "shrinking", "not clear"]
+
+MEMORY = (
+    MetricSpec(IDLE, "memory after idle", "bytes", judged=True),
+    MetricSpec(PEAK_MEMORY, "memory at peak", "bytes", judged=True),
+    MetricSpec(MEAN_MEMORY, "memory under load", "bytes", judged=True),
+    MetricSpec(END, "memory after load", "bytes", judged=True),
+    MetricSpec(READY, "memory at ready", "bytes", judged=True),
+)
+EXPLAINING = (
+    MetricSpec("user_seconds", "user time", "seconds", judged=False),
+    MetricSpec("system_seconds", "system time", "seconds", judged=False),
+    MetricSpec("page_faults", "page faults", "count", judged=False),
+    MetricSpec("switches", "context switches", "count", judged=False),
+    MetricSpec("threads", "threads", "count", judged=False),
+    MetricSpec("ready_seconds", "time to ready", "seconds", judged=False),
+)
+COST = MetricSpec(CPU, "CPU per request", "seconds", judged=True)
+
+
+def specs_of(
+    keys: Iterable[str], metrics: Iterable[Metric], units: dict[str, Unit]
+) -> list[MetricSpec]:
+    """The metrics of runs that have values of these keys; the first is what is ranked by: the
+    user's own, else the 99th percentile, the mean, the requests a second. Keys of a further phase
+    of load have its name before them: `burst: p99_seconds`."""
+    known = set(keys)
+    served = [
+        *(MetricSpec(key_of(name), name, "seconds", judged=True) for name in PERCENTILES.values()),
+        MetricSpec(MEAN, "mean", "seconds", judged=True),
+        MetricSpec(THROUGHPUT, "requests/s", "count", judged=True, higher_is_better=True),
+        COST,
+    ]
+    first = {P99: 0, P95: 1, P50: 2, MEAN: 3}
+    served.sort(key=lambda spec: first.get(spec.key, 9))
+    own = [metric.spec for metric in metrics]
+    own = [replace(spec, unit=units.get(spec.key, spec.unit)) for spec in own]
+    phases = dict.fromkeys(key.partition(": ")[0] for key in keys if ": " in key)
+    later = [
+        MetricSpec(f"{p}: {s.key}", f"{p}: {s.name}", s.unit, s.judged, s.higher_is_better)
+        for p in phases
+        for s in (*own, *served)
+    ]
+    # What a better percentile says already is shown, and no verdict is spent on it.
+    told = (
+        {key_of("p90")} | ({P95} if P99 in known else set()) | ({MEAN} if P50 in known else set())
+    )
+    return [
+        MetricSpec(
+            s.key,
+            s.name,
+            s.unit,
+            s.key.rpartition(": ")[2] not in told and s.judged,
+            s.higher_is_better,
+        )
+        for s in (*own, *served, *MEMORY, *later, *EXPLAINING)
+        if s.key in known
+    ]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How the service was run."""
+
+    server: str
+    load: str
+    ready: str | None
+    reset: str | None
+    phases: list[str]
+    warmups: int
+    soak_seconds: float | None
+    server_cpus: list[int]
+    load_cpus: list[int]
+    seed: int
+    margin: float
+    ready_seconds: float
+    load_seconds: float | None
+    grace_seconds: float
+    metric_patterns: list[str]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Of an allocator's memory under load, in bytes an hour, with its 95 % interval. hours: how
+    long the load was watched."""
+
+    allocator: str
+    bytes_per_hour: float
+    low: float
+    high: float
+    hours: float
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class ServiceResults(Stopped):
+    """All of it, as it is saved. tool and loop: of the load generator; empty where it is not known.
+    malloc_of_reference: the library whose malloc the server has under the reference."""
+
+    schema: str
+    created: str
+    tsmalloc_version: str
+    setup: Setup
+    reference: str
+    tool: str
+    loop: str
+    malloc_of_reference: str
+    machine: Machine
+    metrics: list[MetricSpec]
+    allocators: list[AllocatorInfo]
+    stop: Stop
+    analysis: Analysis
+    growth: list[Growth]
+    warnings: list[Trouble]
+    samples: list[Sample]
+
+    def metric(self, key: str) -> MetricSpec:
+        return next(spec for spec in self.metrics if spec.key == key)
+
+    def allocator(self, name: str) -> AllocatorInfo:
+        return next(info for info in self.allocators if info.name == name)
+
+    @property
+    def subject(self) -> str:
+        return f"service-{Path(shlex.split(self.setup.server)[0]).name}"
+
+
+from_json = records.reader(ServiceResults, SCHEMA, "service")

@@ -1,0 +1,616 @@
+"""The flow: a trial of the reference, then rounds of lives or a soak, then the analysis."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+
+from tsmlab import __version__, machine, records, warnings
+from tsmlab.allocators import Allocator
+from tsmlab.analysis import Question, analyse, count_unresolved
+from tsmlab.errors import UserError
+from tsmlab.journal import Memo
+from tsmlab.machine import Machine
+from tsmlab.metrics import PEAK_MEMORY
+from tsmlab.progress import Reporter
+from tsmlab.results import AllocatorInfo, Analysis, Failure, Outcome, Sample, Stop, Trouble
+from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for, round_order
+from tsmlab.service import render, results
+from tsmlab.service.growth import Points, growth_of
+from tsmlab.service.life import Broken, Part, Phase, Server, Service
+from tsmlab.service.loads import THROUGHPUT
+from tsmlab.service.processes import Look
+from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, READY, ServiceResults, Setup
+from tsmlab.trial import PADDING_VARIABLE, extra_environment_bytes
+from tsmlab.wording import names, quantity, share
+
+# A load that takes this many times as long as the reference's first one is taken to hang.
+TIMEOUT_FACTOR = 20.0
+MIN_TIMEOUT_SECONDS = 60.0
+SERIES_POINTS = 600
+SLICE_POINTS = 20
+SATURATED = 0.9
+WATCHING_LIMIT = 0.01
+ERRORS_LIMIT = 0.001
+
+
+@dataclass(frozen=True)
+class Options:
+    """soak_seconds: of load on each allocator, one after the other, in place of rounds."""
+
+    service: Service
+    allocators: tuple[Allocator, ...]
+    reference: Allocator
+    seed: int
+    rule: StopRule = field(default_factory=StopRule)
+    margin: float = 0.01
+    soak_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Life:
+    """What was measured of one server. series: seconds and resident bytes. malloc: the library that
+    it used. killed: processes that SIGTERM did not end."""
+
+    ready_seconds: float
+    ready: Look
+    parts: list[Part]
+    series: list[list[float]]
+    peak_bytes: int | None
+    watching_seconds: float
+    malloc: str | None
+    killed: int
+
+    @property
+    def loaded(self) -> list[Part]:
+        return [part for part in self.parts if part.phase.is_load]
+
+
+def life_of(
+    server: Server, ready: Look, parts: list[Part], begin: int = 0, points: int = SERIES_POINTS
+) -> Life:
+    return Life(
+        round(server.ready_seconds, 3),
+        ready,
+        parts,
+        thinned(server.watcher.series[begin:], points),
+        server.peak_bytes(),
+        round(server.watcher.seconds, 4),
+        server.malloc,
+        server.killed,
+    )
+
+
+def thinned(series: Sequence[tuple[float, float]], most: int) -> list[list[float]]:
+    """At most so many points: of each stretch of time the lowest and the highest."""
+    if len(series) <= most:
+        return [list(point) for point in series]
+    kept: list[list[float]] = []
+    edges = np.linspace(0, len(series), most // 2 + 1).astype(int)
+    for start, stop in itertools.pairwise(edges):
+        part = series[start:stop]
+        extremes = {min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])}
+        kept += [list(point) for point in sorted(extremes)]
+    return kept
+
+
+# --- from a life to numbers -----------------------------------------------------------------------
+
+
+def memory_of(life: Life) -> Points:
+    """The series with what processes share counted once: by the share that the kernel told at the
+    borders of phases, and between them by interpolation."""
+    looks = [life.ready, *(each for part in life.parts for each in (part.before, part.after))]
+    times = [each.at_seconds for each in looks]
+    shares = [each.pss_bytes / each.rss_bytes if each.rss_bytes else 1.0 for each in looks]
+    return [(t, size * float(np.interp(t, times, shares))) for t, size in life.series]
+
+
+def under_load(life: Life) -> Points:
+    """The memory from the first load to the end of the last."""
+    loaded = life.loaded
+    if not loaded:
+        return []
+    begin, end = loaded[0].before.at_seconds, loaded[-1].after.at_seconds
+    return [p for p in memory_of(life) if begin <= p[0] <= end]
+
+
+def values_of(lives: Sequence[Life]) -> dict[str, float]:
+    """All quantities of the lives of one sample. The first phase of load gives the plain names;
+    keys of further ones have the phase before them."""
+    values: dict[str, float] = {}
+    parts = [part for life in lives for part in life.loaded]
+    phases = list(dict.fromkeys(part.phase.name for part in parts))
+    for phase in phases:
+        found = _served([part for part in parts if part.phase.name == phase])
+        values |= found if phase == phases[0] else {f"{phase}: {k}": v for k, v in found.items()}
+    memory = [memory_of(life) for life in lives]
+    loaded = [size for life in lives for _, size in under_load(life)]
+    last = lives[-1]
+    looks = [each for life in lives for part in life.parts for each in (part.before, part.after)]
+    values[READY] = float(lives[0].ready.pss_bytes)
+    values["ready_seconds"] = lives[0].ready_seconds
+    peaks = [size for points in memory for _, size in points] + [each.pss_bytes for each in looks]
+    ends = [(life.peak_bytes, life.parts[-1].after) for life in lives if life.parts]
+    peaks += [most * end.pss_bytes / end.rss_bytes for most, end in ends if most and end.rss_bytes]
+    values[PEAK_MEMORY] = float(max(peaks))
+    values[MEAN_MEMORY] = float(np.mean(loaded)) if loaded else values[READY]
+    if last.loaded:
+        values[END] = float(last.loaded[-1].after.pss_bytes)
+    if last.parts and not last.parts[-1].phase.is_load:
+        values[IDLE] = float(last.parts[-1].after.pss_bytes)
+    sums = {"user_seconds": "user_seconds", "system_seconds": "system_seconds"}
+    sums |= {"page_faults": "faults", "switches": "switches"}
+    for key, name in sums.items():
+        spent = sum(getattr(part.after, name) - getattr(part.before, name) for part in parts)
+        values[key] = max(0.0, float(spent))
+    values["threads"] = float(max(each.threads for each in looks))
+    return values
+
+
+def _served(parts: Sequence[Part]) -> dict[str, float]:
+    """Of loads of one phase: of several (a soak) requests over time, and the median percentiles."""
+    seconds = sum(part.seconds for part in parts)
+    requests = sum(part.requests or 0.0 for part in parts)
+    cpu = sum(part.cpu_seconds for part in parts)
+    told = [part.load.values() if part.load else {} for part in parts]
+    told = [found | part.custom for found, part in zip(told, parts, strict=True)]
+    values = {}
+    for key in told[0]:
+        of_key = [found[key] for found in told if key in found]
+        values[key] = float(max(of_key) if key == "max_seconds" else np.median(of_key))
+    if len(parts) > 1 and requests:
+        values[THROUGHPUT] = requests / seconds
+    if cpu > 0.0:
+        values[CPU] = cpu / requests if requests else cpu
+    return values
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Trial:
+    """Makes runs, each once. partial: soaks that are under way."""
+
+    service: Service
+    largest_extra_bytes: int
+    memo: Memo
+    partial: dict[str, Sample] = field(default_factory=dict)
+
+    def run(self, slot: Slot) -> Sample:
+        key = f"{slot.phase} {slot.round}, run {slot.position}, {slot.entry.allocator.name}"
+        return self.memo.once(key, Sample, lambda: self._run(slot))
+
+    def _server(self, slot: Slot) -> Server:
+        """All allocators have an environment of the same size."""
+        allocator = slot.entry.allocator
+        missing = self.largest_extra_bytes - extra_environment_bytes(allocator)
+        padding = "x" * (slot.padding_bytes + missing)
+        return Server(self.service, allocator, {PADDING_VARIABLE: padding})
+
+    def _begin(self, server: Server, warmups: int) -> Look:
+        server.wait_until_ready()
+        ready = server.look()
+        for _ in range(warmups):
+            server.load(self.first_load, warmup=True)
+        return ready
+
+    @property
+    def first_load(self) -> Phase:
+        return next(phase for phase in self.service.phases if phase.is_load)
+
+    def _run(self, slot: Slot) -> Sample:
+        """A whole life. The first trial of the reference is not for its numbers, so it is short."""
+        is_probe = slot.phase == "probe"
+        started = self.memo.clock()
+        lives: list[Life] = []
+        failure = None
+        try:
+            with self._server(slot) as server:
+                ready = self._begin(server, 0 if is_probe else self.service.warmups)
+                parts = []
+                for phase in self.service.phases:
+                    if phase.is_load:
+                        parts.append(server.load(phase))
+                    elif not is_probe:
+                        parts.append(server.idle(phase))
+                life = life_of(server, ready, parts)
+                server.stop()
+                lives = [replace(life, killed=server.killed)]
+        except Broken as broken:
+            failure = broken.failure
+        return _sample(slot, started, lives, failure)
+
+    def soak(self, slot: Slot, soak_seconds: float) -> Sample:
+        """Load after load on one server, each kept in the journal as it ends. One that was
+        interrupted goes on with a new server, for the time that is left."""
+        name = slot.entry.allocator.name
+        idle = [phase for phase in self.service.phases if not phase.is_load]
+        sessions: list[list[Life]] = []
+
+        def slice_of(make: Callable[[], Life]) -> None:
+            key = f"soak of {name}, session {len(sessions)}, {len(sessions[-1]) + 1}"
+            sessions[-1].append(self.memo.once(key, Life, make))
+
+        def is_known() -> bool:
+            key = f"soak of {name}, session {len(sessions)}, {len(sessions[-1]) + 1}"
+            return self.memo.knows(key)
+
+        def left() -> float:
+            return soak_seconds - sum(
+                p.seconds for s in sessions for life in s for p in life.loaded
+            )
+
+        while True:
+            sessions.append([])
+            while is_known():
+                slice_of(_unreachable)
+            if not sessions[-1]:
+                break
+        failure = None
+        before = [each for session in sessions for each in session]
+        if left() > 0.0 or (idle and before[-1].loaded):
+            try:
+                with self._server(slot) as server:
+                    ready = self._begin(server, self.service.warmups)
+
+                    def measure(phase: Phase) -> Life:
+                        begin = len(server.watcher.series)
+                        part = server.load(phase) if phase.is_load else server.idle(phase)
+                        return life_of(server, ready, [part], begin, SLICE_POINTS)
+
+                    while left() > 0.0:
+                        slice_of(lambda: measure(self.first_load))
+                        self.partial[name] = _soaked(slot, sessions, None)
+                    for phase in idle:
+                        slice_of(lambda phase=phase: measure(phase))  # type: ignore[misc]
+                    server.stop()
+            except Broken as broken:
+                failure = broken.failure
+        return _soaked(slot, sessions, failure)
+
+
+def _unreachable() -> Life:
+    raise AssertionError("the journal knows this")
+
+
+def _soaked(slot: Slot, sessions: Sequence[Sequence[Life]], failure: Failure | None) -> Sample:
+    """Each session as one life."""
+    lives = [
+        replace(
+            session[-1],
+            parts=[part for each in session for part in each.parts],
+            series=[point for each in session for point in each.series],
+            peak_bytes=max((each.peak_bytes or 0 for each in session), default=0) or None,
+        )
+        for session in sessions
+        if session
+    ]
+    return _sample(slot, 0.0, lives, failure)
+
+
+def _sample(slot: Slot, started: float, lives: list[Life], failure: Failure | None) -> Sample:
+    # Those of a life that broke off are no measurement, but their series may show why.
+    return Sample(
+        phase=slot.phase,
+        round=slot.round,
+        position=slot.position,
+        allocator=slot.entry.allocator.name,
+        replicate=slot.entry.replicate,
+        started_seconds=round(started, 3),
+        padding_bytes=slot.padding_bytes,
+        values=values_of(lives) if lives and not failure else {},
+        output_sha256=None,
+        output_bytes=None,
+        failure=failure,
+        measurement={"lives": [asdict(life) for life in lives]},
+    )
+
+
+def lives_of(sample: Sample) -> list[Life]:
+    return [records.restore(Life, each) for each in sample.measurement.get("lives", [])]
+
+
+# --- the study ------------------------------------------------------------------------------------
+
+
+def study(options: Options, reporter: Reporter, memo: Memo) -> Outcome[ServiceResults]:
+    """Raises UserError only where nothing has been measured yet."""
+    return _Session(options, reporter, memo).run()
+
+
+@dataclass
+class _Session:
+    options: Options
+    reporter: Reporter
+    memo: Memo
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self._created = self.memo.once("created", str, records.now)
+        self._machine = self.memo.once("machine", Machine, machine.describe)
+        largest = max(map(extra_environment_bytes, options.allocators))
+        self._trial = Trial(options.service, largest, self.memo)
+        self._provisional_told = False
+
+    def run(self) -> Outcome[ServiceResults]:
+        self._probe = self._try_reference()
+        if self.options.soak_seconds is not None:
+            return self._soak(self.options.soak_seconds)
+        options = self.options
+        scheduler = Scheduler(
+            entries=entries_for(options.allocators, options.reference),
+            reference=options.reference.name,
+            seed=options.seed,
+            run_one=self._trial.run,
+            judge=self._after_round,
+            unresolved=lambda samples: count_unresolved(self._analyse(samples)),
+            memo=self.memo,
+            observer=self.reporter,
+        )
+        self.reporter.expect(options.rule.rounds_that_fit(self._round_seconds()))
+        error = None
+        try:
+            stop = scheduler.measure(options.rule)
+        except KeyboardInterrupt:
+            stop = Stop("interrupted", "interrupted by the user")
+        except UserError as failed:
+            if not scheduler.samples:
+                raise
+            stop, error = Stop("aborted", failed.message), failed
+        return Outcome(self._conclude(scheduler.samples, stop), error)
+
+    def _try_reference(self) -> Sample:
+        """One short life, which must succeed; it also tells how long a load takes."""
+        reference = self.options.reference
+        slot = Slot(Entry(reference), "probe", 0, 1, 0)
+        self.reporter.round_started("probe", 1, 1)
+        self.reporter.run_started(slot)
+        probe = self._trial.run(slot)
+        self.reporter.run_finished(probe)
+        if failure := probe.failure:
+            said = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
+            raise UserError(
+                f"the service fails under the reference {reference.name}: {failure.text}{said}",
+                REMEDIES.get(failure.kind, REMEDIES["exit"]),
+            )
+        (life,) = lives_of(probe)
+        service = self.options.service
+        if service.load_seconds is None and self._trial.first_load.seconds is None:
+            longest = max(part.seconds for part in life.loaded)
+            limit = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * longest)
+            self._trial.service = replace(service, load_seconds=limit)
+        part = life.loaded[0]
+        load = part.load
+        rate = (
+            f", {quantity(load.throughput, 'count')} requests/s ({load.tool}, {load.loop} loop)"
+            if load
+            else ""
+        )
+        self.reporter.note(
+            f"trial      {reference.name}: ready after {quantity(life.ready_seconds, 'seconds')}, "
+            f"load {quantity(part.seconds, 'seconds')}{rate}"
+        )
+        return probe
+
+    def _round_seconds(self) -> float:
+        (life,) = lives_of(self._probe)
+        loads = sum(part.seconds for part in life.loaded)
+        service = self.options.service
+        idle = sum(phase.seconds or 0.0 for phase in service.phases if not phase.is_load)
+        one = life.ready_seconds + loads + service.warmups * life.loaded[0].seconds + idle
+        return one * (len(self.options.allocators) + 1)
+
+    def _after_round(self, samples: list[Sample]) -> list[Sample]:
+        """Numbers early: the first round is shown when it is there."""
+        if not self._provisional_told and self.options.rule.runs != 1:
+            self._provisional_told = True
+            found = self._conclude(samples, Stop("runs", "the first round"))
+            self.reporter.note(render.provisional(found))
+        return samples
+
+    def _soak(self, seconds: float) -> Outcome[ServiceResults]:
+        options = self.options
+        entries = [Entry(allocator) for allocator in options.allocators]
+        samples: list[Sample] = []
+        stop = Stop("runs", f"soaked for {quantity(seconds / 60.0, 'number')} minutes each")
+        self.reporter.expect(1)
+        self.reporter.round_started("measured", 1, len(entries))
+        try:
+            for place, entry in enumerate(round_order(entries, options.seed, "measured", 1), 1):
+                slot = Slot(entry, "measured", 1, place, 0)
+                self.reporter.run_started(slot)
+                samples.append(self._trial.soak(slot, seconds))
+                self._trial.partial.pop(entry.allocator.name, None)
+                self.reporter.run_finished(samples[-1])
+        except KeyboardInterrupt:
+            samples += self._trial.partial.values()
+            stop = Stop("interrupted", "interrupted by the user")
+        return Outcome(self._conclude(samples, stop))
+
+    def _analyse(self, samples: Sequence[Sample]) -> Analysis:
+        return analyse(samples, self._question)
+
+    @property
+    def _question(self) -> Question:
+        options = self.options
+        (life,) = lives_of(self._probe)
+        keys = (
+            [*self._probe.values, IDLE]
+            if any(not phase.is_load for phase in options.service.phases)
+            else list(self._probe.values)
+        )
+        specs = results.specs_of(keys, options.service.metrics, life.loaded[0].units)
+        names_ = tuple(allocator.name for allocator in options.allocators)
+        return Question(names_, options.reference.name, tuple(specs), options.margin, options.seed)
+
+    def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> ServiceResults:
+        options = self.options
+        samples = [self._probe, *run_samples]
+        question = self._question
+        (life,) = lives_of(self._probe)
+        load = life.loaded[0].load
+        found = ServiceResults(
+            schema=results.SCHEMA,
+            created=self._created,
+            tsmalloc_version=__version__,
+            setup=_setup(options),
+            reference=options.reference.name,
+            tool=load.tool if load else "",
+            loop=load.loop if load else "",
+            malloc_of_reference=life.malloc or "",
+            machine=self._machine,
+            metrics=list(question.metrics),
+            allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
+            stop=stop,
+            analysis=analyse(samples, question),
+            growth=_growth(samples, options),
+            warnings=[],
+            samples=samples,
+        )
+        return replace(found, warnings=troubles_of(found))
+
+
+REMEDIES = {
+    "exit": "Run the server by itself first: it must work without any of this.",
+    "start": "Check the program's name, and that nothing else uses the port.",
+    "timeout": "Say how it is seen to be ready: --ready 'COMMAND' or --ready 'line:REGEX'; or give "
+    "more time with --ready-within or --timeout.",
+    "preload": "Start the server's own program, without a wrapper.",
+    "load": "Try the load by itself while the server runs.",
+    "metric": "Let a known tool print its result, or say where a number is: --metric NAME=REGEX.",
+}
+
+
+def _growth(samples: Sequence[Sample], options: Options) -> list[results.Growth]:
+    found = []
+    for allocator in options.allocators:
+        runs = [
+            under_load(life)
+            for sample in samples
+            if sample.allocator == allocator.name and sample.phase == "measured"
+            for life in lives_of(sample)
+        ]
+        if growth := growth_of(allocator.name, runs, options.margin):
+            found.append(growth)
+    return found
+
+
+def _setup(options: Options) -> Setup:
+    service = options.service
+    return Setup(
+        server=service.server,
+        load=service.load,
+        ready=service.ready,
+        reset=service.reset,
+        phases=[
+            each.name
+            + (f"={each.seconds:g}s" if each.seconds else "")
+            + (f"@{each.rate}" if each.rate else "")
+            for each in service.phases
+        ],
+        warmups=service.warmups,
+        soak_seconds=options.soak_seconds,
+        server_cpus=list(service.server_cpus),
+        load_cpus=list(service.load_cpus),
+        seed=options.seed,
+        margin=options.margin,
+        ready_seconds=service.ready_seconds,
+        load_seconds=service.load_seconds,
+        grace_seconds=service.grace_seconds,
+        metric_patterns=[metric.custom.pattern for metric in service.metrics],
+    )
+
+
+# --- what may be wrong ----------------------------------------------------------------------------
+
+
+def troubles_of(found: ServiceResults) -> list[Trouble]:
+    troubles = []
+    ours = [(s.allocator, life) for s in found.samples for life in lives_of(s)]
+    parts = [part for _, life in ours for part in life.loaded]
+    own = found.malloc_of_reference
+    info = found.allocator(found.reference)
+    if info.path is None and own and not _is_libc(own):
+        troubles.append(
+            Trouble(
+                "own-malloc",
+                f"without a preload, the server runs on the malloc of {own}, not on glibc's",
+                "it is linked with an allocator: that is what the row of the reference measures",
+                "for glibc itself: --allocator libc=/lib/x86_64-linux-gnu/libc.so.6 "
+                "--reference libc",
+            )
+        )
+    if found.loop == "closed":
+        troubles.append(
+            Trouble(
+                "closed-loop",
+                f"{found.tool} runs a closed loop: it sends a request when an answer has come, so "
+                "it sends less while the server stalls, and percentiles look too good",
+                "coordinated omission",
+                "trust throughput and CPU per request; for percentiles use a fixed rate "
+                "(wrk2 -R, oha -q, vegeta -rate, pgbench -R)",
+            )
+        )
+    busy = [part.load_share for part in parts]
+    if busy and float(np.median(busy)) > SATURATED:
+        troubles.append(
+            Trouble(
+                "load-saturated",
+                f"the load generator used {share(float(np.median(busy)))} of its processors",
+                "it may be the bottleneck, and then all allocators look alike",
+                "more threads for it, more processors (--load-cpus), or a lower rate",
+            )
+        )
+    failed = sum(part.load.errors for part in parts if part.load)
+    asked = sum(part.requests or 0.0 for part in parts)
+    if asked and failed / asked > ERRORS_LIMIT:
+        troubles.append(
+            Trouble(
+                "failed-requests",
+                f"{share(failed / asked)} of the requests failed",
+                "the server refuses some, or the load asks for what there is not",
+                "look at what the load prints",
+            )
+        )
+    stubborn = sorted({name for name, life in ours if life.killed})
+    if stubborn:
+        troubles.append(
+            Trouble(
+                "killed",
+                f"the server did not end at SIGTERM and was killed: {names(stubborn)}",
+                "it ignores the signal, or takes longer than --grace",
+                "more time (--grace), if its end matters; the measurements are not touched",
+            )
+        )
+    watching = [
+        life.watching_seconds * load / life.parts[-1].after.at_seconds / cpu
+        for _, life in ours
+        if (load := sum(part.seconds for part in life.loaded))
+        and (cpu := sum(part.cpu_seconds for part in life.loaded))
+    ]
+    if watching and float(np.median(watching)) > WATCHING_LIMIT:
+        troubles.append(
+            Trouble(
+                "watching-cost",
+                f"watching took {share(float(np.median(watching)))} of the server's processor time",
+                "the server does little, or has many processes",
+                "longer or heavier load makes it small",
+            )
+        )
+    if found.setup.load_cpus and set(found.setup.load_cpus) & set(found.setup.server_cpus):
+        troubles.append(
+            Trouble(
+                "shared-processors",
+                "the load and the server share processors",
+                "there are no others here",
+                "a machine with more, or --server-cpus and --load-cpus",
+            )
+        )
+    return [*troubles, *warnings.about_machine(found.machine)]
+
+
+def _is_libc(path: str) -> bool:
+    return "/libc.so" in path or "/libc-2" in path
