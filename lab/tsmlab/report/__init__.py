@@ -1,8 +1,17 @@
-"""Reports: a page that stands alone for each of the results, its figures as files, and exports.
+"""Pages: results as one file of HTML that stands alone, with figures, tables and the raw data.
 
-Why: results convince when they can be looked at, and are passed on when they are one file.
-Refuses to: load what draws before a report is written, since that takes a second: `check` is for
-verbs that measure first.
+To make a page, describe it and render it:
+
+    from tsmlab.report import Figure, Page, Section, charts, html, tables
+    numbers = tables.of_texts("Latency", ("load", "p99"), [["100/s", "1.2 ms"], ["200/s", "1.4 ms"]])
+    line = charts.Line("tsmalloc", [(100, 1.2e-3), (200, 1.4e-3)], styles_for(["tsmalloc"])["tsmalloc"])
+    panel = charts.lines([line], charts.Axis("load"), charts.Axis("p99", "seconds"))
+    figure = Figure("latency", "Latency over load", "Lower is better.", [panel], numbers)
+    text = html.render(Page("service", "redis", "Recommendation: ...", figure_sections([figure])))
+
+page.py has the model (Page, Section, and the parts of a section: DataTable, Figure, Text, Code,
+Terms, and Widget for what a script of its own draws), charts.py the usual figures as Vega-Lite,
+html.py the file. A figure is any list of Vega-Lite panels; all text is escaped.
 """
 
 import json
@@ -13,13 +22,30 @@ from tsmlab import experiments, results, suite_results
 from tsmlab.errors import UserError
 from tsmlab.experiments import Experiments
 from tsmlab.report.folder import check
+from tsmlab.report.page import (
+    Code,
+    Data,
+    Figure,
+    Page,
+    Section,
+    Series,
+    Terms,
+    Text,
+    Tile,
+    Warned,
+    Widget,
+    figure_sections,
+)
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
 from tsmlab.traces import analysing, analysis, replay_results
 from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import ReplayResults
 
-__all__ = ["Results", "check", "read", "write"]
+__all__ = [
+    "Code", "Data", "Figure", "Page", "Results", "Section", "Series", "Terms", "Text", "Tile",
+    "Warned", "Widget", "check", "figure_sections", "read", "write",
+]  # fmt: skip
 
 Results = Comparison | SuiteResults | Experiments | ReplayResults | TraceAnalysis
 
