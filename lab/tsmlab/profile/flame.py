@@ -5,16 +5,12 @@ Its one script draws, zooms and searches; without it there is the table.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import heapq
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tsmlab import __version__
 from tsmlab.profile import text
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import WORDS, Frame, Profile, Type
@@ -116,49 +112,55 @@ def _packed(root: Node) -> dict[str, Any]:
 
 def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
     """The page."""
-    # Imported here: it takes a second to load, and no other verb needs it.
-    from tsmlab.report import html  # noqa: PLC0415
-    from tsmlab.report.pages.common import Tile  # noqa: PLC0415
+    # Imported here: no other verb of profile needs it.
+    from tsmlab.report import Page, Section, Text, Widget, html  # noqa: PLC0415
 
     name, *circumstances = text.title(profile)
     root = tree(profile, stacks, of)
     prune(root)
-    data = json.dumps(_packed(root), separators=(",", ":")).replace("<", "\\u003c")
-    script = SCRIPT.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sites = gather(profile, stacks, "line", of)
-    return html.from_template(
-        "flame.html",
-        script=script,
-        script_digest=digest,
-        data=data,
-        page={
-            "title": f"{name}: heap profile",
-            "kind": "heap profile",
-            "contents": [],
-            "footer": f"Written by tsmalloc {__version__}. It stands alone and loads nothing.",
-            "kicker": ", ".join((f"Heap profile, {WORDS[of]} bytes", *circumstances)),
-            "heading": name,
-            "tiles": [Tile(*each) for each in _figures(profile, sites, of)],
-            "table": _table(sites),
-            "notes": [*text.coverage(profile), *text.sampling_notes(profile, notes)],
-        },
-    )
+    markup, style = (SCRIPT.with_suffix(end).read_text("utf-8") for end in (".html", ".css"))
+    widget = Widget("data", markup, style, SCRIPT.read_text("utf-8"), _packed(root))
+    lines = [
+        Text(line, note=True)
+        for line in (*text.coverage(profile), *text.sampling_notes(profile, notes))
+    ]
+    return html.render(
+        Page(
+            kind="heap profile",
+            title=name,
+            window_title=f"{name}: heap profile",
+            question=", ".join((f"Heap profile, {WORDS[of]} bytes", *circumstances)),
+            answer=_answer(sites, of),
+            facts=list(_facts(profile, sites, of)),
+            sections=[
+                Section("Flame graph", [widget], anchor="flame", wide=True),
+                Section("Lines", [_table(sites), *lines]),
+            ],
+        )
+    )  # fmt: skip
 
 
-def _figures(profile: Profile, sites: Sites, of: Type) -> Iterator[tuple[str, str, str]]:
-    """What each is, its number, and what is to be said of it."""
+def _answer(sites: Sites, of: Type) -> str:
+    """Where most of it comes from."""
+    total = sites.total.total
+    if not sites.sites or not total:
+        return f"No {WORDS[of]} bytes were sampled."
+    first = sites.sites[0]
+    held = share(first.flat.total / total)
+    return f"{text.fitted(first.frame, 100)} holds most: {held} of {quantity(total, 'bytes')}."
+
+
+def _facts(profile: Profile, sites: Sites, of: Type) -> Iterator[tuple[str, str]]:
     total = sites.total
     low, high = (quantity(each, "bytes") for each in total.interval())
-    yield f"bytes {WORDS[of]}", quantity(total.total, "bytes"), f"{low} to {high}, 95 %"
-    samples = f"{counted(total.samples, 'sample')} of them"
-    yield f"objects {WORDS[of]}", quantity(sites.objects.total, "count"), samples
+    whole = quantity(total.total, "bytes")
+    yield f"Bytes {WORDS[of]}", f"{whole} (95% interval: {low} to {high})"
+    samples = counted(total.samples, "sample")
+    objects = quantity(sites.objects.total, "count")
+    yield f"Objects {WORDS[of]}", f"{objects}, from {samples}"
     if missing := text.uncovered(profile):
-        yield "not in it", quantity(missing, "bytes"), "in use, from before sampling began"
-    if sites.sites and total.total:
-        largest = sites.sites[0]
-        held = share(largest.flat.total / total.total)
-        yield "the largest site", held, text.fitted(largest.frame, 60)
+        yield "Not in it", f"{quantity(missing, 'bytes')} in use, from before sampling began"
 
 
 def _table(sites: Sites) -> Any:

@@ -31,7 +31,6 @@ from tsmlab.report.page import (
     Series,
     Terms,
     Text,
-    Tile,
     Warned,
     Widget,
     figure_sections,
@@ -43,8 +42,7 @@ from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import ReplayResults
 
 __all__ = [
-    "Code", "Data", "Figure", "Page", "Results", "Section", "Series", "Terms", "Text", "Tile",
-    "Warned", "Widget", "check", "figure_sections", "read", "write",
+    "Code", "Data", "Figure", "Page", "Results", "Section", "Series", "Terms", "Text", "Warned", "Widget", "check", "figure_sections", "read", "write",
 ]  # fmt: skip
 
 Results = Comparison | SuiteResults | Experiments | ReplayResults | TraceAnalysis

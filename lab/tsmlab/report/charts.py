@@ -7,7 +7,6 @@ specification, so that no name can be taken for an expression or a path to a fie
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,8 @@ from tsmlab.report.theme import Style
 from tsmlab.text import visible
 from tsmlab.wording import change
 
+# From this spread of ratios on, equal ratios get equal distances.
+LOG_FROM = 4.0
 HEIGHT = 260
 ROW = 22
 # The wheel scrolls the page and a finger moves it, unless Ctrl is held or the mouse drags.
@@ -81,13 +82,12 @@ class Axis:
 @dataclass(frozen=True)
 class Line:
     """A line of points (x, y) or (x, y, low, high), with a 95 % interval. stepped: y holds until
-    the next point. marked: with a sign at each point. model: a fitted curve of the series, dotted.
-    strong: stands out."""
+    the next point. marked: with a sign at each point. model: a fitted curve of the series,
+    dotted."""
 
     name: str
     points: Sequence[Sequence[float]]
     style: Style
-    strong: bool = True
     stepped: bool = False
     marked: bool = False
     model: bool = False
@@ -118,7 +118,7 @@ class Point:
     front: bool = False
 
 
-def series(styles: Mapping[str, Style]) -> list[Series]:
+def legend(styles: Mapping[str, Style]) -> list[Series]:
     """The legend."""
     return [Series(name, style.hue, style.sign) for name, style in styles.items()]
 
@@ -135,7 +135,7 @@ def chart(
 ) -> Spec:
     """A panel of layers that share their data, axes and colours. fields: the columns of the data;
     with styles, rows belong to series, and those that are in the parameter `hidden` are left out. A
-    layer with data of its own (something() makes them) takes no part in that."""
+    layer with data of its own (apart() makes them) takes no part in that."""
     shown = [{**layer} for layer in layers]
     if zooms:
         select = {**_ZOOM, "encodings": list(zooms)}
@@ -163,10 +163,13 @@ def by_series(styles: Mapping[str, Style], values: Sequence[Any]) -> Spec:
     return {"field": "series", "type": "nominal", "scale": scale, "legend": None}
 
 
-def something(mark: Spec, values: Mapping[str, float], encoding: Spec) -> Spec:
+def apart(mark: Spec, colour: str, values: Mapping[str, float], **encoding: Spec) -> Spec:
     """A layer of one thing that is not in the data: a band, or a line at 1."""
-    return {"mark": mark, "data": {"values": [dict(values)]},
-            "encoding": {"color": {"value": "x"}, **encoding}}  # fmt: skip
+    return {
+        "mark": {"clip": True, **mark},
+        "data": {"values": [dict(values)]},
+        "encoding": {"color": {"value": f"var(--{colour})"}, **encoding},
+    }
 
 
 def told(*fields: tuple[str, str]) -> list[Spec]:
@@ -191,7 +194,7 @@ def _cell(value: str | float | None) -> Any:
 
 def lines(own: Sequence[Line], x: Axis, y: Axis, title: str = "") -> Spec:
     """A panel of lines; grey ones lie behind."""
-    ordered = sorted(own, key=lambda line: line.strong)
+    ordered = sorted(own, key=lambda line: line.style.is_strong)
     styles = {line.name: line.style for line in ordered if not line.model}
     x_title, x_unit = x.factor(p[0] for line in ordered for p in line.points)
     y_title, y_unit = y.factor(p[1] for line in ordered for p in line.points)
@@ -218,7 +221,7 @@ def lines(own: Sequence[Line], x: Axis, y: Axis, title: str = "") -> Spec:
             "mark": {"type": "rule", "clip": True, "strokeWidth": 1.4},
             "encoding": {"y": {"field": "low"}, "y2": {"field": "high"}},
         })  # fmt: skip
-    widths = [2.0 if line.strong else 1.0 for line in ordered if not line.model]
+    widths = [2.0 if line.style.is_strong else 1.0 for line in ordered if not line.model]
     interpolate = "step-after" if any(line.stepped for line in ordered) else "linear"
     layers.append({
         "transform": [{"filter": "datum.model == 0"}],
@@ -243,10 +246,11 @@ def lines(own: Sequence[Line], x: Axis, y: Axis, title: str = "") -> Spec:
             "tooltip": tip,
         },
     })  # fmt: skip
+    across = x.encoded("x", x_title)
+    if not x.names and all(value == round(value) for value in fields["x"]):
+        across["axis"]["tickMinStep"] = 1
     zooms = ("y",) if x.names else ("x", "y")
-    return chart(
-        fields, layers, x.encoded("x", x_title), y.encoded("y", y_title), styles, title, zooms=zooms
-    )
+    return chart(fields, layers, across, y.encoded("y", y_title), styles, title, zooms=zooms)
 
 
 # --- ratios ---------------------------------------------------------------------------------------
@@ -273,14 +277,11 @@ def ratios(
         "resolved": [float(each.resolved) for each in found],
         "said": [each.said for each in found],
     }
-    vertical: Spec = {"y": {"value": 0}, "y2": {"value": "height"}}
-    layers = []
+    height: dict[str, Spec] = {"y": {"value": 0}, "y2": {"value": "height"}}
+    layers = [apart({"type": "rule"}, "soft", {"ratio": 1.0}, **height)]
     if band:
-        area = {"type": "rect", "clip": True, "color": "var(--band)"}
         edges = {"ratio": band[0], "to": band[1]}
-        layers.append(something(area, edges, {"x2": {"field": "to"}, **vertical}))
-    layers.append(something({"type": "rule", "clip": True}, {"ratio": 1.0}, vertical))
-    layers[-1]["encoding"]["color"] = {"value": "var(--soft)"}
+        layers.insert(0, apart({"type": "rect"}, "band", edges, x2={"field": "to"}, **height))
     resolved = {"test": "datum.resolved == 0", "value": "var(--paper)"}
     fill = {**by_series(styles, [f"var(--{style.hue})" for style in styles.values()]),
             "condition": resolved}  # fmt: skip
@@ -300,15 +301,23 @@ def ratios(
         },
     ]
     ends = [end for each in found for end in (each.ratio, each.low, each.high) if end]
-    low, high = min([*ends, 1.0]), max([*ends, 1.0])
-    room = max(high / low, 1.04) ** 0.05
-    scale = {"type": "log", "nice": False, "domain": [low / room, min(high * room, most or math.inf)]}
-    axis: Spec = {"format": "~r"} if plain else {"labelExpr": _CHANGE}
-    x = {"field": "ratio", "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+    x = _ratio_axis("ratio", title, ends, plain, most)
     names = [visible(row) for row in rows]
     y = {"field": "row", "type": "nominal", "title": None, "scale": {"domain": names},
          "axis": {"labelColor": "var(--ink)", "grid": True}}  # fmt: skip
     return chart(fields, layers, x, y, styles, height={"step": ROW}, zooms=("x",))
+
+
+def _ratio_axis(
+    field: str, title: str, ends: Sequence[float], plain: bool = False, most: float | None = None
+) -> Spec:
+    """An axis that always shows 1; logarithmic where ratios spread."""
+    low, high = min([*ends, 1.0]), max([*ends, 1.0])
+    most = high if most is None else min(high, most)
+    scale = {"type": "log" if most / low > LOG_FROM else "linear", "zero": False, "nice": False,
+             "padding": 12, "domain": [low, most]}  # fmt: skip
+    axis: Spec = {"format": "~r"} if plain else {"labelExpr": _CHANGE}
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
 
 
 def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) -> Spec:
@@ -319,12 +328,12 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
         "series": [each.name for each in found],
         "front": [float(each.front) for each in found],
     }
+    ends: dict[str, list[float]] = {}
     for name in ("x", "y"):
         for place, end in enumerate(("", "low", "high")):
             fields[f"{name}{end}"] = [getattr(each, name)[place] for each in found]
-    for name in ("x", "y"):
         fields[f"{name}said"] = [change(value) for value in fields[name]]
-    step = "step-after"
+        ends[name] = [end for each in found for end in getattr(each, name) if end]
 
     def interval(along: str) -> Spec:
         return {
@@ -333,17 +342,18 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
             "encoding": {along: {"field": f"{along}low"}, f"{along}2": {"field": f"{along}high"}},
         }
 
-    front = sorted((each for each in found if each.front), key=lambda each: each.x[0] or 0.0)
-    best = max if upwards else min  # a point that is behind another by less than the margin
-    heights = list(itertools.accumulate((each.y[0] or 0.0 for each in front), best))
     layers = [interval("x"), interval("y")]
-    if front:
-        steps = [{"x": each.x[0], "y": y} for each, y in zip(front, heights, strict=True)]
+    if front := sorted((each for each in found if each.front), key=lambda each: each.x[0] or 0.0):
+        best = max if upwards else min  # a point that is behind another by less than the margin
+        heights = list(itertools.accumulate((each.y[0] or 0.0 for each in front), best))
+        steps = [(each.x[0], y) for each, y in zip(front, heights, strict=True)]
+        far = (min if upwards else max)(ends["y"])
+        steps = [(steps[0][0], far), *steps, (max(ends["x"]), heights[-1])]
         layers.append({
-            "data": {"values": steps},
-            "mark": {"type": "line", "clip": True, "interpolate": step, "strokeDash": [4, 3],
-                     "strokeWidth": 1.2},
-            "encoding": {"color": {"value": "var(--soft)"}},
+            "data": {"values": [{"place": i, "x": x, "y": y} for i, (x, y) in enumerate(steps)]},
+            "mark": {"type": "line", "clip": True, "interpolate": "step-after",
+                     "strokeDash": [4, 3], "strokeWidth": 1.2},
+            "encoding": {"color": {"value": "var(--soft)"}, "order": {"field": "place"}},
         })  # fmt: skip
     beaten = {"test": "datum.front == 0", "value": "var(--paper)"}
     colours = [f"var(--{style.hue})" for style in styles.values()]
@@ -355,7 +365,139 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
             "tooltip": told(("series", "series"), ("xsaid", x_title), ("ysaid", y_title)),
         },
     })  # fmt: skip
-    log = {"scale": {"type": "log", "nice": False, "padding": 12}, "axis": {"labelExpr": _CHANGE}}
-    x: Spec = {"field": "x", "type": "quantitative", "title": x_title, **log}
-    y: Spec = {"field": "y", "type": "quantitative", "title": y_title, **log}
+    x = _ratio_axis("x", x_title, ends["x"])
+    y = _ratio_axis("y", y_title, ends["y"])
     return chart(fields, layers, x, y, styles, height=320)
+
+
+# --- single runs ----------------------------------------------------------------------------------
+
+
+def order(
+    runs: Sequence[tuple[str, float, float]],
+    medians: Sequence[tuple[float, float]],
+    styles: Mapping[str, Style],
+    y_title: str,
+) -> Spec:
+    """Runs (series, number, deviation) in their order, and a line through the rounds' medians."""
+    fields = {
+        "series": [name for name, _, _ in runs],
+        "x": [number for _, number, _ in runs],
+        "y": [deviation for _, _, deviation in runs],
+    }
+    layers = [
+        {
+            "mark": {"type": "point", "clip": True, "filled": True, "opacity": 0.75, "size": 28},
+            "encoding": {
+                "shape": by_series(styles, [style.shape for style in styles.values()]),
+                "tooltip": [
+                    *told(("series", "series"), ("x", "run")),
+                    {"field": "y", "title": y_title, "type": "quantitative", "format": "+.2%"},
+                ],
+            },
+        },
+        {
+            "data": {"values": [{"x": x, "y": y} for x, y in medians]},
+            "mark": {"type": "line", "clip": True, "strokeWidth": 1.8},
+            "encoding": {"color": {"value": "var(--ink)"}},
+        },
+    ]
+    x = {"field": "x", "type": "quantitative", "title": "run", "scale": {"nice": False, "padding": 8},
+         "axis": {"grid": False, "tickMinStep": 1}}  # fmt: skip
+    y = {"field": "y", "type": "quantitative", "title": y_title, "scale": {"nice": False, "padding": 8},
+         "axis": {"format": "+.3~p"}}  # fmt: skip
+    return chart(fields, layers, x, y, styles)
+
+
+def strips(
+    runs: Sequence[tuple[str, float]],
+    medians: Mapping[str, float],
+    styles: Mapping[str, Style],
+    axis: Axis,
+) -> Spec:
+    """A row for each name with a tick for every run, and a longer one at the median."""
+    title, unit = axis.factor(value for _, value in runs)
+    fields = {
+        "series": [name for name, _ in runs],
+        "x": [value / unit for _, value in runs],
+    }
+    middle = [{"series": visible(name), "x": value / unit} for name, value in medians.items()]
+    layers = [
+        {
+            "mark": {"type": "tick", "clip": True, "thickness": 1.5, "size": 12, "opacity": 0.7},
+            "encoding": {"tooltip": told(("series", "series"), ("x", title))},
+        },
+        {
+            "data": {"values": middle},
+            "mark": {"type": "tick", "clip": True, "thickness": 3, "size": 18},
+            "encoding": {"color": {"value": "var(--ink)"},
+                         "tooltip": told(("series", "series"), ("x", f"median {title}"))},
+        },
+    ]  # fmt: skip
+    names = [visible(name) for name in medians]
+    y = {"field": "series", "type": "nominal", "title": None, "scale": {"domain": names},
+         "axis": {"labelColor": "var(--ink)", "grid": True}}  # fmt: skip
+    return chart(fields, layers, axis.encoded("x", title), y, styles, height={"step": ROW},
+                 zooms=("x",))  # fmt: skip
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def spans(
+    found: Mapping[str, Sequence[tuple[float, float, float]]],
+    styles: Mapping[str, Style],
+    x: Axis,
+    y_title: str,
+    bars: bool,
+) -> Spec:
+    """A share of the whole over each span (from, to, share) of an axis: bars, or a line a series."""
+    rows = [(name, *span) for name, own in found.items() for span in own]
+    names, low, high, part = zip(*rows, strict=True)
+    fields = {"series": names, "x": low, "to": high, "y": part}
+    title, _ = x.factor(low)
+    mark: Spec = {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 0.5} if bars else \
+        {"type": "rule", "strokeWidth": 2.2, "strokeCap": "butt"}  # fmt: skip
+    y2 = {"y2": {"datum": 0}} if bars else {}
+    tip = [*told(("series", "series"), ("x", f"{title} from"), ("to", "to")),
+           {"field": "y", "title": y_title, "type": "quantitative", "format": ".2~%"}]  # fmt: skip
+    layer = {"mark": {"clip": True, **mark},
+             "encoding": {"x2": {"field": "to"}, **y2, "tooltip": tip}}  # fmt: skip
+    y = {"field": "y", "type": "quantitative", "title": y_title, "axis": {"format": "~p"},
+         "scale": {"zero": True, "nice": False, "padding": 4}}  # fmt: skip
+    return chart(fields, [layer], x.encoded("x", title), y, styles, height=200)
+
+
+def heat(
+    cells: Mapping[tuple[str, str], float],
+    columns: Sequence[str],
+    rows: Sequence[str],
+    steps: Sequence[tuple[str, float, float]],
+    x_title: str,
+    y_title: str,
+) -> Spec:
+    """A map of shares by column and row, the first row lowest. steps: name, least share and strength
+    of the colour, the largest first."""
+    named = {at: next(name for name, least, _ in steps if part >= least)
+             for at, part in cells.items()}  # fmt: skip
+    fields = {
+        "series": list(named.values()),
+        "x": [x for x, _ in named],
+        "y": [y for _, y in named],
+        "share": list(cells.values()),
+    }
+    opacity = {"domain": [name for name, _, _ in steps], "range": [look for _, _, look in steps]}
+    tip = [*told(("x", x_title), ("y", y_title)),
+           {"field": "share", "title": "share", "type": "quantitative", "format": ".2~%"}]  # fmt: skip
+    layer = {
+        "mark": {"type": "rect", "color": "var(--blue)"},
+        "encoding": {
+            "opacity": {"field": "series", "type": "nominal", "scale": opacity, "legend": None},
+            "tooltip": tip,
+        },
+    }
+    x = {"field": "x", "type": "ordinal", "title": x_title, "scale": {"domain": list(columns)},
+         "axis": {"labelAngle": 0}}  # fmt: skip
+    y = {"field": "y", "type": "ordinal", "title": y_title, "scale": {"domain": [*reversed(rows)]}}
+    spec = chart(fields, [layer], x, y, height={"step": 20}, zooms=())
+    return {**spec, "transform": [{"filter": "indexof(hidden, datum.series) < 0"}]}

@@ -21,11 +21,13 @@ Spec = dict[str, Any]
 @dataclass(frozen=True)
 class Series:
     """An entry of a figure's legend, which hides and shows what has this name in the field
-    `series`. colour: a name of theme.py; sign: the mark that it is drawn with."""
+    `series`. colour: a name of theme.py; sign: the mark that it is drawn with; strength: of the
+    colour."""
 
     name: str
     colour: str
     sign: str = "●"
+    strength: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A number in large type, with what it is above and what qualifies it below."""
-
-    label: str
-    number: str
-    note: str
-    mark: str = ""
-
-
-@dataclass(frozen=True)
 class Warned:
     """A warning: one line, which opens to its cause and its remedy."""
 
@@ -143,7 +135,6 @@ class Page:
     window_title: str = ""
     question: str = ""
     facts: Sequence[tuple[str, str]] = ()
-    tiles: Sequence[Tile] = ()
     use: str = ""
     extent: str = ""
     footer: str = ""

@@ -7,7 +7,7 @@ that do not tell red from green.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,12 @@ class Style:
     def sign(self) -> str:
         return SIGNS[self.shape]
 
+    @property
+    def is_strong(self) -> bool:
+        """Whether it stands out before grey ones."""
+        return self.hue != "rest"
 
-REST = Style("rest")
+
 REQUESTED = Style("ink", dash=(2, 3))
 
 # Peers and the engine are solid, the teaching heaps dashed: the hue is the strategy, dash and
@@ -139,3 +143,15 @@ def styles_for(names: Sequence[str]) -> dict[str, Style]:
         else:
             styles[name] = next(spare)
     return styles
+
+
+# Up to so many series, each has its colour; of more, only those that matter most.
+ALL_IN_COLOUR = 8
+
+
+def emphasised(names: Sequence[str], important: Sequence[str]) -> dict[str, Style]:
+    """A style for each name: its own for the most important ones, grey for the rest."""
+    styles = styles_for(names)
+    kept = [name for name in dict.fromkeys([*important, *names]) if name in styles]
+    strong = set(kept[:ALL_IN_COLOUR])
+    return {n: s if n in strong else replace(s, hue="rest") for n, s in styles.items()}

@@ -92,7 +92,9 @@ def read(folder: Path) -> str:
     return "\n".join((licence, *scripts, f"(() => {{\n{interpreter}\n}})();\n"))
 
 
-def fetch(folder: Path, run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> None:
+def fetch(
+    folder: Path, run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
+) -> None:
     """Puts the scripts and their licences into a folder; raises FetchError."""
     npm = shutil.which("npm")
     if npm is None:
