@@ -2,12 +2,18 @@
 
 To make a page, describe it and render it:
 
-    from tsmlab.report import Figure, Page, Section, charts, html, tables
-    numbers = tables.of_texts("Latency", ("load", "p99"), [["100/s", "1.2 ms"], ["200/s", "1.4 ms"]])
-    line = charts.Line("tsmalloc", [(100, 1.2e-3), (200, 1.4e-3)], styles_for(["tsmalloc"])["tsmalloc"])
+    from tsmlab.report import Figure, Page, charts, figure_sections, html, tables
+    from tsmlab.report.theme import styles_for
+
+    styles = styles_for(["tsmalloc"])
+    line = charts.Line("tsmalloc", [(100, 1.2e-3), (200, 1.4e-3)], styles["tsmalloc"])
     panel = charts.lines([line], charts.Axis("load"), charts.Axis("p99", "seconds"))
-    figure = Figure("latency", "Latency over load", "Lower is better.", [panel], numbers)
-    text = html.render(Page("service", "redis", "Recommendation: ...", figure_sections([figure])))
+    rows = [["100/s", "1.2 ms"], ["200/s", "1.4 ms"]]
+    table = tables.of_texts("Latency", ("load", "p99"), rows)
+    figure = Figure("latency", "Latency over load", "Lower is better.", [panel], table,
+                    charts.legend(styles))
+    page = Page("service", "redis", "Recommendation: ...", figure_sections([figure]))
+    text = html.render(page)
 
 page.py has the model (Page, Section, and the parts of a section: DataTable, Figure, Text, Code,
 Terms, and Widget for what a script of its own draws), charts.py the usual figures as Vega-Lite,
@@ -42,8 +48,22 @@ from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import ReplayResults
 
 __all__ = [
-    "Code", "Data", "Figure", "Page", "Results", "Section", "Series", "Terms", "Text", "Warned", "Widget", "check", "figure_sections", "read", "write",
-]  # fmt: skip
+    "Code",
+    "Data",
+    "Figure",
+    "Page",
+    "Results",
+    "Section",
+    "Series",
+    "Terms",
+    "Text",
+    "Warned",
+    "Widget",
+    "check",
+    "figure_sections",
+    "read",
+    "write",
+]
 
 Results = Comparison | SuiteResults | Experiments | ReplayResults | TraceAnalysis
 

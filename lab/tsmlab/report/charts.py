@@ -222,12 +222,13 @@ def lines(own: Sequence[Line], x: Axis, y: Axis, title: str = "") -> Spec:
             "encoding": {"y": {"field": "low"}, "y2": {"field": "high"}},
         })  # fmt: skip
     widths = [2.0 if line.style.is_strong else 1.0 for line in ordered if not line.model]
+    dashes = [list(style.dash) or [1, 0] for style in styles.values()]
     interpolate = "step-after" if any(line.stepped for line in ordered) else "linear"
     layers.append({
         "transform": [{"filter": "datum.model == 0"}],
         "mark": {"type": "line", "clip": True, "interpolate": interpolate},
         "encoding": {
-            "strokeDash": by_series(styles, [list(style.dash) or [1, 0] for style in styles.values()]),
+            "strokeDash": by_series(styles, dashes),
             "strokeWidth": by_series(styles, widths),
         },
     })  # fmt: skip
@@ -402,9 +403,10 @@ def order(
             "encoding": {"color": {"value": "var(--ink)"}},
         },
     ]
-    x = {"field": "x", "type": "quantitative", "title": "run", "scale": {"nice": False, "padding": 8},
+    scale = {"nice": False, "padding": 8}
+    x = {"field": "x", "type": "quantitative", "title": "run", "scale": scale,
          "axis": {"grid": False, "tickMinStep": 1}}  # fmt: skip
-    y = {"field": "y", "type": "quantitative", "title": y_title, "scale": {"nice": False, "padding": 8},
+    y = {"field": "y", "type": "quantitative", "title": y_title, "scale": scale,
          "axis": {"format": "+.3~p"}}  # fmt: skip
     return chart(fields, layers, x, y, styles)
 
@@ -451,7 +453,7 @@ def spans(
     y_title: str,
     bars: bool,
 ) -> Spec:
-    """A share of the whole over each span (from, to, share) of an axis: bars, or a line a series."""
+    """A share of the whole over each span (from, to, share) of an axis, as bars or as lines."""
     rows = [(name, *span) for name, own in found.items() for span in own]
     names, low, high, part = zip(*rows, strict=True)
     fields = {"series": names, "x": low, "to": high, "y": part}
@@ -476,8 +478,8 @@ def heat(
     x_title: str,
     y_title: str,
 ) -> Spec:
-    """A map of shares by column and row, the first row lowest. steps: name, least share and strength
-    of the colour, the largest first."""
+    """A map of shares by column and row, the first row lowest. steps: name, least share and
+    strength of the colour, the largest first."""
     named = {at: next(name for name, least, _ in steps if part >= least)
              for at, part in cells.items()}  # fmt: skip
     fields = {
@@ -488,7 +490,8 @@ def heat(
     }
     opacity = {"domain": [name for name, _, _ in steps], "range": [look for _, _, look in steps]}
     tip = [*told(("x", x_title), ("y", y_title)),
-           {"field": "share", "title": "share", "type": "quantitative", "format": ".2~%"}]  # fmt: skip
+           {"field": "share", "title": "share", "type": "quantitative",
+            "format": ".2~%"}]  # fmt: skip
     layer = {
         "mark": {"type": "rect", "color": "var(--blue)"},
         "encoding": {

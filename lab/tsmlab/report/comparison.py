@@ -116,30 +116,28 @@ def _reported(reported: Reported) -> Iterator[DataTable | Text]:
     yield Text(f"Machine: {reported.machine}. {reported.note}".rstrip(), note=True)
 
 
-def terms(comparison: Comparison) -> list[tuple[str, str]]:
+def terms(comparison: Comparison) -> str:
     reference, margin = comparison.reference, share(comparison.settings.margin)
-    found = [
-        ("Rounds", "Each round ran every allocator once, in random order, so that what slows a whole "
-         f"round slows all alike; {reference} ran twice."),
-        ("Ratio", "The geometric mean, over the rounds, of an allocator's value divided by "
-         f"{reference}'s in the same round. -10% is a tenth less; from twice on it is written as "
-         "2.00x."),
-        ("Interval", "95% confidence: if the experiment were repeated many times, about 95 of 100 "
-         "such intervals would contain the true ratio."),
-        ("Verdict", f"Better or worse: the whole interval lies beyond the margin of {margin} and the "
-         "noise floor, after a correction for comparing many (Holm). Equal: it lies within the "
-         "margin. Unresolved: neither, so far."),
-        ("Noise floor", f"How much {reference} differs from itself when it is measured twice in each "
-         "round."),
-        ("Rank", "Equal ranks are statistical ties."),
-        ("Peak memory", "The largest resident size of any one process of the program, by the "
-         "kernel's count."),
-        ("Front", "The allocators that no other beats in both time and memory by more than the "
-         "margin."),
-    ]  # fmt: skip
+    found = f"""\
+Rounds: Each round ran every allocator once, in random order, so that what slows a whole round
+  slows all alike; {reference} ran twice.
+Ratio: The geometric mean, over the rounds, of an allocator's value divided by {reference}'s in
+  the same round. -10% is a tenth less; from twice on it is written as 2.00x.
+Interval: 95% confidence: if the experiment were repeated many times, about 95 of 100 such
+  intervals would contain the true ratio.
+Verdict: Better or worse: the whole interval lies beyond the margin of {margin} and the noise
+  floor, after a correction for comparing many (Holm). Equal: it lies within the margin.
+  Unresolved: neither, so far.
+Noise floor: How much {reference} differs from itself when it is measured twice in each round.
+Rank: Equal ranks are statistical ties.
+Peak memory: The largest resident size of any one process of the program, by the kernel's count.
+Front: The allocators that no other beats in both time and memory by more than the margin.
+"""
     if comparison.points:
-        found.append(("Points", "Each point is judged by itself, with a correction for their number; "
-                      "results over all points are geometric means."))  # fmt: skip
+        found += (
+            "Points: Each point is judged by itself, with a correction for their number; results "
+            "over all points are geometric means.\n"
+        )
     return found
 
 
@@ -201,7 +199,7 @@ def ratios(comparison: Comparison, styles: Styles) -> Figure | None:
         "ratios",
         f"Ratios to {comparison.reference}",
         f"Geometric means over {rounds(comparison.analysis.rounds)} with 95% intervals; a hollow "
-        "point is unresolved. Differences within the shaded band are smaller than the margin or the "
+        "point is unresolved. Differences within the shaded band are below the margin or the "
         "noise floor, and do not count.",
         panels,
         of_texts("Ratios, as drawn", heads, cells),

@@ -85,7 +85,7 @@ Part = DataTable | Figure | Text | Code | Terms | Widget
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its parts. wide: may be as wide as the window. folded: closed until asked for."""
+    """A heading and its parts. wide: as wide as the window. folded: closed until asked for."""
 
     title: str
     parts: Sequence[Part]

@@ -112,7 +112,7 @@ def circumstances(
     results: Measured,
     allocators: Sequence[AllocatorInfo],
     settings: Mapping[str, Any],
-    terms: Sequence[tuple[str, str]],
+    terms: str,
     command: str = "",
 ) -> list[Section]:
     """The end of every page of measurements."""
@@ -121,8 +121,15 @@ def circumstances(
     return [
         Section("Environment", [machine, versions_table(allocators)], folded=True),
         Section("Settings", [*code, settings_table(settings)], folded=True),
-        Section("How to read this", [Terms(terms)], folded=True, anchor="reading"),
+        reading(terms),
     ]
+
+
+def reading(terms: str) -> Section:
+    """What the words of the page mean: `Word: meaning`, a line each; indented lines go on."""
+    lines = terms.strip().replace("\n  ", " ").splitlines()
+    words = [(word, meaning) for word, _, meaning in (line.partition(": ") for line in lines)]
+    return Section("How to read this", [Terms(words)], folded=True, anchor="reading")
 
 
 def footer(results: Measured) -> str:

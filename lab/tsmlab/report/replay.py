@@ -85,27 +85,26 @@ def thin(data: dict[str, Any]) -> None:
                 latency.pop("buckets", None)
 
 
-def terms(results: ReplayResults) -> list[tuple[str, str]]:
+def terms(results: ReplayResults) -> str:
     margin = share(results.replays[0].comparison.settings.margin)
-    return [
-        ("Replay", "The calls of a recorded program, made again with the same sizes, by as many "
-         "threads, in an order that keeps what the recorded one needed. The program is not run."),
-        ("Time", "From the first call to the last, without reading the trace and without looking "
-         "at memory."),
-        ("Peak, end, settled", "Resident memory of the allocator: the highest sample; after the "
-         "last call; after everything was freed and some idling."),
-        ("Fragmentation at the peak", "How much more was resident at the highest than was ever "
-         "requested at once."),
-        ("Fragmentation over time", "The mean of what was resident over the mean of what was "
-         "requested, less one; both at the same events."),
-        ("Schedule", "asap and paced run real threads. Under all others exactly one thread runs at "
-         "any time, and which one follows from the trace or the schedule, so that runs repeat."),
-        ("Tick, meter, owed", "A tick is a thread's turn. Its meter goes up by one over its tickets "
-         "with each. It is owed its share of the tickets that can run in that tick."),
-        ("Ratio, interval, verdict", "As in a comparison: geometric means over the rounds against "
-         f"{results.reference}, which ran twice in each; 95% confidence; differences below the "
-         f"margin of {margin} do not count."),
-    ]  # fmt: skip
+    return f"""\
+Replay: The calls of a recorded program, made again with the same sizes, by as many threads, in an
+  order that keeps what the recorded one needed. The program is not run.
+Time: From the first call to the last, without reading the trace and without looking at memory.
+Peak, end, settled: Resident memory of the allocator: the highest sample; after the last call;
+  after everything was freed and some idling.
+Fragmentation at the peak: How much more was resident at the highest than was ever requested at
+  once.
+Fragmentation over time: The mean of what was resident over the mean of what was requested, less
+  one; both at the same events.
+Schedule: asap and paced run real threads. Under all others exactly one thread runs at any time,
+  and which one follows from the trace or the schedule, so that runs repeat.
+Tick, meter, owed: A tick is a thread's turn. Its meter goes up by one over its tickets with each.
+  It is owed its share of the tickets that can run in that tick.
+Ratio, interval, verdict: As in a comparison: geometric means over the rounds against
+  {results.reference}, which ran twice in each; 95% confidence; differences below the margin of
+  {margin} do not count.
+"""
 
 
 def _verdicts(results: ReplayResults) -> Iterator[tuple[str, str]]:

@@ -34,18 +34,17 @@ STEPS = (
 )
 # Beyond this ratio a workload's point is seen only zoomed out: one must not flatten all others.
 FARTHEST = 4.0
-TERMS = [
-    ("Peer", "An allocator that is not ours. The best peer is another one in each workload and for "
-     "each quantity, so 1.00 everywhere would mean: as good as all rivals together."),
-    ("Ratio", "The geometric mean over the rounds, paired within each round. 0.90 is a tenth less."),
-    ("Interval", "95% confidence; a mean's comes from its own value in each round."),
-    ("Quick", f"Of the peers that take at most {QUICK:g} times the best time, the smallest: memory "
-     "that is saved at any price in time is no merit."),
-    ("Floor", "Instruments that do less than any allocator must: they show how much of the time is "
-     "the workload's own."),
-    ("Failed", "An allocator that failed one run of a workload has no ratio there, and its mean "
-     "says so."),
-]  # fmt: skip
+TERMS = f"""\
+Peer: An allocator that is not ours. The best peer is another one in each workload and for each
+  quantity, so 1.00 everywhere would mean: as good as all rivals together.
+Ratio: The geometric mean over the rounds, paired within each round. 0.90 is a tenth less.
+Interval: 95% confidence; a mean's comes from its own value in each round.
+Quick: Of the peers that take at most {QUICK:g} times the best time, the smallest: memory that is
+  saved at any price in time is no merit.
+Floor: Instruments that do less than any allocator must: they show how much of the time is the
+  workload's own.
+Failed: An allocator that failed one run of a workload has no ratio there, and its mean says so.
+"""
 
 
 def page(suite: SuiteResults) -> Page:

@@ -1,4 +1,4 @@
-"""Vega and Vega-Lite, which draw the figures of pages: pinned here, fetched by npm, never committed.
+"""Vega and Vega-Lite, which draw the figures of pages: pinned, fetched by npm, never committed.
 
 A package has them in the folder `vega` beside this file, put there by `python3 vega.py FOLDER` when
 it is built. In a checkout the first page with a figure fetches them into the user's cache. A page

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tsmlab.experiments import Experiments
-from tsmlab.report import Results, analysis, comparison, folder, html, replay, suite
+from tsmlab.report import Results, comparison, folder, html, replay, suite, trace
 from tsmlab.report.page import Page
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
@@ -31,7 +31,7 @@ def of(results: Results) -> Page:
     if isinstance(results, SuiteResults):
         return suite.page(results)
     if isinstance(results, TraceAnalysis):
-        return analysis.page(results)
+        return trace.page(results)
     if isinstance(results, ReplayResults):
         return replay.page(results)
     raise AssertionError("experiments are reported one by one")

@@ -15,7 +15,6 @@ from tsmlab.report.page import (
     Page,
     Section,
     Series,
-    Terms,
     figure_sections,
 )
 from tsmlab.report.tables import of_texts
@@ -39,18 +38,18 @@ STEPS = (
     ("to 0.1%", 0.0001, 0.26),
     ("to 0.01%", 0.0, 0.1),
 )
-TERMS = [
-    ("Event", "One call of the program, in the order in which its threads made them."),
-    ("Live bytes", "The requested sizes of all objects that are allocated and not yet freed. The "
-     "peak is the first moment at which they are highest."),
-    ("Lifetime", "From an object's allocation to its free: in time, in events, or in bytes "
-     "allocated by all threads meanwhile."),
-    ("Temporary", "An object that its own thread frees before that thread allocates another."),
-    ("Cross-thread", "A free by another thread than the one that allocated the object."),
-    ("Left", "Live at the end of the program image; what was inherited in a fork counts apart."),
-    ("Predicted waste", "What size classes add to requests, as a share of the blocks, without "
-     "alignment, headers and pages that are partly in use."),
-]  # fmt: skip
+TERMS = """\
+Event: One call of the program, in the order in which its threads made them.
+Live bytes: The requested sizes of all objects that are allocated and not yet freed. The peak is
+  the first moment at which they are highest.
+Lifetime: From an object's allocation to its free: in time, in events, or in bytes allocated by
+  all threads meanwhile.
+Temporary: An object that its own thread frees before that thread allocates another.
+Cross-thread: A free by another thread than the one that allocated the object.
+Left: Live at the end of the program image; what was inherited in a fork counts apart.
+Predicted waste: What size classes add to requests, as a share of the blocks, without alignment,
+  headers and pages that are partly in use.
+"""
 
 
 def page(analysis: TraceAnalysis) -> Page:
@@ -78,7 +77,7 @@ def page(analysis: TraceAnalysis) -> Page:
         sections=[
             *figure_sections(list(figures(analysis))),
             *tables,
-            Section("How to read this", [Terms(TERMS)], folded=True, anchor="reading"),
+            parts.reading(TERMS),
         ],
         data=Data(dict(analysis.raw), thin),
         files={
@@ -125,7 +124,7 @@ def live(analysis: TraceAnalysis) -> Figure:
     return Figure(
         "live",
         "Live bytes over time",
-        f"Requested bytes of all live objects, at most {len(stretches):,} stretches of equally many "
+        f"Requested bytes of all live objects, in {len(stretches):,} stretches of equally many "
         "events, each drawn at its highest. No allocator can need less.",
         [charts.lines([Line("live", points, Style("blue"), stepped=True)],
                       Axis("time", "seconds", zero=True), Axis("live bytes", "bytes", zero=True))],
