@@ -381,7 +381,7 @@ def order(
     y_title: str,
 ) -> Spec:
     """Runs (series, number, deviation) in their order, and a line through the rounds' medians."""
-    fields = {
+    fields: dict[str, list[Any]] = {
         "series": [name for name, _, _ in runs],
         "x": [number for _, number, _ in runs],
         "y": [deviation for _, _, deviation in runs],
@@ -419,7 +419,7 @@ def strips(
 ) -> Spec:
     """A row for each name with a tick for every run, and a longer one at the median."""
     title, unit = axis.factor(value for _, value in runs)
-    fields = {
+    fields: dict[str, list[Any]] = {
         "series": [name for name, _ in runs],
         "x": [value / unit for _, value in runs],
     }
@@ -482,7 +482,7 @@ def heat(
     strength of the colour, the largest first."""
     named = {at: next(name for name, least, _ in steps if part >= least)
              for at, part in cells.items()}  # fmt: skip
-    fields = {
+    fields: dict[str, list[Any]] = {
         "series": list(named.values()),
         "x": [x for x, _ in named],
         "y": [y for _, y in named],

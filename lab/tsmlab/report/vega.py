@@ -1,13 +1,15 @@
 """Vega and Vega-Lite, which draw the figures of pages: pinned, fetched by npm, never committed.
 
 A package has them in the folder `vega` beside this file, put there by `python3 vega.py FOLDER` when
-it is built. In a checkout the first page with a figure fetches them into the user's cache. A page
-without them has its tables, and says why.
+it is built. In a checkout the first page with a figure fetches them into the user's cache. The
+variable TSMALLOC_VEGA names another folder, or none, if it is empty. A page without them has its
+tables, and says why.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -48,6 +50,8 @@ def library() -> str:
     from tsmlab import paths  # noqa: PLC0415 (this file is also run by itself)
     from tsmlab.errors import tell  # noqa: PLC0415
 
+    if (chosen := os.environ.get("TSMALLOC_VEGA")) is not None:
+        return read(Path(chosen)) if chosen else ""
     cache = paths.cache_dir() / "vega"
     for folder in (Path(__file__).parent / "vega", cache):
         if text := read(folder):
@@ -113,8 +117,11 @@ def fetch(
             raise FetchError(f"npm could not fetch Vega: {said[0]}")
         files = {}
         for package, version, member, sha256 in PARTS:
-            with tarfile.open(work / f"{package}-{version}.tgz") as archive:
-                data, licence = (_member(archive, f"package/{m}") for m in (member, "LICENSE"))
+            try:
+                with tarfile.open(work / f"{package}-{version}.tgz") as archive:
+                    data, licence = (_member(archive, f"package/{m}") for m in (member, "LICENSE"))
+            except (OSError, tarfile.TarError) as error:
+                raise FetchError(f"npm left no package {package} behind: {error}") from error
             if hashlib.sha256(data).hexdigest() != sha256:
                 raise FetchError(f"{package} {version} is not what was pinned; do not use it.")
             files[f"{package}-{version}.js"] = data
@@ -131,7 +138,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
     except KeyError:
         file = None
     if file is None:
-        raise FetchError(f"{archive.name} has no {name}.")
+        raise FetchError(f"the package that npm fetched has no {name}.")
     return file.read()
 
 
