@@ -7,7 +7,6 @@ import json
 import math
 import re
 from html import escape
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -19,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsmlab.metrics import PEAK_MEMORY, TIME
-from tsmlab.report import Figure, charts, comparison, html, series, theme
+from tsmlab.report import Figure, charts, comparison, series, theme
 from tsmlab.report.theme import styles_for
 from tsmlab.results import Comparison
 from tsmlab.text import shortened, slug, visible, with_minus
