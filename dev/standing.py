@@ -79,7 +79,8 @@ def panel(found: list[Ratio], title: str, left: int) -> str:
             f'<text x="{left}" y="{y + 4}" fill="{ink}">{escape(each.name)}</text>'
             f'<path d="M{x(each.low)} {y}H{x(each.high)}" stroke="{colour}" stroke-width="2.2"/>'
             f'<circle cx="{x(each.ratio)}" cy="{y}" r="{4 if ours else 3}" fill="{colour}"/>'
-            f'<text x="{left + WIDTH}" y="{y + 4}" text-anchor="end" fill="{ink}">{each.ratio:.2f}</text>'
+            f'<text x="{left + WIDTH}" y="{y + 4}" text-anchor="end" fill="{ink}">'
+            f"{each.ratio:.2f}</text>"
         )
     return "".join(parts)
 

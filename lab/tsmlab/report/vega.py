@@ -143,7 +143,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def main(arguments: list[str]) -> str | None:
-    """Puts Vega into a package's folder, from npm or from TSMALLOC_VEGA; returns what went wrong."""
+    """Puts Vega into a folder, from npm or from TSMALLOC_VEGA; returns what went wrong."""
     if len(arguments) != 1:
         return "usage: python3 vega.py FOLDER"
     folder, chosen = Path(arguments[0]), os.environ.get("TSMALLOC_VEGA")
