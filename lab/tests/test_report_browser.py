@@ -100,7 +100,8 @@ def test_pointing_at_a_mark_says_what_it_is(browser: Browser, pages: list[Path])
     place = browser.evaluate(
         "(() => { const mark = document.querySelector('#tradeoff .mark-symbol path');"
         "mark.scrollIntoView({block: 'center', behavior: 'instant'});"
-        "const b = mark.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] })()"
+        "const b = mark.getBoundingClientRect();"
+        "return [b.x + b.width / 2, b.y + b.height / 2] })()"
     )
     for shift in (5, 0):
         browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0] + shift, y=place[1])

@@ -139,9 +139,11 @@ def test_the_scatter_has_the_ratios_that_are_judged_and_their_front(compared: Co
         assert point["front"] == row.pareto
         for axis, key in (("x", PEAK_MEMORY), ("y", TIME)):
             found = row.metrics[key].ratio
-            ends = (found.ratio, found.low, found.high) if found else (1.0, None, None)
             drawn = (point[axis], point[f"{axis}low"], point[f"{axis}high"])
-            assert drawn == pytest.approx(ends, rel=1e-5)
+            if found is None:
+                assert drawn == (1.0, None, None)
+            else:
+                assert drawn == pytest.approx((found.ratio, found.low, found.high), rel=1e-5)
 
 
 def test_memory_curve_is_the_typical_runs_own(compared: Comparison) -> None:
