@@ -3,37 +3,44 @@
 
     .venv/bin/python dev/standing.py results/DATE/workloads.md
 
-Why: the chart must show the published figures, so it is made of the table itself, by the forest
-plot of the lab's reports. standing.svg, written beside it, follows the page's light or dark theme.
-Refuses to: compute a figure. A table without its lines of geometric means is an error.
+standing.svg, written beside the table, follows the page's light or dark theme.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
-from tsmlab.report.figures import canvas, ratios
-from tsmlab.report.tables import DataTable
-from tsmlab.report.theme import TONES, Style
+from tsmlab.report.theme import TONES
 
 TITLE = "Geometric means over the workloads of the ratios to the best peer of each"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # A ratio, then its interval, or the farther end of it in percent, which is drawn on both sides.
-MEAN = re.compile(r"([\d.]+)(?: \[([\d.]+), ([\d.]+)\]| ±([\d.]+) %)")
+MEAN = re.compile(r"([\d.]+)(?: \[([\d.]+), ([\d.]+)\]| ±([\d.]+) ?%)")
+WIDTH, NAMES, VALUES, HEAD, ROW = 420, 90, 40, 44, 21
+TICKS = (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
 
 
-def ratio(name: str, cell: str) -> ratios.Ratio:
+class Ratio(NamedTuple):
+    name: str
+    ratio: float
+    low: float
+    high: float
+
+
+def ratio(name: str, cell: str) -> Ratio:
     match = MEAN.match(cell)
     if match is None:
         sys.exit(f"standing.py: {name}: no mean with an interval in {cell!r}")
     value, factor = float(match[1]), 1 + float(match[4] or 0) / 100
-    low, high = float(match[2] or value / factor), float(match[3] or value * factor)
-    return ratios.Ratio(name, value, low, high, True)
+    return Ratio(name, value, float(match[2] or value / factor), float(match[3] or value * factor))
 
 
-def read(page: str) -> tuple[list[ratios.Ratio], list[ratios.Ratio]]:
+def read(page: str) -> tuple[list[Ratio], list[Ratio]]:
     """The means of time and of memory, the best first."""
     lines = [line.strip("|") for line in page.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]
@@ -49,30 +56,53 @@ def read(page: str) -> tuple[list[ratios.Ratio], list[ratios.Ratio]]:
     return time, memory
 
 
-def image(time: list[ratios.Ratio], memory: list[ratios.Ratio]) -> str:
-    names = [each.name for each in time]
-    styles = dict.fromkeys(names, Style("blue", "o"))
-    rows = ratios.Rows(names, frozenset({"tsmalloc"}), "", styles, plain=True)
-    panels = [
-        ratios.Panel("Time to the fastest peer of each workload", "faster", "slower", time, None),
-        ratios.Panel("Peak memory to the smallest peer", "smaller", "larger", memory, None),
-    ]
+def panel(found: list[Ratio], title: str, left: int) -> str:
+    """A row for each mean with its interval, on a logarithmic axis."""
+    low, high = min(1.0, *(r.low for r in found)), max(r.high for r in found)
+    scale = (WIDTH - NAMES - VALUES) / math.log(high / low * 1.05)
+
+    def x(value: float) -> str:
+        return f"{left + NAMES + scale * math.log(value / low * 1.025):.1f}"
+
+    bottom = HEAD + ROW * len(found)
+    parts = [f'<text x="{left}" y="14" fill="ink" font-weight="600">{escape(title)}</text>']
+    for tick in TICKS:
+        if low <= tick <= high:
+            colour = "soft" if tick == 1.0 else "grid"
+            parts.append(f'<path d="M{x(tick)} 32V{bottom}" stroke="{colour}"/>')
+            middle = f'x="{x(tick)}" y="{bottom + 16}" text-anchor="middle"'
+            parts.append(f'<text {middle} fill="soft">{tick:g}</text>')
+    for place, each in enumerate(found):
+        y, ours = HEAD + ROW * place, each.name == "tsmalloc"
+        colour, ink = ("blue", "ink") if ours else ("rest", "soft")
+        parts.append(
+            f'<text x="{left}" y="{y + 4}" fill="{ink}">{escape(each.name)}</text>'
+            f'<path d="M{x(each.low)} {y}H{x(each.high)}" stroke="{colour}" stroke-width="2.2"/>'
+            f'<circle cx="{x(each.ratio)}" cy="{y}" r="{4 if ours else 3}" fill="{colour}"/>'
+            f'<text x="{left + WIDTH}" y="{y + 4}" text-anchor="end" fill="{ink}">'
+            f"{each.ratio:.2f}</text>"
+        )
+    return "".join(parts)
+
+
+def image(time: list[Ratio], memory: list[Ratio]) -> str:
     words = "; ".join(f"{r.name}: {r.ratio} [{r.low:.2f}, {r.high:.2f}]" for r in time)
-    table = DataTable("", [], [])
-    parts = ratios.panels(rows, panels)
-    plot = canvas.render("standing", TITLE, f"Time: {words}", "", table, parts, across=2).svg
-    paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    gap, height = 24, HEAD + ROW * max(len(time), len(memory)) + 24
+    drawn = '<rect x="-8" width="100%" height="100%" fill="paper"/>'
+    drawn += panel(time, "Time to the fastest peer of each workload", 0)
+    drawn += panel(memory, "Peak memory to the smallest peer", WIDTH + gap)
     dark = ""
     for name, tone in TONES.items():
-        if f"var(--{name})" not in paper + plot:
-            continue
-        # Plain colours, for viewers without style sheets; a browser in the dark replaces them.
-        paper, plot = (text.replace(f"var(--{name})", tone.light) for text in (paper, plot))
         for key in ("fill", "stroke"):
-            dark += f'[{key}="{tone.light}"]{{{key}:{tone.dark}}}'
-    style = f"@media (prefers-color-scheme:dark){{{dark}}}"
-    return re.sub(
-        "(<svg [^>]*)>", rf'\1 font-family="{FONT}"><style>{style}</style>{paper}', plot, count=1
+            if f'{key}="{name}"' in drawn:
+                # Plain colours, for viewers without style sheets; the dark replaces them.
+                drawn = drawn.replace(f'{key}="{name}"', f'{key}="{tone.light}"')
+                dark += f'[{key}="{tone.light}"]{{{key}:{tone.dark}}}'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 0 {2 * WIDTH + gap + 16} {height}" '
+        f'font-size="12" font-family="{FONT}" role="img"><title>{TITLE}</title>'
+        f"<desc>Time: {escape(words)}</desc>"
+        f"<style>@media (prefers-color-scheme:dark){{{dark}}}</style>{drawn}</svg>"
     )
 
 

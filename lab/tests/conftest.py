@@ -26,7 +26,7 @@ from tsmlab.compare import Options, compare
 from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
-from tsmlab.report import writing
+from tsmlab.report import vega, writing
 from tsmlab.results import Comparison, Outcome
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
@@ -39,6 +39,8 @@ MIB = 1 << 20
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # A dumb terminal has neither colours nor a bar.
 os.environ["TERM"] = "xterm"
+# No test but those of the browser draws figures, and none fetches what draws them unasked.
+os.environ["TSMALLOC_VEGA"] = ""
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,14 @@ def drawn_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "of", of)
+        yield
+
+
+@pytest.fixture(scope="module")
+def vega_at_hand() -> Iterator[None]:
+    """A page's figures have their data and a script, whether Vega is installed or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vega, "library", lambda: "/* Vega */")
         yield
 
 

@@ -24,7 +24,7 @@ from tsmlab.bench_text import SuiteResults
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.progress import Lines, Silence
-from tsmlab.report.figures import of_suite
+from tsmlab.report import suite as pages
 from tsmlab.report.theme import styles_for
 from tsmlab.results import Outcome, Sample
 from tsmlab.study import from_json
@@ -90,10 +90,10 @@ def measured(results: SuiteResults, name: str) -> list[Sample]:
 
 
 def test_patterns_with_several_numbers_of_threads_are_drawn_as_curves(run: Run) -> None:
-    assert of_suite.scaling(run().results, {}) is None, "the suite gives no lists of threads"
+    assert pages.scaling(run().results, {}) is None, "the suite gives no lists of threads"
     workloads = tuple(workload(f"w-{n}", threads=n, pattern="w") for n in (1, 4))
     results = run(behaviours=typical(), workloads=workloads).results
-    figure = of_suite.scaling(results, styles_for(NAMES))
+    figure = pages.scaling(results, styles_for(NAMES))
     assert figure is not None
     cells = [[cell.text for cell in row] for row in figure.table.rows]
     assert ["w", "tsmalloc", "800 ms", "800 ms"] in cells

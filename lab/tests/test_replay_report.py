@@ -14,8 +14,9 @@ from replay_world import MIB, behaviour, latency, line, replayed, stride
 
 from tsmlab import records, report, texts
 from tsmlab.commands import replay as command
-from tsmlab.report import writing
-from tsmlab.report.figures import of_comparison, of_replay
+from tsmlab.report import comparison, writing
+from tsmlab.report import replay as pages
+from tsmlab.report.theme import REQUESTED
 from tsmlab.traces.replay_results import Latencies, MeterChange, ReplayResults, ThreadShare
 
 pytestmark = pytest.mark.usefixtures("drawn_once")
@@ -144,13 +145,13 @@ def test_a_failure_is_told_under_its_schedule(trace: Path) -> None:
 
 
 def test_latencies_are_drawn_as_the_share_of_longer_calls() -> None:
-    points = of_replay.slower_than(Latencies(1000, 90, ((10, 900), (20, 99), (100, 1))))
+    points = pages.slower_than(Latencies(1000, 90, ((10, 900), (20, 99), (100, 1))))
     assert points == [
         (1e-8, pytest.approx(0.1)),
         (2e-8, pytest.approx(0.001)),
         (9e-8, pytest.approx(0.001)),
     ]
-    single = of_replay.slower_than(Latencies(5, 12, ((12, 5),)))
+    single = pages.slower_than(Latencies(5, 12, ((12, 5),)))
     assert single == [(1.2e-8, pytest.approx(0.2))]
 
 
@@ -176,22 +177,22 @@ def test_replays_have_their_figures(one: ReplayResults, schedules: ReplayResults
 
 def test_curves_meters_and_shares_hold_the_samples(schedules: ReplayResults) -> None:
     replay = schedules.replays[0]
-    look = of_comparison.look_of(replay.comparison)
-    ratios = {c.name: c for c in of_replay._curves(replay, look, ratio=True)}  # noqa: SLF001
-    assert list(ratios["lock-best"].xs) == [0, 100, 225]
-    assert list(ratios["lock-best"].ys) == pytest.approx([0.1] * 3, abs=1e-5)
-    sizes = {c.name: c for c in of_replay._curves(replay, look, ratio=False)}  # noqa: SLF001
-    assert list(sizes["requested"].ys) == [MIB, 2 * MIB, MIB]
-    assert sizes["requested"].style is None
-    figure = of_replay.meters(schedules.replays[2], "work")
+    styles = comparison.styles_of(replay.comparison)
+    ratios = {c.name: c.points for c in pages.curves(replay, styles, ratio=True)}
+    assert [x for x, _ in ratios["lock-best"]] == [0, 100, 225]
+    assert [y for _, y in ratios["lock-best"]] == pytest.approx([0.1] * 3, abs=1e-5)
+    sizes = {c.name: c for c in pages.curves(replay, styles, ratio=False)}
+    assert [y for _, y in sizes["requested"].points] == [MIB, 2 * MIB, MIB]
+    assert sizes["requested"].style == REQUESTED
+    figure = pages.meters(schedules.replays[2], "work")
     rows = {row[0].text: [cell.text for cell in row] for row in figure.table.rows}
     assert rows == {
         "thread 0": ["thread 0", "3", "0.0000", "1.0000"],
         "thread 1": ["thread 1", "2", "0.0000", "1.0000"],
         "thread 2": ["thread 2", "1", "0.0000", "1.0000"],
     }
-    figure = of_replay.shares(schedules.replays[0], "work")
-    assert "2 threads" in figure.description
+    figure = pages.shares(schedules.replays[0], "work")
+    assert len(figure.panels[0]["data"]["values"]) == 2
     assert len(figure.table.rows) == 3
     assert ThreadShare(2, 1, 0, 2, 0.333333) in schedules.replays[0].shares
 
@@ -199,18 +200,18 @@ def test_curves_meters_and_shares_hold_the_samples(schedules: ReplayResults) -> 
 def test_meters_are_shown_where_most_threads_share() -> None:
     alone = [MeterChange(tick, 0, True, tick + 1.0) for tick in range(100)]
     shared = [MeterChange(100 + tick, tick % 3, True, 100.0) for tick in range(200)]
-    shown = of_replay.liveliest([*alone, *shared])
+    shown = pages.liveliest([*alone, *shared])
     assert {change.thread for change in shown if change.ran} == {0, 1, 2}
-    assert shown[-1].tick - shown[0].tick == of_replay.MOST_TICKS - 1
-    assert of_replay.liveliest([]) == []
+    assert shown[-1].tick - shown[0].tick == pages.MOST_TICKS - 1
+    assert pages.liveliest([]) == []
 
 
 def test_a_thread_alone_has_no_meters_and_no_shares(trace: Path) -> None:
     alone = stride(shares=[[0, 1, 6, 0, 6.0]], meters=[])
     behaviours = {"glibc": behaviour(alone)}
     (found,) = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results.replays
-    assert of_replay.meters(found, "work") is None
-    assert of_replay.shares(found, "work") is None
+    assert pages.meters(found, "work") is None
+    assert pages.shares(found, "work") is None
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""Pages in a real browser: no complaint, no sideways scrolling, both themes, by keyboard."""
+"""Pages in a real browser: figures that work, no complaint, no sideways scrolling, both themes."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import report_world as world
 from headless_browser import Browser
 
 from tsmlab import report
-from tsmlab.report import theme
+from tsmlab.report import theme, vega
 
 WIDTHS = (360, 1280)
 SOME = ("x5-threads", "x7-fragmentation")
@@ -19,14 +21,33 @@ A4_WIDTH = 688
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("reports")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TSMALLOC_VEGA")
+        vega.library.cache_clear()
+        if not vega.library():
+            pytest.skip("Vega cannot be had here")
+        yield written(tmp_path_factory.mktemp("reports"))
+    vega.library.cache_clear()
+
+
+def written(folder: Path) -> list[Path]:
     compared = world.failing(world.compared(25, 6, 64), f"{'x' * 300} <script>")
     names = ("tsmalloc", "glibc", "lock-first", "cached-best")
     experiments = world.in_one_run(*(world.experimented(name, names, 3) for name in SOME))
     replays = replay_world.side_by_side(folder)
     report.write([compared, experiments, replays], folder / "r")
     return sorted((folder / "r").rglob("index.html"))
+
+
+def drawn(browser: Browser, page: Path, width: int, **how: str) -> None:
+    """Opens a page and waits for its figures."""
+    browser.open(page, width, **how)
+    deadline = time.monotonic() + 60
+    while browser.evaluate("!!document.querySelector('figure') && !document.documentElement"
+                           ".dataset.drawn"):  # fmt: skip
+        assert time.monotonic() < deadline, browser.complaints
+        time.sleep(0.05)
 
 
 def rgb(colour: str) -> str:
@@ -41,13 +62,52 @@ def test_pages_fit_and_nobody_complains(
     assert len(pages) == 5
     browser.allow_scripts(scripts)
     for page in pages:
-        for system in ("light", "dark"):
-            browser.open(page, width, theme=system)
-            wide = browser.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width, page
-            assert browser.complaints == []
-            assert len(browser.evaluate("document.querySelector('main').innerText")) > 60
+        (drawn if scripts else Browser.open)(browser, page, width)
+        wide = browser.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, page
+        assert browser.complaints == []
+        assert len(browser.evaluate("document.querySelector('main').innerText")) > 60
+        charts = "[...document.querySelectorAll('.chart')].filter(c => c.offsetHeight)"
+        figures = browser.evaluate("document.querySelectorAll('figure').length")
+        assert browser.evaluate(f"{charts}.length") == (figures if scripts else 0)
     browser.allow_scripts(True)
+
+
+COUNT = "document.querySelectorAll('#memory .mark-line path').length"
+
+
+def test_legends_hide_series_and_buttons_zoom(browser: Browser, pages: list[Path]) -> None:
+    drawn(browser, next(p for p in pages if "compare" in str(p)), 1280)
+    before = browser.evaluate(COUNT)
+    browser.evaluate("document.querySelector('#memory .legend button').click()")
+    time.sleep(0.5)
+    assert browser.evaluate(COUNT) == before - 1
+    browser.evaluate("document.querySelector('#memory .legend button').click()")
+    time.sleep(0.5)
+    assert browser.evaluate(COUNT) == before
+    ticks = (
+        "[...document.querySelectorAll('#memory .role-axis text')].map(t => t.textContent).join()"
+    )
+    whole = browser.evaluate(ticks)
+    for button, same in (("nearer", False), ("all", True)):
+        browser.evaluate(f"document.querySelector('#memory .tools [value={button}]').click()")
+        time.sleep(0.5)
+        assert (browser.evaluate(ticks) == whole) == same
+
+
+def test_pointing_at_a_mark_says_what_it_is(browser: Browser, pages: list[Path]) -> None:
+    drawn(browser, next(p for p in pages if "compare" in str(p)), 1280)
+    place = browser.evaluate(
+        "(() => { const mark = document.querySelector('#tradeoff .mark-symbol path');"
+        "mark.scrollIntoView({block: 'center', behavior: 'instant'});"
+        "const b = mark.getBoundingClientRect();"
+        "return [b.x + b.width / 2, b.y + b.height / 2] })()"
+    )
+    for shift in (5, 0):
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0] + shift, y=place[1])
+    time.sleep(0.3)
+    tip = browser.evaluate("document.querySelector('.tip:not([hidden])')?.textContent")
+    assert "series" in tip
 
 
 @pytest.mark.parametrize("system", ["light", "dark"])
@@ -70,7 +130,7 @@ def test_figures_take_the_colours_of_the_theme(browser: Browser, pages: list[Pat
     ink = "getComputedStyle(document.querySelector('.plot svg text')).fill"
     seen = set()
     for system in ("light", "dark"):
-        browser.open(page, 1280, theme=system)
+        drawn(browser, page, 1280, theme=system)
         seen.add(browser.evaluate(ink))
     assert len(seen) == 2
 
@@ -110,7 +170,7 @@ def test_everything_can_be_seen(
     browser: Browser, pages: list[Path], width: int, faults: tuple[str, ...]
 ) -> None:
     for page in pages:
-        browser.open(page, width)
+        drawn(browser, page, width)
         for fault in faults:
             assert browser.evaluate(fault) == []
 
@@ -118,7 +178,7 @@ def test_everything_can_be_seen(
 def test_pages_print_in_light_colours_and_fit_paper(browser: Browser, pages: list[Path]) -> None:
     features = [{"name": "prefers-color-scheme", "value": "dark"}]
     for page in pages:
-        browser.open(page, A4_WIDTH, theme="dark")
+        drawn(browser, page, A4_WIDTH, theme="dark")
         browser.call("Emulation.setEmulatedMedia", media="print", features=features)
         colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
         wide = browser.evaluate("document.documentElement.scrollWidth")

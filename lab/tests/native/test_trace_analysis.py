@@ -19,7 +19,8 @@ from refusals import refused
 
 from tsmlab import cli, paths, report
 from tsmlab.errors import UserError
-from tsmlab.report.figures import of_analysis
+from tsmlab.report import charts
+from tsmlab.report import trace as pages
 from tsmlab.traces import analysis_text, files
 from tsmlab.traces.analysing import Analyst
 from tsmlab.traces.analysis import TraceAnalysis, analyse
@@ -371,9 +372,10 @@ def test_a_page_and_its_files(
     words = ["analyze", str(made_up), "-a", "none", "--html", str(page), "--report", str(folder)]
     assert cli.main(words) == 0
     assert "30,000 events" in capsys.readouterr().out
-    assert page.read_text(encoding="utf-8").count("<svg") == 4
-    figures = {path.name for path in (folder / "figures").glob("*.svg")}
-    assert figures == {"live.svg", "sizes.svg", "lifetimes-ns.svg", "lifetimes-bytes.svg"}
+    text = page.read_text(encoding="utf-8")
+    for name in ("live", "sizes", "lifetimes-ns", "lifetimes-bytes"):
+        assert f'<figure id="{name}">' in text
+    assert (folder / "index.html").read_text(encoding="utf-8") == text
     page.write_text("mine")
     assert cli.main(["analyze", str(made_up), "-a", "none", "--html", str(page)]) == 1
     assert "exists already" in capsys.readouterr().err
@@ -406,21 +408,27 @@ def test_notes_that_cannot_be_written_cost_nothing(made_up: Path, tmp_path: Path
 
 
 def test_shares_of_a_heat_map_are_steps_of_ten() -> None:
-    steps = [of_analysis.strength(share) for share in (1.0, 0.11, 0.09, 0.011, 0.009, 0.0009, 1e-9)]
-    assert steps == sorted(steps, reverse=True)
-    assert steps[0] == steps[1] > steps[2] == steps[3] > steps[4] > steps[5] > 0.0
-    assert of_analysis.strength(0.0) == 0.0
+    shares = (1.0, 0.11, 0.09, 0.011, 0.009, 0.0009, 1e-9)
+    cells = {(str(place), "row"): share for place, share in enumerate(shares)}
+    columns = [column for column, _ in cells]
+    spec = charts.heat(cells, columns, ["row"], pages.STEPS, "x", "y")
+    drawn = [row["series"] for row in spec["data"]["values"]]
+    assert drawn == [
+        *("to 100%", "to 100%", "to 10%", "to 10%", "to 1%", "to 0.1%", "to 0.01%"),
+    ]
+    strengths = [strength for _, _, strength in pages.STEPS]
+    assert strengths == sorted(strengths, reverse=True)
 
 
 @given(value=st.integers(0, 1 << 40))
 def test_bounds_of_octaves_and_buckets(value: int) -> None:
-    octave = of_analysis.octave_of(value)
+    octave = pages.octave_of(value)
     assert octave >= value
     assert value <= 1 or octave < 2 * value
     bound = max(value, 9)
     eighth = 1 << max(0, (bound - 1).bit_length() - 4)
     bound = -(-bound // eighth) * eighth
-    assert of_analysis.lower_of(bound) == bound - eighth
+    assert pages.lower_of(bound) == bound - eighth
 
 
 # --- size classes ---------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ DEFAULT = (ENGINE, "lock-first", "system")
     "directory",
     type=FILE,
     metavar="DIR",
-    help="Write the page, and its figures as files.",
+    help="Write the page, and its tables as files.",
 )
 @click.option(
     "-f", "--force", is_flag=True, help="Overwrite the file; write into any --report folder."
@@ -110,7 +110,7 @@ def _analysed(
 
 
 def _drawn(found: TraceAnalysis) -> str:
-    # Imported here: matplotlib takes a second to load.
+    # Imported here: `tsmalloc analyze --help` need not wait for it.
     from tsmlab.report import html, writing  # noqa: PLC0415
 
-    return html.page(writing.of(found))
+    return html.render(writing.of(found))

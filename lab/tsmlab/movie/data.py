@@ -44,8 +44,10 @@ class Blocks:
         return (self.born < entry) & (self.died >= entry)
 
     def only(self, kept: npt.NDArray[Any]) -> "Blocks":
-        columns = (each[kept] for each in (self.born, self.died, self.size, self.thread))
-        return Blocks(*columns, self.entries, self.left_out)
+        born, died, size, thread = (
+            each[kept] for each in (self.born, self.died, self.size, self.thread)
+        )
+        return Blocks(born, died, size, thread, self.entries, self.left_out)
 
     def equals(self, other: "Blocks") -> bool:
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
@@ -98,7 +100,8 @@ def _merged(ranges: Ints, gap: int) -> Ints:
         return ranges
     ends = np.maximum.accumulate(ranges[:, 1])
     starts = np.flatnonzero(np.r_[True, ranges[1:, 0] > ends[:-1] + gap])
-    return np.c_[ranges[starts, 0], ends[np.r_[starts[1:] - 1, len(ranges) - 1]]]
+    merged: Ints = np.c_[ranges[starts, 0], ends[np.r_[starts[1:] - 1, len(ranges) - 1]]]
+    return merged
 
 
 def _without(runs: Ints, own: Ints) -> Ints:
@@ -110,7 +113,8 @@ def _without(runs: Ints, own: Ints) -> Ints:
     steps = np.zeros(len(places), np.int64)
     np.add.at(steps, inverse, step)
     inside = np.cumsum(steps) > 0
-    return places[inside != np.r_[False, inside[:-1]]]
+    bounds: Ints = places[inside != np.r_[False, inside[:-1]]]
+    return bounds
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,23 @@
-"""Reports: a page that stands alone for each of the results, its figures as files, and exports.
+"""Pages: results as one file of HTML that stands alone, with figures, tables and the raw data.
 
-Why: results convince when they can be looked at, and are passed on when they are one file.
-Refuses to: load what draws before a report is written, since that takes a second: `check` is for
-verbs that measure first.
+To make a page, describe it and render it:
+
+    from tsmlab.report import Figure, Page, charts, figure_sections, html, tables
+    from tsmlab.report.theme import styles_for
+
+    styles = styles_for(["tsmalloc"])
+    line = charts.Line("tsmalloc", [(100, 1.2e-3), (200, 1.4e-3)], styles["tsmalloc"])
+    panel = charts.lines([line], charts.Axis("load"), charts.Axis("p99", "seconds"))
+    rows = [["100/s", "1.2 ms"], ["200/s", "1.4 ms"]]
+    table = tables.of_texts("Latency", ("load", "p99"), rows)
+    figure = Figure("latency", "Latency over load", "Lower is better.", [panel], table,
+                    charts.legend(styles))
+    page = Page("service", "redis", "Recommendation: ...", figure_sections([figure]))
+    text = html.render(page)
+
+page.py has the model (Page, Section, and the parts of a section: DataTable, Figure, Text, Code,
+Terms, and Widget for what a script of its own draws), charts.py the usual figures as Vega-Lite,
+html.py the file. A figure is any list of Vega-Lite panels; all text is escaped.
 """
 
 import json
@@ -12,12 +27,41 @@ from pathlib import Path
 from tsmlab import results, study
 from tsmlab.errors import UserError
 from tsmlab.report.folder import check
+from tsmlab.report.page import (
+    Code,
+    Data,
+    Figure,
+    Page,
+    Section,
+    Series,
+    Terms,
+    Text,
+    Warned,
+    Widget,
+    figure_sections,
+)
 from tsmlab.results import Comparison
 from tsmlab.study import Study
 from tsmlab.traces import analysing, analysis
 from tsmlab.traces.analysis import TraceAnalysis
 
-__all__ = ["Results", "check", "read", "write"]
+__all__ = [
+    "Code",
+    "Data",
+    "Figure",
+    "Page",
+    "Results",
+    "Section",
+    "Series",
+    "Terms",
+    "Text",
+    "Warned",
+    "Widget",
+    "check",
+    "figure_sections",
+    "read",
+    "write",
+]
 
 Results = Study | Comparison | TraceAnalysis
 

@@ -1,59 +1,161 @@
-"""A report's page as one file of HTML: templates, style and figures together.
+"""A page as one file of HTML that stands alone: it loads nothing, and its tables need no script.
 
-Why: a page that stands alone can be mailed, archived and opened anywhere, offline.
-Refuses to: let anything through unescaped (jinja2 escapes all but our own SVG and style), to load
-anything, and to need a script.
+The page's own security policy lets only those scripts run whose hashes are in it: Vega's, ours, and
+those of widgets. Whatever comes from results is escaped by jinja2, or is JSON in a data block.
 """
 
+import base64
+import copy
+import gzip
+import hashlib
+import json
+import lzma
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from tsmlab.report.pages.common import AMOUNTS, Report
+from tsmlab import __version__, records
+from tsmlab.report import vega
+from tsmlab.report.page import Code, Figure, Page, Part, Spec, Terms, Text, Widget
+from tsmlab.report.tables import DataTable
 from tsmlab.report.theme import TONES
 from tsmlab.text import visible, with_minus
+from tsmlab.wording import quantity
 
 FOLDER = Path(__file__).parent
-GENERATOR = "tsmalloc report"
 # A page must be easy to mail and quick to open.
-LIMIT_BYTES = 1_000_000
+LIMIT_BYTES = 1_500_000
+# Whole, without what is largest, or not at all.
+AMOUNTS = ("all", "thin", "none")
 
 
-def page(report: Report) -> str:
-    """The page, with as much of the raw data as the limit allows; with none if need be."""
+def render(page: Page) -> str:
+    """The page, with as much of the raw data as the limit allows."""
     text = ""
-    for amount in AMOUNTS:
-        raw = report.raw(amount)
-        if len(raw.href) < LIMIT_BYTES:
-            text = from_template(report.template, page={**report.page, "raw": raw})
-            if len(text.encode()) < LIMIT_BYTES:
-                break
+    for amount in AMOUNTS if page.data else ("none",):
+        text = _written(page, _raw(page, amount))
+        if len(text.encode()) < LIMIT_BYTES:
+            break
     return text
 
 
-def from_template(template: str, **variables: Any) -> str:
-    """A template's text, as valid UTF-8 without invisible characters."""
-    text = (
-        _environment()
-        .get_template(template)
-        .render(style=stylesheet(), generator=GENERATOR, **variables)
+def overview(title: str, entries: list[tuple[str, Page]]) -> str:
+    """A page that leads to others, by their paths."""
+    page = Page("reports", title, "Each stands alone; they are not compared with one another.", [])
+    return _written(page, None, entries=entries)
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """A link that holds the data itself."""
+
+    note: str
+    href: str = ""
+    file: str = ""
+    size: str = ""
+
+
+def _raw(page: Page, amount: str) -> _Raw | None:
+    if page.data is None:
+        return None
+    if amount == "none":
+        return _Raw(
+            "The results are too large to be embedded: they are in the file that this page was "
+            "made from; every run is in runs.csv beside the page."
+        )
+    data, note = page.data.values, "Every run with all that was measured, as JSON, compressed."
+    if amount == "thin":
+        thinned = copy.deepcopy(dict(data))
+        page.data.thin(thinned)
+        data = thinned
+        note = (
+            "Every run, as JSON, compressed, without curves over time, which are too large for "
+            "this page. The file that it was made from has them."
+        )
+    text = json.dumps(records.with_checksum(data), separators=(",", ":"))
+    packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
+    href = f"data:application/x-xz;base64,{base64.b64encode(packed).decode()}"
+    return _Raw(note, href, f"{page.name}.json.xz", f"{quantity(len(packed), 'bytes')}iB")
+
+
+def _written(page: Page, raw: _Raw | None, **more: Any) -> str:
+    figures, widgets = page.figures, page.widgets
+    library = vega.library() if figures else ""
+    scripts = [widget.script for widget in widgets] + ([_figures_script()] if library else [])
+    text = _template().render(
+        page=page,
+        raw=raw,
+        style=stylesheet(),
+        footer=page.footer or f"Written by tsmalloc {__version__}. This file stands alone.",
+        contents=[section for section in page.sections if section.title],
+        library=_packed(library) if library else "",
+        missing=vega.MISSING if figures and not library else "",
+        scripts=scripts,
+        hashes=" ".join(_hashes([*scripts, *([library] if library else [])])),
+        **more,
     )
+    # Valid UTF-8, without characters that cannot be seen or reorder the text around them.
     return visible(text)
 
 
+def _hashes(scripts: list[str]) -> Iterator[str]:
+    for script in scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        yield f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
+def _packed(library: str) -> str:
+    return base64.b64encode(gzip.compress(library.encode(), 9, mtime=0)).decode()
+
+
+@lru_cache(maxsize=1)
+def _figures_script() -> str:
+    return (FOLDER / "figures.js").read_text(encoding="utf-8")
+
+
+def _data_block(data: Any) -> str:
+    """JSON that cannot end the element that it is in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028")
+
+
+def _panels_block(panels: Sequence[Spec]) -> str:
+    """Panels with their rows as columns, which takes a third of the space; figures.js turns them
+    back."""
+    return _data_block([{**panel, "data": _columns(panel.get("data", {}))} for panel in panels])
+
+
+def _columns(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    rows = data.get("values", [])
+    if not rows or any(row.keys() != rows[0].keys() for row in rows):
+        return data
+    return {"columns": {name: [row[name] for row in rows] for name in rows[0]}}
+
+
+def _is(part: Part, kind: str) -> bool:
+    kinds = {"table": DataTable, "figure": Figure, "text": Text, "code": Code, "terms": Terms,
+             "widget": Widget}  # fmt: skip
+    return isinstance(part, kinds[kind])
+
+
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["minus"] = with_minus
-    return environment
+    environment.filters |= {"minus": with_minus, "block": _data_block,
+                            "panels": _panels_block}  # fmt: skip
+    environment.tests["part"] = _is
+    return environment.get_template("page.html")
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,4 @@
-"""A table of a page: headers, rows, and what each cell is marked with.
-
-Why: every figure has its numbers beside it as a table, and the result tables look like them.
-"""
+"""A table of a page: headers, rows, and what each cell is marked with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,13 +24,14 @@ class Column:
 
 @dataclass(frozen=True)
 class DataTable:
-    """The first column heads its row, unless `headed` is false."""
+    """The first column heads its row, unless `headed` is false. heat: cells are tinted boxes."""
 
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     headed: bool = True
     marks: Sequence[str] = field(default=())
+    heat: bool = False
 
     @property
     def marked_rows(self) -> list[tuple[str, Sequence[Cell]]]:

@@ -1,11 +1,13 @@
-"""The colours of a report: one name for each, a light and a dark value, and a style per allocator.
+"""The colours of pages: a light and a dark value for each name, and a style per allocator.
 
-Why: a figure is drawn once, in the light colours, each of which occurs only under one name; the
-page's copy then has the name (a CSS variable) in place of the value, so that one SVG serves both
-themes. The tests check the contrast of every pair that meets on a page.
+Pages and figures use the names, as variables of CSS, so that one figure serves both themes. The
+tests check the contrast of every pair that meets on a page, and that hues can be told apart by eyes
+that do not tell red from green.
 """
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -65,29 +67,42 @@ SIGNALS = {
 TONES = SURFACES | HUES | STATES | SIGNALS
 
 
+# What a legend shows for each shape of Vega's.
+SIGNS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼",
+         "triangle-left": "◀", "triangle-right": "▶", "cross": "✚"}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Style:
-    """How an allocator is drawn: a hue, a marker, and a dash pattern (None: solid)."""
+    """How a series is drawn: the name of a colour, a shape of Vega's, and a dash pattern (none:
+    solid)."""
 
     hue: str
-    marker: str
-    dash: tuple[float, ...] | None = None
+    shape: str = "circle"
+    dash: tuple[float, ...] = ()
 
     @property
-    def colour(self) -> str:
-        return HUES[self.hue].light
+    def sign(self) -> str:
+        return SIGNS[self.shape]
 
+    @property
+    def is_strong(self) -> bool:
+        """Whether it stands out before grey ones."""
+        return self.hue != "rest"
+
+
+REQUESTED = Style("ink", dash=(2, 3))
 
 # Peers and the engine are solid, the teaching heaps dashed: the hue is the strategy, dash and
-# marker the fit. So they differ also where hues do not (in print, or for a colour-blind eye).
+# shape the fit. So they differ also where hues do not (in print, or for a colour-blind eye).
 _NAMED = {
-    "tsmalloc": Style("blue", "o"),
-    "glibc": Style("slate", "s"),
-    "jemalloc": Style("orange", "D"),
-    "mimalloc": Style("green", "<"),
-    "tcmalloc": Style("violet", "v"),
-    "tbbmalloc": Style("ochre", "P"),
-    "scudo": Style("teal", "X"),
+    "tsmalloc": Style("blue"),
+    "glibc": Style("slate", "square"),
+    "jemalloc": Style("orange", "diamond"),
+    "mimalloc": Style("green", "triangle-left"),
+    "tcmalloc": Style("violet", "triangle-down"),
+    "tbbmalloc": Style("ochre", "cross"),
+    "scudo": Style("teal", "triangle-right"),
 }
 _STRATEGIES = {
     "lock": "orange",
@@ -98,34 +113,45 @@ _STRATEGIES = {
     "lockfree": "pink",
 }
 _FITS: dict[str, tuple[str, tuple[float, ...]]] = {
-    "first": ("o", (5.0, 1.6)),
-    "best": ("s", (2.2, 1.6)),
-    "worst": ("^", (6.0, 1.6, 1.2, 1.6)),
+    "first": ("circle", (5.0, 1.6)),
+    "best": ("square", (2.2, 1.6)),
+    "worst": ("triangle-up", (6.0, 1.6, 1.2, 1.6)),
 }
 _SPARE = [
-    Style("pink", "D"),
-    Style("teal", "^"),
-    Style("ochre", "v"),
-    Style("orange", "P"),
-    Style("green", "X"),
-    Style("violet", "D"),
-    Style("slate", "v"),
-    Style("pink", "^"),
+    Style("pink", "diamond"),
+    Style("teal", "triangle-up"),
+    Style("ochre", "triangle-down"),
+    Style("orange", "cross"),
+    Style("green", "triangle-right"),
+    Style("violet", "diamond"),
+    Style("slate", "triangle-down"),
+    Style("pink", "triangle-up"),
 ]
 
 
-def styles_for(names: list[str]) -> dict[str, Style]:
+def styles_for(names: Sequence[str]) -> dict[str, Style]:
     """A style for each name: always the same for a known one, the next spare one for others."""
+    spare = itertools.cycle(_SPARE)
     styles: dict[str, Style] = {}
-    spare = 0
     for name in names:
         strategy, _, fit = name.partition("-")
         if name in _NAMED:
             styles[name] = _NAMED[name]
         elif strategy in _STRATEGIES and fit in _FITS:
-            marker, dash = _FITS[fit]
-            styles[name] = Style(_STRATEGIES[strategy], marker, dash)
+            shape, dash = _FITS[fit]
+            styles[name] = Style(_STRATEGIES[strategy], shape, dash)
         else:
-            styles[name] = _SPARE[spare % len(_SPARE)]
-            spare += 1
+            styles[name] = next(spare)
     return styles
+
+
+# Up to so many series, each has its colour; of more, only those that matter most.
+ALL_IN_COLOUR = 8
+
+
+def emphasised(names: Sequence[str], important: Sequence[str]) -> dict[str, Style]:
+    """A style for each name: its own for the most important ones, grey for the rest."""
+    styles = styles_for(names)
+    kept = [name for name in dict.fromkeys([*important, *names]) if name in styles]
+    strong = set(kept[:ALL_IN_COLOUR])
+    return {n: s if n in strong else replace(s, hue="rest") for n, s in styles.items()}

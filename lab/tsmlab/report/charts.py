@@ -1,0 +1,506 @@
+"""The usual figures, declared as Vega-Lite: lines, ratios with intervals, points, bars, a map.
+
+A panel is a chart as wide as its page. Names come in as data and never as a part of the
+specification, so that no name can be taken for an expression or a path to a field.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tsmlab.metrics import Unit
+from tsmlab.report.page import Series, Spec
+from tsmlab.report.theme import Style
+from tsmlab.text import visible
+from tsmlab.wording import change
+
+# From this spread of ratios on, equal ratios get equal distances.
+LOG_FROM = 4.0
+HEIGHT = 260
+ROW = 22
+# The wheel scrolls the page and a finger moves it, unless Ctrl is held or the mouse drags.
+_ZOOM = {
+    "type": "interval",
+    "zoom": "wheel![event.ctrlKey]",
+    "translate": "[pointerdown[event.pointerType == 'mouse'], window:pointerup]"
+    " > window:pointermove!",
+}
+_STEPS: dict[Unit, tuple[tuple[str, float], ...]] = {
+    "bytes": (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0)),
+    "seconds": (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)),
+}
+_BYTES = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + 'G' : "
+    "datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + 'M' : "
+    "datum.value >= 1024 ? format(datum.value / 1024, '~r') + 'K' : format(datum.value, '~r')"
+)
+_CHANGE = (
+    "datum.value >= 2 ? format(datum.value, '~r') + 'x' : "
+    "datum.value == 1 ? '0' : format((datum.value - 1) * 100, '+.3~r') + '%'"
+)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows. names: where the values are words, at 0, 1, 2, ... zero: it begins
+    there, unless it is logarithmic."""
+
+    title: str
+    unit: Unit = "number"
+    log: bool = False
+    zero: bool = False
+    names: Sequence[str] = ()
+
+    def factor(self, values: Iterable[float]) -> tuple[str, float]:
+        """The title with its unit, and what values are divided by: a linear axis is marked in
+        round numbers of one unit."""
+        steps = _STEPS.get(self.unit, ())
+        if self.log or not steps:
+            return self.title, 1.0
+        most = max((abs(value) for value in values), default=0.0)
+        unit, size = next((step for step in steps if most >= step[1]), steps[-1])
+        return f"{self.title} ({unit})", size
+
+    def encoded(self, field: str, title: str) -> Spec:
+        if self.names:
+            return {"field": field, "type": "ordinal", "sort": None, "title": title}
+        scale: Spec = {"zero": self.zero and not self.log, "nice": False, "padding": 8}
+        axis: Spec = {"format": "~s" if self.unit == "count" else "~r"}
+        if self.log:
+            scale |= {"type": "log", "zero": False}
+            if self.unit == "bytes":
+                scale["base"], axis = 2, {"labelExpr": _BYTES}
+            elif self.unit == "seconds":
+                axis = {"labelExpr": "format(datum.value, '~s') + 's'"}
+        return {"field": field, "type": "quantitative", "title": title, "scale": scale,
+                "axis": axis}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of points (x, y) or (x, y, low, high), with a 95 % interval. stepped: y holds until
+    the next point. marked: with a sign at each point. model: a fitted curve of the series,
+    dotted."""
+
+    name: str
+    points: Sequence[Sequence[float]]
+    style: Style
+    stepped: bool = False
+    marked: bool = False
+    model: bool = False
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A point of a row with its interval. said: what pointing at it shows. resolved: a verdict was
+    reached, so the point is filled."""
+
+    row: str
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    said: str = ""
+    series: str = ""
+    resolved: bool = True
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point with intervals in both directions. front: it lies on the front."""
+
+    name: str
+    x: Sequence[float | None]
+    y: Sequence[float | None]
+    style: Style
+    front: bool = False
+
+
+def legend(styles: Mapping[str, Style]) -> list[Series]:
+    """The legend."""
+    return [Series(name, style.hue, style.sign) for name, style in styles.items()]
+
+
+def chart(
+    fields: Mapping[str, Sequence[Any]],
+    layers: Sequence[Spec],
+    x: Spec,
+    y: Spec,
+    styles: Mapping[str, Style] | None = None,
+    title: str = "",
+    height: Any = HEIGHT,
+    zooms: Sequence[str] = ("x", "y"),
+) -> Spec:
+    """A panel of layers that share their data, axes and colours. fields: the columns of the data;
+    with styles, rows belong to series, and those that are in the parameter `hidden` are left out. A
+    layer with data of its own (apart() makes them) takes no part in that."""
+    shown = [{**layer} for layer in layers]
+    if zooms:
+        select = {**_ZOOM, "encodings": list(zooms)}
+        first = next(layer for layer in shown if "data" not in layer)
+        first["params"] = [{"name": "zoom", "select": select, "bind": "scales"}]
+    spec: Spec = {
+        **({"title": visible(title)} if title else {}),
+        "width": "container",
+        "height": height,
+        "params": [{"name": "hidden", "value": []}],
+        "data": _data(fields),
+        "encoding": {"x": x, "y": y},
+        "layer": shown,
+    }
+    if styles:
+        colours = [f"var(--{style.hue})" for style in styles.values()]
+        spec["encoding"]["color"] = by_series(styles, colours)
+        spec["transform"] = [{"filter": "indexof(hidden, datum.series) < 0"}]
+    return spec
+
+
+def by_series(styles: Mapping[str, Style], values: Sequence[Any]) -> Spec:
+    """A channel with one of these values for each series."""
+    scale = {"domain": [visible(name) for name in styles], "range": list(values)}
+    return {"field": "series", "type": "nominal", "scale": scale, "legend": None}
+
+
+def apart(mark: Spec, colour: str, values: Mapping[str, float], **encoding: Spec) -> Spec:
+    """A layer of one thing that is not in the data: a band, or a line at 1."""
+    return {
+        "mark": {"clip": True, **mark},
+        "data": {"values": [dict(values)]},
+        "encoding": {"color": {"value": f"var(--{colour})"}, **encoding},
+    }
+
+
+def told(*fields: tuple[str, str]) -> list[Spec]:
+    """What pointing at a mark shows, by the names of columns."""
+    return [{"field": field, "title": title, "type": "nominal"} for field, title in fields]
+
+
+def _data(fields: Mapping[str, Sequence[Any]]) -> Spec:
+    rows = zip(*(map(_cell, column) for column in fields.values()), strict=True)
+    return {"values": [dict(zip(fields, row, strict=True)) for row in rows]}
+
+
+def _cell(value: str | float | None) -> Any:
+    """Six digits are more than a figure shows."""
+    if value is None:
+        return None
+    return visible(value) if isinstance(value, str) else float(f"{value:.6g}")
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def lines(own: Sequence[Line], x: Axis, y: Axis, title: str = "") -> Spec:
+    """A panel of lines; grey ones lie behind."""
+    ordered = sorted(own, key=lambda line: line.style.is_strong)
+    styles = {line.name: line.style for line in ordered if not line.model}
+    x_title, x_unit = x.factor(p[0] for line in ordered for p in line.points)
+    y_title, y_unit = y.factor(p[1] for line in ordered for p in line.points)
+    points = [(line, point) for line in ordered for point in line.points]
+    has_interval = [len(point) > 3 for _, point in points]
+
+    def end(place: int) -> list[float | None]:
+        return [point[place] / y_unit if has else None
+                for (_, point), has in zip(points, has_interval, strict=True)]  # fmt: skip
+
+    fields: dict[str, list[Any]] = {
+        "series": [line.name for line, _ in points],
+        "x": [x.names[int(p[0])] if x.names else p[0] / x_unit for _, p in points],
+        "y": [point[1] / y_unit for _, point in points],
+        "model": [float(line.model) for line, _ in points],
+    }
+    tip = told(("series", "series"), ("x", x_title), ("y", y_title))
+    layers: list[Spec] = []
+    if any(has_interval):
+        fields |= {"low": end(2), "high": end(3)}
+        tip += told(("low", "from"), ("high", "to"))
+        layers.append({
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": {"type": "rule", "clip": True, "strokeWidth": 1.4},
+            "encoding": {"y": {"field": "low"}, "y2": {"field": "high"}},
+        })  # fmt: skip
+    widths = [2.0 if line.style.is_strong else 1.0 for line in ordered if not line.model]
+    dashes = [list(style.dash) or [1, 0] for style in styles.values()]
+    interpolate = "step-after" if any(line.stepped for line in ordered) else "linear"
+    layers.append({
+        "transform": [{"filter": "datum.model == 0"}],
+        "mark": {"type": "line", "clip": True, "interpolate": interpolate},
+        "encoding": {
+            "strokeDash": by_series(styles, dashes),
+            "strokeWidth": by_series(styles, widths),
+        },
+    })  # fmt: skip
+    if any(line.model for line in ordered):
+        layers.append({
+            "transform": [{"filter": "datum.model == 1"}],
+            "mark": {"type": "line", "clip": True, "strokeDash": [1, 3], "strokeWidth": 1.4},
+        })  # fmt: skip
+    marked = any(line.marked for line in ordered)
+    layers.append({
+        "transform": [{"filter": "datum.model == 0"}],
+        "mark": {"type": "point", "clip": True, "filled": True, "size": 45 if marked else 80,
+                 "opacity": 1 if marked else 0},
+        "encoding": {
+            "shape": by_series(styles, [style.shape for style in styles.values()]),
+            "tooltip": tip,
+        },
+    })  # fmt: skip
+    across = x.encoded("x", x_title)
+    if not x.names and all(value == round(value) for value in fields["x"]):
+        across["axis"]["tickMinStep"] = 1
+    zooms = ("y",) if x.names else ("x", "y")
+    return chart(fields, layers, across, y.encoded("y", y_title), styles, title, zooms=zooms)
+
+
+# --- ratios ---------------------------------------------------------------------------------------
+
+
+def ratios(
+    found: Sequence[Ratio],
+    rows: Sequence[str],
+    styles: Mapping[str, Style],
+    title: str,
+    band: tuple[float, float] | None = None,
+    plain: bool = False,
+    most: float | None = None,
+) -> Spec:
+    """A row for each name, from the top, with its ratios and their intervals about 1. A ratio
+    without a series is one of its row. plain: as numbers, not as changes. most: where the axis
+    ends before it is zoomed out."""
+    fields: dict[str, list[Any]] = {
+        "row": [each.row for each in found],
+        "series": [each.series or each.row for each in found],
+        "ratio": [each.ratio for each in found],
+        "low": [each.low for each in found],
+        "high": [each.high for each in found],
+        "resolved": [float(each.resolved) for each in found],
+        "said": [each.said for each in found],
+    }
+    height: dict[str, Spec] = {"y": {"value": 0}, "y2": {"value": "height"}}
+    layers = [apart({"type": "rule"}, "soft", {"ratio": 1.0}, **height)]
+    if band:
+        edges = {"ratio": band[0], "to": band[1]}
+        layers.insert(0, apart({"type": "rect"}, "band", edges, x2={"field": "to"}, **height))
+    resolved = {"test": "datum.resolved == 0", "value": "var(--paper)"}
+    fill = {**by_series(styles, [f"var(--{style.hue})" for style in styles.values()]),
+            "condition": resolved}  # fmt: skip
+    layers += [
+        {
+            "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
+            "mark": {"type": "rule", "clip": True, "strokeWidth": 2.2},
+            "encoding": {"x": {"field": "low"}, "x2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "point", "clip": True, "size": 60, "filled": False},
+            "encoding": {
+                "shape": by_series(styles, [style.shape for style in styles.values()]),
+                "fill": fill,
+                "tooltip": told(("row", "row"), ("series", "series"), ("said", "ratio")),
+            },
+        },
+    ]
+    ends = [end for each in found for end in (each.ratio, each.low, each.high) if end]
+    x = _ratio_axis("ratio", title, ends, plain, most)
+    names = [visible(row) for row in rows]
+    y = {"field": "row", "type": "nominal", "title": None, "scale": {"domain": names},
+         "axis": {"labelColor": "var(--ink)", "grid": True}}  # fmt: skip
+    return chart(fields, layers, x, y, styles, height={"step": ROW}, zooms=("x",))
+
+
+def _ratio_axis(
+    field: str, title: str, ends: Sequence[float], plain: bool = False, most: float | None = None
+) -> Spec:
+    """An axis that always shows 1; logarithmic where ratios spread."""
+    low, high = min([*ends, 1.0]), max([*ends, 1.0])
+    most = high if most is None else min(high, most)
+    scale = {"type": "log" if most / low > LOG_FROM else "linear", "zero": False, "nice": False,
+             "padding": 12, "domain": [low, most]}  # fmt: skip
+    axis: Spec = {"format": "~r"} if plain else {"labelExpr": _CHANGE}
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
+def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) -> Spec:
+    """Ratios in two quantities with their intervals, and the front through those that no other
+    beats. upwards: more is better up there."""
+    styles = {each.name: each.style for each in found}
+    fields: dict[str, list[Any]] = {
+        "series": [each.name for each in found],
+        "front": [float(each.front) for each in found],
+    }
+    ends: dict[str, list[float]] = {}
+    for name in ("x", "y"):
+        for place, end in enumerate(("", "low", "high")):
+            fields[f"{name}{end}"] = [getattr(each, name)[place] for each in found]
+        fields[f"{name}said"] = [change(value) for value in fields[name]]
+        ends[name] = [end for each in found for end in getattr(each, name) if end]
+
+    def interval(along: str) -> Spec:
+        return {
+            "transform": [{"filter": f"isValid(datum.{along}low) && isValid(datum.{along}high)"}],
+            "mark": {"type": "rule", "clip": True, "opacity": 0.6, "strokeWidth": 1.4},
+            "encoding": {along: {"field": f"{along}low"}, f"{along}2": {"field": f"{along}high"}},
+        }
+
+    layers = [interval("x"), interval("y")]
+    if front := sorted((each for each in found if each.front), key=lambda each: each.x[0] or 0.0):
+        best = max if upwards else min  # a point that is behind another by less than the margin
+        heights = list(itertools.accumulate((each.y[0] or 0.0 for each in front), best))
+        steps = [(each.x[0], y) for each, y in zip(front, heights, strict=True)]
+        far = (min if upwards else max)(ends["y"])
+        steps = [(steps[0][0], far), *steps, (max(ends["x"]), heights[-1])]
+        layers.append({
+            "data": {"values": [{"place": i, "x": x, "y": y} for i, (x, y) in enumerate(steps)]},
+            "mark": {"type": "line", "clip": True, "interpolate": "step-after",
+                     "strokeDash": [4, 3], "strokeWidth": 1.2},
+            "encoding": {"color": {"value": "var(--soft)"}, "order": {"field": "place"}},
+        })  # fmt: skip
+    beaten = {"test": "datum.front == 0", "value": "var(--paper)"}
+    colours = [f"var(--{style.hue})" for style in styles.values()]
+    layers.append({
+        "mark": {"type": "point", "clip": True, "size": 80, "filled": False},
+        "encoding": {
+            "shape": by_series(styles, [style.shape for style in styles.values()]),
+            "fill": {**by_series(styles, colours), "condition": beaten},
+            "tooltip": told(("series", "series"), ("xsaid", x_title), ("ysaid", y_title)),
+        },
+    })  # fmt: skip
+    x = _ratio_axis("x", x_title, ends["x"])
+    y = _ratio_axis("y", y_title, ends["y"])
+    return chart(fields, layers, x, y, styles, height=320)
+
+
+# --- single runs ----------------------------------------------------------------------------------
+
+
+def order(
+    runs: Sequence[tuple[str, float, float]],
+    medians: Sequence[tuple[float, float]],
+    styles: Mapping[str, Style],
+    y_title: str,
+) -> Spec:
+    """Runs (series, number, deviation) in their order, and a line through the rounds' medians."""
+    fields: dict[str, list[Any]] = {
+        "series": [name for name, _, _ in runs],
+        "x": [number for _, number, _ in runs],
+        "y": [deviation for _, _, deviation in runs],
+    }
+    layers = [
+        {
+            "mark": {"type": "point", "clip": True, "filled": True, "opacity": 0.75, "size": 28},
+            "encoding": {
+                "shape": by_series(styles, [style.shape for style in styles.values()]),
+                "tooltip": [
+                    *told(("series", "series"), ("x", "run")),
+                    {"field": "y", "title": y_title, "type": "quantitative", "format": "+.2%"},
+                ],
+            },
+        },
+        {
+            "data": {"values": [{"x": x, "y": y} for x, y in medians]},
+            "mark": {"type": "line", "clip": True, "strokeWidth": 1.8},
+            "encoding": {"color": {"value": "var(--ink)"}},
+        },
+    ]
+    scale = {"nice": False, "padding": 8}
+    x = {"field": "x", "type": "quantitative", "title": "run", "scale": scale,
+         "axis": {"grid": False, "tickMinStep": 1}}  # fmt: skip
+    y = {"field": "y", "type": "quantitative", "title": y_title, "scale": scale,
+         "axis": {"format": "+.3~p"}}  # fmt: skip
+    return chart(fields, layers, x, y, styles)
+
+
+def strips(
+    runs: Sequence[tuple[str, float]],
+    medians: Mapping[str, float],
+    styles: Mapping[str, Style],
+    axis: Axis,
+) -> Spec:
+    """A row for each name with a tick for every run, and a longer one at the median."""
+    title, unit = axis.factor(value for _, value in runs)
+    fields: dict[str, list[Any]] = {
+        "series": [name for name, _ in runs],
+        "x": [value / unit for _, value in runs],
+    }
+    middle = [{"series": visible(name), "x": value / unit} for name, value in medians.items()]
+    layers = [
+        {
+            "mark": {"type": "tick", "clip": True, "thickness": 1.5, "size": 12, "opacity": 0.7},
+            "encoding": {"tooltip": told(("series", "series"), ("x", title))},
+        },
+        {
+            "data": {"values": middle},
+            "mark": {"type": "tick", "clip": True, "thickness": 3, "size": 18},
+            "encoding": {"color": {"value": "var(--ink)"},
+                         "tooltip": told(("series", "series"), ("x", f"median {title}"))},
+        },
+    ]  # fmt: skip
+    names = [visible(name) for name in medians]
+    y = {"field": "series", "type": "nominal", "title": None, "scale": {"domain": names},
+         "axis": {"labelColor": "var(--ink)", "grid": True}}  # fmt: skip
+    return chart(fields, layers, axis.encoded("x", title), y, styles, height={"step": ROW},
+                 zooms=("x",))  # fmt: skip
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def spans(
+    found: Mapping[str, Sequence[tuple[float, float, float]]],
+    styles: Mapping[str, Style],
+    x: Axis,
+    y_title: str,
+    bars: bool,
+) -> Spec:
+    """A share of the whole over each span (from, to, share) of an axis, as bars or as lines."""
+    rows = [(name, *span) for name, own in found.items() for span in own]
+    names, low, high, part = zip(*rows, strict=True)
+    fields = {"series": names, "x": low, "to": high, "y": part}
+    title, _ = x.factor(low)
+    mark: Spec = {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 0.5} if bars else \
+        {"type": "rule", "strokeWidth": 2.2, "strokeCap": "butt"}  # fmt: skip
+    y2 = {"y2": {"datum": 0}} if bars else {}
+    tip = [*told(("series", "series"), ("x", f"{title} from"), ("to", "to")),
+           {"field": "y", "title": y_title, "type": "quantitative", "format": ".2~%"}]  # fmt: skip
+    layer = {"mark": {"clip": True, **mark},
+             "encoding": {"x2": {"field": "to"}, **y2, "tooltip": tip}}  # fmt: skip
+    y = {"field": "y", "type": "quantitative", "title": y_title, "axis": {"format": "~p"},
+         "scale": {"zero": True, "nice": False, "padding": 4}}  # fmt: skip
+    return chart(fields, [layer], x.encoded("x", title), y, styles, height=200)
+
+
+def heat(
+    cells: Mapping[tuple[str, str], float],
+    columns: Sequence[str],
+    rows: Sequence[str],
+    steps: Sequence[tuple[str, float, float]],
+    x_title: str,
+    y_title: str,
+) -> Spec:
+    """A map of shares by column and row, the first row lowest. steps: name, least share and
+    strength of the colour, the largest first."""
+    named = {at: next(name for name, least, _ in steps if part >= least)
+             for at, part in cells.items()}  # fmt: skip
+    fields: dict[str, list[Any]] = {
+        "series": list(named.values()),
+        "x": [x for x, _ in named],
+        "y": [y for _, y in named],
+        "share": list(cells.values()),
+    }
+    opacity = {"domain": [name for name, _, _ in steps], "range": [look for _, _, look in steps]}
+    tip = [*told(("x", x_title), ("y", y_title)),
+           {"field": "share", "title": "share", "type": "quantitative",
+            "format": ".2~%"}]  # fmt: skip
+    layer = {
+        "mark": {"type": "rect", "color": "var(--blue)"},
+        "encoding": {
+            "opacity": {"field": "series", "type": "nominal", "scale": opacity, "legend": None},
+            "tooltip": tip,
+        },
+    }
+    x = {"field": "x", "type": "ordinal", "title": x_title, "scale": {"domain": list(columns)},
+         "axis": {"labelAngle": 0}}  # fmt: skip
+    y = {"field": "y", "type": "ordinal", "title": y_title, "scale": {"domain": [*reversed(rows)]}}
+    spec = chart(fields, [layer], x, y, height={"step": 20}, zooms=())
+    return {**spec, "transform": [{"filter": "indexof(hidden, datum.series) < 0"}]}

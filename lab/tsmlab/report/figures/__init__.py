@@ -1,1 +1,0 @@
-"""The figures of reports: what each shows, and how it is drawn."""

@@ -1,1 +1,0 @@
-"""The pages of reports: what each says, in which order."""
