@@ -46,9 +46,8 @@ std::uint32_t take_given_back() noexcept {
   return number;
 }
 
-// Whether an abandoned heap, from which the caller has collected, has no slab: then no other thread
-// has anything to send to it.
-bool has_no_slab(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
+// Whether a heap has no slab: then no other thread has anything to send to it.
+bool has_no_slab(const ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   return std::ranges::all_of(heap.slabs, [](std::uint32_t slabs) { return slabs == 0; });
 }
 
@@ -198,7 +197,8 @@ void put_last(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
   last = &heap;
 }
 
-void collect_from(ThreadHeap& heap) noexcept {
+// Whether the heap has no slab any more.
+bool collect_from(ThreadHeap& heap) noexcept {
   const HeapHold hold{heap};
   if (heap.keeps_bins) {
     heap.keeps_bins = false;
@@ -207,6 +207,7 @@ void collect_from(ThreadHeap& heap) noexcept {
   } else if (collect(heap)) {
     retire_empty_slabs(heap);
   }
+  return has_no_slab(heap);
 }
 
 // The first heap with sparse slabs, out of the queue, and not abandoned any more, as if a thread
@@ -283,9 +284,9 @@ bool collect_from_queue(std::size_t at_most) noexcept {
     if (heap == nullptr) break;
     is_end = heap == end;
     abandoned_lock.unlock();
-    collect_from(*heap);
+    const bool is_empty = collect_from(*heap);
     abandoned_lock.lock();
-    if (at_most == SIZE_MAX && has_no_slab(*heap)) {
+    if (at_most == SIZE_MAX && is_empty) {
       give_back(*heap);
       ++gone;
     } else {

@@ -226,7 +226,11 @@ Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
 }
 
 Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
-  Span* const span = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
+  const std::size_t pages = [&] {
+    const HeapHold hold{heap};  // another thread may reclaim a slab
+    return next_slab_pages(heap, size_class);
+  }();
+  Span* const span = allocate_span(pages, 1, size_class);
   if (span == nullptr) return nullptr;
   const HeapHold hold{heap};
   return refill_from(heap, *span);

@@ -11,7 +11,8 @@
 namespace ts::engine {
 
 // The length in pages of the heap's next slab of the class.
-inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) noexcept {
+inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) noexcept
+    TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   return heap.slabs[size_class] == 0 ? c.first_slab_pages : c.slab_pages;
 }
