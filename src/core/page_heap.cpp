@@ -237,9 +237,8 @@ PageHeap::Totals PageHeap::totals() noexcept {
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
   constexpr std::size_t of_page =
       sizeof(MapPage) + sizeof(Span) + 2 * sizeof(FreeBits) + sizeof(RemoteFrees);
-  return {top_ * page_bytes, grow_calls_,
-          top_ * of_page + heaps * heap_page_bytes,
-          limit_bytes(), hard_limit_bytes()};
+  return {top_ * page_bytes, grow_calls_, top_ * of_page + heaps * heap_page_bytes, limit_bytes(),
+          hard_limit_bytes()};
 }
 
 // Level 1: the span changes hands. Of terabytes, the first GiB is looked at.
