@@ -21,11 +21,12 @@ import replay_world
 import report_world as world
 from conftest import Behaviour, World, typical
 
-from tsmlab import cli, records, render, report, results
+from tsmlab import cli, records, render, report, study
 from tsmlab.commands.studies import Publication, publish
 from tsmlab.errors import UserError
 from tsmlab.report import Figure, Page, Section, comparison, folder, html, tables, vega, writing
 from tsmlab.results import Comparison
+from tsmlab.study import Study
 
 VOID = {"meta", "link", "input", "br"}
 pytestmark = pytest.mark.usefixtures("drawn_once", "vega_at_hand")
@@ -230,8 +231,9 @@ NASTY = "<script>alert(1)</script>&\"'\x1b[31m\udcff\u202e]]>--><b>\x00{{ 7*7 }}
 def nasty(small: Comparison) -> Comparison:
     """The text wherever it comes from outside: command, names, versions, output, warnings."""
     old, new = small.analysis.rows[1].allocator, f"n{NASTY}"
-    text = records.to_json(small).replace(json.dumps(old), json.dumps(new))
-    named = results.from_json(json.dumps(records.with_checksum(json.loads(text))))
+    text = records.to_json(Study.of("compare", [small])).replace(json.dumps(old), json.dumps(new))
+    checked = json.dumps(records.with_checksum(json.loads(text)))
+    named = study.from_json(checked, "results").comparison
     infos = [replace(info, version=NASTY, path=f"/{NASTY}") for info in named.allocators]
     return replace(
         world.failing(named, NASTY),
@@ -283,7 +285,8 @@ def embedded(page: str) -> Any:
 
 
 def test_embedded_data_are_the_results(small: Comparison, comparison_page: str) -> None:
-    assert results.from_json(json.dumps(embedded(comparison_page))) == small
+    found = study.from_json(json.dumps(embedded(comparison_page)), "the page")
+    assert found == Study.of("compare", [small])
 
 
 @pytest.mark.long
@@ -305,7 +308,7 @@ def test_page_that_would_be_too_large_leaves_out_curves_then_data(
     monkeypatch.undo()
     assert sizes == sorted(sizes, reverse=True)
     monkeypatch.setattr(html, "LIMIT_BYTES", sizes[1] + 1)
-    thin = embedded(html.render(made))
+    [thin] = embedded(html.render(made))["parts"]
     assert len(thin["samples"]) == len(small.samples)
     assert not any("series" in sample["measurement"] for sample in thin["samples"])
     assert "without curves over time" in html.render(made)
@@ -319,7 +322,7 @@ def test_experiments_on_all_allocators_stay_small(name: str) -> None:
     made = world.experimented(name)
     page = html.render(writing.of(made))
     assert len(page.encode()) < html.LIMIT_BYTES
-    assert len(embedded(page)["samples"]) == len(made.samples)
+    assert len(embedded(page)["parts"][0]["samples"]) == len(made.samples)
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -399,7 +402,7 @@ def test_verb_writes_a_report(
     small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "results.json"
-    file.write_text(records.to_json(small))
+    file.write_text(records.to_json(Study.of("compare", [small])))
     assert cli.main(["report", str(file), "-o", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'out' / 'index.html'}\n"
 
@@ -419,7 +422,7 @@ def test_verb_names_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_working_folder_that_is_gone_is_named(
     small: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "r").write_text(records.to_json(small))
+    (tmp_path / "r").write_text(records.to_json(Study.of("compare", [small])))
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -430,9 +433,9 @@ def test_working_folder_that_is_gone_is_named(
 def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> None:
     found = world.in_one_run(world.experimented("x6-iterations", ("glibc", "tsmalloc"), 3))
     (tmp_path / "e").write_text(records.to_json(found))
-    (tmp_path / "c").write_text(records.to_json(small))
+    (tmp_path / "c").write_text(records.to_json(Study.of("compare", [small])))
     assert report.read(tmp_path / "e") == found
-    assert report.read(tmp_path / "c") == small
+    assert report.read(tmp_path / "c") == Study.of("compare", [small])
 
 
 # --- at the end of a measurement ------------------------------------------------------------------
@@ -444,7 +447,8 @@ def published(page: Comparison, folder: Path | None = None) -> bool:
     publication = Publication(page, texts, failed=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "save", lambda _: Path("/kept it/here.json"))
-        return publish(publication, [], as_json=False, quiet=False, folder=folder, force=False)
+        given = {"as_json": False, "quiet": False, "verbose": False, "force": False}
+        return publish(publication, [], {**given, "report": folder})
 
 
 def test_measurement_offers_a_report(small: Comparison, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,13 @@
 """From results to the files of a report: which page a kind of results has, and what lies beside."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from tsmlab.bench_text import SuiteResults
 from tsmlab.report import Results, comparison, folder, html, replay, suite, trace
-from tsmlab.report.page import Page
+from tsmlab.report.page import Data, Page
 from tsmlab.results import Comparison
 from tsmlab.study import Study
 from tsmlab.traces.analysis import TraceAnalysis
@@ -14,31 +16,39 @@ from tsmlab.traces.replay_results import ReplayResults
 
 def write(results: Sequence[Results], directory: Path, force: bool) -> Path:
     """All files of the report; returns the path of the page to open."""
-    pages = [of(part) for each in results for part in _parts(each)]
+    pages = [page for each in results for page in pages_of(each)]
     files = _files(pages[0]) if len(pages) == 1 else _all_files(pages)
     return folder.write(directory, files, force)
 
 
-def _parts(results: Results) -> Sequence[Results | SuiteResults | ReplayResults]:
-    """Each experiment of a run has a page of its own."""
-    if not isinstance(results, Study):
-        return [results]
-    if results.suite:
-        return [SuiteResults(results)]
-    return [ReplayResults(results)] if results.replay else results.parts
-
-
 def of(results: Results | SuiteResults | ReplayResults) -> Page:
     """The page of one result."""
-    if isinstance(results, Comparison):
-        return comparison.page(results)
-    if isinstance(results, SuiteResults):
-        return suite.page(results)
+    if isinstance(results, SuiteResults | ReplayResults):
+        results = results.study
+    [page] = pages_of(results)
+    return page
+
+
+def pages_of(results: Results) -> list[Page]:
+    """The pages of one result: each experiment of a run has its own."""
     if isinstance(results, TraceAnalysis):
-        return trace.page(results)
-    if isinstance(results, ReplayResults):
-        return replay.page(results)
-    raise AssertionError("experiments are reported one by one")
+        return [trace.page(results)]
+    study = Study.of("compare", [results]) if isinstance(results, Comparison) else results
+    if study.suite:
+        return [suite.page(SuiteResults(study))]
+    if study.replay:
+        return [replay.page(ReplayResults(study))]
+    return [_page_of_part(replace(study, parts=[part])) for part in study.parts]
+
+
+def _page_of_part(study: Study) -> Page:
+    """Of a comparison; its raw data are a document that every verb reads."""
+    return replace(comparison.page(study.comparison), data=Data(asdict(study), _thin))
+
+
+def _thin(data: dict[str, Any]) -> None:
+    for part in data["parts"]:
+        comparison.thin(part)
 
 
 def _files(page: Page, prefix: str = "") -> dict[str, bytes]:
