@@ -1,6 +1,6 @@
-"""The outputs of load generators. wrk, ab, hey, h2load, redis-benchmark, pgbench and sysbench were
-run and their output kept, shortened by lines that are not read; the others' are from their
-documentation (wrk2, oha, vegeta, k6, memtier_benchmark, ghz)."""
+"""The outputs of load generators. wrk, ab, hey, h2load, redis-benchmark and sysbench were run and
+their output kept, shortened by lines that are not read; the others' are from their documentation
+(wrk2, oha, vegeta, k6, memtier_benchmark, pgbench, ghz)."""
 
 # ruff: noqa: E501 - lines of outputs
 
