@@ -65,7 +65,7 @@ constinit char output[1024] = "tsmalloc.%p.pb";
 // Variables that the counted libraries, the tools and the lab read and describe.
 constexpr char others[] =
     "STRICT_OVERCOMMIT|LIBRARY_OF_LAB|COUNTERS|TRACKER|TRACKER_CALLS|RECORD|ALLOCATOR|BUILD_DIR|"
-    "LAYOUT_PADDING|PROFILE_OUTPUT";
+    "LAYOUT_PADDING|VEGA|PROFILE_OUTPUT";
 
 constexpr std::uint64_t number_of_strict_overcommit = 0;  // among them
 

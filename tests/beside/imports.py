@@ -121,7 +121,6 @@ SHIMS = {
     "memmove": "realloc of the floors",
     "memset": "calloc of the floors",
     "mmap": "their own memory",
-    "mremap": "their own memory",
     "munmap": "their own memory",
     "open": "their files",
     "program_invocation_short_name": "the name of a recording",

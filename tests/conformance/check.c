@@ -149,6 +149,19 @@ size_t address_space_bytes(void) { return statm_bytes(0); }
 size_t data_bytes(void) { return statm_bytes(5); }
 size_t resident_bytes(void) { return statm_bytes(1); }
 
+size_t anonymous_bytes(void) {
+  static const char key[] = "\nAnonymous:";
+  char text[2048];
+  const int file = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return statm_bytes(1) - statm_bytes(2);
+  const ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  text[length > 0 ? length : 0] = '\0';
+  const char* const at = strstr(text, key);
+  REQUIRE(at != NULL, "/proc/self/smaps_rollup has no line of%s", key + 1);
+  return strtoul(at + strlen(key), NULL, 10) << 10;
+}
+
 // The dynamic linker only warns about a library that it cannot preload, and every check would then
 // test libc.
 static bool preload_took_effect(void) {

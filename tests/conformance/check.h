@@ -97,6 +97,8 @@ void* opaque_pointer(void* pointer);
 size_t address_space_bytes(void);
 size_t data_bytes(void);  // private writable memory, resident or not, which RLIMIT_DATA limits
 size_t resident_bytes(void);
+// Of that, what was written to, without files: exact, where resident_bytes() lags behind.
+size_t anonymous_bytes(void);
 
 #ifdef __cplusplus
 }

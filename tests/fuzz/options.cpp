@@ -166,8 +166,9 @@ std::size_t distance(const std::string& a, const std::string& b) {
 
 // ---- an input as an environment ----
 
-const std::vector<std::string> read_elsewhere = {
-    "COUNTERS", "TRACKER", "TRACKER_CALLS", "RECORD", "ALLOCATOR", "BUILD_DIR", "LAYOUT_PADDING"};
+const std::vector<std::string> read_elsewhere = {"COUNTERS",       "TRACKER",   "TRACKER_CALLS",
+                                                 "RECORD",         "ALLOCATOR", "BUILD_DIR",
+                                                 "LAYOUT_PADDING", "VEGA"};
 
 std::string text_of(Input& input) {
   std::string text(input.byte() % 24, ' ');
