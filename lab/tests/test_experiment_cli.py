@@ -138,7 +138,7 @@ def test_an_experiment_from_its_file_to_its_answer(
     rows = list(csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text())))
     assert len(rows) == 2 + 18
     assert {row["digits"] for row in rows} == {"25", "5"}
-    assert "## What plain costs" in (tmp_path / "table.md").read_text()
+    assert "**plain: What plain costs**" in (tmp_path / "table.md").read_text()
     shown = experiment("show", tmp_path / "all.json")
     assert shown.stdout == done.stdout
 

@@ -297,7 +297,7 @@ def replayed(options: Options, memo: Any = None, crowd: Fleet | None = None) -> 
     program = paths.tool("replay")
     outcome = replay(options, MeasureExecutor(), Silence(), program, memo or Unkept(), fleet=crowd)
     assert outcome.error is None
-    return outcome.results
+    return ReplayResults(outcome.results)
 
 
 def steady(value: Any) -> Any:

@@ -103,7 +103,7 @@ MISTAKES = [
     ("experiment run --file /no/such/file", "No such file"),
     ("experiment run --resume", "there is no journal of `tsmalloc experiment` in"),
     ("experiment run --resume /no/such/file", "No such file"),
-    ("experiment show /no/such/file", "No such file"),
+    ("experiment show /no/such/file", "there is no file"),
     ("experiment shw /no/such/file", "tsmalloc experiment --help"),
     ("replay none.tstrace", "there is no trace"),
     ("analyze /dev/null", "is no regular file"),

@@ -49,6 +49,11 @@ class Walk {
     }
     for (const Range& table : image_.tables())
       account_.tables += by_ == By::kernel ? process_.resident_bytes(table) : table.bytes();
+    // As PageHeap::totals(): a heap that does not sample has touched a part of its structure.
+    if (by_ != By::kernel) {
+      account_.tables -= (image_.heap_count() + std::size_t{1}) * sizeof(ThreadHeap);
+      account_.tables += image_.heap_count() * engine::heap_page_bytes;
+    }
     return read_counts();
   }
 

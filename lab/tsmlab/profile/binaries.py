@@ -255,7 +255,7 @@ def _loaded(mapping: Mapping, origin: Origin) -> tuple[Binary | None, str, str]:
     for path, is_mapped in origin.files(mapping):
         found = read(path)
         if found is None:
-            reason = "cannot be read" if path.exists() else "is not there"
+            reason = "cannot be read" if os.path.exists(path) else "is not there"  # noqa: PTH110 (raises)
         elif found.build_id != mapping.build_id:
             ids = (each[:12] or "no build id" for each in (found.build_id, mapping.build_id))
             reason = f"is another build than the one profiled ({' instead of '.join(ids)})"

@@ -23,14 +23,14 @@ def write(results: Sequence[Results], directory: Path, force: bool) -> Path:
 
 def of(results: Results | SuiteResults | ReplayResults) -> Page:
     """The page of one result."""
-    if isinstance(results, SuiteResults | ReplayResults):
-        results = results.study
     [page] = pages_of(results)
     return page
 
 
-def pages_of(results: Results) -> list[Page]:
+def pages_of(results: Results | SuiteResults | ReplayResults) -> list[Page]:
     """The pages of one result: each experiment of a run has its own."""
+    if isinstance(results, SuiteResults | ReplayResults):
+        results = results.study
     if isinstance(results, TraceAnalysis):
         return [trace.page(results)]
     study = Study.of("compare", [results]) if isinstance(results, Comparison) else results

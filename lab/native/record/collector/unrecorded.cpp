@@ -63,7 +63,12 @@ void Unrecorded::look_at_ended(pid_t pid, const Collector& collector) {
   if (collector.has_met(pid)) return;
   std::string name = read_all(proc(pid, "comm"));
   if (!name.empty() && name.back() == '\n') name.pop_back();
-  add(name);
+  // The kernel keeps the first 15 bytes of a name, which look() may have seen whole.
+  const bool is_cut = name.size() + 1 == name_bytes;
+  const bool is_known = std::ranges::any_of(programs_, [&](const std::string& program) {
+    return is_cut && program.compare(0, name.size(), name) == 0;
+  });
+  if (!is_known) add(name);
 }
 
 }  // namespace ts::record
