@@ -162,7 +162,7 @@ def made_up(count: int) -> tuple[data.Blocks, data.Heap, data.Curves]:
     rng = np.random.default_rng(1)
     born = np.arange(count, dtype=np.int64) * 2
     died = np.where(born % 8 == 0, 2 * count, born + 1)
-    size = rng.integers(1, 1 << 30, count)
+    size = rng.integers(1, 1 << 20, count)
     blocks = data.Blocks(born, died, size, np.zeros(count, np.int64), 2 * count, 0)
     bounds = np.array([0x1000, 0x3000])
     frames = [data.Frame(entry, bounds) for entry in range(0, 2 * count, count // 5)]

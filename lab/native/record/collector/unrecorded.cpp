@@ -63,8 +63,9 @@ void Unrecorded::look_at_ended(pid_t pid, const Collector& collector) {
   if (collector.has_met(pid)) return;
   std::string name = read_all(proc(pid, "comm"));
   if (!name.empty() && name.back() == '\n') name.pop_back();
-  // The kernel keeps the first 15 bytes of a name, which look() may have seen whole.
-  const bool is_cut = name.size() + 1 == name_bytes;
+  // The kernel keeps the beginning of a name, which look() may have seen whole.
+  constexpr std::size_t kept_bytes = 15;
+  const bool is_cut = name.size() == kept_bytes;
   const bool is_known = std::ranges::any_of(programs_, [&](const std::string& program) {
     return is_cut && program.compare(0, name.size(), name) == 0;
   });
