@@ -127,14 +127,15 @@ class Walk {
     return number < heaps_.count() ? &heaps_[number] : nullptr;
   }
 
-  // Many at a time: each call waits for the process's lock of mappings.
+  // What a heap has not touched is not read: that would give the process a page of zeros there.
   bool read_heaps() {
-    constexpr std::uint32_t most = 64;
-    const Copy<ThreadHeap> heaps{most};
-    for (std::uint32_t first = 1; first <= image_.heap_count(); first += most) {
-      const std::uint32_t count = std::min(most, image_.heap_count() - first + 1);
-      if (!heaps.read(process_, address_in(image_.map().heaps, first), count)) return false;
-      for (std::uint32_t i = 0; i < count; ++i) note_heap(heaps[i], heaps_[first + i]);
+    const Copy<ThreadHeap> heap;
+    for (std::uint32_t number = 1; number <= image_.heap_count(); ++number) {
+      const std::uintptr_t address = address_in(image_.map().heaps, number);
+      if (!heap.read_beginning(process_, address, engine::heap_page_bytes) ||
+          (is_set(&heap->has_sampling_bins) && !heap.read(process_, address)))
+        return false;
+      note_heap(heap[0], heaps_[number]);
     }
     batches_.sort();
     return true;

@@ -33,6 +33,10 @@ class Copy {
   bool read(const Process& process, std::uintptr_t address, std::size_t count = 1) const {
     return process.read(address, objects_, count * sizeof(T));
   }
+  // Of the first object, so many bytes.
+  bool read_beginning(const Process& process, std::uintptr_t address, std::size_t bytes) const {
+    return process.read(address, objects_, bytes);
+  }
   const T& operator[](std::size_t i) const { return objects_[i]; }
   const T* operator->() const { return objects_; }
 
