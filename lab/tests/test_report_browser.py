@@ -86,7 +86,8 @@ def test_legends_hide_series_and_buttons_zoom(browser: Browser, pages: list[Path
     time.sleep(0.5)
     assert browser.evaluate(COUNT) == before
     ticks = (
-        "[...document.querySelectorAll('#memory .role-axis text')].map(t => t.textContent).join()"
+        "[...document.querySelectorAll('#memory .role-axis text')]"
+        ".map(t => t.textContent).sort().join()"
     )
     whole = browser.evaluate(ticks)
     for button, same in (("nearer", False), ("all", True)):
@@ -160,7 +161,8 @@ SMALL = (  # letters of figures that are not legible
 CUT = (  # text of figures that is not inside them
     "[...document.querySelectorAll('.plot svg text')].filter(t => {"
     "const b = t.getBoundingClientRect(), s = t.ownerSVGElement.getBoundingClientRect();"
-    "return b.width && (b.left < s.left - 2 || b.right > s.right + 2 || "
+    "return b.width && getComputedStyle(t).opacity !== '0' && "
+    "(b.left < s.left - 2 || b.right > s.right + 2 || "
     "b.top < s.top - 3 || b.bottom > s.bottom + 3)}).map(t => t.textContent)"
 )
 

@@ -11,7 +11,7 @@
       titleFontWeight: 400, gridColor: "var(--grid)", domainColor: "var(--rule)", ticks: false,
       labelPadding: 6, titlePadding: 8, labelOverlap: "greedy", labelLimit: 130, labelFlush: false,
     },
-    axisX: { titleAnchor: "end", tickCount: 5 },
+    axisX: { titleAnchor: "end", titleLimit: { expr: "width" }, labelBound: true, tickCount: 5 },
     axisY: { titleAngle: 0, titleAnchor: "start", titleAlign: "left", titleY: -10, titleX: 0, titleLimit: 320, tickCount: 5 },
     title: { anchor: "start", color: "var(--ink)", fontSize: 13, fontWeight: 600, offset: 26, frame: "group" },
     line: { strokeWidth: 2, strokeJoin: "round" }, point: { strokeWidth: 1.5 },
