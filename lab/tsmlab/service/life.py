@@ -45,6 +45,7 @@ LINE = "line:"
 # Below the ports that the system gives to clients.
 PORTS = range(20_000, 32_000)
 POLL_SECONDS = 0.05
+NEWS_SECONDS = 1.0
 TAIL_LINES = 8
 WARMUP_SECONDS = 5.0
 # A load with a duration may need this long beyond it.
@@ -193,10 +194,9 @@ class Server:
             os.sched_setaffinity(0, self.service.load_cpus)
         if self.service.reset:
             self._reset(filled(self.service.reset, self.values))
-        if self.service.port and (taken := listeners(self.port)):
+        if self.service.port and listeners(self.port):
             everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
             who = [f"{name_of(p)}, process {p}" for p in that_listen(everyone, self.port)][:1]
-            assert taken
             raise Broken("start", f"port {self.port} is taken{f' by {who[0]}' if who else ''}")
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", keeper.__file__],
@@ -413,7 +413,8 @@ class Server:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        self._hear(0.0)
+        # A load that fails may be the first sign that the server has ended.
+        self._hear(NEWS_SECONDS if status else 0.0)
         if self._told.get("gone") or self._told.get("ended"):
             time.sleep(POLL_SECONDS)
             self._hear(0.0)
