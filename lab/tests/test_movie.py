@@ -158,7 +158,7 @@ def test_frames_are_without_replays_own(tmp_path: Path) -> None:
 
 
 def made_up(count: int) -> tuple[data.Blocks, data.Heap, data.Curves]:
-    """Blocks of which each fourth stays, as hard to predict as can be."""
+    """Every fourth block stays; sizes are random, so addresses are hard to predict."""
     rng = np.random.default_rng(1)
     born = np.arange(count, dtype=np.int64) * 2
     died = np.where(born % 8 == 0, 2 * count, born + 1)

@@ -17,8 +17,9 @@ from experiment_world import THREADS, made_up
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tsmlab import series
 from tsmlab.metrics import PEAK_MEMORY, TIME
-from tsmlab.report import Figure, charts, comparison, series, theme
+from tsmlab.report import Figure, charts, comparison, theme
 from tsmlab.report.theme import styles_for
 from tsmlab.results import Comparison
 from tsmlab.text import shortened, slug, visible, with_minus

@@ -1,8 +1,7 @@
 """Memory over time: which run's curve is shown, and how few points do.
 
-Why: a run has hundreds of samples and a page a few hundred pixels; what is left out must not be a
-peak. Of many runs one is shown, the one whose time is nearest to the median.
-Refuses to: average curves, which would show a run that never was.
+A run has hundreds of samples and a page a few hundred pixels; a peak is never left out. Of many
+runs, the one whose time is nearest to the median is shown: an average would be no run at all.
 """
 
 import itertools

@@ -275,7 +275,7 @@ bool collect_from_queue(std::size_t at_most) noexcept {
   abandoned_lock.lock();
   const bool is_any = first != nullptr;
   const ThreadHeap* const end = last;
-  std::uint32_t gone = 0;
+  bool is_any_given_back = false;
   // Threads may adopt `end` meanwhile: then the number of heaps ends the loop.
   std::size_t left =
       std::min<std::size_t>(at_most, page_map.heap_count.load(std::memory_order_relaxed));
@@ -288,13 +288,13 @@ bool collect_from_queue(std::size_t at_most) noexcept {
     abandoned_lock.lock();
     if (at_most == SIZE_MAX && is_empty) {
       give_back(*heap);
-      ++gone;
+      is_any_given_back = true;
     } else {
       put_last(*heap);
     }
   }
   if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
-  if (gone != 0) {
+  if (is_any_given_back) {
     const Guard no_reclaim{reclaim_lock};
     discard_given_back();
   }

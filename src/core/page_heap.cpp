@@ -235,9 +235,7 @@ std::size_t PageHeap::clean_behind(const Span* span) noexcept {
 PageHeap::Totals PageHeap::totals() noexcept {
   const Guard guard{lock_};
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
-  constexpr std::size_t of_page =
-      sizeof(MapPage) + sizeof(Span) + 2 * sizeof(FreeBits) + sizeof(RemoteFrees);
-  return {top_ * page_bytes, grow_calls_, top_ * of_page + heaps * heap_page_bytes, limit_bytes(),
+  return {top_ * page_bytes, grow_calls_, table_bytes(top_, heaps), limit_bytes(),
           hard_limit_bytes()};
 }
 

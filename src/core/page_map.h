@@ -186,6 +186,13 @@ inline Atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index
 
 // ---- heaps ----
 
+// What so many pages and heaps touch of the tables: of the heaps, without what samples need.
+constexpr std::size_t table_bytes(std::size_t pages, std::size_t heaps) noexcept {
+  constexpr std::size_t of_page =
+      sizeof(MapPage) + sizeof(Span) + 2 * sizeof(FreeBits) + sizeof(RemoteFrees);
+  return pages * of_page + heaps * heap_page_bytes;
+}
+
 inline std::uint32_t heap_number(PageMapEntry entry) noexcept {
   return (entry & ~arena_bit) >> heap_shift;
 }

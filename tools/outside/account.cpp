@@ -47,12 +47,10 @@ class Walk {
           process_.resident_bytes({base + image_.page_count() * engine::page_bytes,
                                    base + image_.committed_pages() * engine::page_bytes});
     }
-    for (const Range& table : image_.tables())
-      account_.tables += by_ == By::kernel ? process_.resident_bytes(table) : table.bytes();
-    // As PageHeap::totals(): a heap that does not sample has touched a part of its structure.
-    if (by_ != By::kernel) {
-      account_.tables -= (image_.heap_count() + std::size_t{1}) * sizeof(ThreadHeap);
-      account_.tables += image_.heap_count() * engine::heap_page_bytes;
+    if (by_ == By::kernel) {
+      for (const Range& table : image_.tables()) account_.tables += process_.resident_bytes(table);
+    } else {
+      account_.tables = engine::table_bytes(image_.page_count(), image_.heap_count());
     }
     return read_counts();
   }

@@ -45,7 +45,7 @@ bool begins_mapping(const char* line, Pair& range, bool& is_wanted) {
   return true;
 }
 
-// What is loaded is no heap, but for the library that malloc is from.
+// Loaded objects are no part of the heap, except the library that provides malloc.
 template <class Put>
 void for_each_loaded(Put put) {
   dl_iterate_phdr(

@@ -24,7 +24,7 @@ _HEADING = np.uint64(2**64 - 1)
 
 
 class Unfit(Exception):
-    """A log of which no movie can be made."""
+    """A log that no movie can be made from."""
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from tsmlab import render, stats
+from tsmlab import render, series, stats
 from tsmlab.allocators import ENGINE
 from tsmlab.analysis import logs_by_round
 from tsmlab.definition import Reported
 from tsmlab.findings import unit_of
 from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
-from tsmlab.report import charts, parts, series
+from tsmlab.report import charts, parts
 from tsmlab.report.charts import Axis, Line, Point, Ratio
-from tsmlab.report.page import Data, Figure, Page, Section, Text, figure_sections
+from tsmlab.report.page import Figure, Page, Section, Text, figure_sections
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
 from tsmlab.report.theme import Style, emphasised
 from tsmlab.results import Comparison, MetricSummary, Row, Sample
@@ -61,7 +61,6 @@ def page(comparison: Comparison) -> Page:
         extent=" · ".join(render.heading(comparison)[1:]),
         sections=list(_sections(comparison)),
         footer=parts.footer(comparison),
-        data=Data(asdict(comparison), thin),
         files={"results.md": render.markdown(comparison), "runs.csv": render.to_csv(comparison)},
     )
 
@@ -101,12 +100,6 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         terms(comparison),
         shlex.join(comparison.command),
     )
-
-
-def thin(data: dict[str, Any]) -> None:
-    """Without curves of memory over time."""
-    for sample in data["samples"]:
-        sample["measurement"].pop("series", None)
 
 
 def _reported(reported: Reported) -> Iterator[DataTable | Text]:

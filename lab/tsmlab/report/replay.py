@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tsmlab import render, texts
+from tsmlab import render, series, texts
 from tsmlab.metrics import TIME
-from tsmlab.report import charts, comparison, parts, series
+from tsmlab.report import charts, comparison, parts
 from tsmlab.report.charts import Axis, Line, Ratio
 from tsmlab.report.comparison import Styles
-from tsmlab.report.page import Data, Figure, Page, Section, figure_sections
+from tsmlab.report.page import Figure, Page, Section, figure_sections
 from tsmlab.report.tables import of_texts
 from tsmlab.report.theme import REQUESTED, emphasised
 from tsmlab.text import shortened, slug
@@ -68,21 +68,9 @@ def page(results: ReplayResults) -> Page:
             *parts.circumstances(results, results.allocators, settings, terms(results)),
         ],
         footer=parts.footer(results),
-        data=Data(asdict(results.study), thin),
         files={"results.md": texts.markdown(results.study),
                "runs.csv": texts.to_csv(results.study)},
     )  # fmt: skip
-
-
-def thin(data: dict[str, Any]) -> None:
-    """Without curves and buckets."""
-    for part in data["parts"]:
-        for sample in part["samples"]:
-            line = sample["measurement"].get("replay") or {}
-            line.pop("samples", None)
-            line.pop("meters", None)
-            for latency in (line.get("latency") or {}).values():
-                latency.pop("buckets", None)
 
 
 def terms(results: ReplayResults) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 from tsmlab import bench_text, texts
 from tsmlab.bench import QUICK
 from tsmlab.bench_text import SuiteResults, in_order, mean_number
 from tsmlab.render import full_name
-from tsmlab.report import charts, comparison, parts
+from tsmlab.report import charts, parts
 from tsmlab.report.charts import Axis, Line, Ratio
 from tsmlab.report.comparison import Styles
-from tsmlab.report.page import Data, Figure, Page, Section, figure_sections
+from tsmlab.report.page import Figure, Page, Section, figure_sections
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
 from tsmlab.report.theme import emphasised, styles_for
 from tsmlab.results import MetricSummary
@@ -74,14 +73,8 @@ def page(suite: SuiteResults) -> Page:
             *parts.circumstances(suite, [*suite.allocators, *suite.floors], settings, TERMS),
         ],
         footer=parts.footer(suite),
-        data=Data(asdict(suite.study), thin),
         files={"results.md": texts.markdown(suite.study), "runs.csv": texts.to_csv(suite.study)},
     )
-
-
-def thin(data: dict[str, Any]) -> None:
-    for part in data["parts"]:
-        comparison.thin(part)
 
 
 # --- tables ---------------------------------------------------------------------------------------

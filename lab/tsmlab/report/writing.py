@@ -35,20 +35,29 @@ def pages_of(results: Results | SuiteResults | ReplayResults) -> list[Page]:
         return [trace.page(results)]
     study = Study.of("compare", [results]) if isinstance(results, Comparison) else results
     if study.suite:
-        return [suite.page(SuiteResults(study))]
+        return [_with_data(suite.page(SuiteResults(study)), study)]
     if study.replay:
-        return [replay.page(ReplayResults(study))]
-    return [_page_of_part(replace(study, parts=[part])) for part in study.parts]
+        return [_with_data(replay.page(ReplayResults(study)), study)]
+    parts = [replace(study, parts=[part]) for part in study.parts]
+    return [_with_data(comparison.page(each.comparison), each) for each in parts]
 
 
-def _page_of_part(study: Study) -> Page:
-    """Of a comparison; its raw data are a document that every verb reads."""
-    return replace(comparison.page(study.comparison), data=Data(asdict(study), _thin))
+def _with_data(page: Page, study: Study) -> Page:
+    """Its raw data are a document that every verb reads."""
+    return replace(page, data=Data(asdict(study), _thin))
 
 
 def _thin(data: dict[str, Any]) -> None:
+    """Without curves over time, and without buckets of latencies."""
     for part in data["parts"]:
-        comparison.thin(part)
+        for sample in part["samples"]:
+            measurement = sample["measurement"]
+            measurement.pop("series", None)
+            line = measurement.get("replay") or {}
+            for curve in ("samples", "meters"):
+                line.pop(curve, None)
+            for latency in (line.get("latency") or {}).values():
+                latency.pop("buckets", None)
 
 
 def _files(page: Page, prefix: str = "") -> dict[str, bytes]:

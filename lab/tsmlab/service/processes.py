@@ -59,10 +59,10 @@ def _stat(pid: int) -> list[str]:
 def look(keeper: int, at_seconds: float) -> Look:
     sums = dict.fromkeys(STAT_FIELDS, 0)
     counts = dict.fromkeys(("threads", "switches", "rss", "pss"), 0)
-    tree = [pid for pid in descendants(keeper) if (stat := _stat(pid)) and stat[0] not in "ZX"]
-    for pid in tree:
-        stat = _stat(pid)
-        for name, fields in STAT_FIELDS.items() if stat else ():
+    stats = {pid: _stat(pid) for pid in descendants(keeper)}
+    tree = {pid: stat for pid, stat in stats.items() if stat and stat[0] not in "ZX"}
+    for pid, stat in tree.items():
+        for name, fields in STAT_FIELDS.items():
             sums[name] += sum(int(stat[field]) for field in fields)
         for name, number in _memory(pid):
             counts[name] += number

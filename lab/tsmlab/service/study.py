@@ -1,12 +1,11 @@
 """The flow: a trial of the reference, then rounds of lives or a soak, then the analysis."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from tsmlab import __version__, machine, records, warnings
+from tsmlab import __version__, machine, records, series, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, count_unresolved
 from tsmlab.errors import UserError
@@ -82,17 +81,9 @@ def life_of(
     )
 
 
-def thinned(series: Sequence[tuple[float, float]], most: int) -> list[list[float]]:
-    """At most so many points: of each stretch of time the lowest and the highest."""
-    if len(series) <= most:
-        return [list(point) for point in series]
-    kept: list[list[float]] = []
-    edges = np.linspace(0, len(series), most // 2 + 1).astype(int)
-    for start, stop in itertools.pairwise(edges):
-        part = series[start:stop]
-        extremes = {min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])}
-        kept += [list(point) for point in sorted(extremes)]
-    return kept
+def thinned(points: Sequence[tuple[float, float]], most: int) -> list[list[float]]:
+    """At most so many of them, with the peaks."""
+    return [list(point) for point in series.thinned(points, most - 2)]  # it adds the two ends
 
 
 # --- from a life to numbers -----------------------------------------------------------------------
@@ -230,13 +221,11 @@ class Trial:
         idle = [phase for phase in self.service.phases if not phase.is_load]
         sessions: list[list[Life]] = []
 
-        def slice_of(make: Callable[[], Life]) -> None:
-            key = f"soak of {name}, session {len(sessions)}, {len(sessions[-1]) + 1}"
-            sessions[-1].append(self.memo.once(key, Life, make))
+        def key() -> str:
+            return f"soak of {name}, session {len(sessions)}, {len(sessions[-1]) + 1}"
 
-        def is_known() -> bool:
-            key = f"soak of {name}, session {len(sessions)}, {len(sessions[-1]) + 1}"
-            return self.memo.knows(key)
+        def slice_of(make: Callable[[], Life]) -> None:
+            sessions[-1].append(self.memo.once(key(), Life, make))
 
         def left() -> float:
             return soak_seconds - sum(
@@ -245,7 +234,7 @@ class Trial:
 
         while True:
             sessions.append([])
-            while is_known():
+            while self.memo.knows(key()):
                 slice_of(_unreachable)
             if not sessions[-1]:
                 break
