@@ -204,7 +204,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static Account account;
   bool is_read = found == Found::engine;
   for (const By by : {By::tables, By::kernel}) {
-    is_read = is_read && take_account(process, image, by, account);
+    is_read = is_read && take_account(process, &image, by, account);
     if (is_read) check(account, image.committed_pages() * engine::page_bytes);
   }
   ++(is_read ? accounts : refusals);
