@@ -72,7 +72,8 @@ LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
 # compile: `all` has them. What samples seldom does hardly more than what does not.)
 TSAN_TESTS = r"^stress\.(engine|engine\.profile-64|secure)$"
 ASAN_TESTS = (
-    r"^stress\.engine\.profile-64$|^fuzz\.(arena_operations|frame_tables)$|" + LEVEL_3_TESTS
+    r"^stress\.engine\.profile-64$|^fuzz\.(arena_operations|frame_tables|image_reader)$|"
+    + LEVEL_3_TESTS
 )
 CHOSEN = (
     RELEASE,

@@ -176,6 +176,8 @@ std::uintptr_t Process::end_of_page(std::uintptr_t address) {
 }
 std::int64_t Process::status(const char*) const { return residency - 1; }
 
+std::size_t Process::anonymous_share() const { return 0; }
+
 }  // namespace ts
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
