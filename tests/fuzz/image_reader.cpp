@@ -128,10 +128,6 @@ unsigned long refusals = 0;
 // ---- a process, in place of tools/outside/process.cpp ----
 
 const char* tool_name() { return "image_reader"; }
-void fail_internal(const char* context, int) {
-  require(false, context);
-  std::abort();
-}
 
 Process::~Process() = default;
 
