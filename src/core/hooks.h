@@ -45,8 +45,8 @@ void before_growth(std::size_t pages) noexcept;
 void growth_refused(std::size_t touched_pages, std::size_t pages) noexcept;
 // malloc is about to fail. Free.
 void before_failure() noexcept;
-// Memory was just committed. Under the lock of the page heap, perhaps.
-void fresh_memory(void* begin, std::size_t bytes, bool is_dense) noexcept;
+// Memory was just committed: the page heap `grows`, under its lock; or a block has other pages.
+void fresh_memory(std::byte* begin, std::size_t bytes, bool grows) noexcept;
 
 // ---- small blocks ----
 

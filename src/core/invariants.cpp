@@ -21,7 +21,6 @@ Fault PageHeap::find_fault() noexcept {
   const Guard guard{lock_};
   std::size_t dirty = 0;
   std::size_t clean = 0;
-  std::size_t dense = 0;
   const Span* free_before = nullptr;
   std::size_t i = 0;
   while (i < top_) {
@@ -42,13 +41,11 @@ Fault PageHeap::find_fault() noexcept {
     } else if (span.pages > 1 && last.state != SpanState::in_use) {
       return {"the last page of a span in use is marked as in use", &span};
     }
-    dense += is_dense(span) ? 1 : 0;
     free_before = is_free ? &span : nullptr;
     i += span.pages;
   }
   if (dirty != dirty_.pages() || clean != clean_.pages())
     return {"free pages are those in the lists", nullptr};
-  if (dense != dense_pages_) return {"pages of short slabs are counted", nullptr};
   if (top_ > committed_ || committed_ > range_.pages())
     return {"pages in use are committed, and committed pages have addresses", nullptr};
   if (const Fault fault = dirty_.find_fault(false)) return fault;

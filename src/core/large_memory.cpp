@@ -48,7 +48,7 @@ bool merge_mappings(void* begin, std::size_t bytes) noexcept {
   if (!were_many.load(std::memory_order_relaxed) || has_stopped.load(std::memory_order_relaxed))
     return true;
   const bool is_there = os::renew(begin, bytes);
-  is_there ? hooks::fresh_memory(begin, bytes, false) : stop_moving();
+  is_there ? hooks::fresh_memory(static_cast<std::byte*>(begin), bytes, false) : stop_moving();
   return is_there;
 }
 

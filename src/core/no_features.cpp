@@ -22,7 +22,7 @@ void hooks::heap_grows(ThreadHeap&, std::size_t) noexcept {}
 void hooks::before_growth(std::size_t) noexcept {}
 void hooks::growth_refused(std::size_t, std::size_t) noexcept {}
 void hooks::before_failure() noexcept {}
-void hooks::fresh_memory(void*, std::size_t, bool) noexcept {}
+void hooks::fresh_memory(std::byte*, std::size_t, bool) noexcept {}
 
 void* hooks::allocate_guarded(unsigned) noexcept { return nullptr; }
 void* hooks::allocate_sampled(std::size_t, unsigned) noexcept { return nullptr; }

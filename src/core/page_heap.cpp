@@ -159,7 +159,6 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
   span->slab_blocks = static_cast<std::uint16_t>(blocks);
   span->sparse_mark = sparse_mark_of(*span);
   span->used.store(0, std::memory_order_relaxed);
-  if (is_dense(*span)) dense_pages_ += pages;
   if constexpr (debug_level >= 1) check_unused(*span);
   return span;
 }
@@ -167,7 +166,6 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
 void PageHeap::release(Span* span) noexcept {
   const Guard guard{lock_};
   if constexpr (debug_level >= 1) check_unused(*span);
-  if (is_dense(*span)) dense_pages_ -= span->pages;
   insert_coalesced(span, span->pages, false);
   purge_surplus();
 }

@@ -24,12 +24,6 @@
 
 namespace ts::engine {
 
-// Whether a span is a slab of small blocks: those of larger ones are longer (size_classes.h), but
-// for a heap's first.
-inline bool is_dense(const Span& span) noexcept {
-  return span.state == SpanState::slab && span.pages == 1;
-}
-
 class PageHeap {
  public:
   constexpr PageHeap() = default;
@@ -241,7 +235,6 @@ class PageHeap {
   AddressRange range_;
   PurgePolicy policy_;
   std::size_t top_ = 0;          // pages that have ever been in a span
-  std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
   // On their way to the system: chosen, and in the hands of threads that give them back.

@@ -10,16 +10,6 @@
 #include "os/os.h"
 
 namespace ts::engine {
-namespace {
-
-// A process with so much memory in slabs of small blocks, which are filled from end to end, fills
-// huge pages, too. A smaller one would only hold more; and so would one of larger blocks, of which
-// programs often touch but a part. Each heap's first slabs, one a class, may never be filled.
-constexpr std::size_t huge_pages_from_pages = (std::size_t{16} << 20) / page_bytes;
-constexpr std::size_t first_pages_of_heap = (std::size_t{1} << 20) / page_bytes;
-
-}  // namespace
-
 // Makes the first `pages` touchable.
 bool PageHeap::commit(std::size_t pages) noexcept {
   if (pages <= committed_) return true;
@@ -35,10 +25,7 @@ bool PageHeap::commit(std::size_t pages) noexcept {
       return false;
     }
   }
-  const std::size_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
-  const bool is_dense = dense_pages_ >= huge_pages_from_pages + heaps * first_pages_of_heap &&
-                        dense_pages_ >= top_ / 2;
-  hooks::fresh_memory(begin, more * page_bytes, is_dense);
+  hooks::fresh_memory(begin, more * page_bytes, true);
   committed_ += more;
   return true;
 }

@@ -1,11 +1,14 @@
 #include "features/hugepages/huge_pages.h"
 
+#include <algorithm>
 #include <atomic>
 
+#include "base/atomic.h"
 #include "core/hooks.h"
 #include "core/page_map.h"
 #include "os/options.h"
 #include "os/os.h"
+#include "os/touched_pages.h"
 
 namespace ts::engine {
 namespace {
@@ -13,12 +16,57 @@ namespace {
 // relaxed: a thread that reads it late leaves a hint in place, which costs memory at worst
 constinit std::atomic<bool> were_asked_for{false};
 // relaxed: likewise; set under the lock of the page heap
-constinit std::atomic<bool> slabs_asked{false};
+constinit std::atomic<bool> growth_asked{false};
 
 // relaxed: a thread that reads it late asks once more
 constinit std::atomic<bool> is_memory_short{false};
 
+// The page heap grows by steps of a huge page. A step gets one if the program filled an earlier step
+// that had small pages. Such a step speaks for a run of further ones, each run longer, at most as
+// long as this; then the next step is looked at.
+constexpr std::uint32_t first_run = 3;
+constexpr std::uint32_t longest_run = 7;
+// The first steps have small pages: to a small process, the rest of a huge page is much.
+constexpr std::size_t first_huge_step = 2;
+
+// Under the lock of the page heap, which grows.
+struct Growth {
+  Plain<std::byte*> small_steps[2] = {};  // the latest steps, if they have not spoken for a run
+  Plain<std::uint32_t> left_of_run = 0;
+  Plain<std::uint32_t> next_run = first_run;
+};
+constinit Growth growth;
+
+// Slabs of a step are filled a while after they were cut from it, so the step before counts, too.
+bool is_promising(std::byte* step) noexcept {
+  if (growth.left_of_run != 0) {
+    --growth.left_of_run;
+    return true;
+  }
+  auto& [last, last_but_one] = growth.small_steps;
+  const auto is_filled_step = [](const std::byte* small) {
+    return small != nullptr && is_filled(small, huge_page_bytes);
+  };
+  const bool is_first = address_of(step) - page_map.base < first_huge_step * huge_page_bytes;
+  if (!is_first && (is_filled_step(last) || is_filled_step(last_but_one))) {
+    last = last_but_one = nullptr;
+    growth.left_of_run = growth.next_run - 1;
+    growth.next_run = std::min(2 * growth.next_run, longest_run);
+    return true;
+  }
+  if (last_but_one != nullptr) growth.next_run = first_run;
+  last_but_one = last;
+  last = step;
+  return false;
+}
+
 }  // namespace
+
+bool is_filled(const std::byte* begin, std::size_t bytes) noexcept {
+  constexpr std::size_t looked_at = 32;
+  const std::size_t touched = touched_pages(begin, bytes, looked_at);
+  return touched != os::untold && touched >= looked_at - looked_at / 8;
+}
 
 void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept {
   if (is_memory_short.load(std::memory_order_relaxed)) return;
@@ -34,9 +82,10 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
   os::refuse_huge_pages(begin, bytes);
 }
 
-// Asks, or refuses, as TSMALLOC_THP says; `auto` asks where dense slabs are likely to fill it.
-// Another value holds for later memory, and `never` for all so far, too (follow_options).
-void hooks::fresh_memory(void* begin, std::size_t bytes, bool is_dense) noexcept {
+// Asks, or refuses, as TSMALLOC_THP says; `auto` asks where growth is likely to be filled. Longer
+// growth is for a large block (huge_page_probe.cpp). Another value holds for later memory, and
+// `never` for all so far, too (follow_options).
+void hooks::fresh_memory(std::byte* begin, std::size_t bytes, bool grows) noexcept {
   switch (current_options.huge_pages) {
     case HugePages::never:
       return refuse_huge_pages(begin, bytes);
@@ -45,14 +94,15 @@ void hooks::fresh_memory(void* begin, std::size_t bytes, bool is_dense) noexcept
     case HugePages::automatic:
       break;
   }
-  if (!is_dense) return;
-  slabs_asked.store(true, std::memory_order_relaxed);
+  const bool is_step = bytes == huge_page_bytes && address_of(begin) % huge_page_bytes == 0;
+  if (!grows || !is_step || !is_promising(begin)) return;
+  growth_asked.store(true, std::memory_order_relaxed);
   ask_for_huge_pages(begin, bytes);
 }
 
 void refuse_huge_slab_pages() noexcept {
-  if (!slabs_asked.load(std::memory_order_relaxed)) return;
-  slabs_asked.store(false, std::memory_order_relaxed);
+  if (!growth_asked.load(std::memory_order_relaxed)) return;
+  growth_asked.store(false, std::memory_order_relaxed);
   refuse_all_huge_pages();
 }
 

@@ -1,10 +1,13 @@
 // Asking for huge pages and refusing them: hints to the operating system about ranges of pages.
-// huge_page_probe.cpp decides for large blocks, page_heap_growth.cpp for slabs.
+// huge_page_probe.cpp decides for large blocks, huge_pages.cpp for the page heap as it grows.
 #pragma once
 
 #include <cstddef>
 
 namespace ts::engine {
+
+// Whether at least 7 in 8 of some OS pages, all over the range, have been written to.
+bool is_filled(const std::byte* begin, std::size_t bytes) noexcept;
 
 // Asks for huge pages in memory that is about to be filled, unless memory is short.
 void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept;
@@ -17,7 +20,7 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 // Refuses them in all memory so far.
 void refuse_all_huge_pages() noexcept;
 
-// Refuses them in all memory so far, if slabs asked for some since the last time. To be called
+// Refuses them in all memory so far, if growth asked for some since the last time. To be called
 // before OS pages within slabs go back: the system would fill them again, for huge pages.
 void refuse_huge_slab_pages() noexcept;
 

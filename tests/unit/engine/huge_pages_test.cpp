@@ -1,8 +1,9 @@
-// Which large blocks get huge pages, with a system that says what was touched as the test wants it.
+// Which memory gets huge pages, with a system that says what was touched as the test wants it.
 #include "features/hugepages/huge_pages.h"
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "core/page_heap.h"
 #include "os/options.h"
@@ -249,6 +250,62 @@ TS_ENGINE_TEST(HugePages, AfterManyRequestsAllPiecesBecomeOneAgain) {
     });
     ASSERT_EQ(mends, i == 8192) << i;
   }
+}
+
+// Grows the page heap by so many steps of a huge page: a letter for each, h if it asked for one, else s.
+std::string grow(std::size_t steps) {
+  std::string asked;
+  for (; steps != 0; --steps) {
+    fake_os::take_events();
+    const engine::Span* const step = engine::page_heap.allocate(engine::pages_per_huge_page, 1, 0,
+                                                                engine::PageHeap::From::anywhere);
+    char letter = 's';
+    for (const Event& event : fake_os::take_events()) {
+      EXPECT_NE(event.call, Call::refuse_huge_pages);
+      if (event.call != Call::prefer_huge_pages) continue;
+      EXPECT_TRUE(is(event, Call::prefer_huge_pages, memory_of(step), huge_page_bytes));
+      letter = 'h';
+    }
+    asked += letter;
+  }
+  return asked;
+}
+
+TS_ENGINE_TEST(HugePages, GrowthThatIsNotFilledAsksForNone) {
+  touch_none();
+  EXPECT_EQ(grow(40), std::string(40, 's'));
+}
+
+TS_ENGINE_TEST(HugePages, GrowthAsksInRunsBehindStepsThatWereFilled) {
+  touch_all();
+  EXPECT_EQ(grow(29), "sshhhshhhhhhshhhhhhhshhhhhhhs");
+}
+
+TS_ENGINE_TEST(HugePages, AStepMayBeFilledAWhileAfterTheNextOneBegan) {
+  fake_os::answer_touched_pages([](const std::byte* begin, std::size_t bytes, std::size_t n) {
+    EXPECT_EQ(bytes, huge_page_bytes);
+    const std::size_t steps = engine::page_map.page_count.load() / engine::pages_per_huge_page;
+    const std::size_t step = (address_of(begin) - engine::page_map.base) / huge_page_bytes;
+    return step + 1 < steps ? n : n / 2;
+  });
+  EXPECT_EQ(grow(20), "sshhhsshhhhhhsshhhhh");
+}
+
+TS_ENGINE_TEST(HugePages, GrowthStopsAskingOnceAStepIsNotFilled) {
+  touch_all();
+  EXPECT_EQ(grow(13), "sshhhshhhhhhs");
+  touch_none();
+  EXPECT_EQ(grow(20), std::string(20, 's'));
+  touch_all();
+  EXPECT_EQ(grow(5), "hhhsh") << "runs are short again";
+}
+
+TS_ENGINE_TEST(HugePages, GrowthForALargeBlockAsksForNone) {
+  touch_all();
+  grow(2);
+  Requests r;
+  r.allocate(4 * mebibyte - page_bytes);
+  EXPECT_TRUE(r.wishes.empty());
 }
 
 TS_ENGINE_TEST(HugePages, AWishIsTakenBackOnlyWhereOneWasMade) {

@@ -15,7 +15,6 @@ struct PageHeapTest {
   static FreeSpans& clean() { return page_heap.clean_; }
   static std::size_t& top() { return page_heap.top_; }
   static std::size_t& committed() { return page_heap.committed_; }
-  static std::size_t& dense_pages() { return page_heap.dense_pages_; }
   static bool rests() { return page_heap.housekeeper_.load() == PageHeap::resting; }
 };
 

@@ -645,27 +645,6 @@ TS_ENGINE_TEST(PageHeap, APurgeThatHasEndedMeanwhileIsWorthAnotherAttempt) {
   EXPECT_NE(allocate_pages(8 * mib), nullptr);
 }
 
-TS_ENGINE_TEST(PageHeap, SlabsAskForHugePagesFromSixteenMebibytesOn) {
-  const auto is_wish = [](const fake_os::Event& event) {
-    return event.call == fake_os::Call::prefer_huge_pages;
-  };
-  for (int i = 0; i < 1024; ++i) allocate_pages(1, From::anywhere, 1);
-  std::vector<fake_os::Event> events = fake_os::take_events();
-  EXPECT_TRUE(std::none_of(events.begin(), events.end(), is_wish));
-  for (int i = 0; i < 256; ++i) allocate_pages(1, From::anywhere, 1);
-  events = fake_os::take_events();
-  const auto wish = std::find_if(events.begin(), events.end(), is_wish);
-  ASSERT_NE(wish, events.end());
-  EXPECT_EQ(wish->bytes % engine::huge_page_bytes, 0U);
-  EXPECT_EQ(address_of(wish->begin) % engine::huge_page_bytes, 0U);
-}
-
-TS_ENGINE_TEST(PageHeap, SlabsOfLargerBlocksAskForNone) {
-  for (int i = 0; i < 1300; ++i) allocate_pages(2, From::anywhere, 40);
-  for (const fake_os::Event& event : fake_os::take_events())
-    EXPECT_NE(event.call, fake_os::Call::prefer_huge_pages);
-}
-
 TS_ENGINE_TEST(PageHeap, ACommitThatIsRefusedWholeMayGoByPart) {
   fake_os::refuse_if([](const fake_os::Request& r) {
     return r.call == fake_os::Call::commit && r.bytes > 4 * page_bytes;
