@@ -132,7 +132,7 @@ inline std::size_t exclusive_or(std::uint32_t value,
 
 // Takes one from a number; true if it is negative then. gcc computes the address first if the
 // result is asked for.
-inline bool falls_below_zero(std::int32_t& number) noexcept {
+inline bool decrement_below_zero(std::int32_t& number) noexcept {
 #if TS_X86_ASM
   bool is_negative;
   __asm__("subl $1, %[number]" : [number] "+m"(number), "=@ccs"(is_negative));

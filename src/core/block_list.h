@@ -13,7 +13,14 @@ namespace ts::engine {
 //
 // A free block that is back in its slab may have a mark or not: in a burst of frees its line is cold,
 // and free leaves it alone. A slab with such blocks has unmarked_bit in its map entries, and free
-// checks the block's bit there (FreeBits), which is exact for every block that is not in a bin.
+// checks the block's bit there (FreeBits), which is exact for every block that is not in a bin. Of the
+// free blocks in a slab:
+//
+//   unmarked_bit  has_marks
+//   no            no         none is there, or none was carved
+//   no            yes        each has its mark
+//   yes           no         none has a mark
+//   yes           yes        some have marks, some do not
 struct Block {
   Plain<Block*> next;
   Plain<std::uintptr_t> mark;
@@ -25,12 +32,12 @@ inline std::uintptr_t mark_of(const void* p) noexcept { return 8 * address_of(p)
 inline bool is_marked(const void* p) noexcept {
   return static_cast<const Block*>(p)->mark == mark_of(p);
 }
-inline Block* marked(void* p) noexcept {
+inline Block* set_mark(void* p) noexcept {
   auto* const block = static_cast<Block*>(p);
   block->mark = mark_of(p);
   return block;
 }
-inline Block* unmarked(Block* block) noexcept {
+inline Block* clear_mark(Block* block) noexcept {
   block->mark = 0;
   return block;
 }

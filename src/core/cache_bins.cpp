@@ -64,7 +64,7 @@ void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_
     const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
     if (place.is_beginning && !is_own) {
       // Without a mark: with one, its owner has freed it.
-      release_remote(heap, unmarked(block), place, c, FoundBy::a_later_call);
+      release_remote(heap, clear_mark(block), place, c, FoundBy::a_later_call);
     } else if (!place.is_beginning || !push_to_slab(heap, block, place)) [[unlikely]] {
       report_misuse(kind_of_free(page_map.spans[place.slab_page], place), FoundBy::a_later_call,
                     block, c.block_bytes);
@@ -158,8 +158,8 @@ void flush(ThreadHeap& heap) noexcept {
 void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept {
   const unsigned c = slab.size_class;
   const auto in_use = static_cast<std::int32_t>(used(slab));
-  const std::int32_t mark = slab.sparse_mark;
-  std::int32_t quiet = in_use > mark ? mark : 0;
+  const std::int32_t mark = slab.sparse_limit;
+  std::int32_t threshold = in_use > mark ? mark : 0;
   if (slab.pages > 1 && slab.size_class < first_single_class) {
     const std::int32_t binned = counted_blocks(heap, c);
     const std::int32_t sampled = heap.has_sampling_bins ? counted_in_sampling_bin(heap, c) : 0;
@@ -169,9 +169,9 @@ void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept {
       if (sampled > 0) in_bins += count_of_slab(heap.sampling_bins[c].head, sampled, slab);
       if (in_bins == in_use) return flush_bin(heap, c);
     }
-    quiet = std::max(quiet, in_bins);
+    threshold = std::max(threshold, in_bins);
   }
-  slab.fast_free_threshold = static_cast<std::int16_t>(quiet);
+  slab.fast_free_threshold = static_cast<std::int16_t>(threshold);
 }
 
 void end_heap_sampling(ThreadHeap& heap) noexcept {

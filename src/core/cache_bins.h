@@ -13,8 +13,8 @@ namespace ts::engine {
 // returns is cut off between two stores (types.h; block_list.h, push_front).
 inline constexpr std::int32_t count_tolerance = 1;
 
-// Blocks with a slab of their own are large: all heaps together keep about so many of each size in
-// their bins.
+// Blocks with a slab to themselves (48 and 64 KiB): all heaps together keep about so many of each size
+// in their bins.
 inline constexpr std::uint32_t single_blocks_in_bins = 64;
 
 // So many a bin of one heap, now.
@@ -125,16 +125,16 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap)
 // class in between: then the bin is to be closed. (Of a sampling bin, always.)
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept;
 
-// Sends all blocks of the bin to their slabs. It has no capacity until it is refilled: the program
-// frees many blocks in a row, whose lines are cold. They go to their slabs untouched, which free can
-// tell from a second free by their bits alone, since the bin has none of them.
+// Sends all blocks of the bin to their slabs; it has no capacity until it is refilled. The program
+// frees many blocks in a row, whose lines are cold. Now no bin has blocks of the class, so a block's
+// bit alone shows a double free, and the block itself is not touched.
 void close_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
 // Flushes all that the heap caches: bins and batches; collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 // To be called when a free found a listed slab at its fast_free_threshold. The next one is
-// sparse_mark, or below that 0; of a long slab, no less than the blocks that bins have of it. Where
+// sparse_limit, or below that 0; of a long slab, no less than the blocks that bins have of it. Where
 // these are all that are used, flushes the bins of the class instead: a few cached blocks must not
 // keep much memory.
 void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);

@@ -1,7 +1,7 @@
-// The colour of a large block: by how many bytes it begins behind its span. Equal offsets of many
+// The colour of a large block: its offset in bytes from the beginning of its span. Equal offsets of many
 // large blocks then share neither the sets of a cache nor the low 12 bits of their addresses. A
-// loop over many arrays keeps a line of each (docs/adr/0062). Spans of the lengths that heaps cache
-// have no colour: such blocks replace each other in the same lines.
+// loop over many arrays keeps a line of each (docs/adr/0062). Blocks of up to 64 KiB have no colour:
+// they replace each other in the same lines.
 #pragma once
 
 #include "core/page_map.h"
@@ -31,13 +31,13 @@ inline std::size_t pick_colour(const Span& span) noexcept {
 }
 
 // 0: none.
-inline std::size_t colour_of(const Span& span) noexcept { return span.sparse_mark; }
+inline std::size_t colour_of(const Span& span) noexcept { return span.sparse_limit; }
 inline void set_colour(Span& span, std::size_t colour) noexcept {
-  span.sparse_mark = static_cast<std::uint16_t>(colour);
+  span.sparse_limit = static_cast<std::uint16_t>(colour);
 }
 
-// What a block with the colour lacks of its span, the same for each: so usable sizes do not depend
-// on where a block lies.
+// How much of its span a coloured block gives up: the same for every colour, so that usable sizes do
+// not depend on the address.
 constexpr std::size_t room_of(std::size_t colour) noexcept { return colour != 0 ? max_colour : 0; }
 
 inline std::size_t usable_pages(const Span& span) noexcept {

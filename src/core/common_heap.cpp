@@ -42,7 +42,7 @@ void* allocate_from(ThreadHeap& heap, unsigned size_class, SpanForHeap& span) no
   if (block == nullptr && span.span_ != nullptr)
     block = refill_from(heap, *std::exchange(span.span_, nullptr));
   if (block == nullptr) span.wanted_pages_ = next_slab_pages(heap, size_class);
-  return block != nullptr ? unmarked(block) : nullptr;
+  return block != nullptr ? clear_mark(block) : nullptr;
 }
 
 void* allocate_from_common(unsigned size_class) noexcept {

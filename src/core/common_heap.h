@@ -1,6 +1,6 @@
-// One heap for the threads that have none and get none. Those are ending, and have abandoned their
-// own heap, or the system would not report their end, or has no addresses for another heap. One
-// call at a time.
+// One heap that threads share which cannot have their own: they are ending and have abandoned theirs,
+// the system would not report their end, or there are no addresses for another heap. One call at a
+// time.
 #pragma once
 
 #include "core/types.h"

@@ -67,8 +67,8 @@ std::size_t CoreHeap::good_size(std::size_t bytes, std::size_t alignment) noexce
 void CoreHeap::flush_thread() noexcept {
   if (!has_heap()) return;
   {
-    const HeapHold hold{own_heap()};
-    flush(own_heap());
+    const HeapHold hold{current_heap()};
+    flush(current_heap());
   }
   send_purges_if_any();
 }
@@ -82,10 +82,10 @@ bool CoreHeap::trim(std::size_t keep_bytes) noexcept {
     hooks::flush_heaps();
     if (has_heap()) {
       {
-        const HeapHold hold{own_heap()};
-        flush(own_heap());
+        const HeapHold hold{current_heap()};
+        flush(current_heap());
       }
-      hooks::purge_slabs(own_heap());
+      hooks::purge_slabs(current_heap());
     }
     flush_common_heap();
     collect_abandoned(SIZE_MAX);

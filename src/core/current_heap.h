@@ -39,15 +39,15 @@ inline bool is_in_scope() noexcept {
   return number >= arena_bit && number != no_owner;
 }
 
-// The calling thread's heap; it has one.
-inline ThreadHeap& own_heap() noexcept { return static_cast<ThreadHeap&>(*this_thread.heap); }
+// The current heap of a thread that has one: in a scope, the arena's.
+inline ThreadHeap& current_heap() noexcept { return static_cast<ThreadHeap&>(*this_thread.heap); }
 
 // The heap that the thread has outside of all scopes, or the image of none.
 inline HeapFront* threads_heap() noexcept {
   if (!is_in_scope()) [[likely]]
     return this_thread.heap;
   // relaxed: this thread's own
-  return reinterpret_cast<HeapFront*>(own_heap().user.load(std::memory_order_relaxed));
+  return reinterpret_cast<HeapFront*>(current_heap().user.load(std::memory_order_relaxed));
 }
 
 // While it lives, the calling thread is in no scope. A thread in none may get its heap meanwhile,

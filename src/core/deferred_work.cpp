@@ -23,8 +23,8 @@ bool holds(const ThreadHeap* heap) noexcept {
 
 }  // namespace
 
-// relaxed, and below: its own thread's; of threads without a heap, one passes over what another one
-// does
+// relaxed, here and below: only the heap's own thread writes the count. Threads without a heap share
+// one, so that one may skip what another is doing.
 DeferredCall::DeferredCall(ThreadHeap* heap) noexcept
     : calls_{heap != nullptr ? &heap->deferred_calls : &calls_without_heap} {
   const std::uint32_t before = calls_->load(std::memory_order_relaxed);
@@ -42,7 +42,7 @@ DeferredCall::~DeferredCall() {
 
 void send_purges() noexcept {
   const OutOfScope out_of_scope;
-  const DeferredCall call{has_heap() ? &own_heap() : nullptr};
+  const DeferredCall call{has_heap() ? &current_heap() : nullptr};
   if (call.may_go_on()) page_heap.send_purges();
 }
 
@@ -50,7 +50,7 @@ void send_purges() noexcept {
 
 void do_deferred_work() noexcept {
   const OutOfScope out_of_scope;
-  ThreadHeap& heap = own_heap();
+  ThreadHeap& heap = current_heap();
   const DeferredCall call{&heap};
   if (!call.may_go_on()) return;
   hooks::attend_to_heap(heap);

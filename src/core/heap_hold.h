@@ -1,5 +1,5 @@
 // Holds of a heap: which thread may change its slabs and their lists. The owner holds its heap in
-// slow paths; a reclaimer (reclaim.h) holds the heap of an owner that is blocked elsewhere. To
+// slow paths; a reclaimer (reclaim.h) holds the heap of an owner that is not in one. To
 // clang's analysis a heap is a capability: a function with TS_REQUIRES(heap) is called by a holder.
 //
 // A reclaimer takes a hold if it can and never waits for one. The owner waits for reclaim_lock, and

@@ -67,10 +67,9 @@ Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   if (const Fault fault = find_free_block_fault(slab)) return fault;
   if (is_listed(slab) != has_free_block(slab))
     return {"a slab is listed, if and only if it has blocks to give", &slab};
-  const std::int32_t mark = slab.sparse_mark;
   if (slab.fast_free_threshold < 0 ||
-      (std::int32_t{slab.fast_free_threshold} < mark && used(slab) > slab.sparse_mark))
-    return {"frees of a listed slab stop at its marks", &slab};
+      (slab.fast_free_threshold < slab.sparse_limit && used(slab) > slab.sparse_limit))
+    return {"frees of a listed slab stop at its limits", &slab};
   return {};
 }
 

@@ -1,5 +1,4 @@
-// The invariants of one heap (types.h): bins, slabs, the queue of sparse slabs, batches, span
-// caches.
+// The invariants of one heap (types.h): bins, slabs, the queue of sparse slabs, batches.
 #pragma once
 
 #include <cstdint>

@@ -26,14 +26,15 @@ ThreadHeap* attach_heap() noexcept;
 
 // ---- abandoned heaps ----
 
-// A thread that ends leaves its heap, whole, to the next thread that starts. Until then other
-// threads may collect from it. The heap keeps the blocks of its bins for the adopting thread,
+// A thread that ends leaves its heap, whole, to the next thread that starts. Until then others collect
+// from it: a thread that needs fresh memory (some heaps), is about to fail, or trims (all of them),
+// and the background thread, once enough is pending (PageHeap::note_uncollected). The heap keeps the blocks of its bins for the adopting thread,
 // unless all such heaps then had more than 16 MiB of slabs.
 
-// The queue of abandoned heaps, and what is noted of them. Threads take it as they begin and end.
+// The list of abandoned heaps, and what is noted of them. Threads take it as they begin and end.
 inline constinit Mutex abandoned_lock;
 
-// One thread at a time works at abandoned heaps. It takes each out of the queue for as long, so
+// One thread at a time works at abandoned heaps. It takes each out of the list for as long, so
 // that no thread adopts that one; other threads need not wait.
 inline constinit Mutex collection_lock;
 
@@ -59,10 +60,9 @@ void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept
 // An abandoned heap for the calling thread; null if there is none.
 ThreadHeap* adopt_abandoned() noexcept;
 
-// Collects from some abandoned heaps, in turn, flushes their bins, and retires their empty slabs;
-// false if there is no such heap. Leaves that to another thread which does it, but if all are asked
-// for (SIZE_MAX). Then heaps without slabs are given back, too: what whole OS pages have of their
-// structures.
+// Collects from some abandoned heaps, in turn, flushes their bins, and retires their empty slabs. False
+// if there is no such heap, or another thread does this already. If all are asked for (SIZE_MAX), waits
+// for that thread, and gives heaps without slabs back: the whole OS pages of their structures.
 bool collect_from_queue(std::size_t at_most) noexcept;
 inline bool collect_abandoned(std::size_t at_most) noexcept {
   return any_abandoned.load(std::memory_order_relaxed) && collect_from_queue(at_most);

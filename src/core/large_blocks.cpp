@@ -60,7 +60,7 @@ void* begin_block(Span& span, std::size_t colour) noexcept {
 
 std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : pages; }
 
-// Or the thread has no heap.
+// True also of a thread without a heap.
 bool may_sample() noexcept { return is_sampling(*this_thread.heap); }
 
 // To be called when a block leaves the page map.
@@ -70,8 +70,8 @@ void forget(Span& span) noexcept {
     hooks::large_block_ends(span);
 }
 
-// To be called when a block was allocated, or has another size, while large blocks are sampled. An
-// arena's is none, in whatever scope the thread is.
+// To be called when a block was allocated or resized while large blocks are sampled. An arena's block
+// is never sampled, whatever scope the thread is in.
 [[gnu::cold, gnu::noinline]] void maybe_sample(void* p, std::size_t bytes,
                                                const void* caller = nullptr) noexcept {
   if (p == nullptr || is_in_scope()) return;

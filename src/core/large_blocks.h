@@ -1,5 +1,6 @@
-// Blocks larger than the largest class, or aligned to more than a page. Each is a span of its own,
-// from the page heap and back to it, and begins some cache lines into it (colours.h). A block that
+// Blocks of more than 64 KiB, those of more than 32 KiB that have to read as zero, and those aligned
+// to more than a page. Each is a span of its own, from the page heap and back to it; most begin some
+// cache lines into it (colours.h). A block that
 // grew by moving may have a tail that the program has not asked for yet: address space to grow
 // into, never touched.
 #pragma once

@@ -24,8 +24,8 @@ inline constexpr PageMapEntry large_entry = 1;
 inline constexpr PageMapEntry unmarked_bit = PageMapEntry{1} << 13;
 static_assert(heap_unit == 2 * unmarked_bit);
 inline constexpr std::uint32_t has_tail = std::uint32_t{1} << 31;  // of slab_begin
-// Of no entry, but of a heap's own number while it samples: exclusive-or with that, an entry is the
-// offset of its class's sampling bin.
+// Never in an entry; set in a heap's own number (HeapFront::self) while it samples. Exclusive-or with
+// that, an entry is the offset of its class's sampling bin.
 inline constexpr PageMapEntry sampling_bit = PageMapEntry{1} << 12;
 inline constexpr PageMapEntry arena_bit = PageMapEntry{1} << 31;
 inline constexpr unsigned class_shift = 4;
@@ -49,7 +49,8 @@ inline bool is_of_thread_slab(PageMapEntry entry) noexcept {
 // All that free() reads of a page.
 struct MapPage {
   Atomic<PageMapEntry> entry{0};
-  Plain<std::uint32_t> slab_begin = 0;  // of a slab, const: low half of its address
+  // Of a slab, const: the low half of its address. Of a large block: as Span's invariants say.
+  Plain<std::uint32_t> slab_begin = 0;
 };
 
 }  // namespace ts::engine

@@ -1,5 +1,14 @@
-// Reports about a pointer that is known to be no block in use: cold. docs/design/engine.md lists
-// the misuse that is noticed.
+// Reports of misuse: cold. What is noticed, and by which call:
+//
+//   a block in a cache bin is freed      its mark (block_list.h)            this free
+//   a block in its slab is freed         its mark or its bit (FreeBits)     this free
+//   the owner's block is freed twice     the bit of its batch or slab       the later free, or when
+//   by other threads                     (remote_frees.h)                   the owner collects it
+//   a large block is freed twice         its page's map entry               this free
+//   no block begins at the pointer       map entry, is_multiple()           this free
+//   a free block was written to          its mark, the ends of lists        a later malloc or flush
+//
+// docs/misuse.md has the whole, with the features' part.
 #pragma once
 
 #include "base/check.h"
@@ -18,8 +27,7 @@ inline bool is_small_block(const void* p, PageMapEntry entry) noexcept {
   return (entry & unmarked_bit) == 0 || !is_free_without_mark(p);
 }
 
-// What the free is of a block of the slab that is free already: of one that was never taken, it is
-// no block's beginning.
+// Classifies a free of a block that is free already: no_beginning if the block was never handed out.
 inline Misuse kind_of_free(const Span& slab, const BlockPlace& place) noexcept {
   return place.is_beginning && place.number < slab.carved ? Misuse::double_free
                                                           : Misuse::no_beginning;

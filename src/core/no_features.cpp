@@ -47,8 +47,9 @@ void hooks::purge_slabs(ThreadHeap&) noexcept {}
 
 namespace {
 
-constinit Mutex* const in_order[] = {&common_lock,  &collection_lock,  &abandoned_lock,
-                                     &reclaim_lock, &page_heap.lock(), &page_table_lock};
+constinit Mutex* const in_order[] = {&housekeeping_lock, &common_lock,  &collection_lock,
+                                     &abandoned_lock,    &reclaim_lock, &page_heap.lock(),
+                                     &page_table_lock};
 
 }  // namespace
 

@@ -157,7 +157,7 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
   const std::uint32_t blocks =
       size_class != 0 ? blocks_in_slab(size_classes[size_class], pages) : 0;
   span->slab_blocks = static_cast<std::uint16_t>(blocks);
-  span->sparse_mark = sparse_mark_of(*span);
+  span->sparse_limit = sparse_limit_of(*span);
   span->used.store(0, std::memory_order_relaxed);
   if constexpr (debug_level >= 1) check_unused(*span);
   return span;

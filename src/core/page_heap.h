@@ -1,7 +1,8 @@
 // All spans, under one lock. Free spans are dirty (resident) or clean (they read as zero); each
 // kind is merged with its neighbours at once, and never with the other. A request is served from
-// dirty memory if a span is long enough, then from clean memory, then from beyond the end. So a
-// page is touched for the first time only when no touched one serves. Dirty memory goes back to the
+// dirty memory if a span is long enough (or, from 1 MiB on, with the clean ones beside it), then from
+// clean memory, then from beyond the end. So a page is touched for the first time only when no
+// touched one serves. Dirty memory goes back to the
 // operating system by the rule of purge_policy.h, in pieces of 64 KiB and more. A purge only
 // chooses the spans under the lock. They wait outside of all lists for send_purges(), which a
 // thread calls without a lock or a hold, since another library may see the call (os.h).
@@ -28,7 +29,7 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
-  // Which memory serves: touched memory only, such as reads as zero only, or either.
+  // Which memory serves: dirty (perhaps joined with clean neighbours), clean only, or either.
   enum class From { dirty, clean, anywhere };
 
   // A span of `pages` at a multiple of `alignment_pages` (a power of two), for a slab of the class;
@@ -86,8 +87,8 @@ class PageHeap {
   // since `ended_purges`, which becomes the present count. False if none is, and none has.
   bool wait_for_purge(std::uint32_t& ended_purges) noexcept;
 
-  // This and the next three send purges: without a lock or a hold. Purges all dirty memory but
-  // about `keep_bytes`; true if there was any.
+  // This, merge_for() and purge_some() send purges: without a lock or a hold. Purges all dirty memory
+  // but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
   // Gives back the memory of the tables for long clean spans, but for that of their ends.
@@ -97,14 +98,13 @@ class PageHeap {
   // or if nothing was dirty.
   bool merge_for(std::size_t pages) noexcept;
 
-  // Purges a slice of what a release left of its purge, or of what the policy finds to be too much.
-  // Whether more of it is too much.
-  // Short spans only if the program `is_quiet`.
-  bool scavenge(bool is_quiet) noexcept;
+  // Purges a slice of what a release left of its purge, or of what the policy finds to be too much;
+  // short spans only if the program `is_quiet`. True if there is more to do.
+  bool purge_some(bool is_quiet) noexcept;
 
   // For housekeeping.h. From now on a housekeeper does what releases leave of their purges.
   void expect_housekeeper() noexcept;
-  // No longer.
+  // Undoes that.
   void dismiss_housekeeper() noexcept;
   // Ends its rest, anywhere: it takes no lock.
   void stir_housekeeper() noexcept;
@@ -117,18 +117,18 @@ class PageHeap {
   bool is_settled() noexcept;
   // Whether more is dirty than may stay, unless the housekeeper `gives_up` what is.
   bool has_work(bool gives_up) noexcept;
-  // Whether not. The housekeeper is to rest then, until a release leaves more dirty.
+  // True if there is no work: the housekeeper then rests until a release leaves more dirty memory.
   bool may_rest(bool gives_up) noexcept;
-  // Waits while the housekeeper is to rest; for so long at most; or for so long, or until it is to
-  // rest.
+  // Waits until the housekeeper is woken; or for so long at most.
   void rest() noexcept;
   void rest_for(std::uint32_t milliseconds) noexcept;
+  // Waits for so long, or until the housekeeper may rest.
+  void wait_for_round(std::uint32_t milliseconds) noexcept;
   // Counts pages that have pending frees and no owner. Enough of them end the housekeeper's rest.
   void note_uncollected(std::uint32_t pages) noexcept;
   // Whether enough of them were noted to collect from them before a rest; and then none are.
   bool has_uncollected() noexcept;
   bool take_uncollected() noexcept;
-  void wait_for_round(std::uint32_t milliseconds) noexcept;
   // In the child of a fork, which has no housekeeper, and no purge of another thread. Under lock().
   void forget_other_threads() noexcept TS_NO_ANALYSIS;
 
@@ -222,8 +222,8 @@ class PageHeap {
     purge_surplus(min_purge_pages, pages_of_a_call);
   }
 
-  // Where the system counts all memory that could be written to, clean memory of a MiB and more is
-  // decommitted, and committed again when it serves.
+  // Where the system counts all memory that could be written to (overcommit_memory=2), clean memory of
+  // a MiB and more gives up its charge: it is decommitted, and committed again when it serves.
   static bool gives_up_charge(std::byte* begin, std::size_t bytes) noexcept;
   static bool takes_charge(Span* span, std::size_t pages) noexcept;
 
@@ -234,8 +234,8 @@ class PageHeap {
   FreeSpans clean_;
   AddressRange range_;
   PurgePolicy policy_;
-  std::size_t top_ = 0;          // pages that have ever been in a span
-  std::size_t committed_ = 0;    // pages that may be touched
+  std::size_t top_ = 0;        // pages that have ever been in a span
+  std::size_t committed_ = 0;  // pages that may be touched
   std::size_t grow_calls_ = 0;
   // On their way to the system: chosen, and in the hands of threads that give them back.
   std::size_t purging_pages_ = 0;

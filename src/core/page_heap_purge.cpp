@@ -39,7 +39,7 @@ std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages
   return more;
 }
 
-// Takes a span out of those that leave, and has the threads look that wait for one.
+// Removes a span from leaving_, and wakes the threads that wait for a purge to end.
 void PageHeap::end_purge(Span* span, std::size_t pages) noexcept {
   (span->previous != nullptr ? span->previous->next : leaving_) = span->next;
   if (span->next != nullptr) span->next->previous = span->previous;
@@ -196,7 +196,7 @@ void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcep
   policy_.note_dirty(dirty_.pages());
 }
 
-bool PageHeap::scavenge(bool is_quiet) noexcept {
+bool PageHeap::purge_some(bool is_quiet) noexcept {
   std::size_t before = 0;
   bool was_due = false;
   {

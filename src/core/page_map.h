@@ -166,7 +166,7 @@ inline void count_given_back(std::size_t bytes) noexcept {
 }
 
 // Of a slab that has not become sparse since it gave blocks: a quarter of its blocks.
-inline std::uint16_t sparse_mark_of(const Span& slab) noexcept {
+inline std::uint16_t sparse_limit_of(const Span& slab) noexcept {
   constexpr unsigned sparse_part = 4;
   return static_cast<std::uint16_t>((slab.slab_blocks + sparse_part - 1) / sparse_part);
 }

@@ -119,7 +119,7 @@ class PurgePolicy {
     if (dirty <= target_) target_ = keep_all;
   }
 
-  // How many of the dirty pages the last purge has left to do, unless so many were used meanwhile.
+  // How many dirty pages the last purge has yet to give back; fewer if the program reused some.
   std::size_t pages_left(std::size_t dirty) const noexcept {
     return dirty - std::min(dirty, target_);
   }

@@ -11,7 +11,7 @@ namespace ts::engine {
 
 namespace {
 
-// For each of so many slabs that a reclaim leaves on the stack, the next one begins a page later.
+// A reclaim that leaves slabs on the stack puts off the next one: by a page for each so many of them.
 constexpr std::int32_t left_slabs_per_page = 8;
 
 // Whether each block of the slab is free or pending, by its bits, and so many are pending.

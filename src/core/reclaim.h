@@ -1,6 +1,6 @@
-// Reclaims slabs that other threads have freed entirely while their owner is blocked and cannot
-// collect them, and empty slabs that it keeps. The slabs leave the heap and are retired. Nothing
-// else of the heap is touched.
+// Reclaims slabs that other threads have freed entirely and their owner does not collect, since it
+// sleeps or allocates nothing; and empty slabs that it keeps. The slabs leave the heap and are
+// retired. Nothing else of the heap is touched.
 //
 // The owner changes slabs and their lists under a hold of its heap, and a reclaim needs the hold
 // (heap_hold.h). Changes by the owner without a hold do not affect a slab that is reclaimed:
@@ -50,9 +50,9 @@ inline Span* take_ready(ThreadHeap& heap) noexcept {
   return heap.ready.exchange(nullptr, std::memory_order_acquire);
 }
 
-// Counts one more slab of `pages` on the stack whose used blocks are probably all pending; true if
-// a reclaim is worth it.
-inline bool count_reclaimable(ThreadHeap& heap, std::uint32_t pages) noexcept {
+// Notes one more slab of `pages` on the stack whose used blocks are probably all pending; true if
+// there are enough of them, 1 MiB, for a reclaim.
+inline bool note_reclaimable(ThreadHeap& heap, std::uint32_t pages) noexcept {
   // A reclaim walks through the whole stack.
   constexpr std::int32_t reclaim_from_pages = 64;
   const auto more = static_cast<std::int32_t>(pages);

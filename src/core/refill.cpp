@@ -66,7 +66,8 @@ struct Taken {
     if (bits == 0) continue;
     std::byte* const of_word = begin + number * bytes;
     for (; bits != 0 && left != 0; bits &= bits - 1, --left) {
-      Block* const block = marked(of_word + static_cast<unsigned>(std::countr_zero(bits)) * bytes);
+      Block* const block =
+          set_mark(of_word + static_cast<unsigned>(std::countr_zero(bits)) * bytes);
       last->next = block;
       last = block;
     }
@@ -85,7 +86,7 @@ struct Taken {
     TS_REQUIRES(heap) {
   if (is_queued(slab) && !is_arena(heap)) [[unlikely]]
     unqueue_sparse_slab(heap, slab);
-  slab.sparse_mark = sparse_mark_of(slab);
+  slab.sparse_limit = sparse_limit_of(slab);
   if (has_free_block(slab)) {
     if (slab.purged_blocks != 0 && count_free_blocks(slab) <= slab.purged_blocks) [[unlikely]]
       return move_behind_others(heap, slab);
@@ -106,7 +107,7 @@ inline std::uint32_t wanted_blocks(const ThreadHeap& heap, unsigned size_class) 
 // Takes blocks of slabs, of those that are carved, until there are enough of them or no more: they
 // are dirty already. Where the list comes to a slab of purged blocks alone, so are most of the slabs
 // behind it: there it ends, unless there are no others.
-Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
+Taken take_carved(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   const std::uint32_t wanted = wanted_blocks(heap, size_class);
   Taken taken;
   Span* slab = heap.partial[size_class];
@@ -148,8 +149,8 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   std::byte* at = memory_of(slab) + std::size_t{first} * c.block_bytes;
   auto* const block = reinterpret_cast<Block*>(at);
   for (std::uint32_t i = first + 1; i < end; ++i, at += c.block_bytes)
-    marked(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
-  marked(at)->next = nullptr;
+    set_mark(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
+  set_mark(at)->next = nullptr;
   for (std::uint32_t number = first / 64 * 64; number < end; number += 64) {
     Atomic<std::uint64_t>& word = free_word_of(*slab, number / 64);
     const std::uint64_t below = first > number ? lowest_bits(first - number) : 0;
@@ -204,8 +205,8 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.bypassed_refills != 0) [[unlikely]]
     return refill_bypassed(heap, size_class);
   widen_bin(heap, size_class);
-  Taken taken = take_used(heap, size_class);
-  if (taken.first == nullptr && collect(heap)) taken = take_used(heap, size_class);
+  Taken taken = take_carved(heap, size_class);
+  if (taken.first == nullptr && collect(heap)) taken = take_carved(heap, size_class);
   if (taken.first == nullptr) {
     open_bin_wide(heap, size_class);
     taken = take_fresh(heap, size_class, max_slab_blocks);

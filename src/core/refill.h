@@ -1,6 +1,6 @@
 // Fills an empty cache bin from the heap's slabs.
 //
-//   fill_bin -> refill -> take_used (blocks of slabs) -> collect, take_used -> take_fresh (new ones)
+//   fill_bin -> refill -> take_carved (blocks of slabs) -> collect, take_carved -> take_fresh (new ones)
 //            -> allocate_span, without a hold -> refill_from -> add_slab, take_fresh
 #pragma once
 

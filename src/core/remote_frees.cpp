@@ -58,7 +58,7 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
     page_heap.note_uncollected(size_class_of(entry).slab_pages);
   const SizeClass& c = size_class_of(entry);
   if (!is_probably_all(slab, c, pending + count, count)) return nullptr;
-  return count_reclaimable(owner, c.slab_pages) ? &owner : nullptr;
+  return note_reclaimable(owner, c.slab_pages) ? &owner : nullptr;
 }
 
 // Sends a batch that is not empty, and empties it.
@@ -163,7 +163,7 @@ std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(he
     }
     if (slab.has_marks)
       for_each_block(slab, first, sent & ~stray,
-                     [](std::byte* block, std::uint64_t) { marked(block); });
+                     [](std::byte* block, std::uint64_t) { set_mark(block); });
     free_word_of(slab, first / 64).store(free | (sent & ~stray), std::memory_order_relaxed);
   }
   if (!slab.has_marks && !is_unmarked(slab)) set_unmarked(slab, true);
@@ -206,7 +206,7 @@ bool collect(ThreadHeap& heap) noexcept {
     // pairs with the next addition to 0, whose thread writes next_ready, which this one has read
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
     const std::uint32_t strays = collect_bits(heap, *slab);
-    // A stray, too, is counted, before or after.
+    // `counted` includes strays, now or the next time; these have not left `used` yet.
     add_used(*slab, strays);
     sub_used(*slab, counted);
     relist_or_retire(heap, *slab);

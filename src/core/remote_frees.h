@@ -1,5 +1,7 @@
 // Frees of blocks by other threads than their slab's owner. The freeing thread does not write to
-// the block. It sets the block's bit (one per block, by number) in a batch of its own heap. A full
+// the block. It sets the block's bit (one per block, by number) in a batch of its own heap. (The
+// exception, in release_slow(): a block of whole cache lines goes into the freeing thread's own cache
+// bin while that has room, and comes here when the bin is flushed.) A full
 // batch, or one whose place is needed, is sent: the bits into the slab's word, then their number
 // onto the slab's `pending`. The thread that makes `pending` positive pushes the slab onto the
 // owner's stack `ready`. The owner collects when a class has no more blocks, and now and then. It
@@ -16,7 +18,7 @@
 // - `next_ready` has one writer at a time: the thread that made the count positive, then the thread
 //   that took the stack.
 // - The stack is emptied by an exchange, never popped, so it knows no ABA.
-// - A reclaimer (reclaim.h) is to all this the owner, while the owner is blocked.
+// - A reclaimer (reclaim.h) is to all this the owner, while it holds the owner's heap.
 //
 //   release_slow -> release_remote -> release_remote_slow -> send -> push_ready (reclaim.h)
 //                                                         -> reclaim

@@ -37,7 +37,7 @@ void take_marks(Span& slab) noexcept {
   for (std::uint32_t left = slab.carved; left != 0; --left, at += bytes) {
     if (has_purged && is_purged(slab, slab.carved - left)) [[unlikely]]
       continue;
-    unmarked(reinterpret_cast<Block*>(at));
+    clear_mark(reinterpret_cast<Block*>(at));
   }
 }
 
@@ -70,7 +70,7 @@ void mark_free_blocks(Span& slab) noexcept {
   for (std::uint32_t first = 0; first < slab.carved; first += 64) {
     std::uint64_t bits = free_word(slab, first / 64) & lowest_bits(slab.carved - first);
     for (; bits != 0; bits &= bits - 1)
-      marked(memory_of(&slab) + (first + static_cast<unsigned>(std::countr_zero(bits))) * bytes);
+      set_mark(memory_of(&slab) + (first + static_cast<unsigned>(std::countr_zero(bits))) * bytes);
   }
   set_unmarked(slab, false);
 }

@@ -31,7 +31,7 @@ static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
 inline void set_fast_free_threshold(Span& slab) noexcept {
   const std::uint16_t least = slab.pages == 1 ? 0 : max_used_to_flush;
   slab.fast_free_threshold =
-      static_cast<std::int16_t>(std::max<std::uint16_t>(slab.sparse_mark, least));
+      static_cast<std::int16_t>(std::max<std::uint16_t>(slab.sparse_limit, least));
 }
 
 // Sets unmarked_bit in the slab's entries, or takes it away. Other threads may read them meanwhile:
@@ -103,7 +103,7 @@ inline void reset_marks(Span& slab) noexcept { slab.has_marks = slab.pages > 1; 
 // may have one.
 inline void note_mark(Span& slab, void* p) noexcept {
   if (slab.has_marks) {
-    marked(p);
+    set_mark(p);
   } else if (!is_unmarked(slab)) {
     set_unmarked(slab, true);
   }
@@ -114,7 +114,7 @@ inline bool push_to_slab(ThreadHeap& heap, void* p, const BlockPlace& place) noe
     TS_REQUIRES(heap) {
   Span& slab = page_map.spans[place.slab_page];
   if (!set_free(slab, place.number)) return false;
-  note_mark(slab, unmarked(static_cast<Block*>(p)));
+  note_mark(slab, clear_mark(static_cast<Block*>(p)));
   const auto others = static_cast<std::int32_t>(used(slab)) - 1;
   if (others > slab.fast_free_threshold) {
     slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_relaxed);

@@ -30,12 +30,12 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   if (span != nullptr) return span;
   if (has_heap()) {
     {
-      const HeapHold hold{own_heap()};
-      flush_batches(own_heap());
-      if (collect(own_heap())) span = allocate(From::dirty);
+      const HeapHold hold{current_heap()};
+      flush_batches(current_heap());
+      if (collect(current_heap())) span = allocate(From::dirty);
     }
-    const DeferredCall call{&own_heap()};
-    if (span == nullptr && call.may_go_on()) hooks::heap_grows(own_heap(), pages);
+    const DeferredCall call{&current_heap()};
+    if (span == nullptr && call.may_go_on()) hooks::heap_grows(current_heap(), pages);
   }
   if (span != nullptr) return span;
   constexpr std::size_t heaps_at_a_time = 4;

@@ -24,7 +24,7 @@ inline std::uint32_t link_behind(const Span& slab) noexcept {
 }
 
 inline bool is_sparse(const Span& slab) noexcept {
-  return slab.used.load(std::memory_order_relaxed) <= slab.sparse_mark;
+  return slab.used.load(std::memory_order_relaxed) <= slab.sparse_limit;
 }
 
 // Of sparse slabs; less is not worth the work.

@@ -31,7 +31,7 @@ namespace {
 }
 
 void* hand_out(Block* block) noexcept {
-  return block != nullptr ? unmarked(block) : out_of_memory();
+  return block != nullptr ? clear_mark(block) : out_of_memory();
 }
 
 [[gnu::noinline]] void* hand_out_after_work(Block* block) noexcept {
@@ -40,7 +40,7 @@ void* hand_out(Block* block) noexcept {
 }
 
 [[gnu::always_inline]] inline void* allocate_by_refill(unsigned size_class) noexcept {
-  ThreadHeap& heap = own_heap();
+  ThreadHeap& heap = current_heap();
   Block* const block = fill_bin(heap, size_class);
   if constexpr (debug_level >= 2) {
     const HeapHold hold{heap};
@@ -56,8 +56,8 @@ void* hand_out(Block* block) noexcept {
 [[gnu::noinline]] void* allocate_after_attention(std::size_t bytes, unsigned size_class) noexcept {
   hooks::attend();
   return allocate_small_or(bytes, size_class * sizeof(CacheBin), [=](std::size_t) {
-    return is_sampling(own_heap()) ? hooks::allocate_sampled(bytes, size_class)
-                                   : allocate_by_refill(size_class);
+    return is_sampling(current_heap()) ? hooks::allocate_sampled(bytes, size_class)
+                                       : allocate_by_refill(size_class);
   });
 }
 
@@ -122,7 +122,7 @@ void* hand_out(Block* block) noexcept {
   {
     const HeapHold hold{heap};
     sub_used(slab, 1);
-    const bool is_sparse = used(slab) == slab.sparse_mark;
+    const bool is_sparse = used(slab) == slab.sparse_limit;
     if (relist_or_retire(heap, slab)) move_fast_free_threshold(heap, slab);
     if (is_sparse) {
       note_sparse_slab(heap, size_class);
@@ -134,8 +134,8 @@ void* hand_out(Block* block) noexcept {
     do_deferred_work();
 }
 
-// A block that no bin takes comes back to its slab, whose entries have unmarked_bit: the block is
-// not touched. Without a busy mark: a forked child may see the first of these stores alone, and then
+// A block that no bin takes comes back to its slab. The block itself is not touched: the caller has
+// given it a mark, or its slab unmarked_bit. Without a busy mark: a forked child may see the first of these stores alone, and then
 // a free block counts as used, which is harmless.
 [[gnu::always_inline]] inline void release_to_slab(void* p, HeapFront* heap, std::size_t slab_page,
                                                    std::uint32_t number) noexcept {
@@ -155,16 +155,17 @@ void* hand_out(Block* block) noexcept {
 
 // Frees a block where the bit alone cannot tell whether it is free already, since a bin may hold it:
 // checks the mark, too. The bin takes the block if it has room, else the slab does.
-[[gnu::noinline]] void release_with_look(void* p, CacheBin& bin, std::size_t slab_page,
-                                         std::uint32_t number) noexcept {
+[[gnu::noinline]] void release_checking_mark(void* p, CacheBin& bin, std::size_t slab_page,
+                                             std::uint32_t number) noexcept {
   if (is_free(slab_page, number) || is_marked(p)) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
-  ThreadHeap& heap = own_heap();
+  ThreadHeap& heap = current_heap();
   Span& slab = page_map.spans[slab_page];
   if (bin.capacity_left > 0) {
+    // So that further frees of the slab take the fast path again.
     if (is_unmarked(slab) && slab.purged_blocks == 0) mark_free_blocks(slab);
     --bin.capacity_left;
-    return push_front(bin.head, marked(p));
+    return push_front(bin.head, set_mark(p));
   }
   if (bin.head != nullptr && is_burst(heap, slab.size_class, bin)) [[unlikely]] {
     const HeapHold hold{heap};
@@ -195,7 +196,7 @@ void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
 
 std::size_t drop_damage(std::size_t bytes, Block* popped, std::size_t bin_offset) noexcept {
   put_back_mark(popped);  // it may be in use
-  drop_damaged_bin(own_heap(), static_cast<unsigned>(bin_offset / sizeof(CacheBin)), popped);
+  drop_damaged_bin(current_heap(), static_cast<unsigned>(bin_offset / sizeof(CacheBin)), popped);
   return bytes;
 }
 
@@ -205,14 +206,14 @@ void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
 }
 
 void report_double_free(void* p, CacheBin& bin) noexcept {
-  ++bin.capacity_left;
+  ++bin.capacity_left;  // as it was before release()
   report_invalid_pointer(p, FoundBy::free);
 }
 
 void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
-  ++bin.capacity_left;
+  ++bin.capacity_left;  // as it was before release()
   const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal);
-  if (!takes_none(*heap, bin)) return release_with_look(p, bin, slab_page, number);
+  if (!takes_none(*heap, bin)) return release_checking_mark(p, bin, slab_page, number);
   set_unmarked(page_map.spans[slab_page], true);
   release_to_slab(p, heap, slab_page, number);
 }
@@ -223,7 +224,7 @@ void release_unmarked(void* p, std::size_t kind, HeapFront* heap, std::size_t pa
   if (!is_beginning) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if (!takes_none(*heap, bin)) [[unlikely]]
-    return release_with_look(p, bin, slab_page, number);
+    return release_checking_mark(p, bin, slab_page, number);
   release_to_slab(p, heap, slab_page, number);
 }
 
@@ -233,7 +234,8 @@ void release_slow(void* p, PageMapEntry kind, HeapFront* heap, std::size_t page)
       (kind ^ heap->self.load(std::memory_order_relaxed)) & ~(sampling_bit | unmarked_bit);
   if (!is_of_thread_slab(entry))
     return entry == large_entry ? release_large(p, page) : release_rare(p, entry);
-  if ((kind ^ entry) >= arena_bit) [[unlikely]]  // the current heap's number
+  const PageMapEntry own_number = kind ^ entry;
+  if (own_number >= arena_bit) [[unlikely]]  // an arena's, or none
     return release_without_heap(p, entry);
   // The class's bin, where its reciprocal is at hand.
   CacheBin& bin = bin_at(heap, kind & (class_mask | sampling_bit));
@@ -249,7 +251,7 @@ void release_slow(void* p, PageMapEntry kind, HeapFront* heap, std::size_t page)
     if (is_marked(p)) [[unlikely]]
       return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
     --bin.capacity_left;
-    return push_front(bin.head, marked(p));
+    return push_front(bin.head, set_mark(p));
   }
   release_remote(static_cast<ThreadHeap&>(*heap), p, place, c, FoundBy::free);
 }

@@ -2,15 +2,18 @@
 // bin per size class. malloc pops and free pushes, without atomics, if the block is of the thread's
 // own heap.
 //
+// CoreHeap::allocate (core_heap.h) calls allocate_small or allocate_large.
+//
 //   malloc  allocate_small -> pop -> allocate_after_damage
-//                          -> allocate_slow -> refill -> take_used | collect | take_fresh
+//                          -> allocate_slow -> refill -> take_carved | collect | take_fresh
 //                                           -> hooks::allocate_sampled (hooks.h)
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
 //                   -> report_invalid_pointer (misuse.h)
-//                   -> release_overflow -> release_to_slab | release_with_look -> close_bin, push
-//                   -> release_unmarked -> release_to_slab | release_with_look
-//                   -> release_slow -> release_remote -> a batch, sent when full (remote_frees.h)
+//                   -> release_overflow -> release_to_slab | release_checking_mark -> close_bin, push
+//                   -> release_unmarked -> release_to_slab | release_checking_mark
+//                   -> release_slow -> push, of a block of whole cache lines
+//                                   -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
 //                                   -> report_invalid_pointer (misuse.h)
 #pragma once
@@ -95,7 +98,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   std::size_t page = page_of(p);
   HeapFront* const heap = this_thread.heap;
   if (!is_below(page, page_map.page_count)) [[unlikely]]
-    return release_slow(p, self(), heap, page);
+    return release_slow(p, self(), heap, page);  // as if its entry were 0
   const MapPage* const pages = page_map.pages;
   // Another heap's number leaves high bits; so do unmarked_bit, a large block's entry, and 0, where
   // no block begins. relaxed: as in entry_of()
@@ -113,11 +116,11 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   if (!is_multiple(offset, bin.reciprocal)) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   Block* const head = bin.head;
-  if (falls_below_zero(bin.capacity_left)) [[unlikely]]
+  if (decrement_below_zero(bin.capacity_left)) [[unlikely]]
     return release_overflow(p, bin, heap, page);
   if (is_marked(p)) [[unlikely]]
     return report_double_free(p, bin);
-  Block* const block = marked(p);
+  Block* const block = set_mark(p);
   push_front(bin.head, block, head);
 }
 

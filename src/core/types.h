@@ -6,14 +6,16 @@
 //   carved          blocks of a slab, the first ones, that were taken at least once
 //   heap            the memory of one thread: cache bins, slabs, batches
 //   cache bin       a heap's LIFO stock of free blocks of one class; malloc pops, free pushes
-//   remote free     a free by a thread that does not own the slab: a bit, in a batch at first
+//   remote free     a free by a thread that does not own the slab: a bit, in a batch at first; a block
+//                   of whole cache lines may pass through the thread's own cache bin before
 //   pending         remote frees of a slab that were counted and not taken from `used` yet
 //   collect         the owner takes the pending frees of its slabs
 //   retire          an empty slab goes back to the page heap
 //   reclaim         another thread retires slabs that remote frees emptied
 //   abandoned heap  the heap of an ended thread, until a thread adopts it
 //   page map        per page: the entry that free() reads, the span, the remote frees
-//   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
+//   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero), or in
+//                   no list, while a purge gives them back
 //   purge           dirty memory goes back to the operating system, and is clean then
 //   sparse slab     about a quarter of its blocks is used, or half of what was at the last look
 //   purged block    a free block that begins in an OS page that went back
@@ -21,6 +23,7 @@
 //   deferred work   what waits for the end of a slow path, where the thread has no lock and no hold
 //   bypassed bin    has capacity 0 for some refills, so that each malloc comes by to scavenge
 //   housekeeper     a thread of the library that purges what the program leaves idle
+//   mark            what free blocks have in their second word: all in bins, others perhaps (block_list.h)
 //   arena           a heap of the program's own, whose blocks can be freed all at once
 //   scope           while a thread is in an arena's scope, its current heap is the arena's
 //   sample          a block whose call stack is kept, for the heap profile (sampling.h)
@@ -100,9 +103,10 @@ static_assert(max_slab_blocks < unlisted);
 //            purged_blocks are the carved blocks that begin in purged OS pages: they are free;
 //            listed, if and only if a block is free; fast_free_threshold is `unlisted`, if and only
 //            if it is not;
-//            while more than fast_free_threshold blocks are used, a free has only to set its bit:
-//            that is sparse_mark at least while `used` is above it, and of a long slab, as many as
-//            bins had of it when a free last met fast_free_threshold (cache_bins.h);
+//            while more than fast_free_threshold blocks are used, a free only sets its bit and lowers
+//            `used`, without a hold; otherwise finish_release() looks closer. The threshold is not
+//            below sparse_limit while `used` is above that, and of a long slab not below the number
+//            of its blocks in bins when a free last met it (move_fast_free_threshold);
 //            used covers blocks of the program, in cache bins, in batches, and pending ones, and
 //            free ones while OS pages under them go back (slab_purge.h);
 //            without unmarked_bit, each free block that is carved has its mark (block_list.h);
@@ -110,15 +114,15 @@ static_assert(max_slab_blocks < unlisted);
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
-//            usable_pages; next and previous link the large blocks of an arena; sparse_mark is the
+//            usable_pages; next and previous link the large blocks of an arena; sparse_limit is the
 //            block's colour (colours.h)
 struct alignas(64) Span {
-  Plain<const void*> purger = nullptr;  // locked, of a span that a purge chose: which thread's
+  Plain<const void*> purger = nullptr;  // locked, of a span that a purge chose: by which thread
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
   Plain<Span*> next = nullptr;
   Plain<Span*> previous = nullptr;  // likewise
   // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0, or
-  // sample_mark (samples.h), by the program's call
+  // sample_mark (large_blocks.h), by the program's call
   Atomic<std::uint32_t> used{0};
   Plain<std::uint32_t> pages = 0;  // locked; const while in use, but for a large block
   // large: the program, by realloc; others read. locked, of a span that a purge chose: how many of
@@ -131,7 +135,7 @@ struct alignas(64) Span {
   Plain<std::uint16_t> carved = 0;         // holder
   Plain<std::uint16_t> purged_blocks = 0;  // holder
   Plain<std::uint16_t> slab_blocks = 0;    // locked; const while in use: capacity of the slab
-  Plain<std::uint16_t> sparse_mark = 0;    // holder: so few used blocks are sparse; large: above
+  Plain<std::uint16_t> sparse_limit = 0;   // holder: so few used blocks are sparse; large: above
   Plain<std::int16_t> fast_free_threshold = unlisted;  // holder: see above
   Plain<std::uint8_t> size_class = 0;                  // locked; const while in use
   Plain<SpanState> state = SpanState::in_use;          // locked; const while in use
@@ -158,7 +162,7 @@ static_assert(sizeof(RemoteFrees) == 192);
 
 // A bit for each block of a slab, by number: 1 if it is free and in no cache bin. One structure per
 // page; a longer slab, which has fewer blocks, uses its first page's. Of the smallest class, blocks
-// from 512 on have theirs in PageMap::more_free_bits. What no slab has is of no meaning.
+// from 512 on have theirs in PageMap::more_free_bits. Bits of pages in no slab mean nothing.
 // holder, others look. relaxed throughout: see Span::used
 struct alignas(64) FreeBits {
   Atomic<std::uint64_t> words[8] = {};
@@ -220,7 +224,7 @@ struct HeapFront {
 struct TS_CAPABILITY("heap") ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};      // holder: slabs with blocks to give, by class
   std::uint16_t capacities[class_count] = {};  // owner: of the bins
-  // owner: so many frees found the bin full, since its first block is this one (is_burst)
+  // owner: how many frees in a row found the bin full with first_when_full at its head (is_burst)
   std::uint8_t frees_when_full[class_count] = {};
   Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
   // holder: the queue of sparse slabs (sparse_slabs.h), and its rounds (scavenge.h). An arena's

@@ -181,7 +181,7 @@ bool find_in_slab(const void* address, BlockView& block, MapExtent& span) noexce
 }
 
 // The colour of a large span's block, which other threads may change.
-std::size_t racy_read_of_colour(const Span& span) noexcept { return racy_read(span.sparse_mark); }
+std::size_t racy_read_of_colour(const Span& span) noexcept { return racy_read(span.sparse_limit); }
 
 bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept {
   const std::size_t page = page_of(address);

@@ -191,7 +191,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   const HeapHold hold{heap(owner)};
   make_span_in_use(made);
   made.slab_blocks = static_cast<std::uint16_t>(blocks);
-  made.sparse_mark = 1;
+  made.sparse_limit = 1;
   add_slab(heap(owner), made);
   made.carved = made.slab_blocks;
   add_used(made, live);
@@ -200,7 +200,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
     auto* const made_block = static_cast<Block*>(block(page, i));
-    i < live ? unmarked(made_block) : marked(made_block);
+    i < live ? clear_mark(made_block) : set_mark(made_block);
   }
   set_fast_free_threshold(made);
   if (live == blocks) unlink_partial(heap(owner), made);
@@ -229,7 +229,7 @@ void free_block(void* p) {
 void free_remotely(void* p) {
   use(p);
   program.is_live[index_of(p)] = false;
-  release_remote(own_heap(), p, place_of(p, tested), tested, FoundBy::free);
+  release_remote(current_heap(), p, place_of(p, tested), tested, FoundBy::free);
 }
 
 // A thread without a heap.
@@ -250,16 +250,16 @@ void* allocate() {
 }
 
 // The calling thread ends. Blocks that it frees after that are freed at once.
-void end_thread() { on_thread_exit(&own_heap()); }
+void end_thread() { on_thread_exit(&current_heap()); }
 
 void collect_held() {
-  const HeapHold hold{own_heap()};
-  collect(own_heap());
+  const HeapHold hold{current_heap()};
+  collect(current_heap());
 }
 
 // Frees a block as if its bin had no capacity.
 void free_past_bin(void* p) {
-  CacheBin& bin = own_heap().bins[tested_class];
+  CacheBin& bin = current_heap().bins[tested_class];
   Block* const head = bin.head;
   const std::int32_t capacity_left = bin.capacity_left;
   bin.head = nullptr;
@@ -388,8 +388,8 @@ void in_child() {
   this_thread.heap = &heap(first_heaps);
   for (int round = 0; round < 2; ++round) {
     {
-      const HeapHold hold{own_heap()};
-      flush(own_heap());
+      const HeapHold hold{current_heap()};
+      flush(current_heap());
     }
     collect_abandoned(SIZE_MAX);
   }
@@ -475,7 +475,7 @@ void free_two() {
 }
 void free_third_and_fourth() {
   free_remotely(block(0, 2));
-  flush_batches(own_heap());
+  flush_batches(current_heap());
   free_at_once(block(0, 3));
 }
 void reclaim_owner() { reclaim(heap(1)); }
@@ -528,17 +528,17 @@ void use_new_arena() {
 void purge_first() {
   SlabPurge purge;
   {
-    const HeapHold hold{own_heap()};
+    const HeapHold hold{current_heap()};
     // Unless others emptied it, and a reclaimer took it.
-    Span* listed = own_heap().partial[tested_class];
+    Span* listed = current_heap().partial[tested_class];
     while (listed != nullptr && listed != &slab(0)) listed = listed->next;
-    if (listed != nullptr) begin_purge(own_heap(), *listed, purge);
+    if (listed != nullptr) begin_purge(current_heap(), *listed, purge);
   }
   if (purge.to_purge == 0) return;
   const std::uint64_t gone = discard(purge);
-  const HeapHold hold{own_heap()};
-  end_purge(own_heap(), purge, gone);
-  relist_or_retire(own_heap(), *purge.slab);
+  const HeapHold hold{current_heap()};
+  end_purge(current_heap(), purge, gone);
+  relist_or_retire(current_heap(), *purge.slab);
 }
 
 }  // namespace
@@ -568,7 +568,7 @@ void PageHeap::release(Span* span) noexcept {
   span->slab_blocks = 0;
   span->carved = 0;
   span->usable_pages.store(0, std::memory_order_relaxed);
-  span->sparse_mark = 0;
+  span->sparse_limit = 0;
   span->purged = 0;
   span->purged_blocks = 0;
   span->has_marks = false;
@@ -590,7 +590,7 @@ Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
   return span;
 }
 
-bool PageHeap::scavenge(bool) noexcept { return false; }
+bool PageHeap::purge_some(bool) noexcept { return false; }
 std::size_t PageHeap::send_purges() noexcept { return 0; }
 void PageHeap::note_uncollected(std::uint32_t) noexcept {}
 

@@ -83,7 +83,7 @@ std::string short_text(const Mutation& mutation) {
 const std::map<std::string, std::string>& equivalent() {
   static const std::map<std::string, std::string> reasons{
       {"count_given_back fetch_add relaxed left out", "a number for reports"},
-      {"count_reclaimable fetch_add relaxed left out", "a hint: fewer reclaims"},
+      {"note_reclaimable fetch_add relaxed left out", "a hint: fewer reclaims"},
       {"collect store relaxed left out", "a hint: more reclaims"},
       {"take_reclaimable store relaxed left out", "a hint: more reclaims"},
       {"empty store relaxed left out", "a hint: more reclaims"},

@@ -79,7 +79,7 @@ struct MapPiece {
     return static_cast<std::uint32_t>(pages * engine::page_bytes /
                                       engine::size_classes[size_class].block_bytes);
   }
-  // A quarter of its blocks is used at most, as in sparse_mark_of().
+  // A quarter of its blocks is used at most, as in sparse_limit_of().
   bool is_sparse() const { return kind == PieceKind::slab && used * 4 <= blocks(); }
 };
 

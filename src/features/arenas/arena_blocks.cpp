@@ -19,7 +19,7 @@ void unlink_large(ThreadHeap& arena, Span& span) noexcept TS_REQUIRES(arenas_loc
 // Puts it into the list of the arena whose scope the thread is in, if it is in one.
 void hooks::large_block_begins(Span& span) noexcept {
   if (!is_in_scope()) return;
-  ThreadHeap& arena = own_heap();
+  ThreadHeap& arena = current_heap();
   const Guard guard{arenas_lock};
   Span* const first = arena.large_blocks;
   span.previous = nullptr;

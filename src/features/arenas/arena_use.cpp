@@ -35,7 +35,7 @@ int claim_arena(ThreadHeap& arena, ArenaHandle handle, const HeapFront* user) no
 void hooks::thread_is_ending() noexcept {
   HeapFront* const own = threads_heap();
   while (ScopeFrame* const frame = this_thread.innermost_scope) {
-    ThreadHeap& heap = own_heap();
+    ThreadHeap& heap = current_heap();
     this_thread.innermost_scope = frame->outer;
     this_thread.heap = frame->heap_outside;
     if (frame == &heap.scope) {

@@ -77,7 +77,7 @@ void clear_marks_of_bin(ThreadHeap& arena, unsigned size_class) noexcept TS_REQU
   };
   std::uint32_t left = max_in_bin;
   for (Block* block = arena.bins[size_class].head; left != 0 && is_own(block); --left)
-    block = unmarked(block)->next;
+    block = clear_mark(block)->next;
 }
 
 // Makes the arena as empty as a new one.

@@ -60,7 +60,7 @@ inline int leave_scope() noexcept {
   ScopeFrame* const frame = this_thread.innermost_scope;
   if (frame == nullptr) [[unlikely]]
     return EINVAL;  // also of a thread that has no heap
-  ThreadHeap& heap = own_heap();
+  ThreadHeap& heap = current_heap();
   if (frame != &heap.scope || frame->repeats != 0) [[unlikely]]
     return leave_scope_slow(*frame);
   this_thread.innermost_scope = alone<ScopeFrame>(frame->outer);

@@ -121,7 +121,7 @@ void outlast_housekeeper() noexcept {
 int housekeep_heap() noexcept {
   const OutOfScope out_of_scope;
   if (!has_heap()) return none_is_due;
-  ThreadHeap& heap = own_heap();
+  ThreadHeap& heap = current_heap();
   {
     const HeapHold hold{heap};
     collect(heap);

@@ -116,9 +116,9 @@ bool note_event(LimitEvent event, std::size_t bytes) noexcept {
 // All that no thread needs, and that no other thread is busy with.
 void give_back() noexcept {
   if (has_heap()) {
-    const HeapHold hold{own_heap()};
-    flush_batches(own_heap());
-    collect(own_heap());
+    const HeapHold hold{current_heap()};
+    flush_batches(current_heap());
+    collect(current_heap());
   }
   collect_abandoned(SIZE_MAX);
   while (purge_abandoned()) continue;

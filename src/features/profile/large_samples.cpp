@@ -21,7 +21,7 @@ bool is_hit(double length) noexcept {
     std::uint64_t state = shared_random.fetch_add(os::nanoseconds(), std::memory_order_relaxed);
     return exponential_of(next_random(state)) < length;
   }
-  ThreadHeap& heap = own_heap();
+  ThreadHeap& heap = current_heap();
   double& until = heap.until_large_sample;
   if (until == 0) until = exponential_of(next_random(heap));
   const bool is_in = until <= length;

@@ -148,7 +148,7 @@ void* take_sample(ThreadHeap& heap, std::size_t bytes, unsigned size_class,
 }
 
 [[gnu::noinline]] void* allocate_while_sampling(std::size_t bytes, unsigned size_class) noexcept {
-  ThreadHeap& heap = own_heap();
+  ThreadHeap& heap = current_heap();
   const std::uint64_t interval = sampling_interval.load(std::memory_order_relaxed);
   if (heap.drawn_interval != interval && interval != 0) [[unlikely]]
     begin_interval(heap, interval);
@@ -175,7 +175,7 @@ void* take_sample(ThreadHeap& heap, std::size_t bytes, unsigned size_class,
 
 // Most often the sampling bin has a turn, and no sample is near.
 void* hooks::allocate_sampled(std::size_t bytes, unsigned size_class) noexcept {
-  void* const p = take_whole_turn(own_heap(), size_class);
+  void* const p = take_whole_turn(current_heap(), size_class);
   return p != nullptr ? p : allocate_while_sampling(bytes, size_class);
 }
 

@@ -68,7 +68,7 @@ struct Turn {
   std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
   bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(turn.count - 1);
   heap.until_sample[size_class] -= turn.count;
-  return unmarked(turn.first);
+  return clear_mark(turn.first);
 }
 
 // The whole sampling bin, if it has a turn and no sample is near; else null.

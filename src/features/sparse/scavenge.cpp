@@ -59,7 +59,7 @@ bool waited(const ThreadHeap& heap, const Span& slab, std::uint16_t rounds) noex
 
 // It is queued again when half of what is used now is free, too.
 void end_sparse(Span& slab) noexcept {
-  slab.sparse_mark = static_cast<std::uint16_t>(used(slab) / 2);
+  slab.sparse_limit = static_cast<std::uint16_t>(used(slab) / 2);
   if (is_listed(slab)) set_fast_free_threshold(slab);
 }
 
@@ -118,7 +118,7 @@ void scavenge(ThreadHeap& heap) noexcept {
     bypass_bins(heap);
   }
   // A busy thread leaves the lock of the page heap alone, but for once a round.
-  const bool has_surplus = heap.bypassed_refills != 0 && page_heap.scavenge(!is_new_round);
+  const bool has_surplus = heap.bypassed_refills != 0 && page_heap.purge_some(!is_new_round);
   const std::uint64_t end = now + std::min(since / part_of_time, max_slice_ns);
   while (purge_oldest(heap, rounds_to_wait, slabs_per_look) && os::nanoseconds() < end) continue;
   heap.scavenged_at = os::nanoseconds();

@@ -3,7 +3,7 @@
 // first; where there are none, it restores those of a page, and the OS pages are touched anew.
 //
 //   scavenge -> purge_slab
-//   refill -> take_used -> hooks::restore_blocks
+//   refill -> take_carved -> hooks::restore_blocks
 #pragma once
 
 #include "core/heap_hold.h"

@@ -70,7 +70,7 @@ TS_ENGINE_TEST(Arenas, ASecondThreadsFreesAreOverWhenTheyReturn) {
   std::thread{[&] {
     allocate(128);  // its bin of that class has capacity
     for (void* const p : blocks) release(p);
-    ThreadHeap& heap = engine::own_heap();
+    ThreadHeap& heap = engine::current_heap();
     for (const engine::RemoteBatch& batch : heap.batches) EXPECT_EQ(batch.count, 0U);
     expect_sound();
     EXPECT_EQ(engine::destroy_arena(arena), 0);
@@ -106,7 +106,7 @@ TS_ENGINE_TEST(Arenas, BlocksOfOthersDoNotEnterTheArena) {
   std::vector<void*> own;
   for (int i = 0; i < 300; ++i) own.push_back(allocate(128));
   void* const large = allocate(100'000);
-  ThreadHeap& heap = engine::own_heap();
+  ThreadHeap& heap = engine::current_heap();
   void* foreign = nullptr;
   std::thread{[&] { foreign = allocate(128); }}.join();
   const ArenaHandle arena = make_arena();

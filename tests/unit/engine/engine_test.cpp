@@ -646,7 +646,7 @@ void play(unsigned seed, bool may_refuse) {
       }
       check(o);
     } else if (kind == 18 && below(10) == 0) {
-      below(2) == 0 ? flush_heap(engine::own_heap())
+      below(2) == 0 ? flush_heap(engine::current_heap())
                     : static_cast<void>(engine.trim(below(1 << 20)));
     } else {
       now += below(300);

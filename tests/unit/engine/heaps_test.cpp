@@ -555,7 +555,7 @@ TS_ENGINE_TEST(CacheBins, ADamagedListIsReportedByAFlush) {
   auto* const r = static_cast<Block*>(allocate(heap, 64));
   release(heap, r);
   auto* const middle = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(r) + 32);
-  engine::marked(middle)->next = nullptr;
+  engine::set_mark(middle)->next = nullptr;
   r->next = middle;
   flush_bin_of(heap, small_class);
   expect_misuse(Misuse::no_beginning, FoundBy::a_later_call, middle);
