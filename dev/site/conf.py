@@ -10,5 +10,7 @@ html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"top_of_page_buttons": []}
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 # Text that is no code of its language (output beside commands, "...") is shown plain.
 suppress_warnings = ["misc.highlighting_failure"]

@@ -40,6 +40,7 @@ FILES = {
         ("docs/use.md", "![p](pictures/block.svg) [1, 2] x", "![p](pictures/block.svg) [1, 2] x"),
         ("docs/use.md", "[a](https://e.org/x) [b](#c)", "[a](https://e.org/x) [b](#c)"),
         ("docs/use.md", "```\n[a](../src/a.h)\n```\n", "```\n[a](../src/a.h)\n```\n"),
+        ("docs/use.md", "- a\n    b\n[a](../src)", "- a\n    b\n[a](project/src/README.md)"),
     ],
 )
 def test_links_lead_to_pages_of_the_site(path: str, text: str, wanted: str) -> None:
