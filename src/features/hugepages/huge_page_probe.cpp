@@ -10,6 +10,7 @@
 #include "features/hugepages/huge_pages.h"
 #include "os/options.h"
 #include "os/os.h"
+#include "os/touched_pages.h"
 
 namespace ts::engine {
 namespace {
@@ -30,10 +31,17 @@ constinit std::atomic<const Span*> probe{nullptr};
 constinit std::atomic<std::byte*> probe_window{nullptr};  // all that has small pages, if not null
 constinit std::atomic<std::size_t> filled_bytes{0};  // the last probe's; 0 if it was not filled
 
-bool is_filled_probe(const Span& span, std::size_t bytes) noexcept {
-  if (!is_filled(memory_of(&span), bytes)) return false;
+// Whether at least 7 in 8 of some OS pages, all over the range, have been written to.
+bool is_touched(const std::byte* begin, std::size_t bytes) noexcept {
+  constexpr std::size_t looked_at = 32;
+  const std::size_t touched = touched_pages(begin, bytes, looked_at);
+  return touched != os::untold && touched >= looked_at - looked_at / 8;
+}
+
+bool is_filled(const Span& span, std::size_t bytes) noexcept {
+  if (!is_touched(memory_of(&span), bytes)) return false;
   const std::byte* const window = probe_window.load(std::memory_order_relaxed);
-  return window == nullptr || is_filled(window, huge_page_bytes);
+  return window == nullptr || is_touched(window, huge_page_bytes);
 }
 
 // Looks at the last probe, if it has not been filled. If its block is gone, that is the memory in
@@ -42,7 +50,7 @@ void look_at_probe() noexcept {
   const Span* const span = probe.load(std::memory_order_relaxed);
   if (span == nullptr) return;
   const std::size_t bytes = span->usable_pages.load(std::memory_order_relaxed) * page_bytes;
-  const bool filled = is_filled_probe(*span, bytes);
+  const bool filled = is_filled(*span, bytes);
   filled_bytes.store(filled ? bytes : 0, std::memory_order_relaxed);
   if (filled) probe.store(nullptr, std::memory_order_relaxed);
 }

@@ -8,7 +8,6 @@
 #include "core/page_map.h"
 #include "os/options.h"
 #include "os/os.h"
-#include "os/touched_pages.h"
 
 namespace ts::engine {
 namespace {
@@ -21,8 +20,8 @@ constinit std::atomic<bool> growth_asked{false};
 // relaxed: a thread that reads it late asks once more
 constinit std::atomic<bool> is_memory_short{false};
 
-// The page heap grows by steps of a huge page. A step gets one if the program filled an earlier step
-// that had small pages. Such a step speaks for a run of further ones, each run longer, at most as
+// The page heap grows by steps of a huge page. A step gets one if an earlier step that had small pages
+// is full of small blocks. Such a step speaks for a run of further ones, each run longer, at most as
 // long as this; then the next step is looked at.
 constexpr std::uint32_t first_run = 3;
 constexpr std::uint32_t longest_run = 7;
@@ -37,6 +36,21 @@ struct Growth {
 };
 constinit Growth growth;
 
+// Whether blocks in use make up three quarters of it. Those count that have slabs of one page, thus
+// about 4 KiB at most: of larger blocks, programs often touch but a part. A racy read.
+bool is_full(const std::byte* step) noexcept {
+  const std::size_t first = page_of(step);
+  std::size_t bytes = 0;
+  for (std::size_t page = first; page < first + pages_per_huge_page; ++page) {
+    const PageMapEntry entry = page_map.pages[page].entry.load(std::memory_order_relaxed);
+    if (!is_of_slab(entry)) continue;
+    const SizeClass& c = size_class_of(entry);
+    if (c.slab_pages == 1)
+      bytes += page_map.spans[page].used.load(std::memory_order_relaxed) * c.block_bytes;
+  }
+  return bytes >= huge_page_bytes / 4 * 3;
+}
+
 // Slabs of a step are filled a while after they were cut from it, so the step before counts, too.
 bool is_promising(std::byte* step) noexcept {
   if (growth.left_of_run != 0) {
@@ -44,11 +58,11 @@ bool is_promising(std::byte* step) noexcept {
     return true;
   }
   auto& [last, last_but_one] = growth.small_steps;
-  const auto is_filled_step = [](const std::byte* small) {
-    return small != nullptr && is_filled(small, huge_page_bytes);
+  const auto is_evidence = [](const std::byte* small) {
+    return small != nullptr && is_full(small);
   };
   const bool is_first = address_of(step) - page_map.base < first_huge_step * huge_page_bytes;
-  if (!is_first && (is_filled_step(last) || is_filled_step(last_but_one))) {
+  if (!is_first && (is_evidence(last) || is_evidence(last_but_one))) {
     last = last_but_one = nullptr;
     growth.left_of_run = growth.next_run - 1;
     growth.next_run = std::min(2 * growth.next_run, longest_run);
@@ -61,12 +75,6 @@ bool is_promising(std::byte* step) noexcept {
 }
 
 }  // namespace
-
-bool is_filled(const std::byte* begin, std::size_t bytes) noexcept {
-  constexpr std::size_t looked_at = 32;
-  const std::size_t touched = touched_pages(begin, bytes, looked_at);
-  return touched != os::untold && touched >= looked_at - looked_at / 8;
-}
 
 void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept {
   if (is_memory_short.load(std::memory_order_relaxed)) return;
@@ -82,7 +90,7 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
   os::refuse_huge_pages(begin, bytes);
 }
 
-// Asks, or refuses, as TSMALLOC_THP says; `auto` asks where growth is likely to be filled. Longer
+// Asks, or refuses, as TSMALLOC_THP says; `auto` asks where small blocks are likely to fill it. Longer
 // growth is for a large block (huge_page_probe.cpp). Another value holds for later memory, and
 // `never` for all so far, too (follow_options).
 void hooks::fresh_memory(std::byte* begin, std::size_t bytes, bool grows) noexcept {

@@ -6,9 +6,6 @@
 
 namespace ts::engine {
 
-// Whether at least 7 in 8 of some OS pages, all over the range, have been written to.
-bool is_filled(const std::byte* begin, std::size_t bytes) noexcept;
-
 // Asks for huge pages in memory that is about to be filled, unless memory is short.
 void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept;
 

@@ -252,60 +252,79 @@ TS_ENGINE_TEST(HugePages, AfterManyRequestsAllPiecesBecomeOneAgain) {
   }
 }
 
-// Grows the page heap by so many steps of a huge page: a letter for each, h if it asked for one, else s.
-std::string grow(std::size_t steps) {
-  std::string asked;
-  for (; steps != 0; --steps) {
-    fake_os::take_events();
-    const engine::Span* const step = engine::page_heap.allocate(engine::pages_per_huge_page, 1, 0,
-                                                                engine::PageHeap::From::anywhere);
-    char letter = 's';
+std::size_t steps() { return engine::page_map.page_count.load() / engine::pages_per_huge_page; }
+
+// Growth of the page heap, as blocks of a size in use make it, by steps of a huge page.
+struct Growth {
+  engine::ThreadHeap& heap = make_heap();
+  As as{heap};
+  engine::Engine engine;
+  std::string asked;  // of each step a letter: h if it asked for a huge page, else s
+
+  // Until so many steps are full.
+  std::string fill(std::size_t until, std::size_t block_bytes) {
+    while (steps() < until) EXPECT_NE(engine.allocate(block_bytes, 16), nullptr);
     for (const Event& event : fake_os::take_events()) {
       EXPECT_NE(event.call, Call::refuse_huge_pages);
       if (event.call != Call::prefer_huge_pages) continue;
-      EXPECT_TRUE(is(event, Call::prefer_huge_pages, memory_of(step), huge_page_bytes));
-      letter = 'h';
+      EXPECT_EQ(event.bytes, huge_page_bytes);
+      const std::size_t offset = address_of(event.begin) - engine::page_map.base;
+      EXPECT_EQ(offset % huge_page_bytes, 0U);
+      asked.resize(std::max(asked.size(), offset / huge_page_bytes), 's');
+      asked += 'h';
     }
-    asked += letter;
+    asked.resize(std::max(asked.size(), until), 's');
+    return asked;
   }
-  return asked;
+};
+
+TS_ENGINE_TEST(HugePages, GrowthAsksInRunsBehindStepsThatSmallBlocksFilled) {
+  EXPECT_EQ(Growth{}.fill(29, 1000), "sshhhshhhhhhshhhhhhhshhhhhhhs");
 }
 
-TS_ENGINE_TEST(HugePages, GrowthThatIsNotFilledAsksForNone) {
-  touch_none();
-  EXPECT_EQ(grow(40), std::string(40, 's'));
+TS_ENGINE_TEST(HugePages, GrowthOfLargerBlocksAsksForNone) {
+  EXPECT_EQ(Growth{}.fill(20, 5000), std::string(20, 's'));
 }
 
-TS_ENGINE_TEST(HugePages, GrowthAsksInRunsBehindStepsThatWereFilled) {
-  touch_all();
-  EXPECT_EQ(grow(29), "sshhhshhhhhhshhhhhhhshhhhhhhs");
+TS_ENGINE_TEST(HugePages, GrowthOfSlabsWithFewBlocksAsksForNone) {
+  engine::Engine engine;
+  while (steps() < 20) {
+    const As as{make_heap()};
+    for (std::size_t bytes = 16; bytes <= 1024; bytes += 16) engine.allocate(bytes, 16);
+  }
+  for (const Event& event : fake_os::take_events()) EXPECT_NE(event.call, Call::prefer_huge_pages);
+}
+
+TS_ENGINE_TEST(HugePages, GrowthStopsAskingOnceAStepIsNotFull) {
+  Growth growth;
+  growth.fill(13, 1000);
+  EXPECT_EQ(growth.fill(30, 5000), "sshhhshhhhhhshhhhhhh" + std::string(10, 's'));
+  growth.fill(37, 1000);
+  EXPECT_EQ(growth.asked.substr(30), "shhhshh") << "runs are short again";
 }
 
 TS_ENGINE_TEST(HugePages, AStepMayBeFilledAWhileAfterTheNextOneBegan) {
-  fake_os::answer_touched_pages([](const std::byte* begin, std::size_t bytes, std::size_t n) {
-    EXPECT_EQ(bytes, huge_page_bytes);
-    const std::size_t steps = engine::page_map.page_count.load() / engine::pages_per_huge_page;
-    const std::size_t step = (address_of(begin) - engine::page_map.base) / huge_page_bytes;
-    return step + 1 < steps ? n : n / 2;
-  });
-  EXPECT_EQ(grow(20), "sshhhsshhhhhhsshhhhh");
-}
-
-TS_ENGINE_TEST(HugePages, GrowthStopsAskingOnceAStepIsNotFilled) {
-  touch_all();
-  EXPECT_EQ(grow(13), "sshhhshhhhhhs");
-  touch_none();
-  EXPECT_EQ(grow(20), std::string(20, 's'));
-  touch_all();
-  EXPECT_EQ(grow(5), "hhhsh") << "runs are short again";
+  Growth growth;
+  growth.fill(6, 1000);
+  const auto set_used = [](std::size_t step, std::uint32_t (*used)(const engine::Span&)) {
+    for (std::size_t i = 0; i < engine::pages_per_huge_page; ++i) {
+      engine::Span& slab = engine::page_map.spans[step * engine::pages_per_huge_page + i];
+      slab.used.store(used(slab));
+    }
+  };
+  const auto none = [](const engine::Span&) { return 0U; };
+  set_used(5, none);
+  growth.fill(7, 1000);
+  set_used(6, none);
+  set_used(5, [](const engine::Span& slab) { return std::uint32_t{slab.slab_blocks}; });
+  EXPECT_EQ(growth.fill(8, 1000), "sshhhssh");
 }
 
 TS_ENGINE_TEST(HugePages, GrowthForALargeBlockAsksForNone) {
-  touch_all();
-  grow(2);
-  Requests r;
-  r.allocate(4 * mebibyte - page_bytes);
-  EXPECT_TRUE(r.wishes.empty());
+  Growth growth;
+  growth.fill(2, 1000);
+  EXPECT_NE(growth.engine.allocate(4 * mebibyte - page_bytes, 16), nullptr);
+  for (const Event& event : fake_os::take_events()) EXPECT_NE(event.call, Call::prefer_huge_pages);
 }
 
 TS_ENGINE_TEST(HugePages, AWishIsTakenBackOnlyWhereOneWasMade) {
