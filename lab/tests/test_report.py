@@ -13,7 +13,6 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +20,8 @@ import replay_world
 import report_world as world
 from conftest import Behaviour, World, typical
 
-from tsmlab import cli, records, render, report, study
-from tsmlab.commands.studies import Publication, publish
+from tsmlab import cli, records, render, report, study, texts
+from tsmlab.commands.studies import publish
 from tsmlab.errors import UserError
 from tsmlab.report import Figure, Page, Section, comparison, folder, html, tables, vega, writing
 from tsmlab.results import Comparison
@@ -443,12 +442,11 @@ def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> Non
 
 def published(page: Comparison, folder: Path | None = None) -> bool:
     """Publishes results that keep nothing; whether anything failed."""
-    texts = SimpleNamespace(formatted=str, report=lambda *_: "the table\n", troubles=lambda _: ())
-    publication = Publication(page, texts, failed=False)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "report", lambda *_: "the table\n")
         patch.setattr(records, "save", lambda _: Path("/kept it/here.json"))
         given = {"as_json": False, "quiet": False, "verbose": False, "force": False}
-        return publish(publication, [], {**given, "report": folder})
+        return publish(Study.of("compare", [page]), [], {**given, "report": folder})
 
 
 def test_measurement_offers_a_report(small: Comparison, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,18 +16,19 @@ import pytest
 from prompt import Tsmalloc, wait_until
 from service_programs import LOAD, SERVER, SHIM
 
-from tsmlab import stats
+from tsmlab import records, stats, texts
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.journal import Unkept
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Silence
+from tsmlab.report import html, writing
 from tsmlab.schedule import Slot, StopRule
-from tsmlab.service import render, results
+from tsmlab.service import render
 from tsmlab.service.growth import growth_of, slope
 from tsmlab.service.life import Part, Phase, Server, Service
 from tsmlab.service.loads import Load
 from tsmlab.service.processes import Look
-from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, P50, P99, READY, ServiceResults
+from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, P50, P99, READY
 from tsmlab.service.study import (
     Life,
     Options,
@@ -39,6 +40,7 @@ from tsmlab.service.study import (
     values_of,
 )
 from tsmlab.stats import Verdict
+from tsmlab.study import Study, from_json
 
 Build = Callable[..., Path]
 MIB = 1 << 20
@@ -76,7 +78,8 @@ def test_a_service_is_compared_under_two_allocators(
     assert "burst: p99" in done.stdout
     assert "wrk2, open loop" in done.stdout
     assert "first round" in done.stderr
-    found = results.from_json(kept.read_text())
+    study = from_json(kept.read_text())
+    found = study.comparison
     measured = [s for s in found.samples if s.phase == "measured"]
     assert [s.allocator for s in measured].count("glibc") == 4  # twice in each round
     assert [s.allocator for s in measured].count("shim") == 2
@@ -95,9 +98,10 @@ def test_a_service_is_compared_under_two_allocators(
             assert sample.values[key] > 0.0, key
         assert sample.values[PEAK_MEMORY] >= sample.values[IDLE]
     assert found.analysis.primary_metric == P99
-    assert render.report(found, 120) == done.stdout
-    assert len(render.to_csv(found).splitlines()) == 1 + len(found.samples)
-    assert "| p99 |" in render.markdown(found)
+    assert texts.report(study, 120) == done.stdout
+    assert len(texts.to_csv(study).splitlines()) == 1 + len(found.samples)
+    assert "| p99 |" in texts.markdown(study)
+    assert "tsmalloc report" in done.stderr
 
 
 def test_a_failing_allocator_is_a_row(
@@ -119,7 +123,7 @@ void *malloc(size_t size) {
     assert "FAILED crash" in done.stdout
     assert "SIGABRT" in done.stdout
     assert "heap is broken" in done.stdout
-    assert json.loads(kept.read_text())["analysis"]["rows"][-1]["gave_up"]
+    assert json.loads(kept.read_text())["parts"][0]["analysis"]["rows"][-1]["gave_up"]
     assert service(*given, "-i", "-f").returncode == 0
 
 
@@ -188,13 +192,13 @@ def test_interrupted_between_runs_and_resumed(
     assert process.returncode == 130, told
     assert "go on with: tsmalloc service --resume" in told
     wait_until(lambda: not servers())
-    before = results.from_json(first.read_text())
+    before = from_json(first.read_text()).comparison
     kept = [s for s in before.samples if s.phase == "measured"]
     assert len(kept) >= 2
     assert before.stop.reason == "interrupted"
     second = tmp_path / "second.json"
     service("--resume", "--export-json", second)
-    after = results.from_json(second.read_text())
+    after = from_json(second.read_text()).comparison
     measured = [s for s in after.samples if s.phase == "measured"]
     assert len(measured) == 6
     assert measured[: len(kept)] == kept
@@ -216,7 +220,7 @@ def test_a_soak_goes_on_where_it_was_interrupted(
     wait_until(lambda: not servers())
     kept = tmp_path / "all.json"
     done = service("--resume", "--export-json", kept)
-    found = results.from_json(kept.read_text())
+    found = from_json(kept.read_text()).comparison
     assert found.stop.reason == "runs"
     assert {s.allocator for s in found.samples if s.phase == "measured"} == {"leak", "glibc"}
     sessions = [len(s.measurement["lives"]) for s in found.samples if s.phase == "measured"]
@@ -269,10 +273,10 @@ def a_life(
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ServiceResults]:
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study]:
     """A study whose lives are made up; `kinds` has the factors of each allocator."""
 
-    def make(kinds: dict[str, dict[str, float]], seed: int = 1, rounds: int = 8) -> ServiceResults:
+    def make(kinds: dict[str, dict[str, float]], seed: int = 1, rounds: int = 8) -> Study:
         rng = np.random.default_rng(seed)
 
         def run(_: Trial, slot: Slot) -> Any:
@@ -297,7 +301,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ServiceResults]:
 
 
 def test_a_difference_is_named_in_the_first_sentence(
-    simulated: Callable[..., ServiceResults],
+    simulated: Callable[..., Study],
 ) -> None:
     found = simulated({"fast": {"p99": 0.8}, "small": {"memory": 0.7, "cpu": 1.2}})
     answer = render.answer(found)
@@ -306,44 +310,62 @@ def test_a_difference_is_named_in_the_first_sentence(
     assert "memory" not in fast
     assert re.search(r"small: CPU per request \+\S+ % .*memory after idle -(29|30|31)", small)
     assert answer.endswith("neither fails.")
-    rows = {row.allocator: row.metrics for row in found.analysis.rows}
+    rows = {row.allocator: row.metrics for row in found.comparison.analysis.rows}
     assert rows["fast"][P99].verdict is Verdict.BETTER
     assert rows["small"][CPU].verdict is Verdict.WORSE
     assert rows["fast"][P50].verdict in (Verdict.EQUAL, Verdict.UNRESOLVED)
 
 
 def test_the_same_library_is_not_found_to_differ(
-    simulated: Callable[..., ServiceResults],
+    simulated: Callable[..., Study],
 ) -> None:
     """Thirty studies of two names of one thing: hardly any false verdict in any metric."""
     false = 0
     for seed in range(30):
         found = simulated({"same": {}}, seed)
-        (row,) = [row for row in found.analysis.rows if row.allocator == "same"]
+        (row,) = [r for r in found.comparison.analysis.rows if r.allocator == "same"]
         verdicts = [summary.verdict for summary in row.metrics.values()]
         false += sum(v in (Verdict.BETTER, Verdict.WORSE) for v in verdicts)
     assert false <= 1
 
 
-def test_results_survive_being_kept(simulated: Callable[..., ServiceResults]) -> None:
+def test_results_survive_being_kept(simulated: Callable[..., Study]) -> None:
     found = simulated({"fast": {"p99": 0.8}})
-    read = results.from_json(render.formatted(found, "json"))
-    assert render.report(read, 100) == render.report(found, 100)
+    read = from_json(records.to_json(found))
+    assert texts.report(read, 100) == texts.report(found, 100)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_the_table_keeps_to_the_width(simulated: Callable[..., ServiceResults], width: int) -> None:
+def test_the_table_keeps_to_the_width(simulated: Callable[..., Study], width: int) -> None:
     found = simulated({name: {} for name in ("one", "two", "three", "four")}, rounds=2)
-    text = render.report(found, width)
+    text = texts.report(found, width)
     table = [line for line in text.splitlines() if line.startswith(("p99 ", "memory "))]
     assert max(map(len, table)) <= max(width, 80)
     assert all(name in text for name in ("one", "two", "three", "four"))
 
 
-def test_what_spoils_a_measurement_is_told(simulated: Callable[..., ServiceResults]) -> None:
+def test_the_page_has_the_figures_of_a_service(simulated: Callable[..., Study]) -> None:
+    study = simulated({"fast": {"p99": 0.8}})
+    page = writing.of(study)
+    assert page.answer == render.answer(study)
+    found = {figure.name: figure for figure in page.figures}
+    assert list(found) == ["tradeoff", "memory", "percentiles", "distribution", "ratios"]
+    rows = {row[0].text: [cell.text for cell in row] for row in found["percentiles"].table.rows}
+    assert rows["fast"][2] < rows["glibc"][2]
+    (panel,) = found["memory"].panels
+    band = panel["layer"][0]
+    assert band["data"]["values"] == [{"x": 1.0, "to": 3.0}]  # the load
+    assert {row["series"] for row in panel["data"]["values"]} == {"glibc", "fast"}
+    assert "runs.csv" in page.files
+    assert study.comparison.command[0] in html.render(page)
+
+
+def test_what_spoils_a_measurement_is_told(simulated: Callable[..., Study]) -> None:
     from tsmlab.service.study import lives_of, troubles_of  # noqa: PLC0415
 
-    found = simulated({"same": {}}, rounds=1)
+    study = simulated({"same": {}}, rounds=1)
+    found, answer = study.comparison, study.service
+    assert answer is not None
 
     def codes(**changes: Any) -> set[str]:
         samples = []
@@ -354,8 +376,8 @@ def test_what_spoils_a_measurement_is_told(simulated: Callable[..., ServiceResul
                 part = replace(part, load=replace(part.load, **changes["load"]))
             life = replace(life, parts=[part, *life.parts[1:]], **changes.get("life", {}))
             samples.append(replace(sample, measurement={"lives": [records_of(life)]}))
-        more = changes.get("found", {})
-        return {t.code for t in troubles_of(replace(found, samples=samples, **more))}
+        served = replace(answer, **changes.get("served", {}))
+        return {t.code for t in troubles_of(replace(found, samples=samples), served)}
 
     def records_of(life: Life) -> Any:
         from dataclasses import asdict  # noqa: PLC0415
@@ -368,8 +390,8 @@ def test_what_spoils_a_measurement_is_told(simulated: Callable[..., ServiceResul
         "failed-requests": {"load": {"errors": 20.0}},
         "killed": {"life": {"killed": 2}},
         "watching-cost": {"life": {"watching_seconds": 0.2}},
-        "closed-loop": {"found": {"loop": "closed"}},
-        "own-malloc": {"found": {"malloc_of_reference": "/usr/lib/libjemalloc.so.2"}},
+        "closed-loop": {"served": {"loop": "closed"}},
+        "own-malloc": {"served": {"malloc_of_reference": "/usr/lib/libjemalloc.so.2"}},
     }.items():
         assert code not in quiet
         assert code in codes(**changes), code

@@ -378,13 +378,9 @@ class _Session:
     def _settings(self) -> Settings:
         options, program, rule = self.options, self.options.program, self.options.rule
         chosen_by: Literal["user", "lab"] = "lab" if options.timeout_seconds is None else "user"
-        return Settings(
+        return rule.settings(
             seed=options.seed,
-            runs=rule.runs,
-            min_rounds=rule.min_rounds,
-            max_rounds=rule.max_rounds,
             warmup_rounds=options.warmup_rounds,
-            time_budget_seconds=rule.time_budget_seconds,
             timeout_seconds=self._timeout_seconds,
             timeout_chosen_by=chosen_by,
             margin=options.margin,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tsmlab.errors import UserError
-from tsmlab.records import to_json, write_atomically
+from tsmlab.records import write_atomically
 from tsmlab.results import Comparison, Sample
 
 Format = Literal["json", "csv", "markdown", "junit", "sarif"]
@@ -58,23 +58,6 @@ def write_all(text_in: Callable[[Format], str], targets: Sequence[Target]) -> li
     return problems
 
 
-def formatter(**writers: Callable[[Any], str]) -> Callable[[Any, Format], str]:
-    """Puts results of a kind into a format."""
-    known: dict[str, Callable[[Any], str]] = {"json": to_json, **writers}
-    return lambda results, file_format: known[file_format](results)
-
-
-def csv_text(
-    before: Sequence[str], runs: Iterable[tuple[Sequence[object], Sample]], keys: Mapping[str, str]
-) -> str:
-    """A header and a line for each run, which comes with its values for the columns `before`.
-
-    `keys` are the metrics by the names of their columns, which are empty where a run has none.
-    """
-    lines = ([*values, *_csv_line(sample, keys.values())] for values, sample in runs)
-    return csv_lines([*before, *CSV_SAMPLE, *keys, *CSV_CHECK], lines)
-
-
 def csv_lines(heads: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -89,14 +72,18 @@ def csv_of_comparisons(
     """A line for each run of several comparisons, failed and warm-up ones included, with all of
     their metrics; numbers in base units. Each comparison comes with its values for `before`; those
     of a sweep have a column for each parameter."""
-    keys = {spec.key: spec.key for _, comparison in parts for spec in comparison.metrics}
+    keys = dict.fromkeys(spec.key for _, comparison in parts for spec in comparison.metrics)
     names = dict.fromkeys(p.name for _, comparison in parts for p in comparison.parameters)
-    runs = (
-        ([*values, *(_point(comparison, sample).get(name, "") for name in names)], sample)
+    lines = (
+        [
+            *values,
+            *(_point(comparison, sample).get(name, "") for name in names),
+            *_csv_line(sample, keys),
+        ]
         for values, comparison in parts
         for sample in comparison.samples
     )
-    return csv_text([*before, *names], runs, keys)
+    return csv_lines([*before, *names, *CSV_SAMPLE, *keys, *CSV_CHECK], lines)
 
 
 def _point(comparison: Comparison, sample: Sample) -> Mapping[str, Any]:

@@ -105,16 +105,6 @@ def document(
 _EDITED = "Was it edited by hand? Give it as it was saved."
 
 
-def reader(kind: type[Record], schema: str, verb: str) -> Callable[..., Record]:
-    """The inverse of to_json for results of a verb; the text's source may be named behind it."""
-    remedy = f"Give a file that `tsmalloc {verb}` saved or wrote with --export-json."
-
-    def read(text: str, source: str = "the results") -> Record:
-        return from_json(kind, schema, text, source, remedy)
-
-    return read
-
-
 def restore(kind: Any, value: Any) -> Any:
     """Rebuilds a value of the annotated type `kind` from JSON's plain values."""
     if kind is Any:

@@ -11,11 +11,11 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Memo
-from tsmlab.results import Phase, Sample, Stop
+from tsmlab.results import Failure, Phase, Sample, Settings, Stop
 from tsmlab.sweep import Point, describe
 from tsmlab.wording import rounds
 
@@ -63,6 +63,36 @@ class Slot:
     position: int
     padding_bytes: int
 
+    @property
+    def key(self) -> str:
+        """In the journal."""
+        return f"{self.phase} {self.round}, run {self.position}, {self.entry.allocator.name}"
+
+    def sample(
+        self,
+        started_seconds: float,
+        values: dict[str, float],
+        failure: Failure | None,
+        measurement: dict[str, Any],
+        output: tuple[str | None, int | None] = (None, None),
+    ) -> Sample:
+        """The run when it has been made. output: its hash and its size."""
+        return Sample(
+            phase=self.phase,
+            round=self.round,
+            position=self.position,
+            allocator=self.entry.allocator.name,
+            replicate=self.entry.replicate,
+            started_seconds=round(started_seconds, 6),
+            padding_bytes=self.padding_bytes,
+            values=values,
+            output_sha256=output[0],
+            output_bytes=output[1],
+            failure=failure,
+            measurement=measurement,
+            point=self.entry.point,
+        )
+
 
 @dataclass(frozen=True)
 class StopRule:
@@ -86,6 +116,16 @@ class StopRule:
         if time_budget_seconds is None:
             return cls(runs=count)
         return cls(min_rounds=count, max_rounds=count, time_budget_seconds=time_budget_seconds)
+
+    def settings(self, **others: Any) -> Settings:
+        """The options in effect: the rule's, and others."""
+        return Settings(
+            runs=self.runs,
+            min_rounds=self.min_rounds,
+            max_rounds=self.max_rounds,
+            time_budget_seconds=self.time_budget_seconds,
+            **others,
+        )
 
     @property
     def patience_seconds(self) -> float:

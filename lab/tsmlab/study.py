@@ -1,13 +1,13 @@
 """The document that every verb that measures leaves behind: its comparisons, and its answer.
 
-`compare`, `bench` and `gate` have one comparison, `experiment`, `replay` and `tune` several. What a
-verb concludes from them beyond their own verdicts is in the field of its name.
+`compare`, `service`, `bench` and `gate` have one comparison, `experiment`, `replay` and `tune`
+several. What a verb concludes from them beyond their own verdicts is in the field of its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from tsmlab.results import (
     Stopped,
     Trouble,
 )
+from tsmlab.service.results import Served
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.traces.replay_results import Replays
 from tsmlab.tune_options import Option
@@ -34,7 +35,7 @@ from tsmlab.warnings import about_machine
 from tsmlab.wording import names
 from tsmlab.workloads import Workload
 
-Verb = Literal["compare", "bench", "experiment", "replay", "gate", "tune"]
+Verb = Literal["compare", "service", "bench", "experiment", "replay", "gate", "tune"]
 
 # --- bench ----------------------------------------------------------------------------------------
 
@@ -237,6 +238,7 @@ class Study(Stopped):
     gate: Gate | None = None
     tune: Tune | None = None
     replay: Replays | None = None
+    service: Served | None = field(default_factory=lambda: None)
 
     @staticmethod
     def of(
@@ -311,7 +313,10 @@ def study_of(verb: Verb, outcome: Outcome[Comparison]) -> Outcome[Study]:
     return Outcome(Study.of(verb, [outcome.results]), outcome.error)
 
 
-from_json = records.reader(Study, SCHEMA, "compare")
+def from_json(text: str, source: str = "the results") -> Study:
+    """The inverse of records.to_json."""
+    remedy = "Give a file that `tsmalloc compare` saved or wrote with --export-json."
+    return records.from_json(Study, SCHEMA, text, source, remedy)
 
 
 def read(path: Path, make: str, what: str = "file") -> Study:

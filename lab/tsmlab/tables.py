@@ -36,12 +36,13 @@ class Cell:
 @dataclass(frozen=True)
 class Column:
     """A column; `expendable` ones go where the terminal is too narrow, the highest number first. A
-    header may have several lines."""
+    header may have several lines. joined: a folded table keeps it beside the column before."""
 
     header: str
     cells: list[Cell]
     left: bool = False
     expendable: int = 0
+    joined: bool = False
 
     @property
     def width(self) -> int:
@@ -250,12 +251,16 @@ def _hanging(label: str, text: str, width: int) -> str:
 
 def folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
     """The table in parts that are narrow enough, each with the first column again."""
-    part = [columns[0]]
-    for column in columns[1:]:
-        if len(part) > 1 and table_width([*part, column], ROOMY) > width:
+    first, *others = columns
+    groups: list[list[Column]] = []
+    for column in others:
+        groups[-1:] = [[*groups[-1], column]] if column.joined else [*groups[-1:], [column]]
+    part = [first]
+    for group in groups:
+        if len(part) > 1 and table_width([*part, *group], ROOMY) > width:
             yield part
-            part = [columns[0]]
-        part.append(column)
+            part = [first]
+        part += group
     yield part
 
 

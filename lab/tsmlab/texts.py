@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tsmlab import bench_text, export, gate_text, records, render, tables, tune_text
 from tsmlab.results import Trouble
+from tsmlab.service import render as service_text
 from tsmlab.study import Study, Verb
 from tsmlab.tables import Block
 from tsmlab.traces import replay_text
@@ -20,6 +21,7 @@ def _parts(study: Study) -> Iterator[Block]:
 _BLOCKS: dict[Verb, Callable[[Study], Iterator[Block]]] = {
     "compare": _parts,
     "experiment": _parts,
+    "service": service_text.blocks,
     "bench": bench_text.blocks,
     "gate": gate_text.blocks,
     "tune": tune_text.blocks,
@@ -47,7 +49,7 @@ def to_csv(study: Study) -> str:
         places = [(each.trace.name, each.schedule) for each in study.replay.parts]
         pairs = list(zip(places, study.parts, strict=True))
         return export.csv_of_comparisons(("trace", "schedule"), pairs)
-    if study.verb in ("compare", "bench", "gate"):
+    if study.verb in ("compare", "service", "bench", "gate"):
         return export.csv_of_comparisons((), [((), study.comparison)])
     return export.csv_of_comparisons(("part",), [((part.name,), part) for part in study.parts])
 
@@ -61,10 +63,6 @@ def formatted(study: Study, file_format: export.Format) -> str:
         "sarif": gate_text.sarif,
     }
     return writers[file_format](study)
-
-
-def troubles(study: Study) -> Sequence[Trouble]:
-    return study.warnings
 
 
 def warning_lines(troubles: Sequence[Trouble], verbose: bool = False) -> list[str]:

@@ -117,8 +117,7 @@ class Trial:
 
     def run(self, slot: Slot) -> Sample:
         """One timed run, with the user's set-up and clean-up commands outside of the timing."""
-        key = f"{slot.phase} {slot.round}, run {slot.position}, {slot.entry.allocator.name}"
-        return self.memo.once(key, Sample, lambda: self._run(slot))
+        return self.memo.once(slot.key, Sample, lambda: self._run(slot))
 
     def _run(self, slot: Slot) -> Sample:
         point = self.points[slot.entry.point]
@@ -159,24 +158,11 @@ class Trial:
                 failure = self._read_metric(metric, values, units)
         if failure is None:
             failure = self._read_printed(program, values)
-        digest, size = _hash(self._stdout)
+        output = _hash(self._stdout)
         for path in (self._stdout, self._stderr):
             path.unlink(missing_ok=True)
-        return Sample(
-            phase=slot.phase,
-            round=slot.round,
-            position=slot.position,
-            allocator=slot.entry.allocator.name,
-            replicate=slot.entry.replicate,
-            started_seconds=round(started, 6),
-            padding_bytes=slot.padding_bytes,
-            values=values,
-            output_sha256=digest,
-            output_bytes=size,
-            failure=failure,
-            measurement=dict(measurement.raw) | ({UNITS: units} if units else {}),
-            point=slot.entry.point,
-        )
+        raw = dict(measurement.raw) | ({UNITS: units} if units else {})
+        return slot.sample(started, values, failure, raw, output)
 
     def _read_metric(
         self, metric: CustomMetric, values: dict[str, float], units: dict[str, str]

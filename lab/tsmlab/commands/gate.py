@@ -14,7 +14,7 @@ from tsmlab import counting, machine, study
 from tsmlab import gate as flow
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.studies import Publication, Study, conduct, published, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters
 from tsmlab.doctor import diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
@@ -133,16 +133,16 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
         [side.allocator for side in sides],
         [*programs, *baseline],
         lambda journal, reporter, fleet: flow.gate(options, executor, reporter, journal, fleet),
-        partial(_publication, strict),
+        partial(_status, strict),
         notes,
     )
 
 
-def _publication(strict: bool, found: study.Study) -> Publication:
+def _status(strict: bool, found: study.Study) -> int:
     assert found.gate is not None
     verdict = flow.verdict_of(found.gate, found.failed_rows)
     regressed = verdict == "regression" or (strict and verdict == "unresolved")
-    return published(found, EXIT_REGRESSION if regressed else EXIT_OK)
+    return EXIT_REGRESSION if regressed else EXIT_OK
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:

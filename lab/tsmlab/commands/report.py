@@ -24,7 +24,7 @@ DEFAULT_FOLDER = Path("tsmalloc-report")
     "-f", "--force", is_flag=True, help="Write into a folder that holds other files, too."
 )
 def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
-    """Write the report of RESULTS: files that compare, bench, experiment or replay saved.
+    """Write the report of RESULTS: files that compare, service, bench, experiment or replay saved.
 
     DIR/index.html stands alone: it loads nothing, its tables need no script, and it holds the raw
     data as far as it stays small. Beside it are the tables as Markdown (results.md) and a line for

@@ -10,10 +10,10 @@ import click
 from tsmlab import allocators as known
 from tsmlab import doctor
 from tsmlab.commands import parameters
-from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.schedule import MAX_ROUNDS, MIN_ROUNDS, StopRule
-from tsmlab.service import loads, render
+from tsmlab.service import loads
 from tsmlab.service.life import LINE, Phase, Service
 from tsmlab.service.study import Options, study
 
@@ -129,6 +129,7 @@ FIRST_BUDGET_SECONDS = 1800.0
 @parameters.ignore_failure_option
 @click.option("--no-doctor", is_flag=True, help="Skip the look at the server's file.")
 @parameters.output_options
+@parameters.report_option
 @resume_option
 def command(**given: Any) -> int:
     """Run a server under every allocator, send it load, and say which allocator is best for it.
@@ -158,8 +159,7 @@ def command(**given: Any) -> int:
         options.allocators,
         parameters.files_of(words, given),
         lambda journal, reporter, _fleet: study(options, reporter, journal),
-        lambda found: Publication(found, render, any(row.failures for row in found.analysis.rows)),
-        known.advice(given["chosen"]),
+        notes=known.advice(given["chosen"]),
     )
 
 

@@ -9,16 +9,16 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from tsmlab import export, paths, records, report, study, tables, texts
+from tsmlab import export, paths, records, report, tables, texts
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator, check_malloc
 from tsmlab.commands.parameters import export_targets
@@ -35,7 +35,8 @@ from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
 from tsmlab.journal import Header, Journal
 from tsmlab.progress import Reporter, reporter_for
-from tsmlab.results import Outcome, Trouble
+from tsmlab.results import Outcome
+from tsmlab.study import Study as Results
 
 LATEST = "latest"
 WORDS = "tsmlab.words"
@@ -54,30 +55,6 @@ resume_option = click.option(
     metavar="[FILE]",
     help="Go on with what was interrupted: the latest, or that of a journal.",
 )
-
-
-class Texts(Protocol):
-    """A module that words results of a kind."""
-
-    @property
-    def formatted(self) -> Callable[[Any, export.Format], str]: ...
-    def report(self, results: Any, width: int, colours: bool = ..., /) -> str: ...
-    def troubles(self, results: Any, /) -> Sequence[Trouble]: ...
-
-
-@dataclass(frozen=True)
-class Publication:
-    """Results, and the module that words them. failed: whether the program failed somewhere.
-    status: to exit with, unless something else counts."""
-
-    results: records.Kept
-    texts: Texts
-    failed: bool
-    status: int = EXIT_OK
-
-
-def published(found: study.Study, status: int = EXIT_OK) -> Publication:
-    return Publication(found, texts, bool(found.failed_rows), status)
 
 
 class Study(click.Command):
@@ -147,12 +124,13 @@ def conduct(
     seed: int,
     allocators: Iterable[Allocator],
     files: Iterable[Path],
-    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Any]],
-    publication: Callable[[Any], Publication] = published,
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Results]],
+    status_of: Callable[[Results], int] = lambda _: EXIT_OK,
     notes: Sequence[str] = (),
 ) -> int:
     """Measures, keeps and prints; returns the exit status. given: the verb's parameters. files:
-    what takes part beside the allocators' libraries."""
+    what takes part beside the allocators' libraries. status_of: the status of results, unless
+    something else counts."""
     targets = export_targets(given, given["force"])
     folder, force = given.get("report"), given["force"]
     if folder:
@@ -170,34 +148,31 @@ def conduct(
                 if journal.done:
                     reporter.note(f"resumed    {journal.path}, after {journal.seconds:.0f} s")
                 outcome = _run(run, journal, reporter, given.get("cluster"))
-            results = outcome.results
-            if isinstance(results, study.Study):
-                results = replace(results, changed=journals.changed(journal.header.files))
-            found = publication(results)
+            found = replace(outcome.results, changed=journals.changed(journal.header.files))
             problems = publish(found, targets, given)
         except KeyboardInterrupt:
             # Before the first run, or while results were written: all is in the journal.
             _say_where(journal, targets)
             raise
-        if outcome.error is None and not found.results.interrupted and not problems:
+        if outcome.error is None and not found.interrupted and not problems:
             journal.remove()
         elif not given["quiet"]:
             _say_where(journal, targets)
     return exit_status(
-        interrupted=found.results.interrupted,
+        interrupted=found.interrupted,
         error=outcome.error,
         problems=problems,
-        failed=found.failed and not given.get("ignore_failure"),
-        status=found.status,
+        failed=bool(found.failed_rows) and not given.get("ignore_failure"),
+        status=status_of(found),
     )
 
 
 def _run(
-    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Any]],
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Results]],
     journal: Journal,
     reporter: Reporter,
     cluster: str | None,
-) -> Outcome[Any]:
+) -> Outcome[Results]:
     """Raises UserError where nothing has been measured; then there is nothing to be resumed."""
     taking_part = [Path(name) for name in journal.header.files]
     try:
@@ -237,11 +212,10 @@ def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
 # --- the end: results are kept, exported and printed ----------------------------------------------
 
 
-def publish(publication: Publication, targets: Sequence[Target], given: dict[str, Any]) -> bool:
+def publish(results: Results, targets: Sequence[Target], given: dict[str, Any]) -> bool:
     """Keeps, exports and prints; files first, since a reader of stdout may go away. Returns whether
     any of it failed. The report of --report comes last, since it takes seconds; without it, a line
     says how to have one."""
-    results, words = publication.results, publication.texts
     quiet, folder, has_page = given["quiet"], given.get("report"), "report" in given
     problems: list[str] = []
     kept: Path | None = None
@@ -252,14 +226,14 @@ def publish(publication: Publication, targets: Sequence[Target], given: dict[str
     where = f"All results are in {kept}." if kept else ""
     problems += [
         f"could not write {target}. {where}".rstrip()
-        for target in export.write_all(partial(words.formatted, results), targets)
+        for target in export.write_all(partial(texts.formatted, results), targets)
     ]
     as_json = given["as_json"]
-    text = records.to_json(results) if as_json else tables.for_stdout(words.report, results)
+    text = records.to_json(results) if as_json else tables.for_stdout(texts.report, results)
     if problem := _print(text):
         problems.append(f"{problem} {where}".rstrip())
     if not quiet:
-        for line in texts.warning_lines(words.troubles(results), given["verbose"]):
+        for line in texts.warning_lines(results.warnings, given["verbose"]):
             tell(line)
         if kept:
             tell(f"results    {kept}")
@@ -276,7 +250,7 @@ def publish(publication: Publication, targets: Sequence[Target], given: dict[str
     return bool(problems)
 
 
-def _report(results: Any, folder: Path, force: bool) -> str | None:
+def _report(results: Results, folder: Path, force: bool) -> str | None:
     """Writes the report and says where it is; returns what went wrong."""
     try:
         tell(f"report     {report.write(results, folder, force)}")

@@ -192,8 +192,14 @@ def _cell(value: str | float | None) -> Any:
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def lines(own: Sequence[Line], x: Axis, y: Axis, title: str = "") -> Spec:
-    """A panel of lines; grey ones lie behind."""
+def lines(
+    own: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    title: str = "",
+    bands: Sequence[tuple[str, float, float]] = (),
+) -> Spec:
+    """A panel of lines; grey ones lie behind, and behind all of them bands (name, from, to)."""
     ordered = sorted(own, key=lambda line: line.style.is_strong)
     styles = {line.name: line.style for line in ordered if not line.model}
     x_title, x_unit = x.factor(p[0] for line in ordered for p in line.points)
@@ -213,6 +219,12 @@ def lines(own: Sequence[Line], x: Axis, y: Axis, title: str = "") -> Spec:
     }
     tip = told(("series", "series"), ("x", x_title), ("y", y_title))
     layers: list[Spec] = []
+    for name, begin, end_ in bands:
+        at = {"x": begin / x_unit, "to": end_ / x_unit}
+        height: dict[str, Spec] = {"y": {"value": 0}, "y2": {"value": "height"}}
+        layers.append(apart({"type": "rect"}, "band", at, x2={"field": "to"}, **height))
+        text = {"type": "text", "text": visible(name), "align": "left", "dx": 4}
+        layers.append(apart(text, "soft", at, y={"value": 8}))
     if any(has_interval):
         fields |= {"low": end(2), "high": end(3)}
         tip += told(("low", "from"), ("high", "to"))

@@ -344,8 +344,9 @@ def run_order(comparison: Comparison, styles: Styles) -> Figure | None:
     )
 
 
-def distribution(comparison: Comparison, styles: Styles) -> Figure | None:
-    spec = comparison.metric(comparison.analysis.primary_metric)
+def distribution(comparison: Comparison, styles: Styles, key: str = "") -> Figure | None:
+    """Of the primary metric, or of another."""
+    spec = comparison.metric(key or comparison.analysis.primary_metric)
     rows = [row for row in render.ranked_rows(comparison) if spec.key in row.metrics]
     names = {row.allocator for row in rows}
     runs = [(s.allocator, s.values[spec.key]) for _, s, _ in measured(comparison, spec)

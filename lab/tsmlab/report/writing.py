@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tsmlab.bench_text import SuiteResults
-from tsmlab.report import Results, comparison, folder, html, replay, suite, trace
+from tsmlab.report import Results, comparison, folder, html, replay, service, suite, trace
 from tsmlab.report.page import Data, Page
 from tsmlab.results import Comparison
 from tsmlab.study import Study
@@ -38,6 +38,8 @@ def pages_of(results: Results | SuiteResults | ReplayResults) -> list[Page]:
         return [_with_data(suite.page(SuiteResults(study)), study)]
     if study.replay:
         return [_with_data(replay.page(ReplayResults(study)), study)]
+    if study.service:
+        return [_with_data(service.page(study), study)]
     parts = [replace(study, parts=[part]) for part in study.parts]
     return [_with_data(comparison.page(each.comparison), each) for each in parts]
 
@@ -53,6 +55,8 @@ def _thin(data: dict[str, Any]) -> None:
         for sample in part["samples"]:
             measurement = sample["measurement"]
             measurement.pop("series", None)
+            for life in measurement.get("lives", []):
+                life.pop("series", None)
             line = measurement.get("replay") or {}
             for curve in ("samples", "meters"):
                 line.pop(curve, None)

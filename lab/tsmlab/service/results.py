@@ -1,20 +1,13 @@
-"""The results of `tsmalloc service`: how it was run, every run as it was measured, and verdicts."""
+"""What `tsmalloc service` measures, and what it says beside the comparison."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
-from tsmlab import records
-from tsmlab.machine import Machine
 from tsmlab.metrics import PEAK_MEMORY, MetricSpec, Unit
-from tsmlab.results import AllocatorInfo, Analysis, Sample, Stop, Stopped, Trouble
 from tsmlab.service.loads import MEAN, PERCENTILES, THROUGHPUT, Metric, key_of
-
-SCHEMA = "tsmalloc-service/1"
 
 CPU = "cpu_seconds"
 READY, MEAN_MEMORY, END, IDLE = "ready_bytes", "mean_bytes", "end_bytes", "idle_bytes"
@@ -93,12 +86,8 @@ class Setup:
     soak_seconds: float | None
     server_cpus: list[int]
     load_cpus: list[int]
-    seed: int
-    margin: float
     ready_seconds: float
-    load_seconds: float | None
     grace_seconds: float
-    metric_patterns: list[str]
 
 
 @dataclass(frozen=True)
@@ -115,36 +104,12 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class ServiceResults(Stopped):
-    """All of it, as it is saved. tool and loop: of the load generator; empty where it is not known.
+class Served:
+    """The answer of service. tool and loop: of the load generator; empty where it is not known.
     malloc_of_reference: the library whose malloc the server has under the reference."""
 
-    schema: str
-    created: str
-    tsmalloc_version: str
     setup: Setup
-    reference: str
     tool: str
     loop: str
     malloc_of_reference: str
-    machine: Machine
-    metrics: list[MetricSpec]
-    allocators: list[AllocatorInfo]
-    stop: Stop
-    analysis: Analysis
     growth: list[Growth]
-    warnings: list[Trouble]
-    samples: list[Sample]
-
-    def metric(self, key: str) -> MetricSpec:
-        return next(spec for spec in self.metrics if spec.key == key)
-
-    def allocator(self, name: str) -> AllocatorInfo:
-        return next(info for info in self.allocators if info.name == name)
-
-    @property
-    def subject(self) -> str:
-        return f"service-{Path(shlex.split(self.setup.server)[0]).name}"
-
-
-from_json = records.reader(ServiceResults, SCHEMA, "service")

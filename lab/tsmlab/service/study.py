@@ -1,6 +1,7 @@
 """The flow: a trial of the reference, then rounds of lives or a soak, then the analysis."""
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -13,14 +14,23 @@ from tsmlab.journal import Memo
 from tsmlab.machine import Machine
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Analysis, Failure, Outcome, Sample, Stop, Trouble
+from tsmlab.results import (
+    AllocatorInfo,
+    Comparison,
+    Failure,
+    Outcome,
+    Sample,
+    Stop,
+    Trouble,
+)
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for, round_order
 from tsmlab.service import render, results
 from tsmlab.service.growth import Points, growth_of
 from tsmlab.service.life import Broken, Part, Phase, Server, Service
 from tsmlab.service.loads import THROUGHPUT
 from tsmlab.service.processes import Look
-from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, READY, ServiceResults, Setup
+from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, READY, Setup
+from tsmlab.study import Study
 from tsmlab.trial import PADDING_VARIABLE, extra_environment_bytes
 from tsmlab.wording import names, quantity, share
 
@@ -171,8 +181,7 @@ class Trial:
     partial: dict[str, Sample] = field(default_factory=dict)
 
     def run(self, slot: Slot) -> Sample:
-        key = f"{slot.phase} {slot.round}, run {slot.position}, {slot.entry.allocator.name}"
-        return self.memo.once(key, Sample, lambda: self._run(slot))
+        return self.memo.once(slot.key, Sample, lambda: self._run(slot))
 
     def _server(self, slot: Slot) -> Server:
         """All allocators have an environment of the same size."""
@@ -282,20 +291,8 @@ def _soaked(slot: Slot, sessions: Sequence[Sequence[Life]], failure: Failure | N
 
 def _sample(slot: Slot, started: float, lives: list[Life], failure: Failure | None) -> Sample:
     # Those of a life that broke off are no measurement, but their series may show why.
-    return Sample(
-        phase=slot.phase,
-        round=slot.round,
-        position=slot.position,
-        allocator=slot.entry.allocator.name,
-        replicate=slot.entry.replicate,
-        started_seconds=round(started, 3),
-        padding_bytes=slot.padding_bytes,
-        values=values_of(lives) if lives and not failure else {},
-        output_sha256=None,
-        output_bytes=None,
-        failure=failure,
-        measurement={"lives": [asdict(life) for life in lives]},
-    )
+    values = values_of(lives) if lives and not failure else {}
+    return slot.sample(started, values, failure, {"lives": [asdict(life) for life in lives]})
 
 
 def lives_of(sample: Sample) -> list[Life]:
@@ -305,7 +302,7 @@ def lives_of(sample: Sample) -> list[Life]:
 # --- the study ------------------------------------------------------------------------------------
 
 
-def study(options: Options, reporter: Reporter, memo: Memo) -> Outcome[ServiceResults]:
+def study(options: Options, reporter: Reporter, memo: Memo) -> Outcome[Study]:
     """Raises UserError only where nothing has been measured yet."""
     return _Session(options, reporter, memo).run()
 
@@ -324,7 +321,7 @@ class _Session:
         self._trial = Trial(options.service, largest, self.memo)
         self._provisional_told = False
 
-    def run(self) -> Outcome[ServiceResults]:
+    def run(self) -> Outcome[Study]:
         self._probe = self._try_reference()
         if self.options.soak_seconds is not None:
             return self._soak(self.options.soak_seconds)
@@ -335,7 +332,7 @@ class _Session:
             seed=options.seed,
             run_one=self._trial.run,
             judge=self._after_round,
-            unresolved=lambda samples: count_unresolved(self._analyse(samples)),
+            unresolved=lambda samples: count_unresolved(analyse(samples, self._question)),
             memo=self.memo,
             observer=self.reporter,
         )
@@ -397,10 +394,10 @@ class _Session:
         if not self._provisional_told and self.options.rule.runs != 1:
             self._provisional_told = True
             found = self._conclude(samples, Stop("runs", "the first round"))
-            self.reporter.note(render.provisional(found))
+            self.reporter.note(render.provisional(found.comparison))
         return samples
 
-    def _soak(self, seconds: float) -> Outcome[ServiceResults]:
+    def _soak(self, seconds: float) -> Outcome[Study]:
         options = self.options
         entries = [Entry(allocator) for allocator in options.allocators]
         samples: list[Sample] = []
@@ -419,47 +416,61 @@ class _Session:
             stop = Stop("interrupted", "interrupted by the user")
         return Outcome(self._conclude(samples, stop))
 
-    def _analyse(self, samples: Sequence[Sample]) -> Analysis:
-        return analyse(samples, self._question)
-
     @property
     def _question(self) -> Question:
         options = self.options
         (life,) = lives_of(self._probe)
-        keys = (
-            [*self._probe.values, IDLE]
-            if any(not phase.is_load for phase in options.service.phases)
-            else list(self._probe.values)
-        )
+        idles = any(not phase.is_load for phase in options.service.phases)
+        keys = [*self._probe.values, *([IDLE] if idles else [])]
         specs = results.specs_of(keys, options.service.metrics, life.loaded[0].units)
         names_ = tuple(allocator.name for allocator in options.allocators)
         return Question(names_, options.reference.name, tuple(specs), options.margin, options.seed)
 
-    def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> ServiceResults:
+    def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Study:
         options = self.options
+        service = self._trial.service
         samples = [self._probe, *run_samples]
         question = self._question
         (life,) = lives_of(self._probe)
         load = life.loaded[0].load
-        found = ServiceResults(
-            schema=results.SCHEMA,
+        comparison = Comparison(
             created=self._created,
             tsmalloc_version=__version__,
-            setup=_setup(options),
+            command=shlex.split(service.server),
             reference=options.reference.name,
-            tool=load.tool if load else "",
-            loop=load.loop if load else "",
-            malloc_of_reference=life.malloc or "",
+            settings=options.rule.settings(
+                seed=options.seed,
+                warmup_rounds=0,
+                timeout_seconds=service.load_seconds,
+                timeout_chosen_by="lab" if options.service.load_seconds is None else "user",
+                margin=options.margin,
+                expected_exit=0,
+                output_checked=False,
+                setup=service.reset,
+                cleanup=None,
+                input=None,
+                cpus=None,
+                metric_patterns=[metric.custom.pattern for metric in service.metrics],
+            ),
             machine=self._machine,
             metrics=list(question.metrics),
             allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
+            output_comparable=None,
+            intercepted_calls=None,
             analysis=analyse(samples, question),
-            growth=_growth(samples, options),
             warnings=[],
             samples=samples,
         )
-        return replace(found, warnings=troubles_of(found))
+        answer = results.Served(
+            setup=_setup(options),
+            tool=load.tool if load else "",
+            loop=load.loop if load else "",
+            malloc_of_reference=life.malloc or "",
+            growth=_growth(samples, options),
+        )
+        comparison = replace(comparison, warnings=troubles_of(comparison, answer))
+        return Study.of("service", [comparison], service=answer)
 
 
 REMEDIES = {
@@ -504,75 +515,61 @@ def _setup(options: Options) -> Setup:
         soak_seconds=options.soak_seconds,
         server_cpus=list(service.server_cpus),
         load_cpus=list(service.load_cpus),
-        seed=options.seed,
-        margin=options.margin,
         ready_seconds=service.ready_seconds,
-        load_seconds=service.load_seconds,
         grace_seconds=service.grace_seconds,
-        metric_patterns=[metric.custom.pattern for metric in service.metrics],
     )
 
 
 # --- what may be wrong ----------------------------------------------------------------------------
 
 
-def troubles_of(found: ServiceResults) -> list[Trouble]:
-    troubles = []
+def troubles_of(found: Comparison, served: results.Served) -> list[Trouble]:
+    return [*_troubles(found, served), *warnings.about_machine(found.machine)]
+
+
+def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
     ours = [(s.allocator, life) for s in found.samples for life in lives_of(s)]
     parts = [part for _, life in ours for part in life.loaded]
-    own = found.malloc_of_reference
-    info = found.allocator(found.reference)
-    if info.path is None and own and not _is_libc(own):
-        troubles.append(
-            Trouble(
-                "own-malloc",
-                f"without a preload, the server runs on the malloc of {own}, not on glibc's",
-                "it is linked with an allocator: that is what the row of the reference measures",
-                "for glibc itself: --allocator libc=/lib/x86_64-linux-gnu/libc.so.6 "
-                "--reference libc",
-            )
+    own = served.malloc_of_reference
+    if found.allocator(found.reference).path is None and own and not _is_libc(own):
+        yield Trouble(
+            "own-malloc",
+            f"without a preload, the server runs on the malloc of {own}, not on glibc's",
+            "it is linked with an allocator: that is what the row of the reference measures",
+            "for glibc itself: --allocator libc=/lib/x86_64-linux-gnu/libc.so.6 --reference libc",
         )
-    if found.loop == "closed":
-        troubles.append(
-            Trouble(
-                "closed-loop",
-                f"{found.tool} runs a closed loop: it sends a request when an answer has come, so "
-                "it sends less while the server stalls, and percentiles look too good",
-                "coordinated omission",
-                "trust throughput and CPU per request; for percentiles use a fixed rate "
-                "(wrk2 -R, oha -q, vegeta -rate, pgbench -R)",
-            )
+    if served.loop == "closed":
+        yield Trouble(
+            "closed-loop",
+            f"{served.tool} runs a closed loop: it sends a request when an answer has come, so "
+            "it sends less while the server stalls, and percentiles look too good",
+            "coordinated omission",
+            "trust throughput and CPU per request; for percentiles use a fixed rate "
+            "(wrk2 -R, oha -q, vegeta -rate, pgbench -R)",
         )
-    busy = [part.load_share for part in parts]
-    if busy and float(np.median(busy)) > SATURATED:
-        troubles.append(
-            Trouble(
-                "load-saturated",
-                f"the load generator used {share(float(np.median(busy)))} of its processors",
-                "it may be the bottleneck, and then all allocators look alike",
-                "more threads for it, more processors (--load-cpus), or a lower rate",
-            )
+    busy = float(np.median([part.load_share for part in parts])) if parts else 0.0
+    if busy > SATURATED:
+        yield Trouble(
+            "load-saturated",
+            f"the load generator used {share(busy)} of its processors",
+            "it may be the bottleneck, and then all allocators look alike",
+            "more threads for it, more processors (--load-cpus), or a lower rate",
         )
     failed = sum(part.load.errors for part in parts if part.load)
     asked = sum(part.requests or 0.0 for part in parts)
     if asked and failed / asked > ERRORS_LIMIT:
-        troubles.append(
-            Trouble(
-                "failed-requests",
-                f"{share(failed / asked)} of the requests failed",
-                "the server refuses some, or the load asks for what there is not",
-                "look at what the load prints",
-            )
+        yield Trouble(
+            "failed-requests",
+            f"{share(failed / asked)} of the requests failed",
+            "the server refuses some, or the load asks for what there is not",
+            "look at what the load prints",
         )
-    stubborn = sorted({name for name, life in ours if life.killed})
-    if stubborn:
-        troubles.append(
-            Trouble(
-                "killed",
-                f"the server did not end at SIGTERM and was killed: {names(stubborn)}",
-                "it ignores the signal, or takes longer than --grace",
-                "more time (--grace), if its end matters; the measurements are not touched",
-            )
+    if stubborn := sorted({name for name, life in ours if life.killed}):
+        yield Trouble(
+            "killed",
+            f"the server did not end at SIGTERM and was killed: {names(stubborn)}",
+            "it ignores the signal, or takes longer than --grace",
+            "more time (--grace), if its end matters; the measurements are not touched",
         )
     watching = [
         life.watching_seconds * load / life.parts[-1].after.at_seconds / cpu
@@ -581,24 +578,19 @@ def troubles_of(found: ServiceResults) -> list[Trouble]:
         and (cpu := sum(part.cpu_seconds for part in life.loaded))
     ]
     if watching and float(np.median(watching)) > WATCHING_LIMIT:
-        troubles.append(
-            Trouble(
-                "watching-cost",
-                f"watching took {share(float(np.median(watching)))} of the server's processor time",
-                "the server does little, or has many processes",
-                "longer or heavier load makes it small",
-            )
+        yield Trouble(
+            "watching-cost",
+            f"watching took {share(float(np.median(watching)))} of the server's processor time",
+            "the server does little, or has many processes",
+            "longer or heavier load makes it small",
         )
-    if found.setup.load_cpus and set(found.setup.load_cpus) & set(found.setup.server_cpus):
-        troubles.append(
-            Trouble(
-                "shared-processors",
-                "the load and the server share processors",
-                "there are no others here",
-                "a machine with more, or --server-cpus and --load-cpus",
-            )
+    if set(served.setup.load_cpus) & set(served.setup.server_cpus):
+        yield Trouble(
+            "shared-processors",
+            "the load and the server share processors",
+            "there are no others here",
+            "a machine with more, or --server-cpus and --load-cpus",
         )
-    return [*troubles, *warnings.about_machine(found.machine)]
 
 
 def _is_libc(path: str) -> bool:
