@@ -13,7 +13,7 @@ from tsmlab import allocators as known
 from tsmlab import export, report, tables
 from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
-from tsmlab.commands.parameters import FILE, extra_option, image_option
+from tsmlab.commands.parameters import FILE, extra_option, image_option, option
 from tsmlab.errors import EXIT_OK, tell
 from tsmlab.traces import analysis, analysis_text, files
 from tsmlab.traces.analysis import TraceAnalysis, analyse
@@ -24,28 +24,20 @@ DEFAULT = (ENGINE, "lock-first", "system")
 
 
 @click.command("analyze")
-@click.option(
-    *("-a", "--allocators", "chosen"),
-    multiple=True,
-    metavar="NAMES",
-    help="Whose waste to predict: names, globs, groups, with commas or repeatedly; none for none. "
+@option(
+    "-a --allocators NAMES",
+    "Whose waste to predict: names, globs, groups, with commas or repeatedly; none for none. "
     "[default: tsmalloc, lock-first, system, and yours]",
+    "chosen",
+    multiple=True,
 )
 @extra_option
 @image_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@click.option("--html", type=FILE, metavar="FILE", help="Write a page with figures into this file.")
-@click.option(
-    "--report",
-    "directory",
-    type=FILE,
-    metavar="DIR",
-    help="Write the page, and its tables as files.",
-)
-@click.option(
-    "-f", "--force", is_flag=True, help="Overwrite the file; write into any --report folder."
-)
-@click.option("-q", "--quiet", is_flag=True, help="No notes.")
+@option("--json", "Print JSON instead of tables.", "as_json")
+@option("--html FILE", "Write a page with figures into this file.", type=FILE)
+@option("--report DIR", "Write the page, and its tables as files.", "directory", type=FILE)
+@option("-f --force", "Overwrite the file; write into any --report folder.")
+@option("-q --quiet", "No notes.")
 @click.argument("trace", metavar="TRACE", type=FILE)
 def command(
     trace: Path,

@@ -11,6 +11,7 @@ from tsmlab import paths, tables, workloads
 from tsmlab.allocators import ENGINE, FLOORS, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands import parameters
+from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import MeasureExecutor
@@ -21,7 +22,7 @@ from tsmlab.workloads import Workload
 
 
 @click.command("bench", cls=Study)
-@click.option("--list", "as_list", is_flag=True, help="List the workloads, and run nothing.")
+@option("--list", "List the workloads, and run nothing.", "as_list")
 @parameters.allocators_option()
 @parameters.extra_option
 @parameters.rounds_option(
@@ -30,18 +31,16 @@ from tsmlab.workloads import Workload
 @parameters.time_budget_option("Begin no round that would end later than this. [default: none]")
 @parameters.timeout_option("60 times that of a first run, at least 60 s")
 @parameters.seed_option
-@click.option(
-    "--suite",
-    metavar="FILE",
+@option(
+    "--suite FILE",
+    "Other workloads: a file, or `scaling`, which has 1 to 16 threads.",
     default="workloads",
     show_default=False,
-    help="Other workloads: a file, or `scaling`, which has 1 to 16 threads.",
 )
-@click.option(
+@option(
     "--traces",
+    "Also replay the recorded programs of lab/traces/, as workloads trace-NAME.",
     "with_traces",
-    is_flag=True,
-    help="Also replay the recorded programs of lab/traces/, as workloads trace-NAME.",
 )
 @parameters.ignore_failure_option
 @parameters.study_options

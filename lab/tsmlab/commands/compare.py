@@ -9,6 +9,7 @@ import click
 from tsmlab import allocators as known
 from tsmlab import counting
 from tsmlab.commands import parameters
+from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, WARMUP_ROUNDS, Options, compare
 from tsmlab.counting import NOT_OF_COUNTS, Counters
@@ -37,31 +38,24 @@ ROUNDS = parameters.whole(1)
 @parameters.allocators_option("Which to compare")
 @parameters.extra_option
 @parameters.reference_option
-@click.option(
-    "-r",
-    "--rounds",
-    "--runs",
+@option(
+    "-r --rounds --runs N",
+    "Exactly N measured rounds, or those that fit into --time-budget. [default: until every "
+    "verdict is resolved]",
     "runs",
     type=ROUNDS,
-    metavar="N",
-    help="Exactly N measured rounds, or those that fit into --time-budget. [default: until every "
-    "verdict is resolved]",
 )
-@click.option(
-    "-m",
-    "--min-runs",
+@option(
+    "-m --min-runs N",
+    f"At least N rounds, whatever the time budget. [default: {MIN_ROUNDS}, if they fit]",
     type=ROUNDS,
-    metavar="N",
-    help=f"At least N rounds, whatever the time budget. [default: {MIN_ROUNDS}, if they fit]",
 )
-@click.option(
-    "-w",
-    "--warmup",
+@option(
+    "-w --warmup N",
+    "Rounds that are run first and not measured.",
     type=parameters.whole(0),
     default=WARMUP_ROUNDS,
-    metavar="N",
     show_default=True,
-    help="Rounds that are run first and not measured.",
 )
 @parameters.time_budget_option(
     "Begin no round that would end later than this. "
@@ -78,7 +72,7 @@ ROUNDS = parameters.whole(1)
 @parameters.study_options
 @parameters.report_option
 @resume_option
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
+@option("--dry-run", "Say what would be done, and run nothing.")
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
     """Run PROGRAM with its arguments under every allocator, and say which serves it best.

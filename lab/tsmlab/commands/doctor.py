@@ -10,7 +10,7 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab.allocators import Allocator
-from tsmlab.commands.parameters import duration
+from tsmlab.commands.parameters import duration, option
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import Diagnosis, Proof, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, tell
@@ -25,24 +25,22 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
 
 
 @click.command("doctor", context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--allocator",
+@option(
+    "--allocator NAME[=PATH.so]",
+    f"Prove it with this one (default: {DEFAULT_ALLOCATOR}). May be given several times.",
     "wanted",
     multiple=True,
-    metavar="NAME[=PATH.so]",
-    help=f"Prove it with this one (default: {DEFAULT_ALLOCATOR}). May be given several times.",
 )
-@click.option("--no-run", is_flag=True, help="Only look at the program's file; run nothing.")
-@click.option(
-    "--timeout",
+@option("--no-run", "Only look at the program's file; run nothing.")
+@option(
+    "--timeout TIME",
+    "Stop the program, such as a server, after this time; its calls until then are the proof.",
     "timeout_seconds",
     type=duration,
     default="10s",
     show_default=True,
-    metavar="TIME",
-    help="Stop the program, such as a server, after this time; its calls until then are the proof.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--json", "Print JSON.", "as_json")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     wanted: Sequence[str],

@@ -11,7 +11,7 @@ import click
 from tsmlab import allocators as known
 from tsmlab import experiments, strace, tables, texts, wording
 from tsmlab.commands import Group, parameters
-from tsmlab.commands.parameters import FILE
+from tsmlab.commands.parameters import FILE, option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.definition import Definition
 from tsmlab.errors import EXIT_OK, UserError
@@ -22,13 +22,12 @@ from tsmlab.sweep import describe, points_of
 LIST_WIDTH = 60
 INDENT = "    "
 
-files_option = click.option(
-    "--file",
+files_option = option(
+    "--file FILE.toml",
+    "Add an experiment of your own (docs/experiments.md). May be given several times.",
     "files",
     type=FILE,
     multiple=True,
-    metavar="FILE.toml",
-    help="Add an experiment of your own (docs/experiments.md). May be given several times.",
 )
 
 
@@ -71,10 +70,10 @@ def show_command(file: Path) -> None:
     "Make fewer rounds, but not fewer than 3, to end within this time. [default: none]"
 )
 @parameters.seed_option
-@click.option("--no-causes", is_flag=True, help="Only time; do not count why.")
+@option("--no-causes", "Only time; do not count why.")
 @files_option
 @resume_option
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
+@option("--dry-run", "Say what would be done, and run nothing.")
 @parameters.report_option
 @parameters.ignore_failure_option
 @parameters.study_options

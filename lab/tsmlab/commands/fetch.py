@@ -6,18 +6,15 @@ import click
 
 from tsmlab import fetch as flow
 from tsmlab import fetched, tables
+from tsmlab.commands.parameters import option
 from tsmlab.errors import UserError, tell
 from tsmlab.tables import Cell, Column
 
 
 @click.command("fetch")
-@click.option(
-    "--version",
-    metavar="X.Y.Z",
-    help="Of the crate. [default: one that is pinned with its checksum]",
-)
-@click.option("-f", "--force", is_flag=True, help="Build again what is there already.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only what --allocator NAME= takes.")
+@option("--version X.Y.Z", "Of the crate. [default: one that is pinned with its checksum]")
+@option("-f --force", "Build again what is there already.")
+@option("-q --quiet", "Print only what --allocator NAME= takes.")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def command(names: Sequence[str], version: str | None, force: bool, quiet: bool) -> None:
     """Build the newest mimalloc, jemalloc, tcmalloc and others, to compare with.

@@ -13,7 +13,7 @@ from tsmlab import allocators as known
 from tsmlab import counting, machine, study
 from tsmlab import gate as flow
 from tsmlab.commands import parameters
-from tsmlab.commands.parameters import FILE
+from tsmlab.commands.parameters import FILE, option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters
 from tsmlab.doctor import diagnose
@@ -62,30 +62,21 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 
 @click.command("gate", cls=Study, context_settings={"allow_interspersed_args": False})
 @limit_options
-@click.option(
-    "--against",
-    metavar="COMMAND",
-    help="The baseline: another program with its arguments, as in a shell, run in the same rounds.",
+@option(
+    "--against COMMAND",
+    "The baseline: another program with its arguments, as in a shell, run in the same rounds.",
 )
-@click.option(
-    "--against-allocator",
-    metavar="NAME",
-    help="The baseline's allocator; by itself: the same program under this one. [default: -a's]",
+@option(
+    "--against-allocator NAME",
+    "The baseline's allocator; by itself: the same program under this one. [default: -a's]",
 )
-@click.option(
-    "--baseline",
-    type=FILE,
-    metavar="FILE",
-    help="The baseline: what a gate has written with --export-json.",
-)
-@click.option(
-    "-a",
-    "--allocator-name",
+@option("--baseline FILE", "The baseline: what a gate has written with --export-json.", type=FILE)
+@option(
+    "-a --allocator-name NAME",
+    "The allocator that the program runs under.",
     "under",
     default="glibc",
     show_default=True,
-    metavar="NAME",
-    help="The allocator that the program runs under.",
 )
 @parameters.extra_option
 @parameters.deterministic_option
@@ -96,13 +87,13 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 @parameters.time_budget_option(
     "Begin no round that would end later than this. [default: 120s]", default=TIME_BUDGET_SECONDS
 )
-@click.option("--strict", is_flag=True, help="Exit with 3 also where a limit is not resolved.")
+@option("--strict", "Exit with 3 also where a limit is not resolved.")
 @parameters.timeout_option("20 times that of a first run, at least 10 s")
 @parameters.expect_exit_option
 @parameters.seed_option
 @parameters.study_options
-@click.option("--export-junit", type=FILE, metavar="FILE", help="Write it as a suite of tests.")
-@click.option("--export-sarif", type=FILE, metavar="FILE", help="Write it as findings.")
+@option("--export-junit FILE", "Write it as a suite of tests.", type=FILE)
+@option("--export-sarif FILE", "Write it as findings.", type=FILE)
 @resume_option
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(program: Sequence[str], strict: bool, **given: Any) -> int:

@@ -8,6 +8,7 @@ import click
 
 from tsmlab import allocators, paths, system_libraries
 from tsmlab.allocators import Allocator
+from tsmlab.commands.parameters import extra_option, option
 from tsmlab.errors import tell
 from tsmlab.results import AllocatorInfo
 
@@ -16,14 +17,8 @@ HEADINGS = ("NAME", "FAMILY", "VERSION", "WHAT IT IS", "LIBRARY")
 
 
 @click.command("list")
-@click.option(
-    "--allocator",
-    "extra",
-    multiple=True,
-    metavar="NAME=PATH.so",
-    help="Add an allocator of your own. May be given several times.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the libraries' SHA-256.")
+@extra_option
+@option("--json", "Print JSON, with the libraries' SHA-256.", "as_json")
 def command(extra: Sequence[str], as_json: bool) -> None:
     """List the allocators that can be used here.
 

@@ -92,6 +92,16 @@ def processors(value: str) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
+def option(spec: str, help_text: str, name: str = "", **more: Any) -> Callable[[Command], Command]:
+    """An option as its help shows it: `-o --output FILE`; without a metavar it is a flag. name: of
+    the parameter."""
+    words = spec.split()
+    dashed = [word for word in words if word.startswith("-")]
+    metavar = " ".join(words[len(dashed) :])
+    more |= {"metavar": metavar} if metavar else {"is_flag": True}
+    return click.option(*dashed, *filter(None, [name]), help=help_text, **more)
+
+
 class _File(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value == "":
@@ -108,30 +118,28 @@ def allocators_option(
     what: str = "Which to run", default: str = "tsmalloc, system, and yours"
 ) -> Callable[[Command], Command]:
     """-a, as `chosen`: a tuple of names, globs and groups."""
-    return click.option(
-        *("-a", "--allocators", "chosen"),
-        multiple=True,
-        metavar="NAMES",
-        help=f"{what}: names, globs (lock-*), groups (ours, system, all), with commas or "
+    return option(
+        "-a --allocators NAMES",
+        f"{what}: names, globs (lock-*), groups (ours, system, all), with commas or "
         f"repeatedly. [default: {default}]",
+        "chosen",
+        multiple=True,
     )
 
 
-extra_option = click.option(
-    "--allocator",
+extra_option = option(
+    "--allocator NAME=PATH.so",
+    "Add a library of your own; :KEY=VALUE behind it sets a variable.",
     "extra",
     multiple=True,
-    metavar="NAME=PATH.so",
-    help="Add a library of your own; :KEY=VALUE behind it sets a variable.",
 )
 
 
-reference_option = click.option(
-    "--reference",
+reference_option = option(
+    "--reference NAME",
+    "The one that all others are compared with.",
     default="glibc",
     show_default=True,
-    metavar="NAME",
-    help="The one that all others are compared with.",
 )
 
 
@@ -139,25 +147,20 @@ def rounds_option(
     help_text: str, minimum: int = 1, default: int | None = None
 ) -> Callable[[Command], Command]:
     """-r: how many rounds, at least `minimum`; help_text tells a default that is no number."""
-    return click.option(
-        *("-r", "--rounds"),
+    return option(
+        "-r --rounds N",
+        help_text,
         type=whole(minimum),
         default=default,
         show_default=default is not None,
-        metavar="N",
-        help=help_text,
     )
 
 
 def time_budget_option(
     help_text: str, default: float | None = None
 ) -> Callable[[Command], Command]:
-    return click.option(
-        *("--time-budget", "time_budget_seconds"),
-        type=duration,
-        default=default,
-        metavar="TIME",
-        help=help_text,
+    return option(
+        "--time-budget TIME", help_text, "time_budget_seconds", type=duration, default=default
     )
 
 
@@ -167,19 +170,18 @@ trace_budget_option = time_budget_option(
 
 
 def timeout_option(default: str) -> Callable[[Command], Command]:
-    return click.option(
-        *("--timeout", "timeout_seconds"),
+    return option(
+        "--timeout TIME",
+        f"A run that takes longer has failed. [default: {default}]",
+        "timeout_seconds",
         type=duration,
-        metavar="TIME",
-        help=f"A run that takes longer has failed. [default: {default}]",
     )
 
 
-seed_option = click.option(
-    "--seed",
+seed_option = option(
+    "--seed N",
+    "Repeats the order of a former comparison. [default: random, printed]",
     type=whole(0),
-    metavar="N",
-    help="Repeats the order of a former comparison. [default: random, printed]",
 )
 
 
@@ -193,53 +195,43 @@ def options_of(kind: type[Made], given: Mapping[str, Any], **others: Any) -> Mad
     return kind(**(same | others))
 
 
-image_option = click.option(
-    "--image",
+image_option = option(
+    "--image N",
+    "Which program image of the trace. [default: the one with the most events]",
     type=whole(0),
-    metavar="N",
-    help="Which program image of the trace. [default: the one with the most events]",
 )
-touch_option = click.option(
-    "--touch",
+touch_option = option(
+    "--touch HOW",
+    "What is written into each object: nothing, its first byte, one of each page, or all.",
     type=click.Choice(["none", "first", "page", "all"]),
     default="page",
     show_default=True,
-    metavar="HOW",
-    help="What is written into each object: nothing, its first byte, one of each page, or all.",
 )
-ignore_failure_option = click.option(
-    "-i",
-    "--ignore-failure",
-    is_flag=True,
-    help="Exit with 0 even if the program failed under an allocator.",
+ignore_failure_option = option(
+    "-i --ignore-failure", "Exit with 0 even if the program failed under an allocator."
 )
-expect_exit_option = click.option(
-    *("--expect-exit", "expected_exit"),
+expect_exit_option = option(
+    "--expect-exit N",
+    "The exit status that means success.",
+    "expected_exit",
     type=whole(0),
     default=0,
     show_default=True,
-    metavar="N",
-    help="The exit status that means success.",
 )
-margin_option = click.option(
-    "--margin",
+margin_option = option(
+    "--margin PERCENT",
+    "Differences smaller than this do not matter to you.",
     type=percentage,
     default="1%",
-    metavar="PERCENT",
     show_default=True,
-    help="Differences smaller than this do not matter to you.",
 )
-deterministic_option = click.option(
+deterministic_option = option(
     "--deterministic",
-    is_flag=True,
-    help="Judge by what does not depend on neighbours: instructions and cache misses (valgrind), "
+    "Judge by what does not depend on neighbours: instructions and cache misses (valgrind), "
     "system calls (strace), peak memory; not by time.",
 )
-report_option = click.option(
-    "--report",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write a report with figures into this folder.",
+report_option = option(
+    "--report DIR", "Write a report with figures into this folder.", type=click.Path(path_type=Path)
 )
 
 
@@ -255,36 +247,32 @@ def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comman
 
 
 def input_option(default: str) -> Callable[[Command], Command]:
-    return click.option(
-        *("--input", "input_file"),
-        metavar="FILE",
-        help=f"The program's standard input. [default: {default}]",
+    return option(
+        "--input FILE",
+        f"The program's standard input. [default: {default}]",
+        "input_file",
         type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     )
 
 
 # What is swept; see sweep_of.
 sweep_options = all_of(
-    click.option(
-        *("-L", "--parameter-list", "lists"),
+    option(
+        "-L --parameter-list NAME VALUES",
+        "Compare at each of VALUES (a,b,c), which replaces {NAME} in the command. Of several "
+        "parameters, every combination.",
+        "lists",
         nargs=2,
         multiple=True,
-        metavar="NAME VALUES",
-        help="Compare at each of VALUES (a,b,c), which replaces {NAME} in the command. Of several "
-        "parameters, every combination.",
     ),
-    click.option(
-        *("-P", "--parameter-scan", "scans"),
+    option(
+        "-P --parameter-scan NAME MIN MAX",
+        "The same for the numbers from MIN to MAX.",
+        "scans",
         nargs=3,
         multiple=True,
-        metavar="NAME MIN MAX",
-        help="The same for the numbers from MIN to MAX.",
     ),
-    click.option(
-        *("-D", "--parameter-step-size", "step"),
-        metavar="STEP",
-        help="The step of -P. [default: 1]",
-    ),
+    option("-D --parameter-step-size STEP", "The step of -P. [default: 1]", "step"),
 )
 
 
@@ -303,27 +291,19 @@ def sweep_of(words: Sequence[str], given: dict[str, Any], env: Sequence[str]) ->
 
 # Options of how a program is run, and of its success; see program_of.
 program_options = all_of(
-    click.option(
-        *("--metric", "metrics"),
-        multiple=True,
-        metavar="[NAME=]REGEX",
-        help="Rank by a number that the program prints: the first group of REGEX, with its unit. "
+    option(
+        "--metric [NAME=]REGEX",
+        "Rank by a number that the program prints: the first group of REGEX, with its unit. "
         "Lower is better, unless :higher is behind it. Further ones are judged, too.",
+        "metrics",
+        multiple=True,
     ),
-    click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run."),
-    click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run."),
+    option("-p --setup COMMAND", "A shell command before each run."),
+    option("-c --cleanup COMMAND", "A shell command after each run."),
     input_option("empty"),
     expect_exit_option,
-    click.option(
-        "--ignore-output",
-        is_flag=True,
-        help="Do not compare the program's output with the reference's.",
-    ),
-    click.option(
-        "--no-doctor",
-        is_flag=True,
-        help="Skip the check that an allocator can be preloaded into the program.",
-    ),
+    option("--ignore-output", "Do not compare the program's output with the reference's."),
+    option("--no-doctor", "Skip the check that an allocator can be preloaded into the program."),
 )
 
 
@@ -404,31 +384,22 @@ def _script(words: Sequence[str]) -> Path | None:
 
 # The files to export to, and what is printed.
 output_options = all_of(
-    click.option(
-        "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."
-    ),
-    click.option("--export-csv", type=FILE, metavar="FILE", help="Write one line for each run."),
-    click.option(
-        "--export-markdown", type=FILE, metavar="FILE", help="Write the table and verdict."
-    ),
-    click.option(
-        "-f", "--force", is_flag=True, help="Overwrite files; write into any --report folder."
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
-    click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
-    click.option("-v", "--verbose", is_flag=True, help="Warnings with causes and remedies."),
+    option("--export-json FILE", "Write everything, raw samples too.", type=FILE),
+    option("--export-csv FILE", "Write one line for each run.", type=FILE),
+    option("--export-markdown FILE", "Write the table and verdict.", type=FILE),
+    option("-f --force", "Overwrite files; write into any --report folder."),
+    option("--json", "Print JSON instead of the table.", "as_json"),
+    option("-q --quiet", "No progress, notes or warnings."),
+    option("-v --verbose", "Warnings with causes and remedies."),
 )
 # Where a study runs, and its output.
 study_options = all_of(
-    click.option(
-        "--cluster",
-        metavar="WHERE",
-        help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
+    option(
+        "--cluster WHERE",
+        "Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
         "processes here.",
     ),
-    click.option(
-        "--cpus", type=processors, metavar="LIST", help="Run everything on these processors only."
-    ),
+    option("--cpus LIST", "Run everything on these processors only.", type=processors),
     output_options,
 )
 

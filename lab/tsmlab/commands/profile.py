@@ -14,7 +14,7 @@ import click
 
 from tsmlab import export, paths
 from tsmlab.commands import Group, parameters
-from tsmlab.commands.parameters import FILE, Command, whole
+from tsmlab.commands.parameters import FILE, Command, option, whole
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, tell
 from tsmlab.profile import changes, messages, model, sites, symbols, text
@@ -63,26 +63,16 @@ _OPTIONS = {
         help_text="What is live, all that was allocated, or the free room in slabs that live "
         "blocks pin.",
     ),
-    "whole": click.option(
-        "--library",
-        "whole",
-        is_flag=True,
-        help="Show calls within the libraries of C, C++ and Rust, too.",
+    "whole": option(
+        "--library", "Show calls within the libraries of C, C++ and Rust, too.", "whole"
     ),
-    "top": click.option(
-        "--top",
-        type=whole(1),
-        default=TOP,
-        show_default=True,
-        metavar="N",
-        help="The rows that are printed.",
+    "top": option(
+        "--top N", "The rows that are printed.", type=whole(1), default=TOP, show_default=True
     ),
-    "as_json": click.option("--json", "as_json", is_flag=True, help="Print JSON instead."),
+    "as_json": option("--json", "Print JSON instead.", "as_json"),
 }
-force_option = click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
-output_option = click.option(
-    "-o", "--output", type=FILE, required=True, metavar="FILE", help="The file to write."
-)
+force_option = option("-f --force", "Overwrite the file.")
+output_option = option("-o --output FILE", "The file to write.", type=FILE, required=True)
 
 
 def reading(*names: str) -> Callable[[Command], Command]:
@@ -310,7 +300,7 @@ def diff(before: Path, after: Path, **how: Any) -> int:
 
 @command.command("leaks")
 @reading("whole", "top", "as_json")
-@click.option("--exit-code", is_flag=True, help="Exit with 3 if a site has grown.")
+@option("--exit-code", "Exit with 3 if a site has grown.")
 @click.argument("file", type=FILE)
 @click.argument("later_file", type=FILE, required=False)
 def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> int:
@@ -396,14 +386,10 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
 
 
 @command.command("run", context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--interval", metavar="BYTES", help="The mean distance of samples. [default: the library's]"
-)
-@click.option(
-    "-o", "--output", metavar="FILE", help="Keep the profile; in DIR/, those of all processes."
-)
+@option("--interval BYTES", "The mean distance of samples. [default: the library's]")
+@option("-o --output FILE", "Keep the profile; in DIR/, those of all processes.")
 @force_option
-@click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")
+@option("--peak", "What was live at the peak, not at the exit.", "is_peak")
 @reading("by", "of", "whole", "top", "as_json")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(

@@ -17,6 +17,7 @@ from tsmlab.commands.parameters import (
     duration,
     extra_option,
     input_option,
+    option,
     whole,
 )
 from tsmlab.commands.studies import let_termination_interrupt
@@ -28,36 +29,30 @@ MOST_RING_MIB = 256
 
 
 @click.command("record", context_settings={"allow_interspersed_args": False})
-@click.option("-o", "--output", type=FILE, metavar="FILE", help="[default: PROGRAM.tstrace]")
-@click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
-@click.option(
-    "-a",
-    "--allocators",
+@option("-o --output FILE", "[default: PROGRAM.tstrace]", type=FILE)
+@option("-f --force", "Overwrite the file.")
+@option(
+    "-a --allocators NAME",
+    "The allocator that serves the program meanwhile.",
     "name",
     default="glibc",
     show_default=True,
-    metavar="NAME",
-    help="The allocator that serves the program meanwhile.",
 )
 @extra_option
-@click.option(
-    "--timeout",
+@option(
+    "--timeout TIME",
+    "End the program after this time; the trace holds what it did until then.",
     type=duration,
-    metavar="TIME",
-    help="End the program after this time; the trace holds what it did until then.",
 )
 @input_option("this command's")
-@click.option(
-    "--ring-mib",
+@option(
+    "--ring-mib N",
+    "Memory through which events pass; a larger one rides out longer bursts. [default: 32]",
     type=whole(1),
-    metavar="N",
-    help="Memory through which events pass; a larger one rides out longer bursts. [default: 32]",
 )
-@click.option(
-    "-i", "--ignore-failure", is_flag=True, help="Exit with 0 even if the program failed."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the summary.")
-@click.option("-q", "--quiet", is_flag=True, help="No summary and no warnings.")
+@option("-i --ignore-failure", "Exit with 0 even if the program failed.")
+@option("--json", "Print JSON instead of the summary.", "as_json")
+@option("-q --quiet", "No summary and no warnings.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     output: Path | None,

@@ -15,6 +15,7 @@ from tsmlab import allocators as known
 from tsmlab import export, paths
 from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands import parameters
+from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, UserError, tell
 from tsmlab.measuring import MeasureExecutor
@@ -64,53 +65,46 @@ def ticket_list(value: str) -> str:
 )
 @parameters.extra_option
 @parameters.reference_option
-@click.option(
-    "--schedule",
+@option(
+    "--schedule NAME",
+    "Which threads run: real ones as fast as they can (asap) or at recorded times (paced); "
+    "or one thread at a time, the same way in every run: recorded, round-robin, lottery, stride. "
+    "all: the last three, side by side.",
     type=click.Choice([*SCHEDULES, ALL]),
     default="asap",
     show_default=True,
-    metavar="NAME",
-    help="Which threads run: real ones as fast as they can (asap) or at recorded times (paced); "
-    "or one thread at a time, the same way in every run: recorded, round-robin, lottery, stride. "
-    "all: the last three, side by side.",
 )
-@click.option(
-    "--tickets",
+@option(
+    "--tickets LIST",
+    "Of the threads, for lottery and stride: 3,2,1. [default: all have one]",
     type=ticket_list,
-    metavar="LIST",
-    help="Of the threads, for lottery and stride: 3,2,1. [default: all have one]",
 )
-@click.option(
-    "--quantum",
+@option(
+    "--quantum N",
+    "Calls that a thread makes in a tick. [default: replay's]",
     type=parameters.whole(1),
-    metavar="N",
-    help="Calls that a thread makes in a tick. [default: replay's]",
 )
 @parameters.seed_option
 @parameters.touch_option
-@click.option(
-    "--verify", is_flag=True, help="Fill all objects, and check them when they are freed."
-)
-@click.option("--latency", is_flag=True, help="Time each call, which makes all of them slower.")
-@click.option(
-    *("--settle", "settle_seconds"),
+@option("--verify", "Fill all objects, and check them when they are freed.")
+@option("--latency", "Time each call, which makes all of them slower.")
+@option(
+    "--settle TIME",
+    "How long to idle at the end, before settled memory is read. [default: 0.1s]",
+    "settle_seconds",
     type=parameters.duration,
     default=SETTLE_SECONDS,
-    metavar="TIME",
-    help="How long to idle at the end, before settled memory is read. [default: 0.1s]",
 )
-@click.option(
-    "--image",
+@option(
+    "--image N",
+    "Which process of the trace, and its forked children. [default: that with most events]",
     type=parameters.whole(0),
-    metavar="N",
-    help="Which process of the trace, and its forked children. [default: that with most events]",
 )
-@click.option(
-    "--window",
-    type=parameters.whole(0),
-    metavar="N",
-    help="How many events a thread may run ahead of others; 0: no limit, and the schedule alone "
+@option(
+    "--window N",
+    "How many events a thread may run ahead of others; 0: no limit, and the schedule alone "
     "decides. [default: 1000]",
+    type=parameters.whole(0),
 )
 @parameters.rounds_option(
     "Exactly N measured rounds. [default: until every verdict is resolved; 2 under a schedule "
@@ -122,12 +116,11 @@ def ticket_list(value: str) -> str:
 @parameters.ignore_failure_option
 @parameters.study_options
 @parameters.report_option
-@click.option(
-    "--movie",
-    type=parameters.FILE,
-    metavar="FILE",
-    help="Measure nothing: write a page that shows each heap as it fills, call by call. One trace, "
+@option(
+    "--movie FILE",
+    "Measure nothing: write a page that shows each heap as it fills, call by call. One trace, "
     "in the recorded order or under a schedule that repeats.",
+    type=parameters.FILE,
 )
 @resume_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=parameters.FILE)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tsmlab.commands.parameters import FILE
+from tsmlab.commands.parameters import FILE, option
 from tsmlab.errors import EXIT_OK
 
 DEFAULT_FOLDER = Path("tsmalloc-report")
@@ -12,17 +12,13 @@ DEFAULT_FOLDER = Path("tsmalloc-report")
 
 @click.command("report")
 @click.argument("results", metavar="RESULTS...", nargs=-1, required=True, type=FILE)
-@click.option(
-    "-o",
-    "--output",
+@option(
+    "-o --output DIR",
+    "The folder to write to. [default: tsmalloc-report]",
     type=FILE,
-    metavar="DIR",
     default=DEFAULT_FOLDER,
-    help="The folder to write to. [default: tsmalloc-report]",
 )
-@click.option(
-    "-f", "--force", is_flag=True, help="Write into a folder that holds other files, too."
-)
+@option("-f --force", "Write into a folder that holds other files, too.")
 def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
     """Write the report of RESULTS: files that compare, service, bench, experiment or replay saved.
 

@@ -10,6 +10,7 @@ import click
 
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
+from tsmlab.commands.parameters import extra_option, option
 from tsmlab.doctor import diagnose
 from tsmlab.errors import not_started
 
@@ -27,14 +28,8 @@ class _EngineByDefault(click.Command):
 
 
 @click.command("run", cls=_EngineByDefault, context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--allocator",
-    "extra",
-    multiple=True,
-    metavar="NAME=PATH.so",
-    help="Add an allocator of your own, to be used as NAME.",
-)
-@click.option("--force", is_flag=True, help="Run even if the allocator will not be used.")
+@extra_option
+@option("--force", "Run even if the allocator will not be used.")
 @click.argument("name")
 @click.argument("program", metavar="PROGRAM...", nargs=-1, type=click.UNPROCESSED)
 def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]) -> NoReturn:

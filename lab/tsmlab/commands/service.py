@@ -10,6 +10,7 @@ import click
 from tsmlab import allocators as known
 from tsmlab import doctor
 from tsmlab.commands import parameters
+from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.schedule import MAX_ROUNDS, MIN_ROUNDS, StopRule
@@ -25,58 +26,39 @@ FIRST_BUDGET_SECONDS = 1800.0
 
 
 @click.command("service", cls=Study)
-@click.option(
-    "--server", metavar="CMD", help="The server; {port}: a free port, {dir}: a fresh folder."
-)
-@click.option(
-    "--load",
-    metavar="CMD",
-    help="What sends requests, as a shell command; also with {seconds} and {rate}. wrk, wrk2, oha, "
+@option("--server CMD", "The server; {port}: a free port, {dir}: a fresh folder.")
+@option(
+    "--load CMD",
+    "What sends requests, as a shell command; also with {seconds} and {rate}. wrk, wrk2, oha, "
     "hey, ab, h2load, vegeta, k6, redis-benchmark, memtier_benchmark, pgbench, sysbench and ghz "
     "are recognised by their output.",
 )
-@click.option(
-    "--ready",
-    metavar="CMD",
-    help="The server is ready when this shell command succeeds, or `line:REGEX` is in its output. "
+@option(
+    "--ready CMD",
+    "The server is ready when this shell command succeeds, or `line:REGEX` is in its output. "
     "[default: when it listens]",
 )
-@click.option(
-    "--reset", metavar="CMD", help="A shell command before each start: restore a database."
-)
-@click.option(
-    "--port",
-    type=parameters.whole(1),
-    metavar="N",
-    help="A fixed port, for a server that has its own.",
-)
-@click.option(
-    "--idle",
-    type=parameters.duration,
-    metavar="TIME",
-    help="Time without load, last. [default: 5s]",
-)
-@click.option(
-    "--phases",
-    metavar="LIST",
-    help="NAME=TIME[@RATE],...: loads and pauses one after the other; a name that begins with idle "
+@option("--reset CMD", "A shell command before each start: restore a database.")
+@option("--port N", "A fixed port, for a server that has its own.", type=parameters.whole(1))
+@option("--idle TIME", "Time without load, last. [default: 5s]", type=parameters.duration)
+@option(
+    "--phases LIST",
+    "NAME=TIME[@RATE],...: loads and pauses one after the other; a name that begins with idle "
     "is a pause. --load takes {seconds} and {rate} from it. The first is judged under plain names.",
 )
-@click.option(
-    "--warmups",
+@option(
+    "--warmups N",
+    "Loads before the measured one, after each start.",
     type=parameters.whole(0),
     default=1,
     show_default=True,
-    metavar="N",
-    help="Loads before the measured one, after each start.",
 )
-@click.option(
-    "--metric",
+@option(
+    "--metric NAME=REGEX",
+    "A number that the load prints, the first group of REGEX; behind it :higher if that is "
+    "better, and :UNIT (s, ms, us, B, KiB, count) if none is printed. The first one ranks.",
     "metrics",
     multiple=True,
-    metavar="NAME=REGEX",
-    help="A number that the load prints, the first group of REGEX; behind it :higher if that is "
-    "better, and :UNIT (s, ms, us, B, KiB, count) if none is printed. The first one ranks.",
 )
 @parameters.allocators_option("Which to compare")
 @parameters.extra_option
@@ -85,49 +67,41 @@ FIRST_BUDGET_SECONDS = 1800.0
 @parameters.time_budget_option(
     "Begin no round that would end later. [default: 10m, after five rounds]"
 )
-@click.option(
-    "--soak",
+@option(
+    "--soak TIME",
+    "Instead of rounds, load each server for so long, one after the other: does its memory grow?",
     "soak_seconds",
     type=parameters.duration,
-    metavar="TIME",
-    help="Instead of rounds, load each server for so long, one after the other: does its memory "
-    "grow?",
 )
-@click.option(
-    "--ready-within",
+@option(
+    "--ready-within TIME",
+    "Until then the server must be ready.",
     "ready_seconds",
     type=parameters.duration,
     default="60s",
     show_default=True,
-    metavar="TIME",
-    help="Until then the server must be ready.",
 )
-@click.option(
-    "--grace",
+@option(
+    "--grace TIME",
+    "Between SIGTERM and SIGKILL.",
     "grace_seconds",
     type=parameters.duration,
     default="10s",
     show_default=True,
-    metavar="TIME",
-    help="Between SIGTERM and SIGKILL.",
 )
 @parameters.timeout_option("20 times the first load's, at least 60 s")
-@click.option(
-    "--server-cpus",
+@option(
+    "--server-cpus LIST",
+    "Processors of the server. [default: half of them]",
     type=parameters.processors,
-    metavar="LIST",
-    help="Processors of the server. [default: half of them]",
 )
-@click.option(
-    "--load-cpus",
-    type=parameters.processors,
-    metavar="LIST",
-    help="Processors of the load. [default: the others]",
+@option(
+    "--load-cpus LIST", "Processors of the load. [default: the others]", type=parameters.processors
 )
 @parameters.seed_option
 @parameters.margin_option
 @parameters.ignore_failure_option
-@click.option("--no-doctor", is_flag=True, help="Skip the look at the server's file.")
+@option("--no-doctor", "Skip the look at the server's file.")
 @parameters.output_options
 @parameters.report_option
 @resume_option

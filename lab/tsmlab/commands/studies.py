@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from tsmlab import export, paths, records, report, tables, texts
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator, check_malloc
-from tsmlab.commands.parameters import export_targets
+from tsmlab.commands.parameters import export_targets, option
 from tsmlab.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -48,12 +48,11 @@ FREE = {
     "strict",
 }
 
-resume_option = click.option(
-    "--resume",
+resume_option = option(
+    "--resume [FILE]",
+    "Go on with what was interrupted: the latest, or that of a journal.",
     is_flag=False,
     flag_value=LATEST,
-    metavar="[FILE]",
-    help="Go on with what was interrupted: the latest, or that of a journal.",
 )
 
 

@@ -10,6 +10,7 @@ from tsmlab import allocators as known
 from tsmlab import counting
 from tsmlab import tune as flow
 from tsmlab.commands import parameters
+from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import Counters
 from tsmlab.errors import UserError
@@ -48,19 +49,16 @@ class _AllocatorFirst(Study):
     type=click.Choice(["time", "memory", "both"]),
     help="What is to become less. [default: time, or what --metric finds]",
 )
-@click.option(
-    "--option",
+@option(
+    "--option NAME=V1,V2",
+    "Try these values of an option, in place of the known ones. NAME is a variable "
+    "(MIMALLOC_PURGE_DELAY), or an option of MALLOC_CONF or GLIBC_TUNABLES (narenas).",
     "own",
     multiple=True,
-    metavar="NAME=V1,V2",
-    help="Try these values of an option, in place of the known ones. NAME is a variable "
-    "(MIMALLOC_PURGE_DELAY), or an option of MALLOC_CONF or GLIBC_TUNABLES (narenas).",
 )
-@click.option("--only", is_flag=True, help="Try the options of --option only.")
-@click.option(
-    "--options-of",
-    metavar="NAME",
-    help="Whose options ALLOCATOR has, if its name does not say so: jemalloc, ...",
+@option("--only", "Try the options of --option only.")
+@option(
+    "--options-of NAME", "Whose options ALLOCATOR has, if its name does not say so: jemalloc, ..."
 )
 @parameters.extra_option
 @parameters.rounds_option(

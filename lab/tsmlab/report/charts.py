@@ -223,8 +223,8 @@ def lines(
         at = {"x": begin / x_unit, "to": end_ / x_unit}
         height: dict[str, Spec] = {"y": {"value": 0}, "y2": {"value": "height"}}
         layers.append(apart({"type": "rect"}, "band", at, x2={"field": "to"}, **height))
-        text = {"type": "text", "text": visible(name), "align": "left", "dx": 4}
-        layers.append(apart(text, "soft", at, y={"value": 8}))
+        text = {"type": "text", "text": visible(name), "align": "left", "dx": 4, "dy": -8}
+        layers.append(apart(text, "soft", at, y={"value": "height"}))
     if any(has_interval):
         fields |= {"low": end(2), "high": end(3)}
         tip += told(("low", "from"), ("high", "to"))
