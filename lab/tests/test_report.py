@@ -23,7 +23,8 @@ from conftest import Behaviour, World, typical
 from tsmlab import cli, records, render, report, study, texts
 from tsmlab.commands.studies import publish
 from tsmlab.errors import UserError
-from tsmlab.report import Figure, Page, Section, comparison, folder, html, tables, vega, writing
+from tsmlab.report import comparison, folder, html, vega, writing
+from tsmlab.report.page import Figure, Page, Section, table_of
 from tsmlab.results import Comparison
 from tsmlab.study import Study
 
@@ -265,7 +266,7 @@ def test_odd_text_reaches_files(small: Comparison, tmp_path: Path) -> None:
 def test_data_of_figures_cannot_end_their_element() -> None:
     name = "</script><script>alert(1)</script><!--"
     panel = {"data": {"values": [{"series": name}]}, "encoding": {}}
-    figure = Figure("f", name, name, [panel], tables.of_texts(name, (name,), [[name]]))
+    figure = Figure("f", name, name, [panel], table_of(name, (name,), [[name]]))
     page = html.render(Page(name, name, name, [Section(name, [figure])]))
     assert Outline(page).stack == []
     assert page.count("<script>") == 1

@@ -40,18 +40,17 @@ def test_a_real_program(name: str) -> None:
     [process] = run.processes
     if chosen.path:
         assert Path(process.provider).resolve() == chosen.path.resolve()
-    assert run.threads() == [{key: counts[key] for key in run.threads()[0]}]
+    assert [t.allocations for t in process.threads] == [counts["allocations"]]
     assert max(size for _, size in process.live) == counts["peak_live_bytes"]
     assert run.measurement.series
     # What is in use is in memory, but for the pages that were not written.
     assert run.measurement.peak_rss_bytes > counts["peak_live_bytes"]
 
 
-def test_processes_are_added_and_the_largest_told() -> None:
+def test_processes_are_added() -> None:
     run = tracker.explain(request("sh", "-c", f"perl -e '{WORK}'; perl -e 'print 1'; true"))
     alone = tracker.explain(request("perl", "-e", WORK)).counts()
     assert len(run.processes) >= 3
-    assert run.largest.program.endswith("perl")
     assert run.counts()["peak_live_bytes"] == pytest.approx(alone["peak_live_bytes"], rel=0.05)
     assert run.counts()["allocations"] > alone["allocations"]
 
@@ -102,9 +101,8 @@ client.recv(100)
     run = tracker.explain(request(*command, allocator=installed(name), cwd=tmp_path))
     assert client.wait(timeout=30) == 0
     assert run.measurement.exit_code == 0
-    # The server, and not the child that writes its memory down.
-    assert len(run.processes) == 2
-    assert run.largest.inherited_bytes == 0
+    # The server, and the child that writes its memory down.
+    assert [each.inherited_bytes > 0 for each in run.processes] == [False, True]
     assert all(each.missed_frees == 0 for each in run.processes)
     assert run.counts()["peak_live_bytes"] > 500 * 1000
 

@@ -144,25 +144,3 @@ def test_what_cannot_be_tried_is_named(given: list[str], like: str | None, words
     with pytest.raises(UserError, match=words) as caught:
         options_for(Allocator("mine", None, "user", "?"), given, like)
     assert caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[[allocator]]\noptions = {A = ['1']}", "name is missing"),
-        ("[[allocator]]\nname = 'x'\noptions = {A = []}", "A is []"),
-        ("[[allocator]]\nname = 'x'\noptions = {A = [1]}", "A is [1]"),
-        ("[[allocator]]\nname = 'x'\noptions = {a = ['1']}", "'a' is no variable"),
-        ("[[allocator]]\nname = 'x'\nvariable = 'A'", "separator is missing"),
-        ("[[allocator]]\nname = 'x'", "options is missing"),
-        ("[[options]]", "the key 'options' is unknown"),
-        ("[", "is not TOML"),
-    ],
-)
-def test_a_table_that_is_not_as_it_should_be_is_named(
-    tmp_path: Path, text: str, words: str
-) -> None:
-    file = tmp_path / "tune.toml"
-    file.write_text(text)
-    with pytest.raises(UserError, match=re.escape(words)):
-        read_table(file)

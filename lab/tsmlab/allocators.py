@@ -96,12 +96,10 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
 
 
 def own_names() -> list[str]:
-    """The names of our allocators, built or not."""
     return [name for name, _ in _summaries()]
 
 
 def glibc() -> Allocator:
-    """The allocator that every program uses when nothing is preloaded."""
     try:
         version = (os.confstr("CS_GNU_LIBC_VERSION") or "?").removeprefix("glibc ")
     except (ValueError, OSError):
@@ -199,13 +197,11 @@ def with_reference(
 
 
 def advice(chosen: Sequence[str]) -> list[str]:
-    """How to have more allocators, where none were chosen."""
     missing = [] if chosen else system_libraries.missing_packages()
     return [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else []
 
 
 def find(name: str, available: Sequence[Allocator]) -> Allocator:
-    """The one allocator of this very name, or short name."""
     for wanted in (name, SHORT_NAMES.get(name)):
         for allocator in available:
             if allocator.name == wanted:
@@ -238,12 +234,10 @@ def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
 
 
 def own_library(name: str) -> str:
-    """The file name of the library of one of our allocators."""
     return f"lib{name}.so" if name in (ENGINE, SECURE) else f"libtsmalloc-{name}.so"
 
 
 def _summaries() -> Iterator[tuple[str, str]]:
-    """Name and summary of each of our allocators."""
     yield ENGINE, "the engine: thread bins over slabs, one page heap"
     for strategy, summary in STRATEGIES.items():
         for fit in FITS:
@@ -251,7 +245,6 @@ def _summaries() -> Iterator[tuple[str, str]]:
 
 
 def _built(summaries: Iterable[tuple[str, str]], family: Family) -> list[Allocator]:
-    """Those of ours that are built, of names and summaries."""
     return [
         Allocator(name, paths.preloadable(path), family, __version__, summary=summary)
         for name, summary in summaries

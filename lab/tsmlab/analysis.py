@@ -39,7 +39,6 @@ class Question:
 
 
 def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
-    """The whole analysis."""
     rows = {name: row_of(name, samples, question.metrics) for name in question.allocators}
     floors: dict[str, float | None] = {}
     for spec in question.judged:
@@ -62,7 +61,6 @@ def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
 
 
 def at_points(samples: Sequence[Sample], count: int, question: Question) -> list[Analysis]:
-    """Of each point of a sweep by itself."""
     asked = replace(question, families=count)
     return [analyse([s for s in samples if s.point == n], asked) for n in range(count)]
 
@@ -163,7 +161,6 @@ def _noise_floor(samples: Sequence[Sample], question: Question, key: str) -> flo
 
 
 def log_ratios(numerator: LogsByRound, denominator: LogsByRound) -> LogsByRound:
-    """The logarithm of the ratio in each round that has both."""
     return {n: log - denominator[n] for n, log in numerator.items() if n in denominator}
 
 

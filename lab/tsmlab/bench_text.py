@@ -23,8 +23,6 @@ HASH_DIGITS = 12
 
 @dataclass(frozen=True)
 class WorkloadRuns:
-    """One workload, and all of its runs in the order they were made."""
-
     workload: Workload
     samples: list[Sample]
 
@@ -70,7 +68,6 @@ class SuiteResults:
 
 
 def blocks(study: Study) -> Iterator[Block]:
-    """The whole report."""
     suite = SuiteResults(study)
     lines = list(headline(suite))
     if lines:
@@ -81,7 +78,6 @@ def blocks(study: Study) -> Iterator[Block]:
 
 
 def heading(suite: SuiteResults) -> Iterator[str]:
-    """How much was measured, and how to read it."""
     yield (
         f"{counted(len(suite.runs), 'workload')}, {rounds(suite.analysis.rounds)}, "
         f"seed {suite.settings.seed}; stopped: {suite.stop.text}"
@@ -94,7 +90,6 @@ def heading(suite: SuiteResults) -> Iterator[str]:
 
 
 def headline(suite: SuiteResults) -> Iterator[str]:
-    """The candidate's geometric means over all workloads."""
     name, analysis = suite.candidate, suite.analysis
     overall = next((each for each in analysis.overall if each.name == name), None)
     if overall is None:
@@ -127,7 +122,6 @@ def failed_lines(suite: SuiteResults) -> list[str]:
 
 
 def _versions(suite: SuiteResults) -> Iterator[str]:
-    """Each library, so that it can be found again."""
     for info in suite.allocators:
         source = f", package {info.package}" if info.package else ""
         digest = f", SHA-256 {info.sha256[:HASH_DIGITS]}" if info.sha256 else ""
@@ -215,13 +209,11 @@ def table_columns(suite: SuiteResults, layout: Layout) -> list[Column]:
 
 
 def in_order(suite: SuiteResults) -> list[str]:
-    """The allocators' names: the candidate first, then the fastest in the mean."""
     names = [each.name for each in suite.analysis.overall]
     return sorted(names, key=lambda name: name != suite.candidate)
 
 
 def verdict(estimate: RatioEstimate | None) -> Verdict | None:
-    """Whether a ratio is better or worse than 1, by compare's margin."""
     return stats.judge(estimate).verdict if estimate else None
 
 

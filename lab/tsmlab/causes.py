@@ -44,10 +44,9 @@ def count(
 
 
 def inside(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
-    """The counts of our own libraries."""
     if request.allocator.family != "tsmalloc":
         return {}, []
-    return counters.counted_run(request, folder).counts, []
+    return counters.counted_run(request, folder), []
 
 
 def system_calls(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
@@ -58,7 +57,6 @@ def system_calls(request: RunRequest, folder: Path) -> tuple[dict[str, float], l
 
 
 def blocks(request: RunRequest, _folder: Path) -> tuple[dict[str, float], list[str]]:
-    """What was allocated and freed, and by which threads."""
     tracked = tracker.explain(request)
     _require_success(tracked.measurement, "the tracker")
     untracked = sum(each.untracked_blocks for each in tracked.processes)

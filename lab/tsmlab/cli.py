@@ -138,7 +138,6 @@ def tsmalloc() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the caller closed it; the lowest free number is its
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 until the end

@@ -138,8 +138,6 @@ class _Counted:
 
 @dataclass
 class _Session:
-    """The state of one comparison while it runs."""
-
     options: Options
     executor: Executor
     reporter: Reporter
@@ -185,7 +183,6 @@ class _Session:
 
     @property
     def _first_program(self) -> Program:
-        """The program as the reference runs it at the first point."""
         return self.options.program.at(self._points[0], self.options.reference.name)
 
     def _try_reference(self, trial: Trial) -> None:
@@ -372,7 +369,6 @@ class _Session:
         return replace(comparison, warnings=fit)
 
     def _with_unit(self, spec: MetricSpec) -> MetricSpec:
-        """The unit in which the program printed it."""
         return replace(spec, unit=self._units.expected.get(spec.key, spec.unit))
 
     def _settings(self) -> Settings:
@@ -416,7 +412,6 @@ def _daemon(left: int) -> UserError:
 
 
 def _reference_failed(probe: Sample, options: Options, where: str) -> ReferenceFailedError:
-    """The error, with the remedy for the kind of failure."""
     failure = probe.failure
     assert failure is not None
     remedies = {

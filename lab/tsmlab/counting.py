@@ -33,8 +33,6 @@ NOT_OF_COUNTS = frozenset(
 
 @dataclass(frozen=True)
 class Counters:
-    """Which tools work here."""
-
     valgrind: bool
     strace: bool
 

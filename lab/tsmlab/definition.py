@@ -65,7 +65,6 @@ class Definition:
 
     @property
     def printed(self) -> tuple[str, ...]:
-        """What each run must print."""
         known = (*self.optional, PEAK_OVER_LIVE)
         return tuple(m.key for m in self.metrics if m.key not in known)
 

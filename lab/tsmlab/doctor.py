@@ -28,8 +28,6 @@ from tsmlab.tracker import Tracked
 
 @dataclass(frozen=True)
 class Proof:
-    """The counts of one run of a command."""
-
     allocator: Allocator
     measurement: Measurement
     processes: tuple[Tracked, ...]
@@ -106,8 +104,6 @@ warning = partial(Finding, "warning")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that was found out about a command."""
-
     command: tuple[str, ...]
     resolved: Resolved | None  # None: the command cannot be started
     findings: tuple[Finding, ...]

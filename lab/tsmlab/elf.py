@@ -46,8 +46,6 @@ class NotElf(Exception):
 
 @dataclass(frozen=True)
 class ElfFacts:
-    """What an ELF file says of itself."""
-
     bits: int
     machine: str
     interpreter: str | None  # the dynamic loader; None in a static program

@@ -26,7 +26,6 @@ class UserError(Exception):
         self.exit_code = exit_code
 
     def render(self) -> str:
-        """The text for stderr: the message, then the remedy indented below it."""
         lines = [f"tsmalloc: {self.message}"]
         lines += [f"  {line}" for line in self.remedy.splitlines()]
         return "\n".join(lines)

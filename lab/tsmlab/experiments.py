@@ -133,20 +133,9 @@ KEYS = (
 ALIASES = {"wall_seconds": TIME, "peak_bytes": PEAK_MEMORY}
 PEAK_SPEC = MetricSpec(PEAK_OVER_LIVE, "peak over live bytes", "number", judged=True)
 OURS = (*BUILT_IN, PEAK_SPEC)
-# Kinds in files that were written for earlier versions, and what to write instead.
-FORMER_KINDS = {
-    "winner": 'kind = "order"',
-    "growth": 'kind = "fit"',
-    "amdahl": 'kind = "fit" with law = "amdahl"',
-    "bound": 'kind = "fit" with limit = NUMBER',
-}
 
 
 def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition:
-    if "plot" in document:
-        raise UserError(
-            f"{file}: [[plot]] is no longer needed.", "Remove it: every metric has its figure."
-        )
     table = Table(str(file), document, KEYS)
     parameters = table.parts("parameter", _parameter, "name", "title", "values")
     own = table.parts("metric", _metric, "name", "title", "unit", "higher_is_better", "optional")
@@ -206,7 +195,6 @@ def _is_values(value: Any) -> bool:
 
 
 def _metric(table: Table) -> tuple[MetricSpec, bool]:
-    """A metric, and whether it is optional."""
     name = table.name("[A-Za-z][A-Za-z0-9_-]*", "letters, digits, underscores and hyphens")
     if name in ALIASES or name in {spec.key for spec in BUILT_IN}:
         raise table.error(f"name is {name!r}", "It is measured anyway: remove this table.")
@@ -288,9 +276,6 @@ OF_LAW = {"growth": ("expected", "tolerance", "limit"), "amdahl": ("work", "marg
 
 
 def _asked(parameters: Sequence[Parameter], metrics: Sequence[MetricSpec], table: Table) -> Asked:
-    kind_now = table.text("kind")
-    if kind_now in FORMER_KINDS:
-        raise table.error(f"kind is {kind_now!r}", f"Write {FORMER_KINDS[kind_now]}.")
     kind, options = table.choice("kind", Kind), table.rest()
     metric = table.text("metric", metrics[0].key if metrics else TIME)
     metric = ALIASES.get(metric, metric)
@@ -374,7 +359,6 @@ class Plan:
 
     @property
     def causes_points(self) -> list[int]:
-        """The points at which causes are counted."""
         if not self.with_causes or self.definition.causes == "none":
             return []
         last = len(self.points) - 1
@@ -454,7 +438,6 @@ class Options:
 
     @property
     def allocators(self) -> list[Allocator]:
-        """Of all plans, each once."""
         return list({a.name: a for plan in self.plans for a in plan.allocators}.values())
 
     @property
@@ -464,7 +447,6 @@ class Options:
 
 
 def read(path: Path) -> Study:
-    """The results in a file."""
     return study.read(path, "`tsmalloc experiment run` prints the path of its results.")
 
 
@@ -489,8 +471,6 @@ def run(
 
 @dataclass
 class _Session:
-    """The state of one run of experiments."""
-
     options: Options
     executor: Executor
     reporter: Reporter

@@ -87,7 +87,6 @@ def csv_of_comparisons(
 
 
 def _point(comparison: Comparison, sample: Sample) -> Mapping[str, Any]:
-    """The value of each parameter in a run of a sweep."""
     return comparison.points[sample.point].values if comparison.points else {}
 
 

@@ -10,15 +10,13 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tsmlab import doctor, fetched, records, system_libraries, toml_tables
 from tsmlab.allocators import Allocator, file_sha256
 from tsmlab.errors import UserError
 from tsmlab.fetched import MANIFEST, SCHEMA, Manifest
-from tsmlab.toml_tables import Table, is_names
 
 TABLE = Path(__file__).parent / "fetch.toml"
 PROOF_SECONDS = 60.0
@@ -47,10 +45,10 @@ class Peer:
     version: str
     sha256: str
     holds: str
-    tools: tuple[str, ...]
-    steps: tuple[str, ...]
+    tools: list[str]
+    steps: list[str]
     library: str
-    environment: dict[str, str]
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,7 @@ class Crate:
 
 
 def peers() -> list[Peer]:
-    """The table; raises UserError for a file that is not as it should be."""
-    path = TABLE
-    document, _ = toml_tables.read(path, "table of peers", "Install tsmalloc again.")
-    return Table(str(path), document, ("peer",)).parts(
-        "peer", _peer, "name", "summary", "crate", "version", "sha256", "holds", "tools", "steps",
-        "library", "environment",
-    )  # fmt: skip
+    return [Peer(**entry) for entry in tomllib.loads(TABLE.read_text(encoding="utf-8"))["peer"]]
 
 
 def peer_of(name: str) -> Peer:
@@ -263,17 +255,3 @@ def _last_line(text: str) -> str:
 def _plain(version: str) -> str:
     """Without what does not take part in comparing versions."""
     return version.partition("+")[0]
-
-
-def _peer(table: Table) -> Peer:
-    keys = ("summary", "crate", "version", "sha256", "holds", "library")
-    texts: dict[str, Any] = {key: table.text(key) for key in keys}
-    lists: dict[str, Any] = {
-        key: tuple(table.value(key, is_names, "a list of texts")) for key in ("tools", "steps")
-    }
-    for tool in lists["tools"]:
-        if tool not in REMEDIES:
-            raise table.error(f"tools has {tool!r}", f"There are {', '.join(REMEDIES)}.")
-    name = table.name("[a-z0-9]+", "small letters and digits")
-    environment = dict(setting.split("=", 1) for setting in table.texts("environment", []))
-    return Peer(name=name, environment=environment, **texts, **lists)

@@ -41,8 +41,6 @@ SAME_MACHINE = ("architecture", "cpu", "usable_cores", "kernel")
 
 @dataclass(frozen=True)
 class Side:
-    """A program under an allocator."""
-
     command: tuple[str, ...]
     allocator: Allocator
 

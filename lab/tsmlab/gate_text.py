@@ -31,14 +31,12 @@ def _gate(study: Study) -> Gate:
 
 
 def title(gate: Gate, failed: Sequence[object]) -> str:
-    """For a pull request."""
     mark = {"pass": "✅", "regression": "❌", "failed": "❌", "unresolved": "⚠️", "measured": ""}
     found = verdict_of(gate, failed)
     return f"### {mark[found]} tsmalloc gate: {found}\n\n".replace("  ", " ")
 
 
 def heading(study: Study) -> Iterator[str]:
-    """The program, its baseline, and the time that it took."""
     gate, comparison = _gate(study), study.comparison
     analysis, settings = comparison.analysis, comparison.settings
     yield f"$ {shlex.join(gate.command)}"
@@ -67,7 +65,6 @@ def _limit(row: GateRow) -> str:
 
 
 def sentence(row: GateRow) -> str:
-    """One row in words."""
     if row.ratio is None or row.limit is None:
         return f"{row.name}: {quantity_or(row.candidate, row.unit)}, not judged"
     told = f"{row.name}: {change_in_full(row.ratio)}, limit {_limit(row)}"
@@ -81,7 +78,6 @@ def sentence(row: GateRow) -> str:
 
 
 def conclusion(study: Study) -> Iterator[str]:
-    """The answer, and each metric that is not within its limit."""
     gate = _gate(study)
     verdict = verdict_of(gate, study.failed_rows)
     if verdict == "failed":

@@ -340,7 +340,6 @@ def digests(files: Iterable[Path]) -> Digests:
 
 
 def changed(before: Digests) -> list[str]:
-    """The files that are not what they were."""
     now = digests(map(Path, before))
     return [name for name, digest in before.items() if now[name] != digest]
 

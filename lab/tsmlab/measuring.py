@@ -45,15 +45,12 @@ class RunRequest:
     series_points: int = 0
 
     def preloads(self) -> tuple[Path, ...]:
-        """The libraries to preload, in the loader's order."""
         own = (self.allocator.path,) if self.allocator.path else ()
         return (*self.preload_first, *own)
 
 
 @dataclass(frozen=True)
 class SpawnError:
-    """Why the program never ran."""
-
     errno: int
     message: str
 
@@ -125,7 +122,6 @@ class Measurement(Ended):
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Measurement:
-        """The answer as `measure` wrote it."""
         require_schema(raw, "measure", SCHEMA)
         known = {name: raw[name] or 0 for name in _KNOWN}
         kept = {"series": [], **raw, **known, "raw": raw}
@@ -197,8 +193,6 @@ def _signal_name(number: int) -> str:
 
 
 class Executor(Protocol):
-    """Carries requests out."""
-
     def run(self, request: RunRequest) -> Measurement:
         """Runs the command once and waits for it; a failing program is an answer, not an error."""
 
@@ -210,7 +204,6 @@ class NativeTool:
         self._tool = tool
 
     def run(self, arguments: list[str]) -> dict[str, Any]:
-        """Runs it once. Ctrl-C ends the program's whole process tree, then goes on up."""
         # A file and not a pipe: what the program leaves running would hold a pipe open.
         with tempfile.NamedTemporaryFile(prefix="tsmalloc-answer-") as answer:
             own = ["--output", answer.name, "--parent", str(os.getpid())]
@@ -249,18 +242,14 @@ class NativeTool:
 
 
 class MeasureExecutor:
-    """Carries requests out with the native tool `measure`."""
-
     def __init__(self, tool: Path | None = None) -> None:
         self._tool = NativeTool(tool or paths.tool("measure"))
 
     def run(self, request: RunRequest) -> Measurement:
-        """Runs the command once."""
         return Measurement.from_json(self._tool.run(measure_arguments(request)))
 
 
 def measure_arguments(request: RunRequest) -> list[str]:
-    """The request in the words of measure's command line."""
     arguments = ["--sample-ms", str(request.sample_ms)]
     if request.series_points:
         arguments += ["--series", str(request.series_points)]

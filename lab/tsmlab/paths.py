@@ -14,7 +14,6 @@ _UNPRELOADABLE = re.compile(r"[\s:]")
 
 
 def repository_root() -> Path:
-    """The folder that holds the launcher, the sources and the lab."""
     return Path(__file__).resolve().parents[2]
 
 
@@ -57,17 +56,14 @@ def remedy() -> str:
 
 
 def library_dir() -> Path:
-    """The folder of the preloadable libraries."""
     return build_dir() / "lib"
 
 
 def tool(name: str) -> Path:
-    """The built program `name` (for example `measure`)."""
     return _built(build_dir() / "bin" / name, "tool")
 
 
 def library(file_name: str) -> Path:
-    """The built library `file_name` (for example `libtsmalloc-tracker.so`)."""
     return _built(library_dir() / file_name, "library")
 
 

@@ -84,14 +84,39 @@ def from_json(
     return record
 
 
+def text_of(path: Path, remedy: str, what: str = "file") -> str:
+    """A file's text; raises UserError, with the remedy, for one that has none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"there is no {what} {path}.", remedy) from error
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a folder.", remedy) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text.", remedy) from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.", remedy) from error
+
+
+def schema_of(text: str, source: str, remedy: str) -> str:
+    """Empty where there is none; raises UserError for what is not JSON."""
+    data = _parsed(text, source, remedy)
+    found = data.get("schema") if isinstance(data, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _parsed(text: str, source: str, remedy: str = "Was it cut off or edited?") -> Any:
+    try:
+        return json.loads(text)
+    except DAMAGE as error:
+        raise UserError(f"{source} is not JSON: {error}.", remedy) from error
+
+
 def document(
     schema: str, text: str, source: str, remedy: str, has_checksum: bool = True
 ) -> dict[str, Any]:
     """Data of a schema. Raises UserError for anything else."""
-    try:
-        data = json.loads(text)
-    except DAMAGE as error:
-        raise UserError(f"{source} is not JSON: {error}.", "Was it cut off or edited?") from error
+    data = _parsed(text, source)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         what = f"its schema is {found!r}" if found else "it has no schema"
@@ -239,5 +264,4 @@ def default_folders() -> list[Path]:
 
 
 def now() -> str:
-    """The time, to be kept: ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")

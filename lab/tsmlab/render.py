@@ -31,7 +31,6 @@ RECOMMENDATION = "Recommendation: "
 
 
 def blocks(comparison: Comparison) -> Iterator[Block]:
-    """The whole report: the answer, the table, and what explains both."""
     asked, extent = comparison.experiment, heading(comparison)
     if asked is None:
         yield Block(lines=extent[:1], style="dim")
@@ -138,7 +137,6 @@ def recommendation(comparison: Comparison) -> str:
 
 
 def heading(comparison: Comparison) -> list[str]:
-    """The command, how much was measured, and how fine the measurement is."""
     analysis, reference = comparison.analysis, comparison.reference
     runs = sum(s.phase == "measured" for s in comparison.samples)
     floors = [
@@ -280,7 +278,6 @@ def _median_cell(row: Row, spec: MetricSpec) -> Cell:
 
 
 def legend(_: Comparison, rows: Sequence[Row], layout: Layout) -> list[str]:
-    """Explains the signs that occur."""
     summaries = [summary for row in rows for summary in row.metrics.values()]
     lines = []
     if any(s.rounds_more is not None for s in summaries):
@@ -477,7 +474,6 @@ def _front_sentence(comparison: Comparison) -> str | None:
 
 
 def use_it(comparison: Comparison) -> str:
-    """The command line that has the recommended allocator from now on."""
     name = comparison.analysis.recommended
     assert name is not None
     info = comparison.allocator(name)

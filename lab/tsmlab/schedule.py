@@ -55,8 +55,6 @@ class Entry:
 
 @dataclass(frozen=True)
 class Slot:
-    """One run to be made."""
-
     entry: Entry
     phase: Phase
     round: int
@@ -65,7 +63,6 @@ class Slot:
 
     @property
     def key(self) -> str:
-        """In the journal."""
         return f"{self.phase} {self.round}, run {self.position}, {self.entry.allocator.name}"
 
     def sample(
@@ -219,8 +216,6 @@ def has_given_up(samples: Sequence[Sample], allocator: str, point: int = 0) -> b
 
 
 class Observer(Protocol):
-    """Hears of the progress."""
-
     def round_started(self, phase: Phase, number: int, runs: int) -> None: ...
     def run_started(self, slot: Slot) -> None: ...
     def run_finished(self, sample: Sample) -> None: ...
@@ -267,7 +262,6 @@ class Rounds:
 
     @property
     def alive(self) -> list[Entry]:
-        """The entries that a round runs."""
         return [e for e in self.entries if (e.point, e.allocator.name) not in self.given_up]
 
     def run(self, phase: Phase, number: int, last: int | None = None) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tsmlab import __version__, records
-from tsmlab.errors import UserError
 from tsmlab.machine import Machine
 from tsmlab.metrics import MetricSpec, Unit
 from tsmlab.results import (
@@ -321,11 +320,4 @@ def from_json(text: str, source: str = "the results") -> Study:
 
 def read(path: Path, make: str, what: str = "file") -> Study:
     """The results in a file; raises UserError, with the remedy `make`, for a file without any."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UserError(f"there is no {what} {path}.", make) from error
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UserError(f"the results {path} cannot be read: {why}.", make) from error
-    return records.from_json(Study, SCHEMA, text, str(path), make)
+    return records.from_json(Study, SCHEMA, records.text_of(path, make, what), str(path), make)

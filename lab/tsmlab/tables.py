@@ -10,7 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from rich.cells import cell_len
@@ -29,8 +29,11 @@ STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.UNRESOLVED: "ye
 
 @dataclass(frozen=True)
 class Cell:
+    """style: a colour of the terminal, or a mark of pages. hint: what pointing at it shows."""
+
     text: str
     style: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,15 +42,30 @@ class Column:
     header may have several lines. joined: a folded table keeps it beside the column before."""
 
     header: str
-    cells: list[Cell]
+    cells: Sequence[Cell] = ()
     left: bool = False
     expendable: int = 0
     joined: bool = False
+    hint: str = ""
 
     @property
     def width(self) -> int:
         texts = [*self.header.splitlines(), *(cell.text for cell in self.cells)]
         return max(map(cell_len, texts), default=0)
+
+
+def columns_of(
+    heads: Sequence[str | Column], rows: Sequence[Sequence[str | Cell]], left: int = 1
+) -> list[Column]:
+    """The columns of some rows, with so many of words before those of numbers."""
+    named = [
+        head if isinstance(head, Column) else Column(head, left=place < left)
+        for place, head in enumerate(heads)
+    ]
+    cells = [[each if isinstance(each, Cell) else Cell(each) for each in row] for row in rows]
+    return [
+        replace(column, cells=[row[place] for row in cells]) for place, column in enumerate(named)
+    ]
 
 
 @dataclass(frozen=True)
@@ -107,10 +125,9 @@ def rich_table(columns: Sequence[Column], layout: Layout) -> Table:
 
 
 def plain_text(columns: Sequence[Column], layout: Layout = ROOMY) -> str:
-    """The table without colours, as wide as it is."""
     sheet = Sheet(table_width(columns, layout))
     sheet.table(columns, layout)
-    return sheet.text
+    return "".join(f"{line.rstrip()}\n" for line in sheet.text.splitlines())
 
 
 Rows = Callable[[Layout], Sequence[Column]]
@@ -270,7 +287,6 @@ def for_stdout(report: Callable[[Results, int, bool], str], results: Results) ->
 
 
 def markdown_table(columns: Sequence[Column]) -> list[str]:
-    """The lines of a Markdown table."""
     lines = [_markdown_line([" ".join(column.header.splitlines()) for column in columns])]
     lines.append("|" + "|".join(" :-- " if c.left else " --: " for c in columns) + "|")
     table = zip(*(column.cells for column in columns), strict=True)

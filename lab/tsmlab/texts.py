@@ -38,7 +38,6 @@ def report(study: Study, width: int, colours: bool = False) -> str:
 
 
 def markdown(study: Study) -> str:
-    """For a document: with warnings, the machine and the time."""
     title = gate_text.title(study.gate, study.failed_rows) if study.gate else ""
     return title + render.document(blocks(study), study.warnings, study.machine, study.created)
 

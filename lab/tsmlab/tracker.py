@@ -130,12 +130,6 @@ class Run:
     measurement: Measurement
     processes: tuple[Tracked, ...]
 
-    @property
-    def largest(self) -> Tracked:
-        """The process that added most to what it had in use when it began: not the child that a
-        server forks to write its memory down."""
-        return max(self.processes, key=lambda each: each.peak_live_bytes - each.inherited_bytes)
-
     def counts(self) -> dict[str, float]:
         """By name, over all processes; the peaks are the highest of any one process. What the
         blocks are as large as is there if their allocators tell."""
@@ -147,11 +141,6 @@ class Run:
             name: float(max(getattr(each, name) for each in self.processes))
             for name in ("peak_live_bytes", "peak_live_blocks")
         }
-
-    def threads(self) -> list[dict[str, float]]:
-        """The same names for each thread of the largest process, in the order they began."""
-        threads = self.largest.threads[: _THREAD_PLACES - 1]
-        return [{name: float(getattr(sums, name)) for name in _OF_THREADS} for sums in threads]
 
 
 def track(request: RunRequest, variable: str = VARIABLE) -> Run:

@@ -74,7 +74,6 @@ class Program:
     subjects: Mapping[str, "Program"] = field(default_factory=dict)
 
     def at(self, point: Point, allocator: str) -> "Program":
-        """With every placeholder replaced."""
         if self.subjects:
             return self.subjects[point[SUBJECT]]
         values = {**point, ALLOCATOR: allocator}

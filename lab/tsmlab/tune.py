@@ -109,8 +109,6 @@ def tune(
 
 @dataclass
 class _Search:
-    """The state of one search while it runs."""
-
     options: Options
     executor: Executor
     reporter: Reporter

@@ -2,6 +2,7 @@
 
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +10,10 @@ from pathlib import Path
 from tsmlab import toml_tables
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.toml_tables import Table, is_names
 
 TABLE = Path(__file__).parent / "tune.toml"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _VERSION = re.compile(r"-\d.*")
-_MEND = "Mend tune.toml, or install tsmalloc again."
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,6 @@ class Option:
 
 @dataclass(frozen=True)
 class Setting:
-    """One option with one value."""
-
     option: Option
     value: str
 
@@ -61,13 +58,16 @@ class OptionTable:
     options: Mapping[str, tuple[Option, ...]]
 
 
-def read_table(path: Path = TABLE) -> OptionTable:
-    """Raises UserError for a file that is not as it should be."""
-    document, _ = toml_tables.read(path, "table of options", _MEND)
-    table = Table(str(path), document, ("allocator",))
-    known = table.parts("allocator", _known, "name", "variable", "separator", "equals", "options")
-    forms = {owner: form for owner, form, _ in known if form is not None}
-    return OptionTable(forms, {owner: options for owner, _, options in known})
+def read_table() -> OptionTable:
+    forms: dict[str, ListForm] = {}
+    options = {}
+    for entry in tomllib.loads(TABLE.read_text(encoding="utf-8"))["allocator"]:
+        owner = entry["name"]
+        if "variable" in entry:
+            forms[owner] = ListForm(entry["variable"], entry["separator"], entry["equals"])
+        known = entry["options"].items()
+        options[owner] = tuple(_option(n, tuple(values), forms.get(owner)) for n, values in known)
+    return OptionTable(forms, options)
 
 
 def options_for(
@@ -119,23 +119,6 @@ def configured(allocator: Allocator, settings: Sequence[Setting], name: str) -> 
     return replace(allocator, name=name, env={**allocator.env, **variables})
 
 
-def _known(table: Table) -> tuple[str, ListForm | None, tuple[Option, ...]]:
-    form = None
-    if variable := table.text("variable", ""):
-        form = ListForm(variable, table.text("separator"), table.text("equals"))
-    options = []
-    for name, values in table.value("options", lambda v: isinstance(v, dict), "a table").items():
-        if not is_names(values):
-            raise table.error(f"{name} is {values!r}", "It must be a list of texts.")
-        if _VARIABLE.fullmatch(name):
-            options.append(Option(name, tuple(values), name))
-        elif form is None:
-            raise table.error(f"{name!r} is no variable", "Say which one has it, and how.")
-        else:
-            options.append(form.option(name, tuple(values)))
-    return table.text("name"), form, tuple(options)
-
-
 def _parse(text: str, form: ListForm | None) -> Option:
     """NAME=V1,V2: a variable, or an option of the allocator's list."""
     name, equals, rest = text.partition("=")
@@ -145,6 +128,10 @@ def _parse(text: str, form: ListForm | None) -> Option:
             f"--option {text!r} cannot be read.",
             "Write a name and its values: --option MIMALLOC_PURGE_DELAY=0,100",
         )
+    return _option(name, values, form)
+
+
+def _option(name: str, values: tuple[str, ...], form: ListForm | None) -> Option:
     if _VARIABLE.fullmatch(name):
         return Option(name, values, name)
     if form is None:

@@ -37,7 +37,6 @@ def _tune(study: Study) -> Tune:
 
 
 def heading(study: Study) -> Iterator[str]:
-    """The allocator, the goal and the time of the search."""
     results = _tune(study)
     yield f"$ {shlex.join(results.command)}"
     values = sum(len(option.values) for option in results.options)
@@ -62,7 +61,6 @@ def title(step: Step) -> str:
 
 
 def race_table(step: Step) -> list[Column]:
-    """How far each change came, by which figures."""
     raced = step.raced
     if not raced:
         return []
@@ -92,7 +90,6 @@ def failures(step: Step) -> Iterator[str]:
 
 
 def tested(step: Step) -> Iterator[str]:
-    """The verdicts of fresh rounds on the best change."""
     if step.change is None:
         yield "no change may be better"
     if step.rows is not None:
@@ -101,7 +98,6 @@ def tested(step: Step) -> Iterator[str]:
 
 
 def sentence(row: TuneRow) -> str:
-    """One row in words."""
     if row.ratio is None:
         return f"{row.name} not measured"
     told = f"{row.name} {change_in_full(row.ratio)}, {row.verdict}"
@@ -123,7 +119,6 @@ def verdict_table(rows: list[TuneRow]) -> list[Column]:
 
 
 def conclusion(study: Study) -> Iterator[str]:
-    """The change to make and what it costs, or that there is none."""
     tune = _tune(study)
     if not tune.settings:
         if study.interrupted or study.stop.reason == "aborted":
@@ -142,7 +137,6 @@ def conclusion(study: Study) -> Iterator[str]:
 
 
 def line(results: Tune) -> str:
-    """For a shell."""
     variables = dict(results.allocator.env) | results.variables
     if results.allocator.path is not None:
         variables["LD_PRELOAD"] = results.allocator.path

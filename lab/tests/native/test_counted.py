@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from counted_reports import read
 from elftools.elf.elffile import ELFFile
 from prompt import ran
 
 from tsmlab import allocators, counters, paths, tracker
 from tsmlab.allocators import Allocator, own_library
-from tsmlab.counters import HeapMap
 
 OWN = allocators.own_names()
 CLASSIC = [name for name in OWN if name != allocators.ENGINE]
@@ -61,10 +61,6 @@ def files(folder: Path) -> list[str]:
     return sorted(re.sub(r"^\d+", "PID", path.name) for path in folder.iterdir())
 
 
-def pieces(heap_map: HeapMap, state: str) -> int:
-    return sum(b.count for chunk in heap_map.chunks for b in chunk.blocks if b.state == state)
-
-
 # --- the counts -----------------------------------------------------------------------------------
 
 
@@ -74,7 +70,7 @@ def test_calls_are_those_that_the_tracker_counts(name: str, program: Path, folde
     calls.mkdir()
     shim = str(paths.library(tracker.LIBRARY))
     run(name, folder, program, "exchange", "500", shim=shim, TSMALLOC_TRACKER=str(calls))
-    causes = counters.read(folder)
+    causes = read(folder)
     counts = causes.counts
     (record,) = tracker.read(calls)
     assert counts["allocations"] == record.malloc + record.calloc + record.aligned >= 1500
@@ -92,7 +88,7 @@ def test_calls_are_those_that_the_tracker_counts(name: str, program: Path, folde
 @pytest.mark.parametrize("name", CLASSIC)
 def test_splits_and_merges_explain_every_block(name: str, program: Path, folder: Path) -> None:
     run(name, folder, program, "exchange", "3000")
-    counts = counters.read(folder).counts
+    counts = read(folder).counts
     # Every growth adds one block; nothing was given back.
     assert counts["trim_calls"] == 0
     blocks = counts["growth_calls"] + counts["splits"] - counts["merges"]
@@ -113,7 +109,7 @@ def test_memory_given_back_is_counted(name: str, build: Callable[..., Path], fol
       return 0;
     }"""
     run(name, folder, build("give_back.c", source))
-    counts = counters.read(folder).counts
+    counts = read(folder).counts
     if name == allocators.ENGINE:
         assert counts["large_allocations"] == 1
         assert counts["purged_bytes"] > 60 << 20
@@ -130,12 +126,12 @@ def test_foreign_frees_are_exact_where_blocks_know_their_thread(
     name: str, program: Path, folder: Path
 ) -> None:
     run(name, folder, program, "exchange", "700")
-    assert counters.read(folder).counts["foreign_frees"] == 3 * 700
+    assert read(folder).counts["foreign_frees"] == 3 * 700
 
 
 def test_the_engine_counts_blocks_of_other_heaps(program: Path, folder: Path) -> None:
     run("tsmalloc", folder, program, "exchange", "700")
-    causes = counters.read(folder)
+    causes = read(folder)
     assert causes.counts["remote_frees"] == 3 * 700
     assert 0 < causes.counts["remote_batches_sent"] < 3 * 700
     assert causes.counts["heaps_created"] == 4
@@ -145,7 +141,7 @@ def test_the_engine_counts_blocks_of_other_heaps(program: Path, folder: Path) ->
 
 def test_caches_explain_every_small_request(program: Path, folder: Path) -> None:
     run("cached-best", folder, program, "exchange", "700")
-    counts = counters.read(folder).counts
+    counts = read(folder).counts
     small = counts["cache_hits"] + counts["cache_refills"]
     assert 2100 <= small <= counts["allocations"]
     assert counts["cache_refilled_blocks"] >= counts["cache_refills"]
@@ -155,14 +151,14 @@ def test_caches_explain_every_small_request(program: Path, folder: Path) -> None
 def test_heaps_of_ended_threads_are_adopted(program: Path, folder: Path) -> None:
     for name in ("tsmalloc", "nolock-best"):
         run(name, folder, program, "threads", "20")
-    counts = counters.read(folder).counts
+    counts = read(folder).counts
     assert counts["adopted_heaps"] == 2 * 19
     assert counts["heaps_created"] == 2 * 2
 
 
 def test_threads_without_numbers_of_their_own_share_some(program: Path, folder: Path) -> None:
     run("lock-best", folder, program, "threads", "1500")
-    causes = counters.read(folder)
+    causes = read(folder)
     assert len(causes.threads) == 1024
     assert causes.threads[-2]["frees"] == 1
     assert causes.threads[-1]["frees"] == 1500 - 1022
@@ -172,7 +168,7 @@ def test_threads_without_numbers_of_their_own_share_some(program: Path, folder: 
 @pytest.mark.parametrize("name", OWN)
 def test_a_strategy_has_its_own_counts_alone(name: str, program: Path, folder: Path) -> None:
     run(name, folder, program, "end", "exit")
-    counts = set(counters.read(folder).counts)
+    counts = set(read(folder).counts)
     strategy = name.split("-", maxsplit=1)[0]
     own = {
         "foreign_frees": {"nolock"},
@@ -210,7 +206,7 @@ def test_every_process_reports_what_it_did_itself(
 ) -> None:
     run(name, folder, program, "end", way)
     assert files(folder) == ["PID.counters.json"] * len(frees)
-    causes = counters.read(folder)
+    causes = read(folder)
     assert sorted(thread["frees"] for thread in causes.threads) == frees
     assert causes.counts["frees"] == sum(frees)
 
@@ -222,7 +218,7 @@ def test_cancelled_threads_write_and_killed_ones_do_not(
     run(name, folder, program, "end", "kill", status=-signal.SIGKILL)
     assert files(folder) == []
     run(name, folder, program, "end", "cancelled")
-    causes = counters.read(folder)
+    causes = read(folder)
     assert causes.counts["frees"] >= 1
     (heap_map,) = causes.maps
     assert heap_map.label == "cancelled"
@@ -242,7 +238,7 @@ def test_a_shell_and_what_it_starts(folder: Path) -> None:
     run("lockfree-first", folder, "/bin/sh", "-c", "(: ; true); /bin/ls / > /dev/null; true")
     # The shell itself, which ends by _exit, its subshell and ls.
     assert len(files(folder)) >= 2
-    assert counters.read(folder).counts["allocations"] > 0
+    assert read(folder).counts["allocations"] > 0
 
 
 def test_folders_that_cannot_be_written_to_or_are_relative(program: Path, folder: Path) -> None:
@@ -264,7 +260,7 @@ def test_the_very_last_calls_are_counted(build: Callable[..., Path], folder: Pat
       return atexit(at_exit);
     }"""
     run("lock-best", folder, build("last_calls.c", source))
-    assert counters.read(folder).counts["frees"] == 3
+    assert read(folder).counts["frees"] == 3
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -273,15 +269,15 @@ def test_the_very_last_calls_are_counted(build: Callable[..., Path], folder: Pat
 @pytest.mark.parametrize("name", CLASSIC)
 def test_a_picture_shows_every_block(name: str, program: Path, folder: Path) -> None:
     run(name, folder, program, "alternate", "4000")
-    causes = counters.read(folder)
+    causes = read(folder)
     (heap_map,) = causes.maps
     assert heap_map.label == 'half "free"\n'
     assert heap_map.total_chunks == len(heap_map.chunks) >= 1
-    assert 2000 <= pieces(heap_map, "used") <= 2020
-    idle = pieces(heap_map, "free") + pieces(heap_map, "cached")
+    assert 2000 <= heap_map.pieces("used") <= 2020
+    idle = heap_map.pieces("free") + heap_map.pieces("cached")
     assert idle == causes.counts["free_blocks_at_snapshot"] >= 2000
     if name.startswith("cached"):
-        assert pieces(heap_map, "cached") > 0
+        assert heap_map.pieces("cached") > 0
     for chunk in heap_map.chunks:
         assert sum(block.bytes for block in chunk.blocks) == chunk.bytes
         for before, after in zip(chunk.blocks, chunk.blocks[1:], strict=False):
@@ -294,7 +290,7 @@ def test_a_picture_shows_every_block(name: str, program: Path, folder: Path) -> 
 
 def test_the_engine_shows_how_full_its_slabs_are(program: Path, folder: Path) -> None:
     run("tsmalloc", folder, program, "alternate", "40000")
-    (heap_map,) = counters.read(folder).maps
+    (heap_map,) = read(folder).maps
     (chunk,) = heap_map.chunks
     slabs = [block for block in chunk.blocks if block.state == "mixed"]
     used = sum(slab.used_share * slab.bytes for slab in slabs)
@@ -308,9 +304,9 @@ def test_a_picture_of_many_blocks_is_coarse_and_whole(
     name: str, program: Path, folder: Path
 ) -> None:
     run(name, folder, program, "alternate", "200000")
-    causes = counters.read(folder)
+    causes = read(folder)
     (heap_map,) = causes.maps
-    assert causes.notes == []
+    assert not heap_map.truncated
     runs = [block for chunk in heap_map.chunks for block in chunk.blocks]
     assert 1000 < len(runs) <= MAX_RUNS
     drawn = sum(run.bytes for run in runs)
@@ -330,7 +326,7 @@ def test_a_picture_of_many_blocks_is_coarse_and_whole(
 )
 def test_pictures_of_a_busy_heap_harm_nobody(name: str, program: Path, folder: Path) -> None:
     run(name, folder, program, "busy", "5")
-    heap_maps = counters.read(folder).maps
+    heap_maps = read(folder).maps
     # While other threads are inside, some strategies cannot always be drawn.
     assert len(heap_maps) <= 5
     if name.startswith(("lock-", "rwlock", "arenas", "tsmalloc")):

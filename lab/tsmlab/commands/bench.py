@@ -15,7 +15,6 @@ from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.tables import Cell, Column
 from tsmlab.traces import workloads as trace_workloads
 from tsmlab.traces.replaying import ReplayExecutor
 from tsmlab.workloads import Workload
@@ -94,14 +93,12 @@ def _traces(replay: Path | None) -> list[Workload]:
 
 
 def _list(chosen: Sequence[Workload]) -> str:
-    columns = [
-        Column("workload", [Cell(each.name) for each in chosen], left=True),
-        Column("threads", [Cell(str(each.threads)) for each in chosen]),
-        Column("memory", [Cell("yes" if each.memory else "no") for each in chosen], left=True),
-        Column("floors", [Cell(" ".join(each.floors)) for each in chosen], left=True),
-        Column("stresses", [Cell(each.stresses) for each in chosen], left=True),
+    heads = ("workload", "threads", "memory", "floors", "stresses")
+    rows = [
+        (w.name, str(w.threads), "yes" if w.memory else "no", " ".join(w.floors), w.stresses)
+        for w in chosen
     ]
-    return tables.plain_text(columns)
+    return tables.plain_text(tables.columns_of(heads, rows, left=len(heads)))
 
 
 def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> Options:

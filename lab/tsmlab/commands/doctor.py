@@ -98,7 +98,6 @@ def show(diagnosis: Diagnosis) -> None:
 
 
 def show_proof(proof: Proof) -> None:
-    """What each process asked of the allocator."""
     groups = by_program(proof)
     if groups:
         click.echo(f"calls under {proof.allocator.name}:")

@@ -118,7 +118,6 @@ def _catalogue(files: Sequence[Path]) -> list[Definition]:
 
 
 def _list(definitions: Sequence[Definition]) -> str:
-    """Each with its question below it, as wide as stdout."""
     width = max(LIST_WIDTH, tables.stdout_width())
     longest = max((len(each.name) for each in definitions), default=0)
     lines = []
@@ -163,7 +162,6 @@ def _options(given: dict[str, Any], notes: list[str]) -> Options:
 
 
 def _summary(plans: Sequence[Plan]) -> str:
-    """How much there is to do, and about how long it takes."""
     runs = sum(each.rounds * each.runs_a_round for each in plans)
     seconds = sum(each.rounds_seconds + each.causes_seconds for each in plans)
     time = f"{seconds / 60.0:.0f} min" if seconds >= 100.0 else f"{max(seconds, 1.0):.0f} s"
@@ -171,7 +169,6 @@ def _summary(plans: Sequence[Plan]) -> str:
 
 
 def _described(options: Options) -> str:
-    """The text of --dry-run: a block for each experiment, then the sum."""
     last = f"{_summary(options.plans)}; seed {options.seed}"
     return "\n\n".join([*map(_block, options.plans), last]) + "\n"
 

@@ -8,7 +8,7 @@ from tsmlab import fetch as flow
 from tsmlab import fetched, tables
 from tsmlab.commands.parameters import option
 from tsmlab.errors import UserError, tell
-from tsmlab.tables import Cell, Column
+from tsmlab.tables import Column
 
 
 @click.command("fetch")
@@ -45,7 +45,6 @@ def command(names: Sequence[str], version: str | None, force: bool, quiet: bool)
 
 
 def listed() -> list[Column]:
-    """What can be fetched, and what has been."""
     present = list(fetched.present())
     rows = [
         (
@@ -56,8 +55,4 @@ def listed() -> list[Column]:
         )
         for peer in flow.peers()
     ]
-    heads = ("name", "version", "crate", "built")
-    return [
-        Column(head, [Cell(row[column]) for row in rows], left=True)
-        for column, head in enumerate(heads)
-    ]
+    return tables.columns_of(("name", "version", "crate", "built"), rows, left=4)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from tsmlab import allocators, paths, system_libraries
+from tsmlab import allocators, paths, system_libraries, tables
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import extra_option, option
 from tsmlab.errors import tell
@@ -30,8 +30,7 @@ def command(extra: Sequence[str], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_document(found, packages), indent=2))
         return
-    for line in table(found):
-        click.echo(line)
+    click.echo(table(found), nl=False)
     built = {allocator.name for allocator in found}
     if unbuilt := [name for name in allocators.own_names() if name not in built]:
         note(f"missing: {' '.join(unbuilt)}", paths.remedy())
@@ -44,22 +43,16 @@ def command(extra: Sequence[str], as_json: bool) -> None:
         )
 
 
-def table(found: Sequence[Allocator]) -> list[str]:
-    """Aligned columns; the library comes last, since its path may be of any length."""
-    rows = [HEADINGS] + [
+def table(found: Sequence[Allocator]) -> str:
+    """The library comes last, since its path may be of any length."""
+    rows = [
         (a.name, a.family, a.version, a.summary, str(a.path or "(the program's own)"))
         for a in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS) - 1)]
-    lines = []
-    for row in rows:
-        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        lines.append("  ".join([*padded, row[-1]]))
-    return lines
+    return tables.plain_text(tables.columns_of(HEADINGS, rows, left=len(HEADINGS)))
 
 
 def as_document(found: Sequence[Allocator], packages: Sequence[str]) -> dict[str, object]:
-    """The same as data."""
     return {
         "schema": SCHEMA,
         "allocators": [

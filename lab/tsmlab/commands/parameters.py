@@ -66,7 +66,6 @@ def percent(value: str) -> float:
 
 
 def percentage(value: str) -> float:
-    """1 or 1% for one hundredth."""
     found = percent(value)
     if not 0.0 < found < 100.0:
         raise click.BadParameter(f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%")
@@ -236,7 +235,6 @@ report_option = option(
 
 
 def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options, in this order."""
 
     def add(command: Command) -> Command:
         for option in reversed(options):
@@ -317,7 +315,6 @@ def command_line(words: Sequence[str], purpose: str) -> Sequence[str]:
 
 
 def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
-    """The program that the command line names, with its program_options."""
     stdin = given["input_file"] or Path(os.devnull)
     if not stdin.is_file() and not stdin.samefile(os.devnull):
         raise UserError(
@@ -364,7 +361,6 @@ def _has_input() -> bool:
 
 
 def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
-    """The program's file, if it is one, its script's, and its input's."""
     program = shutil.which(words[0])
     return [Path(found) for found in (program, _script(words), given.get("input_file")) if found]
 

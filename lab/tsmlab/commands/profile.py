@@ -38,8 +38,6 @@ FILES = "tsmalloc.*.pb"
 
 @dataclass(frozen=True)
 class Reading:
-    """How a profile is read and shown."""
-
     by: By = "function"
     of: Type = "inuse"
     whole: bool = False
@@ -119,7 +117,6 @@ def native(
 
 
 def take(arguments: Sequence[str]) -> NoReturn:
-    """Has the native command take the profile of a running process, and shows it."""
     ending = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
     status, said = native(arguments, ending, subprocess.PIPE)
     click.echo(said, nl=False)
@@ -181,7 +178,6 @@ def command() -> None:
 
 
 def opened(path: Path, how: Reading) -> tuple[Look, list[str]]:
-    """A profile with names, and notes of addresses that have none."""
     return resolved(model.read(path), how)
 
 
@@ -256,7 +252,6 @@ def _show(
 def _compare(
     verb: str, before: Path, after: Path, how: Reading, report: Callable[..., str]
 ) -> Changes:
-    """Prints the changes between two profiles."""
     first, notes = opened(before, how)
     second, more = opened(after, how)
     one, other = first.profile, second.profile
@@ -483,7 +478,6 @@ def _point_to_peak(profile: Profile) -> None:
 
 
 def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool) -> None:
-    """The files beside the report."""
     if output is not None:
         tell(f"profile    {profiles[0].path if keeps_all else output}")
     for each in profiles[1 : 1 + MOST_NAMED]:

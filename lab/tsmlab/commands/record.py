@@ -108,7 +108,6 @@ def command(
 
 
 def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
-    """The exit status, and lines about it."""
     if not quiet:
         for warning in recording.warnings():
             tell(f"warning: {warning}")

@@ -187,7 +187,6 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
 def _chosen(
     given: dict[str, Any], schedules: Sequence[str]
 ) -> tuple[list[Allocator], list[Allocator]]:
-    """Those to replay on, and all."""
     available = known.discover(given["extra"])
     own = [each.name for each in available if each.family == "user"]
     default = [ENGINE, *(FITS if all(map(is_deterministic, schedules)) else ["system"]), *own]

@@ -54,7 +54,6 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
 
 
 def start(allocator: Allocator, command_line: Sequence[str]) -> NoReturn:
-    """Becomes the program."""
     # Python ignores these two, and a program would inherit that; its parent's choice is not known.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

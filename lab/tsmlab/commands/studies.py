@@ -250,7 +250,6 @@ def publish(results: Results, targets: Sequence[Target], given: dict[str, Any]) 
 
 
 def _report(results: Results, folder: Path, force: bool) -> str | None:
-    """Writes the report and says where it is; returns what went wrong."""
     try:
         tell(f"report     {report.write(results, folder, force)}")
     except UserError as error:
@@ -274,7 +273,6 @@ def _print(text: str) -> str | None:
 def exit_status(
     interrupted: bool, error: UserError | None, problems: bool, failed: bool, status: int = EXIT_OK
 ) -> int:
-    """The status of a verb that measured; prints its last lines."""
     if interrupted:
         tell("tsmalloc: interrupted; the above is what was measured until then")
         return EXIT_INTERRUPTED

@@ -68,8 +68,6 @@ class SymbolTable:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the file that is loaded."""
-
     address: int
     offset: int
     file_size: int
@@ -232,7 +230,6 @@ class Found:
 
 
 def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) -> Found:
-    """The files of a mapping."""
     loaded, note, doubt = _loaded(mapping, origin)
     if loaded is not None and loaded.debug:
         return Found(loaded, loaded, doubt=doubt)

@@ -19,8 +19,6 @@ RowKey = tuple[tuple[int, ...], int, int, bool]
 
 @dataclass(frozen=True)
 class Look:
-    """A profile with its stacks."""
-
     profile: Profile
     stacks: Stacks
 
@@ -41,8 +39,6 @@ class Moves:
 
 @dataclass
 class Changed(Place):
-    """A place in both profiles."""
-
     before: Estimate = field(default_factory=Estimate)
     after: Estimate = field(default_factory=Estimate)
     gone: Estimate = field(default_factory=Estimate)
@@ -90,7 +86,6 @@ class Changes:
 
 
 def between(before: Look, after: Look, by: By, of: Type) -> Changes:
-    """Flat changes by site."""
     earlier, later = before.profile, after.profile
     same = is_same_process(earlier, later)
     sites: dict[Key, Changed] = {}

@@ -29,8 +29,6 @@ LONGEST_NAME = 160
 
 @dataclass(slots=True)
 class Node:
-    """A function called from its parent."""
-
     frame: Frame
     parent: int
     bytes: Estimate = field(default_factory=Estimate)

@@ -103,5 +103,4 @@ def _parsed(data: bytes) -> Any:
 
 
 def packed(message: Any) -> bytes:
-    """A file's content."""
     return gzip.compress(message.SerializeToString(), 6, mtime=0)

@@ -91,8 +91,6 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A file in memory."""
-
     start: int
     limit: int
     offset: int
@@ -152,8 +150,6 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """The contents of a file."""
-
     path: Path
     rows: Sequence[Row]
     locations: dict[int, Location]
@@ -207,7 +203,6 @@ class Profile:
 
     @property
     def allocated(self) -> float:
-        """Bytes of all allocations, estimated."""
         return sum(row.space for row in self.rows)
 
     @cached_property

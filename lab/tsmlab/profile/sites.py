@@ -106,8 +106,6 @@ class Place:
 
 @dataclass
 class Site(Place):
-    """A place in one profile."""
-
     flat: Estimate = field(default_factory=Estimate)
     cumulative: Estimate = field(default_factory=Estimate)
     lines: dict[Frame, tuple[float, float]] = field(default_factory=dict)  # flat and cumulative
@@ -119,8 +117,6 @@ class Site(Place):
 
 @dataclass
 class Sites:
-    """All sites of a profile, the largest first."""
-
     total: Estimate
     objects: Estimate
     blocks: float  # bytes of the blocks, with what rounding adds
@@ -129,8 +125,6 @@ class Sites:
 
 @dataclass(slots=True)
 class Held:
-    """The sums of one stack."""
-
     frames: tuple[Frame, ...]
     bytes: Estimate = field(default_factory=Estimate)
     objects: Estimate = field(default_factory=Estimate)

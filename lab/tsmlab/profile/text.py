@@ -83,7 +83,6 @@ def duration(seconds: float | None) -> str:
 
 
 def title(profile: Profile) -> str:
-    """The process of the profile, and its moment."""
     name = profile.comment("command") or profile.path.name
     pid = f" (pid {profile.pid})" if profile.pid is not None else ""
     kind = KINDS.get(profile.comment("kind") or "", "")
@@ -121,7 +120,6 @@ def coverage(profile: Profile) -> list[str]:
 
 
 def summary(profile: Profile, sites: Sites, of: Type) -> list[str]:
-    """All of it in a line, and what is to be said first."""
     if not sites.total.samples:
         return [f"Nothing that is {WORDS[of]} was sampled."]
     objects = f"{quantity(sites.objects.total, 'count')} objects"
@@ -167,7 +165,6 @@ def shown(
     notes: Sequence[str],
     with_ages: bool = False,
 ) -> str:
-    """The report of `show`; with ages, that of `leaks` of one look."""
     before = [title(profile), *coverage(profile), *summary(profile, sites, of)]
     after = sampling_notes(profile, notes)
     if not sites.total.samples:
@@ -198,7 +195,6 @@ def shown(
 def difference(
     before: Profile, after: Profile, changes: Changes, top: int, notes: Sequence[str]
 ) -> str:
-    """The report of `diff`."""
     total = changes.total
     lines = [
         f"before  {title(before)}: {_sum(total.before)}",
@@ -223,7 +219,6 @@ def difference(
 def growth(
     before: Profile, after: Profile, changes: Changes, top: int, notes: Sequence[str]
 ) -> str:
-    """The report of `leaks` of two looks."""
     total, seconds = changes.total, changes.seconds
     lines = [title(after)]
     if not changes.same_process:

@@ -119,7 +119,6 @@ class Point:
 
 
 def legend(styles: Mapping[str, Style]) -> list[Series]:
-    """The legend."""
     return [Series(name, style.hue, style.sign) for name, style in styles.items()]
 
 

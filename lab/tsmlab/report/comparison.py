@@ -19,13 +19,12 @@ from tsmlab.findings import unit_of
 from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.report import charts, parts
 from tsmlab.report.charts import Axis, Line, Point, Ratio
-from tsmlab.report.page import Figure, Page, Section, Text, figure_sections
-from tsmlab.report.tables import Cell, Column, DataTable, of_texts
+from tsmlab.report.page import DataTable, Figure, Page, Section, Text, figure_sections, table_of
 from tsmlab.report.theme import Style, emphasised
 from tsmlab.results import Comparison, MetricSummary, Row, Sample
 from tsmlab.stats import Verdict
 from tsmlab.sweep import Parameter, describe
-from tsmlab.tables import ROOMY
+from tsmlab.tables import ROOMY, Cell, Column
 from tsmlab.text import shortened, slug
 from tsmlab.wording import change, change_in_full, quantity, rounds, share
 
@@ -72,7 +71,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         about += [Text(f"Source: {asked.source}", note=True)] if asked.source else []
         if about:
             yield Section("The expected answer", about, anchor="expected")
-    by_point = [parts.data_table(*each) for each in render.point_tables(comparison)]
+    by_point = [DataTable(*each) for each in render.point_tables(comparison)]
     if by_point:
         yield Section("By point", by_point, anchor="points")
     legend = render.legend(comparison, render.ranked_rows(comparison), ROOMY)
@@ -105,7 +104,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
 def _reported(reported: Reported) -> Iterator[DataTable | Text]:
     name = reported.report  # reports have letters; whatever is longer says itself what it is
     caption = f"Report {name}" if len(name) == 1 else name
-    yield parts.data_table(caption, render.reported_columns(reported))
+    yield DataTable(caption, render.reported_columns(reported))
     yield Text(f"Machine: {reported.machine}. {reported.note}".rstrip(), note=True)
 
 
@@ -147,7 +146,7 @@ def results_table(comparison: Comparison) -> DataTable:
         "confidence intervals"
     )
     columns = [allocator, replace(rank, header="rank"), *others]
-    return parts.data_table(caption, columns, marks=marks)
+    return DataTable(caption, columns, marks=marks)
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -195,7 +194,7 @@ def ratios(comparison: Comparison, styles: Styles) -> Figure | None:
         "point is unresolved. Differences within the shaded band are below the margin or the "
         "noise floor, and do not count.",
         panels,
-        of_texts("Ratios, as drawn", heads, cells),
+        table_of("Ratios, as drawn", heads, cells),
     )
 
 
@@ -258,7 +257,7 @@ def trade_off(comparison: Comparison, styles: Styles) -> Figure | None:
         "left. Filled points are on the front: no other allocator is better in both by more than "
         "the margin. Beyond the dashed line, one of them is better in both.",
         [charts.points(points, memory.name, primary.name, primary.higher_is_better)],
-        of_texts(f"Ratios to {comparison.reference}, as drawn", heads, cells),
+        table_of(f"Ratios to {comparison.reference}, as drawn", heads, cells),
         charts.legend({p.name: p.style for p in points}),
     )
 
@@ -295,7 +294,7 @@ def memory_over_time(comparison: Comparison, styles: Styles) -> Figure | None:
         "time is nearest to its median.",
         [charts.lines(curves, Axis("time since the start", "seconds", zero=True),
                       Axis("resident memory", "bytes", zero=True))],
-        of_texts("Memory of the runs shown", heads, cells),
+        table_of("Memory of the runs shown", heads, cells),
         charts.legend({curve.name: curve.style for curve in curves}),
     )  # fmt: skip
 
@@ -339,7 +338,7 @@ def run_order(comparison: Comparison, styles: Styles) -> Figure | None:
         "of the rounds. A slope or a step in it is drift of the machine, which pairing takes out "
         "of the ratios.",
         [charts.order(shown, [(x, y) for x, y in medians], own_styles, "time against own median")],
-        of_texts("Each round against all", ("round", "median deviation", "runs"), cells, left=0),
+        table_of("Each round against all", ("round", "median deviation", "runs"), cells, left=0),
         charts.legend(own_styles),
     )
 
@@ -370,7 +369,7 @@ def distribution(comparison: Comparison, styles: Styles, key: str = "") -> Figur
         "A tick for every run that did not fail, outliers included; the thick tick is the median. "
         "Two clusters in one row mean two states of the program or of the machine.",
         [charts.strips(runs, medians, styles, Axis(spec.name, spec.unit, log))],
-        of_texts(
+        table_of(
             f"Distribution of {spec.name}", (*heads, Column("outlier rounds", left=True)), cells
         ),
     )
@@ -472,7 +471,7 @@ def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Fi
         title,
         f"{better} is better. Geometric means over the rounds with 95% intervals.{laws}{more}",
         [charts.lines(own, x, y, panel) for panel, own in shown],
-        of_texts(f"{title}, as drawn", ["allocator", *heads], rows),
+        table_of(f"{title}, as drawn", ["allocator", *heads], rows),
         charts.legend({line.name: line.style for _, p in shown for line in p}),
     )
 
@@ -503,7 +502,7 @@ def cause_tables(comparison: Comparison) -> list[DataTable]:
             heads = [Column(n.removesuffix("_ns").replace("_", " "), hint=n) for n in names]
             rows = [[Cell(a), *(_count(own.get(n), n) for n in names)] for a, own in counts.items()]
             caption = f"Counted{f' at {where}' if where else ''}, in runs that were not timed"
-            tables.append(DataTable(caption, [Column("allocator", left=True), *heads], rows))
+            tables.append(table_of(caption, [Column("allocator", left=True), *heads], rows))
     return tables
 
 

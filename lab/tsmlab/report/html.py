@@ -1,7 +1,7 @@
 """A page as one file of HTML that stands alone: it loads nothing, and its tables need no script.
 
-The page's own security policy lets only those scripts run whose hashes are in it: Vega's, ours, and
-those of widgets. Whatever comes from results is escaped by jinja2, or is JSON in a data block.
+The page's own security policy lets only those scripts run whose hashes are in it: Vega's and ours.
+Whatever comes from results is escaped by jinja2, or is JSON in a data block.
 """
 
 import base64
@@ -20,9 +20,9 @@ import jinja2
 
 from tsmlab import __version__, records
 from tsmlab.report import vega
-from tsmlab.report.page import Code, Figure, Page, Part, Spec, Terms, Text, Widget
-from tsmlab.report.tables import DataTable
+from tsmlab.report.page import Code, DataTable, Figure, Page, Part, Spec, Terms, Text
 from tsmlab.report.theme import TONES
+from tsmlab.tables import Cell
 from tsmlab.text import visible, with_minus
 from tsmlab.wording import quantity
 
@@ -83,9 +83,9 @@ def _raw(page: Page, amount: str) -> _Raw | None:
 
 
 def _written(page: Page, raw: _Raw | None, **more: Any) -> str:
-    figures, widgets = page.figures, page.widgets
+    figures = page.figures
     library = vega.library() if figures else ""
-    scripts = [widget.script for widget in widgets] + ([_figures_script()] if library else [])
+    scripts = [_figures_script()] if library else []
     text = _template().render(
         page=page,
         raw=raw,
@@ -137,9 +137,16 @@ def _columns(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"columns": {name: [row[name] for row in rows] for name in rows[0]}}
 
 
+# The terminal's colours, as a page's marks.
+MARKS = {"green": "better", "red": "worse", "yellow": "open"}
+
+
+def _mark(cell: Cell) -> str:
+    return MARKS.get(cell.style, cell.style) or ("muted" if cell.text == "reference" else "")
+
+
 def _is(part: Part, kind: str) -> bool:
-    kinds = {"table": DataTable, "figure": Figure, "text": Text, "code": Code, "terms": Terms,
-             "widget": Widget}  # fmt: skip
+    kinds = {"table": DataTable, "figure": Figure, "text": Text, "code": Code, "terms": Terms}
     return isinstance(part, kinds[kind])
 
 
@@ -152,7 +159,7 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"minus": with_minus, "block": _data_block,
+    environment.filters |= {"minus": with_minus, "mark": _mark,
                             "panels": _panels_block}  # fmt: skip
     environment.tests["part"] = _is
     return environment.get_template("page.html")

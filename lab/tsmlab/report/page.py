@@ -1,21 +1,50 @@
 """The model of a page: what every verb says, in which order. html.py writes it.
 
 A page has a title, the answer as one sentence, warnings, and sections of parts: texts, tables,
-figures, command lines, or a widget with a script of its own. All text is plain: whatever it holds
+figures or command lines. All text is plain: whatever it holds
 is escaped when the page is written.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tsmlab.report.tables import DataTable
+from tsmlab.tables import Cell, Column, columns_of
 from tsmlab.text import slug
 
 Spec = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """The first column heads its row, unless `headed` is false. marks: of the rows. heat: cells are
+    tinted boxes."""
+
+    caption: str
+    columns: Sequence[Column]
+    headed: bool = True
+    marks: Sequence[str] = ()
+    heat: bool = False
+
+    @property
+    def rows(self) -> list[tuple[Cell, ...]]:
+        return list(zip(*(column.cells for column in self.columns), strict=True))
+
+    @property
+    def marked_rows(self) -> list[tuple[str, tuple[Cell, ...]]]:
+        return list(zip(self.marks or [""] * len(self.rows), self.rows, strict=True))
+
+
+def table_of(
+    caption: str,
+    heads: Sequence[str | Column],
+    rows: Sequence[Sequence[str | Cell]],
+    left: int = 1,
+    headed: bool = True,
+) -> DataTable:
+    return DataTable(caption, columns_of(heads, rows, left), headed)
 
 
 @dataclass(frozen=True)
@@ -62,25 +91,10 @@ class Code:
 
 @dataclass(frozen=True)
 class Terms:
-    """Words and what they mean."""
-
     items: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Widget:
-    """Something drawn by a script of our own. markup, style and script are trusted, so nothing from
-    elsewhere may be in them: that goes into data, which the script finds as JSON in the element
-    whose id is the name."""
-
-    name: str
-    markup: str
-    style: str
-    script: str
-    data: Any
-
-
-Part = DataTable | Figure | Text | Code | Terms | Widget
+Part = DataTable | Figure | Text | Code | Terms
 
 
 @dataclass(frozen=True)
@@ -144,14 +158,7 @@ class Page:
 
     @property
     def figures(self) -> list[Figure]:
-        return [part for part in self._parts() if isinstance(part, Figure)]
-
-    @property
-    def widgets(self) -> list[Widget]:
-        return [part for part in self._parts() if isinstance(part, Widget)]
-
-    def _parts(self) -> Iterator[Part]:
-        return itertools.chain.from_iterable(section.parts for section in self.sections)
+        return [p for section in self.sections for p in section.parts if isinstance(p, Figure)]
 
 
 def figure_sections(figures: Sequence[Figure]) -> list[Section]:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tsmlab.machine import Machine
-from tsmlab.report.page import Code, Section, Terms, Warned
-from tsmlab.report.tables import Cell, Column, DataTable, of_texts
+from tsmlab.report.page import Code, DataTable, Section, Terms, Warned, table_of
 from tsmlab.results import AllocatorInfo, Trouble
-from tsmlab.tables import Column as TextColumn
+from tsmlab.tables import Cell
 from tsmlab.wording import quantity_or
 
 
@@ -36,26 +35,23 @@ def machine_table(machine: Machine, created: str) -> DataTable:
         ("Python", machine.python),
     ]
     rows = [[name, value] for name, value in facts if value]
-    return of_texts("Machine", ["", ""], rows, left=2)
+    return table_of("Machine", ["", ""], rows, left=2)
 
 
 def versions_table(allocators: Sequence[AllocatorInfo]) -> DataTable:
-    """Each library, so that it can be found again."""
     heads = ("allocator", "version", "package", "settings", "SHA-256", "library")
-    rows = []
+    rows: list[list[str | Cell]] = []
     for info in allocators:
         settings = " ".join(f"{key}={value}" for key, value in info.env.items())
         texts = (info.name, info.version, info.package or "", settings)
         sha256 = Cell((info.sha256 or "")[:16], hint=info.sha256 or "")
-        rows.append([*map(Cell, texts), sha256, Cell(info.path or "(not preloaded)", "wrap")])
-    columns = [Column(head, left=True) for head in heads]
-    return DataTable("Allocators, versions and checksums", columns, rows)
+        rows.append([*texts, sha256, Cell(info.path or "(not preloaded)", "wrap")])
+    return table_of("Allocators, versions and checksums", heads, rows, left=len(heads))
 
 
 def settings_table(settings: Mapping[str, Any]) -> DataTable:
-    """The options in effect, by their names in the file of results."""
     rows = [[key.replace("_", " "), _setting(value)] for key, value in settings.items()]
-    return of_texts("Settings", ["", ""], rows, left=2)
+    return table_of("Settings", ["", ""], rows, left=2)
 
 
 def _setting(value: Any) -> str:
@@ -66,28 +62,6 @@ def _setting(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-# The terminal's colours, as a page's marks.
-MARKS = {"green": "better", "red": "worse", "yellow": "open"}
-
-
-def data_table(
-    caption: str, columns: Sequence[TextColumn], headed: bool = True, marks: Sequence[str] = ()
-) -> DataTable:
-    """A terminal's table on the page."""
-    rows = zip(*(column.cells for column in columns), strict=True)
-    return DataTable(
-        caption,
-        [Column(column.header, column.left) for column in columns],
-        [[_cell(cell.text, cell.style) for cell in row] for row in rows],
-        headed=headed,
-        marks=marks,
-    )
-
-
-def _cell(text: str, style: str) -> Cell:
-    return Cell(text, MARKS.get(style, "muted" if text == "reference" else ""))
 
 
 def warned(troubles: Iterable[Trouble]) -> list[Warned]:

@@ -13,8 +13,7 @@ from tsmlab.metrics import TIME
 from tsmlab.report import charts, comparison, parts
 from tsmlab.report.charts import Axis, Line, Ratio
 from tsmlab.report.comparison import Styles
-from tsmlab.report.page import Figure, Page, Section, figure_sections
-from tsmlab.report.tables import of_texts
+from tsmlab.report.page import DataTable, Figure, Page, Section, figure_sections, table_of
 from tsmlab.report.theme import REQUESTED, emphasised
 from tsmlab.text import shortened, slug
 from tsmlab.traces import replay_text
@@ -115,14 +114,14 @@ def _sections(results: ReplayResults, trace: TraceInfo) -> Iterator[Section]:
         memory = replay_text.memory_columns(replays[0])
         tables = [
             comparison.results_table(replays[0].comparison),
-            parts.data_table("Memory and fragmentation", memory),
+            DataTable("Memory and fragmentation", memory),
         ]
         yield Section(f"Results{of_trace}", tables, anchor=f"{anchor}-results")
     else:
         caption = "Fragmentation over time, and (in parentheses) at the peak"
-        tables = [parts.data_table(caption, replay_text.fit_columns(replays))]
+        tables = [DataTable(caption, replay_text.fit_columns(replays))]
         tables += [
-            parts.data_table(f"Memory under {each.schedule}", replay_text.memory_columns(each))
+            DataTable(f"Memory under {each.schedule}", replay_text.memory_columns(each))
             for each in replays
         ]
         title = f"Fragmentation{of_trace} by schedule"
@@ -131,10 +130,10 @@ def _sections(results: ReplayResults, trace: TraceInfo) -> Iterator[Section]:
     for replay in replays:
         if columns := replay_text.latency_columns(replay):
             caption = f"Latency under {replay.schedule}, all runs"
-            more.append(parts.data_table(caption, columns, headed=False))
+            more.append(DataTable(caption, columns, headed=False))
         if len(replay.shares) > 1:
             columns = replay_text.share_columns(replay_text.most_owed(replay))
-            more.append(parts.data_table(f"Shares under {replay.schedule}", columns))
+            more.append(DataTable(f"Shares under {replay.schedule}", columns))
     if more:
         yield Section(f"Latencies and shares{of_trace}", more, anchor=f"{anchor}-more")
     yield from figure_sections(list(figures(replays)))
@@ -162,7 +161,6 @@ def figures(replays: Sequence[Replay]) -> Iterator[Figure]:
 
 
 def typical_line(replay: Replay, allocator: str) -> ReplayLine | None:
-    """Of the run whose time is nearest to the median."""
     nearest = series.typical_run(
         replay.comparison, allocator, TIME, lambda sample: line_of(sample) is not None
     )
@@ -220,7 +218,7 @@ def memory_over_events(replays: Sequence[Replay], styles: Styles, anchor: str) -
         "program had requested: what lies above it is overhead and fragmentation. All allocators "
         "are sampled at the same events.",
         panels,
-        of_texts("Memory", heads, cells, left=2),
+        table_of("Memory", heads, cells, left=2),
         legend,
     )
 
@@ -245,7 +243,7 @@ def fragmentation_over_events(
         "Resident memory over requested memory, less one: 0.5 is half as much again. Moments at "
         f"which less than {LEAST_LIVE:.0%} of the peak was requested are left out.",
         panels,
-        of_texts("Fragmentation", heads, cells, left=2),
+        table_of("Fragmentation", heads, cells, left=2),
         legend,
     )
 
@@ -294,7 +292,7 @@ def latencies(replay: Replay, styles: Styles, anchor: str) -> Figure | None:
         "0.001 is p99.9. Lines end at the longest call. Reading the clock is part of each latency; "
         "all runs are taken together.",
         panels,
-        of_texts("Latencies", heads, cells, left=2),
+        table_of("Latencies", heads, cells, left=2),
         charts.legend({name: styles[name] for kind in kinds for name in found[kind]}),
     )
 
@@ -312,7 +310,6 @@ RULES = {
 
 
 def meters(replay: Replay, anchor: str) -> Figure | None:
-    """As many ticks as can be told apart, where most threads have a share in them."""
     logged = next(
         (line.meters for s in replay.comparison.samples if (line := line_of(s)) and line.meters), []
     )
@@ -344,7 +341,7 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
         "With each tick, the meter of the thread that runs goes up by one over its tickets. "
         f"{RULES.get(replay.schedule, '')}",
         [charts.lines(drawn, Axis("tick"), Axis("meter", zero=True))],
-        of_texts("Meters", heads, cells),
+        table_of("Meters", heads, cells),
         charts.legend(styles),
     )
 
@@ -406,5 +403,5 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
         "A thread is owed its share of the tickets in every tick in which it could run; 1 is a "
         "fair share. A thread that waits for others now and then loses turns, and cannot get all.",
         [charts.ratios(found, names, emphasised(names, []), title, plain=True)],
-        of_texts("Shares", heads, cells),
+        table_of("Shares", heads, cells),
     )

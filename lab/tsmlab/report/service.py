@@ -11,8 +11,7 @@ from tsmlab import render, series, texts
 from tsmlab.report import charts, comparison, parts
 from tsmlab.report.charts import Axis, Line
 from tsmlab.report.comparison import Styles
-from tsmlab.report.page import Figure, Page, Section, figure_sections
-from tsmlab.report.tables import of_texts
+from tsmlab.report.page import DataTable, Figure, Page, Section, figure_sections, table_of
 from tsmlab.results import Comparison, Sample
 from tsmlab.service import render as text
 from tsmlab.service.loads import PERCENTILES, THROUGHPUT, key_of
@@ -38,7 +37,7 @@ def page(study: Study) -> Page:
     found, served = study.comparison, text.answer_of(study)
     server = shortened(served.setup.server, 140)
     settings = {**asdict(found.settings), **asdict(served.setup)}
-    table = parts.data_table(f"Against {found.reference}", text.table(found))
+    table = DataTable(f"Against {found.reference}", text.table(found))
     return Page(
         kind="service",
         name=slug(f"service-{shlex.split(served.setup.server)[0].rpartition('/')[2]}"),
@@ -99,7 +98,7 @@ def percentiles(found: Comparison, styles: Styles) -> Figure | None:
         "Latency by percentile",
         "Medians over the rounds of what the load generator told. Lower is better.",
         [charts.lines(drawn, Axis("requests", names=names), Axis("latency", "seconds", log=True))],
-        of_texts("Latency by percentile", ["allocator", *names], cells),
+        table_of("Latency by percentile", ["allocator", *names], cells),
         charts.legend({line.name: line.style for line in drawn}),
     )
 
@@ -131,7 +130,7 @@ def memory_over_time(found: Comparison, styles: Styles) -> Figure | None:
         "the load is nearest to its median. The loads are shaded.",
         [charts.lines(drawn, Axis("time since the start", "seconds", zero=True),
                       Axis("memory", "bytes", zero=True), bands=bands)],
-        of_texts("Memory of the servers shown", heads, cells),
+        table_of("Memory of the servers shown", heads, cells),
         charts.legend({line.name: line.style for line in drawn}),
     )  # fmt: skip
 

@@ -13,13 +13,12 @@ from tsmlab.render import full_name
 from tsmlab.report import charts, parts
 from tsmlab.report.charts import Axis, Line, Ratio
 from tsmlab.report.comparison import Styles
-from tsmlab.report.page import Figure, Page, Section, figure_sections
-from tsmlab.report.tables import Cell, Column, DataTable, of_texts
+from tsmlab.report.page import DataTable, Figure, Page, Section, figure_sections, table_of
 from tsmlab.report.theme import emphasised, styles_for
 from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.study import Mean, Score, WorkloadAnalysis
-from tsmlab.tables import STYLES
+from tsmlab.tables import STYLES, Cell, Column, columns_of
 from tsmlab.wording import quantity, rounds, three_digits
 
 # The tint of a ratio: the first step that it does not exceed.
@@ -81,11 +80,10 @@ def page(suite: SuiteResults) -> Page:
 
 
 def heat_table(suite: SuiteResults, which: str) -> DataTable:
-    """Workloads by allocators: the ratio to the best peer, tinted, the candidate first."""
     names = in_order(suite)
-    columns = [Column("workload", left=True)]
-    columns += [Column(name, hint=full_name(suite.allocator(name))) for name in names]
-    columns.append(Column("1.00 is", left=True))
+    heads = [Column("workload", left=True)]
+    heads += [Column(name, hint=full_name(suite.allocator(name))) for name in names]
+    heads.append(Column("1.00 is", left=True))
     rows = []
     for runs, workload in zip(suite.runs, suite.analysis.workloads, strict=True):
         if which == "time" or runs.workload.memory:
@@ -98,7 +96,7 @@ def heat_table(suite: SuiteResults, which: str) -> DataTable:
         last.append(Cell(number.plain(), mark, number.with_interval()))
     rows.append([*last, Cell(bench_text.BY_DEFINITION)])
     caption = f"{which.capitalize()} as a ratio to the best peer of each row; below 1.00 is better"
-    return DataTable(caption, columns, rows, heat=True)
+    return DataTable(caption, columns_of(heads, rows), heat=True)
 
 
 def _heat_row(workload: WorkloadAnalysis, which: str, names: list[str]) -> list[Cell]:
@@ -133,13 +131,11 @@ def _ends(estimate: RatioEstimate | Ratio) -> str:
 
 
 def tint(ratio: float) -> str:
-    """The mark of a ratio's step."""
     return next(mark for most, mark in STEPS if ratio <= most)
 
 
 def goals_table(suite: SuiteResults) -> DataTable:
-    """The candidate's verdict in each workload: time, memory among the quick, distance to floor."""
-    columns = [
+    heads = [
         Column("workload", left=True),
         Column("time to the fastest peer"),
         Column("verdict", left=True),
@@ -149,7 +145,7 @@ def goals_table(suite: SuiteResults) -> DataTable:
     ]
     caption = f"Goals of {suite.candidate}, with 95% confidence intervals"
     rows = [list(_goal_cells(suite, each)) for each in suite.analysis.workloads]
-    return DataTable(caption, columns, rows)
+    return table_of(caption, heads, rows)
 
 
 def _goal_cells(suite: SuiteResults, workload: WorkloadAnalysis) -> Iterator[Cell]:
@@ -171,14 +167,13 @@ def _interval(estimate: RatioEstimate | None) -> str:
 def _verdict_cell(found: Verdict | None) -> Cell:
     if found is None:
         return Cell("")
-    return Cell(found.value, parts.MARKS.get(STYLES.get(found, ""), ""))
+    return Cell(found.value, STYLES.get(found, ""))
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
 def figures(suite: SuiteResults) -> Iterator[Figure]:
-    """All figures that the results have data for."""
     order = in_order(suite)
     every = [*order, *(i.name for i in (*suite.allocators, *suite.floors) if i.name not in order)]
     styles = emphasised(every, order)
@@ -227,12 +222,11 @@ def means(suite: SuiteResults, styles: Styles) -> Figure:
         "Geometric means of the ratios to the best peer of each workload, with 95% intervals. 1.00 "
         "means as good as the best peer on every single workload.",
         panels,
-        of_texts("Means", heads, cells),
+        table_of("Means", heads, cells),
     )
 
 
 def scaling(suite: SuiteResults, styles: Styles) -> Figure | None:
-    """A panel for each pattern that is run with several numbers of threads: median times."""
     runs = [each for each in suite.runs if each.workload.pattern]
     if not runs:
         return None
@@ -258,7 +252,7 @@ def scaling(suite: SuiteResults, styles: Styles) -> Figure | None:
         "Median times. Lower is better; where each thread has the same work and a core of its own, "
         "a flat line is as good as it gets.",
         panels,
-        of_texts("Median time by the number of threads", heads, rows),
+        table_of("Median time by the number of threads", heads, rows),
         charts.legend(drawn),
     )
 
@@ -325,6 +319,6 @@ def field(candidate: str, which: str, found: list[Ratio]) -> Figure:
         f"interval, its peers in grey. Ratios above {FARTHEST:g} are seen zoomed out.",
         [charts.ratios(drawn, rows, styles, f"{which} over the best peer's (← better)", plain=True,
                        most=FARTHEST)],
-        of_texts(f"{which.capitalize()} in each workload, as drawn", heads, cells),
+        table_of(f"{which.capitalize()} in each workload, as drawn", heads, cells),
         charts.legend(styles),
     )  # fmt: skip

@@ -44,9 +44,6 @@ HUES = {
     "pink": Tone("#b50070", "#f76f8f"),
 }
 
-# A heap: what is in use.
-STATES = {"used": Tone("#2563ad", "#4f93e6")}
-
 # Verdicts as text, and tints behind numbers: a step each for "much better" to "much worse".
 SIGNALS = {
     "better": Tone("#00694d", "#4fd6a9"),
@@ -64,7 +61,7 @@ SIGNALS = {
     "warm3": Tone("#f3b98e", "#7a3d12"),
 }
 
-TONES = SURFACES | HUES | STATES | SIGNALS
+TONES = SURFACES | HUES | SIGNALS
 
 
 # What a legend shows for each shape of Vega's.

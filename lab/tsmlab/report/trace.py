@@ -11,13 +11,14 @@ from tsmlab.report import charts, parts
 from tsmlab.report.charts import Axis, Line
 from tsmlab.report.page import (
     Data,
+    DataTable,
     Figure,
     Page,
     Section,
     Series,
     figure_sections,
+    table_of,
 )
-from tsmlab.report.tables import of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.text import shortened, slug
 from tsmlab.traces import analysis_text
@@ -55,7 +56,7 @@ Predicted waste: What size classes add to requests, as a share of the blocks, wi
 def page(analysis: TraceAnalysis) -> Page:
     sums = [(parts.capital(label), text) for label, text in analysis_text.sums(analysis)]
     tables = [
-        Section(title, [parts.data_table(title, columns)], anchor=f"t-{slug(title)}")
+        Section(title, [DataTable(title, columns)], anchor=f"t-{slug(title)}")
         for title, columns in analysis_text.all_tables(analysis)
     ]
     program = analysis.image["program"] or "a program"
@@ -128,7 +129,7 @@ def live(analysis: TraceAnalysis) -> Figure:
         "events, each drawn at its highest. No allocator can need less.",
         [charts.lines([Line("live", points, Style("blue"), stepped=True)],
                       Axis("time", "seconds", zero=True), Axis("live bytes", "bytes", zero=True))],
-        of_texts("Live bytes", heads, rows, left=0),
+        table_of("Live bytes", heads, rows, left=0),
     )  # fmt: skip
 
 
@@ -178,7 +179,7 @@ def sizes(analysis: TraceAnalysis) -> Figure:
         "Sizes and predicted waste" if shown else "Sizes",
         f"The bytes of all allocations by their size, eight bars to an octave.{predicted}",
         panels,
-        of_texts("Sizes", heads, rows, left=0),
+        table_of("Sizes", heads, rows, left=0),
         charts.legend(styles),
     )
 
@@ -236,7 +237,7 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
         f"share of all {whole:,} objects is in it, in steps of ten.{never}",
         [charts.heat(drawn, columns, list(names.values()), STEPS,
                      "lifetime" if measure == "ns" else what, "size")],
-        of_texts(title, ("size up to", "lifetime up to", "objects", "bytes"), rows, left=0,
+        table_of(title, ("size up to", "lifetime up to", "objects", "bytes"), rows, left=0,
                  headed=False),
         [Series(name, "blue", "■", strength) for name, _, strength in STEPS],
         zooms=False,

@@ -15,14 +15,12 @@ from tsmlab.traces.replay_results import ReplayResults
 
 
 def write(results: Sequence[Results], directory: Path, force: bool) -> Path:
-    """All files of the report; returns the path of the page to open."""
     pages = [page for each in results for page in pages_of(each)]
     files = _files(pages[0]) if len(pages) == 1 else _all_files(pages)
     return folder.write(directory, files, force)
 
 
 def of(results: Results | SuiteResults | ReplayResults) -> Page:
-    """The page of one result."""
     [page] = pages_of(results)
     return page
 

@@ -108,7 +108,6 @@ class Part:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of the server."""
         return self.after.cpu_seconds - self.before.cpu_seconds
 
     @property
@@ -345,7 +344,6 @@ class Server:
                 )
 
     def load(self, phase: Phase, warmup: bool = False) -> Part:
-        """Runs the load once."""
         service = self.service
         seconds = phase.seconds
         if warmup and seconds is not None:

@@ -84,8 +84,6 @@ def _read(trace: Path, family: list[int], analyst: "Analyst") -> None:
 
 
 class Analyst:
-    """Sums over the events of an image."""
-
     def __init__(self, trace: Trace, image: int) -> None:
         self.trace = trace
         self.image = trace.images[image]

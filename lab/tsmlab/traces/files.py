@@ -78,7 +78,6 @@ class Trace:
 
     @property
     def busiest(self) -> Image:
-        """The image with the most events."""
         return max(self.images, key=lambda image: image.events)
 
     def family(self, first: int) -> set[int]:

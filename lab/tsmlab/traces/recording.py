@@ -61,7 +61,6 @@ class Recording(Ended):
 
     @staticmethod
     def from_json(trace: Path, raw: dict[str, Any]) -> Recording:
-        """The answer as `record` wrote it."""
         require_schema(raw, "record", SCHEMA)
         told = {
             "trace": trace,
@@ -115,7 +114,6 @@ class Request:
 
 
 def default_trace(command: Sequence[str]) -> Path:
-    """In the current folder, by the program's name."""
     return Path(Path(command[0]).name + SUFFIX)
 
 
@@ -150,7 +148,6 @@ def record(request: Request) -> Recording:
 
 
 def arguments_of(request: Request) -> list[str]:
-    """The request in the words of record's command line."""
     shim = paths.preloadable(paths.library("libtsmalloc-record.so"))
     arguments = ["-o", str(request.trace), "--shim", str(shim)]
     if request.force:
@@ -169,7 +166,6 @@ def arguments_of(request: Request) -> list[str]:
 
 
 def summary(recording: Recording) -> str:
-    """For people: what was recorded, in a few lines."""
     each = recording.trace_bytes / recording.events if recording.events else 0.0
     size = f"{recording.trace_bytes:,} bytes ({each:.1f} each)"
     seconds = f"{recording.wall_ns / 1e9:.2f} s"

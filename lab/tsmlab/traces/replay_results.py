@@ -153,7 +153,6 @@ class ReplayLine:
 
 
 def decode(text: str) -> ReplayLine:
-    """The line of a replay that went well; raises UserError for anything else."""
     return ReplayLine(read_answer(text, "replay", LINE_SCHEMA))
 
 

@@ -42,7 +42,6 @@ def _table(title: str, columns: Sequence[Column], **others: Any) -> Block:
 
 
 def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
-    """The trace that was replayed, and how."""
     threads = counted(trace.threads, "thread")
     processes = "" if trace.processes == 1 else f", the first of {trace.processes:,} processes"
     peak = quantity(trace.peak_live_bytes, "bytes")
@@ -223,7 +222,6 @@ def nanoseconds(value: int) -> str:
 
 
 def share_columns(shares: Sequence[ThreadShare]) -> list[Column]:
-    """The ticks of each thread, and those that it was owed."""
     return [
         Column("thread", [Cell(str(s.thread)) for s in shares]),
         Column("tickets", [Cell(f"{s.tickets:,}") for s in shares]),
