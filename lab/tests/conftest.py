@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headless_browser.Browser]:
+def browser(tmp_path_factory):
     if headless_browser.program() is None:
         pytest.skip("this machine has no headless browser")
     with headless_browser.Browser(tmp_path_factory.mktemp("browser")) as found:
@@ -191,12 +191,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headless_brows
 
 
 @pytest.fixture(scope="module")
-def drawn_once() -> Iterator[None]:
+def drawn_once():
     """The figures of equal results, which take seconds, are drawn once for all tests of a file."""
     made: dict[str, Any] = {}
     draw = writing.of
 
-    def of(found: Any) -> Any:
+    def of(found):
         key = repr(found)
         if key not in made:
             made[key] = draw(found)
@@ -208,7 +208,7 @@ def drawn_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def vega_at_hand() -> Iterator[None]:
+def vega_at_hand():
     """A page's figures have their data and a script, whether Vega is installed or not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vega, "library", lambda: "/* Vega */")

@@ -18,8 +18,6 @@ import pytest
 
 from tsmlab.cli import main
 
-Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
-
 # glibc's malloc. Without WASTE=0 it wastes memory and work at the start of each process.
 WASTE = r"""
 void *__libc_malloc(size_t);
@@ -38,24 +36,22 @@ __attribute__((constructor)) static void start(void) {
 
 
 @pytest.fixture(scope="session")
-def waste(build: Callable[..., Path]) -> Path:
+def waste(build):
     """The library of WASTE."""
     return build("libwaste.so.c", WASTE, "-shared", "-fPIC")
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path):
     inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
     return inherited | {"XDG_STATE_HOME": str(tmp_path / "state")}
 
 
 @pytest.fixture
-def tsmalloc(environment: dict[str, str]) -> Tsmalloc:
+def tsmalloc(environment):
     """tsmalloc(*words, status=0, cwd=None, **variables) is a command line that has ended so."""
 
-    def run(
-        *words: str | Path, status: int | None = 0, cwd: Path | None = None, **variables: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(*words, status=0, cwd=None, **variables):
         done = lab_runs.run(*words, env=environment | variables, cwd=cwd, timeout=300)
         assert status in (None, done.returncode), done.stdout + done.stderr
         return done

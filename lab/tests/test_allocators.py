@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,30 +31,30 @@ SOME = [
 
 
 @pytest.fixture(scope="module")
-def library(build: Callable[..., Path]) -> Path:
+def library(build):
     """A real shared library."""
     return build("libown.so.c", "int own(void) { return 1; }\n", "-shared", "-fPIC")
 
 
 @pytest.fixture
-def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def build_folder(tmp_path, monkeypatch):
     """A build folder of the test's own, empty."""
     (tmp_path / "build" / "lib").mkdir(parents=True)
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path / "build"))
     return tmp_path / "build"
 
 
-def names(found: list[Allocator]) -> list[str]:
+def names(found):
     return [allocator.name for allocator in found]
 
 
-def test_own_names_are_the_whole_matrix() -> None:
+def test_own_names_are_the_whole_matrix():
     assert len(OWN) == len(set(OWN)) == 19
     assert OWN[:2] == ["tsmalloc", "lock-first"]
     assert {"rwlock-worst", "nolock-best", "arenas-first", "cached-best", "lockfree-worst"} < {*OWN}
 
 
-def test_built_libraries_come_first_in_fixed_order(build_folder: Path, library: Path) -> None:
+def test_built_libraries_come_first_in_fixed_order(build_folder, library):
     for name in reversed(OWN):
         (build_folder / "lib" / allocators.own_library(name)).write_bytes(library.read_bytes())
     found = allocators.discover(versions=False)
@@ -63,7 +62,7 @@ def test_built_libraries_come_first_in_fixed_order(build_folder: Path, library: 
     assert all(a.family == "tsmalloc" and a.summary for a in found[:19])
 
 
-def test_the_hardened_library_is_chosen_by_name_only(build_folder: Path, library: Path) -> None:
+def test_the_hardened_library_is_chosen_by_name_only(build_folder, library):
     with refused("missing"):
         allocators.find("tsmalloc-secure", allocators.discover(versions=False))
     for name in ("tsmalloc", "tsmalloc-secure"):
@@ -76,13 +75,13 @@ def test_the_hardened_library_is_chosen_by_name_only(build_folder: Path, library
 
 
 @pytest.mark.usefixtures("build_folder")
-def test_unbuilt_libraries_are_left_out() -> None:
+def test_unbuilt_libraries_are_left_out():
     assert names(allocators.discover(versions=False))[0] == "glibc"
     with refused("is missing", remedy="TSMALLOC_BUILD_DIR"):
         allocators.select(["lock-best"], allocators.discover(versions=False))
 
 
-def test_glibc_has_a_version_and_no_file() -> None:
+def test_glibc_has_a_version_and_no_file():
     glibc = allocators.glibc()
     assert (glibc.path, glibc.sha256, glibc.family) == (None, None, "libc")
     assert glibc.version == os.confstr("CS_GNU_LIBC_VERSION").removeprefix("glibc ")  # type: ignore[union-attr]
@@ -100,11 +99,11 @@ def test_glibc_has_a_version_and_no_file() -> None:
         ([" glibc , glibc "], ["glibc"]),
     ],
 )
-def test_choice(spec: list[str], expected: list[str]) -> None:
+def test_choice(spec, expected):
     assert names(allocators.select(spec, SOME)) == expected
 
 
-def test_without_a_choice_no_teaching_allocator_takes_part() -> None:
+def test_without_a_choice_no_teaching_allocator_takes_part():
     engine = Allocator("tsmalloc", Path("/e.so"), "tsmalloc", "1")
     available = [engine, *SOME]
     assert names(allocators.select_or_default([], available)) == [
@@ -127,7 +126,7 @@ def test_without_a_choice_no_teaching_allocator_takes_part() -> None:
         ([" , "], "`tsmalloc list`"),
     ],
 )
-def test_unknown_names(spec: list[str], words: str) -> None:
+def test_unknown_names(spec, words):
     with refused(remedy=words):
         allocators.select(spec, SOME)
 
@@ -135,9 +134,7 @@ def test_unknown_names(spec: list[str], words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "package"), [("tbbmalloc", "libtbbmalloc2"), ("mimalloc", "libmimalloc2.0")]
 )
-def test_known_but_missing_allocator_names_its_package(
-    monkeypatch: pytest.MonkeyPatch, name: str, package: str
-) -> None:
+def test_known_but_missing_allocator_names_its_package(monkeypatch, name, package):
     monkeypatch.setattr(system_libraries.shutil, "which", lambda name, **_: f"/usr/bin/{name}")
     monkeypatch.setattr(system_libraries, "_output", lambda *_: "Package: libmimalloc2.0\n")
     with refused(remedy=f"sudo apt install {package}"):
@@ -145,11 +142,11 @@ def test_known_but_missing_allocator_names_its_package(
 
 
 @given(st.lists(st.sampled_from([a.name for a in SOME]), min_size=1))
-def test_choice_by_names_keeps_order_and_drops_repeats(wanted: list[str]) -> None:
+def test_choice_by_names_keeps_order_and_drops_repeats(wanted):
     assert names(allocators.select(wanted, SOME)) == list(dict.fromkeys(wanted))
 
 
-def test_own_library_with_variables(library: Path) -> None:
+def test_own_library_with_variables(library):
     mine = allocators.parse(f"mine={library}:A=1:B=x:y=z")
     assert (mine.name, mine.path, mine.family) == ("mine", library, "user")
     assert mine.env == {"A": "1", "B": "x", "y": "z"}
@@ -169,29 +166,27 @@ def test_own_library_with_variables(library: Path) -> None:
         ("mine=/bin", "is not a file"),
     ],
 )
-def test_unusable_own_libraries(text: str, words: str) -> None:
+def test_unusable_own_libraries(text, words):
     with refused(words) as caught:
         allocators.parse(text)
     assert caught.value.remedy
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_an_allocator_or_a_clear_error(text: str) -> None:
+def test_any_text_is_an_allocator_or_a_clear_error(text):
     try:
         allocators.parse(text.replace("\0", ""))
     except UserError as error:
         assert error.remedy  # noqa: PT017 - either outcome is right
 
 
-def test_name_used_twice(library: Path) -> None:
+def test_name_used_twice(library):
     with pytest.raises(UserError, match="used twice"):
         allocators.discover([f"glibc={library}"], versions=False)
 
 
 @pytest.mark.parametrize("state", ["state", "with space"])
-def test_path_that_cannot_be_preloaded_gets_a_link(
-    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
-) -> None:
+def test_path_that_cannot_be_preloaded_gets_a_link(library, tmp_path, monkeypatch, state):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
     awkward = tmp_path / "my own: heap"
     awkward.mkdir()
@@ -217,24 +212,22 @@ def test_path_that_cannot_be_preloaded_gets_a_link(
         ("3.1.5+dfsg1-1", "3.1.5"),
     ],
 )
-def test_upstream_versions(version: str, upstream: str) -> None:
+def test_upstream_versions(version, upstream):
     assert Package("it", version).upstream_version == upstream
 
 
 @pytest.fixture
-def fake_cache(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def fake_cache(monkeypatch):
     """Lets the loader's cache list what a test says, and nothing be in the usual folders."""
 
-    def install(listing: str) -> None:
+    def install(listing):
         monkeypatch.setattr(system_libraries, "_output", lambda *_: listing)
         monkeypatch.setattr(Path, "is_dir", lambda _: False)
 
     return install
 
 
-def test_installed_libraries_are_found_by_pattern(
-    library: Path, tmp_path: Path, fake_cache: Callable[[str], None]
-) -> None:
+def test_installed_libraries_are_found_by_pattern(library, tmp_path, fake_cache):
     lines = []
     for name in ("libmimalloc.so.2", "libmimalloc.so.3", "libtcmalloc.so.4", "libfoo.so.1"):
         (tmp_path / name).write_bytes(library.read_bytes())
@@ -246,12 +239,12 @@ def test_installed_libraries_are_found_by_pattern(
     assert found == {"mimalloc": "libmimalloc.so.3", "tcmalloc": "libtcmalloc.so.4"}
 
 
-def test_every_known_library_has_what_a_table_needs() -> None:
+def test_every_known_library_has_what_a_table_needs():
     assert len({known.name for known in KNOWN}) == len(KNOWN)
     assert all(known.patterns and known.summary for known in KNOWN)
 
 
-def test_version_asked_from_the_library_itself() -> None:
+def test_version_asked_from_the_library_itself():
     found = [
         (path, system_libraries.packages_of([path]).get(path))
         for known, path in system_libraries.installed()
@@ -266,11 +259,11 @@ def test_version_asked_from_the_library_itself() -> None:
         pytest.skip("neither jemalloc nor mimalloc is installed from a package")
 
 
-def test_library_without_a_version_function(library: Path) -> None:
+def test_library_without_a_version_function(library):
     assert system_libraries.version_from_library(library) is None
 
 
-def test_other_architectures_are_not_loadable(library: Path, tmp_path: Path) -> None:
+def test_other_architectures_are_not_loadable(library, tmp_path):
     other = tmp_path / "other.so"
     data = bytearray(library.read_bytes())
     data[18] ^= 0xFF

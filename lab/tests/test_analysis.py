@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from conftest import Behaviour, World, typical
 
 from tsmlab.metrics import CUSTOM, PEAK_MEMORY, TIME, parse_custom
-from tsmlab.results import Comparison, Row
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
 
 MIB = 1 << 20
 
 
-def row(comparison: Comparison, name: str) -> Row:
+def row(comparison, name):
     return next(r for r in comparison.analysis.rows if r.allocator == name)
 
 
-def test_a_typical_comparison_is_judged_by_its_truth() -> None:
+def test_a_typical_comparison_is_judged_by_its_truth():
     comparison = typical()
     verdicts = {
         r.allocator: {key: r.metrics[key].verdict for key in (TIME, PEAK_MEMORY)}
@@ -47,7 +45,7 @@ def test_a_typical_comparison_is_judged_by_its_truth() -> None:
     assert {r.allocator for r in comparison.analysis.rows if r.pareto} == {"fast", "same"}
 
 
-def test_a_single_failure_costs_the_verdict_but_not_the_numbers() -> None:
+def test_a_single_failure_costs_the_verdict_but_not_the_numbers():
     behaviours = {
         "glibc": Behaviour(),
         "shaky": Behaviour(
@@ -61,14 +59,14 @@ def test_a_single_failure_costs_the_verdict_but_not_the_numbers() -> None:
     assert (shaky.rank, shaky.metrics[TIME].verdict, shaky.pareto) == (None, None, False)
 
 
-def test_warm_up_and_probe_are_not_in_the_numbers() -> None:
+def test_warm_up_and_probe_are_not_in_the_numbers():
     slow_start = Behaviour(seconds=9.0, changes=((1, Behaviour(seconds=0.1)),))
     behaviours = {"glibc": Behaviour(), "a": slow_start}
     summary = row(World.comparison(behaviours), "a").metrics[TIME]
     assert summary.maximum == pytest.approx(0.1)
 
 
-def test_outliers_are_flagged_and_kept() -> None:
+def test_outliers_are_flagged_and_kept():
     # Run 0 is the warm-up, so this is the third measured round.
     spike = ((3, Behaviour(seconds=0.5)), (4, Behaviour()))
     behaviours = {"glibc": Behaviour(), "a": Behaviour(changes=spike)}
@@ -78,11 +76,11 @@ def test_outliers_are_flagged_and_kept() -> None:
     assert summary.maximum == pytest.approx(0.5)
 
 
-def test_drift_cancels_in_the_ratio() -> None:
+def test_drift_cancels_in_the_ratio():
     """The machine gets 5 % slower with every run of an allocator; the medians suffer, the ratio
     does not."""
 
-    def drifting(seconds: float) -> Any:
+    def drifting(seconds):
         changes = tuple((n, Behaviour(seconds=seconds * 1.05**n)) for n in range(1, 12))
         return Behaviour(seconds=seconds, changes=changes)
 
@@ -93,7 +91,7 @@ def test_drift_cancels_in_the_ratio() -> None:
     assert ratio.ratio == pytest.approx(0.9, rel=0.03)
 
 
-def test_noise_is_not_taken_for_a_difference() -> None:
+def test_noise_is_not_taken_for_a_difference():
     names = ["glibc", *(f"a{i}" for i in range(20))]
     comparison = World.comparison({name: Behaviour(noise=0.05) for name in names})
     verdicts = {r.metrics[TIME].verdict for r in comparison.analysis.rows}
@@ -103,7 +101,7 @@ def test_noise_is_not_taken_for_a_difference() -> None:
     assert 0.01 < floor < 0.5
 
 
-def test_a_noisy_leader_does_not_rank_all_alike() -> None:
+def test_a_noisy_leader_does_not_rank_all_alike():
     """The leader's noise hides every difference to it, and none of those behind it."""
     behaviours = {
         "glibc": Behaviour(noise=0.001),
@@ -120,7 +118,7 @@ def test_a_noisy_leader_does_not_rank_all_alike() -> None:
     assert analysis.recommended == "fast"
 
 
-def test_ranks_follow_the_verdicts_and_rows_follow_the_ranks() -> None:
+def test_ranks_follow_the_verdicts_and_rows_follow_the_ranks():
     for seed in range(12):
         generator = random.Random(seed)
         behaviours = {
@@ -140,7 +138,7 @@ def test_ranks_follow_the_verdicts_and_rows_follow_the_ranks() -> None:
             assert verdict is not Verdict.BETTER or each.rank < reference
 
 
-def test_leaders_name_those_that_tie() -> None:
+def test_leaders_name_those_that_tie():
     behaviours = {
         "glibc": Behaviour(seconds=0.2, noise=0.001),
         "x": Behaviour(seconds=0.1, noise=0.001),
@@ -152,7 +150,7 @@ def test_leaders_name_those_that_tie() -> None:
     assert leaders.unresolved == ["vague"]
 
 
-def test_the_fastest_is_recommended_and_the_smallest_among_its_equals() -> None:
+def test_the_fastest_is_recommended_and_the_smallest_among_its_equals():
     behaviours = {
         "glibc": Behaviour(seconds=0.2),
         "fat": Behaviour(seconds=0.1, noise=0.001, peak_bytes=40 * MIB),
@@ -162,7 +160,7 @@ def test_the_fastest_is_recommended_and_the_smallest_among_its_equals() -> None:
     assert comparison.analysis.recommended == "slim"
 
 
-def test_else_the_smallest_that_is_not_slower() -> None:
+def test_else_the_smallest_that_is_not_slower():
     behaviours = {
         "glibc": Behaviour(noise=0.001),
         "slim": Behaviour(noise=0.001, peak_bytes=10 * MIB),
@@ -172,7 +170,7 @@ def test_else_the_smallest_that_is_not_slower() -> None:
     assert World.comparison(behaviours).analysis.recommended is None
 
 
-def test_the_users_own_number_ranks_and_higher_may_be_better() -> None:
+def test_the_users_own_number_ranks_and_higher_may_be_better():
     behaviours = {
         "glibc": Behaviour(stdout="rate: 100"),
         "a": Behaviour(stdout="rate: 150", seconds=0.2),
@@ -188,7 +186,7 @@ def test_the_users_own_number_ranks_and_higher_may_be_better() -> None:
     assert comparison.analysis.recommended == "a"
 
 
-def test_a_number_without_a_logarithm_has_a_median_but_no_verdict() -> None:
+def test_a_number_without_a_logarithm_has_a_median_but_no_verdict():
     behaviours = {"glibc": Behaviour(stdout="n: 5"), "a": Behaviour(stdout="n: 0")}
     program = {"metrics": (parse_custom(r"n: (-?\d+)"),)}
     comparison = World.comparison(behaviours, program=program, check_output=False)
@@ -197,7 +195,7 @@ def test_a_number_without_a_logarithm_has_a_median_but_no_verdict() -> None:
     assert row(comparison, "a").rank is None
 
 
-def test_another_reference_turns_the_ratios_round() -> None:
+def test_another_reference_turns_the_ratios_round():
     behaviours = {"glibc": Behaviour(), "a": Behaviour(seconds=0.2)}
     comparison = World.comparison(behaviours, reference="a")
     ratio = row(comparison, "glibc").metrics[TIME].ratio

@@ -7,10 +7,8 @@ import io
 import itertools
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
@@ -26,34 +24,36 @@ from tsmlab.journal import Unkept
 from tsmlab.progress import Lines, Silence
 from tsmlab.report import suite as pages
 from tsmlab.report.theme import styles_for
-from tsmlab.results import Outcome, Sample
+from tsmlab.results import Outcome
 from tsmlab.study import from_json
 from tsmlab.workloads import Workload
 
 MIB = 1 << 20
 NAMES = ("tsmalloc", "glibc", "other")
-Run = Callable[..., Outcome[SuiteResults]]
 
 
-def workload(name: str, **changes: Any) -> Workload:
+def workload(name, **changes):
     # It has to be a file, since its hash is taken; the simulation does not start it.
     plain = Workload(name, f"{name} stresses", (sys.executable,), 1, (), "seconds", True)
     return replace(plain, **changes)
 
 
+WORKLOADS = (workload("one"), workload("two"))
+
+
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(monkeypatch):
     """Runs a suite in a simulated world; floors are as easily made as allocators."""
     monkeypatch.setattr(flow, "floor", World.allocator)
 
     def simulate(
-        behaviours: dict[str, Any] | None = None,
-        workloads: tuple[Workload, ...] = (workload("one"), workload("two")),
-        executor: Any = None,
-        reporter: Any = None,
-        warm: Callable[[int], int] = lambda size: size,
-        **changes: Any,
-    ) -> Outcome[SuiteResults]:
+        behaviours=None,
+        workloads=WORKLOADS,
+        executor=None,
+        reporter=None,
+        warm=lambda size: size,
+        **changes,
+    ):
         executor = executor or SimulatedExecutor(behaviours or typical())
         names = [name for name in executor.behaviours if name not in ("null", "bump", "lifo")]
         options = Options(
@@ -72,11 +72,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return simulate
 
 
-def prints(seconds: float, **others: Any) -> Any:
+def prints(seconds, **others):
     return Behaviour(seconds=seconds + 0.5, stdout=f"n: 1\nseconds: {seconds}\n", **others)
 
 
-def typical() -> dict[str, Any]:
+def typical():
     return {
         "tsmalloc": prints(0.8, peak_bytes=12 * MIB),
         "glibc": prints(1.0, peak_bytes=10 * MIB),
@@ -84,12 +84,12 @@ def typical() -> dict[str, Any]:
     }
 
 
-def measured(results: SuiteResults, name: str) -> list[Sample]:
+def measured(results, name):
     samples = next(each.samples for each in results.runs if each.workload.name == name)
     return [sample for sample in samples if sample.phase == "measured"]
 
 
-def test_patterns_with_several_numbers_of_threads_are_drawn_as_curves(run: Run) -> None:
+def test_patterns_with_several_numbers_of_threads_are_drawn_as_curves(run):
     assert pages.scaling(run().results, {}) is None, "the suite gives no lists of threads"
     workloads = tuple(workload(f"w-{n}", threads=n, pattern="w") for n in (1, 4))
     results = run(behaviours=typical(), workloads=workloads).results
@@ -103,7 +103,7 @@ def test_patterns_with_several_numbers_of_threads_are_drawn_as_curves(run: Run) 
 # --- the flow ------------------------------------------------------------------------------------
 
 
-def test_every_round_has_every_workload_under_every_allocator(run: Run) -> None:
+def test_every_round_has_every_workload_under_every_allocator(run):
     executor = SimulatedExecutor(typical())
     results = run(executor=executor).results
     for name in ("one", "two"):
@@ -117,8 +117,8 @@ def test_every_round_has_every_workload_under_every_allocator(run: Run) -> None:
     assert results.stop.text == "all 3 rounds done"
 
 
-def test_workloads_have_orders_of_their_own_and_a_seed_repeats_them(run: Run) -> None:
-    def orders() -> list[list[str]]:
+def test_workloads_have_orders_of_their_own_and_a_seed_repeats_them(run):
+    def orders():
         results = run(rounds=6).results
         return [[s.allocator for s in measured(results, name)] for name in ("one", "two")]
 
@@ -127,14 +127,14 @@ def test_workloads_have_orders_of_their_own_and_a_seed_repeats_them(run: Run) ->
     assert orders() == first
 
 
-def test_the_printed_time_counts_or_the_wall_time(run: Run) -> None:
+def test_the_printed_time_counts_or_the_wall_time(run):
     wall = workload("wall", time="wall")
     analysis = run(workloads=(workload("printed"), wall)).results.analysis
     medians = [each.score("tsmalloc").time for each in analysis.workloads]
     assert [time.median for time in medians if time] == pytest.approx([0.8, 1.3])
 
 
-def test_each_workload_is_tried_first_which_tells_what_a_hang_is(run: Run) -> None:
+def test_each_workload_is_tried_first_which_tells_what_a_hang_is(run):
     slow = {name: Behaviour(seconds=5.0, stdout="seconds: 5\n") for name in NAMES}
     executor = SimulatedExecutor(slow)
     results = run(executor=executor).results
@@ -147,12 +147,12 @@ def test_each_workload_is_tried_first_which_tells_what_a_hang_is(run: Run) -> No
     assert run(timeout_seconds=3.0).results.settings.timeout_seconds == 3.0
 
 
-def test_memory_is_warmed_by_what_the_trials_needed(run: Run) -> None:
+def test_memory_is_warmed_by_what_the_trials_needed(run):
     behaviours = typical() | {"glibc": prints(1.0, peak_bytes=1000 * MIB)}
     executor = SimulatedExecutor(behaviours)
     warmed: list[tuple[int, int]] = []
 
-    def warm(size: int) -> int:
+    def warm(size):
         warmed.append((size, len(executor.requests)))
         return size
 
@@ -160,7 +160,7 @@ def test_memory_is_warmed_by_what_the_trials_needed(run: Run) -> None:
     assert warmed == [(4000 * MIB, 2)]
 
 
-def test_floors_run_where_they_are_named_and_nowhere_else(run: Run) -> None:
+def test_floors_run_where_they_are_named_and_nowhere_else(run):
     behaviours = typical() | {"null": prints(0.4), "lifo": prints(0.5)}
     floored = workload("floored", floors=("null", "lifo"))
     results = run(behaviours, workloads=(workload("plain"), floored)).results
@@ -170,7 +170,7 @@ def test_floors_run_where_they_are_named_and_nowhere_else(run: Run) -> None:
     assert distance.ratio == pytest.approx(2.0)
 
 
-def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(run: Run) -> None:
+def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(run):
     notes = Notes()
     bad = Behaviour(signal=11, stderr="free(): invalid pointer\n")
     results = run(typical() | {"other": bad}, reporter=notes, rounds=4).results
@@ -182,14 +182,14 @@ def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(run: Run) 
     ]
 
 
-def test_a_workload_without_the_promised_line_has_failed(run: Run) -> None:
+def test_a_workload_without_the_promised_line_has_failed(run):
     mute = Behaviour(stdout="operations: 5\n")
     results = run(typical() | {"tsmalloc": mute}).results
     failure = results.analysis.workloads[0].score("tsmalloc").failure
     assert (failure.kind, failure.text) == ("metric", "no line `seconds: NUMBER` in the output")
 
 
-def test_the_time_budget_ends_after_whole_rounds(run: Run) -> None:
+def test_the_time_budget_ends_after_whole_rounds(run):
     # A round takes 2 * (1.3 + 1.5 + 1.75) = 9.1 simulated seconds.
     notes = Notes()
     results = run(rounds=50, time_budget_seconds=40.0, reporter=notes).results
@@ -200,7 +200,7 @@ def test_the_time_budget_ends_after_whole_rounds(run: Run) -> None:
     assert run(rounds=4, time_budget_seconds=1000.0).results.analysis.rounds == 4
 
 
-def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(run: Run) -> None:
+def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(run):
     # Two trials, one round of 6 runs, and two runs more.
     executor = SimulatedExecutor(typical(), interrupt_at_run=10)
     outcome = run(executor=executor)
@@ -214,9 +214,9 @@ def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(run: Run) -> N
         run(executor=SimulatedExecutor(typical(), interrupt_at_run=1))
 
 
-def test_what_breaks_the_run_leaves_what_was_measured(run: Run) -> None:
+def test_what_breaks_the_run_leaves_what_was_measured(run):
     class FullDisk(SimulatedExecutor):  # type: ignore[misc, name-defined]
-        def run(self, request: Any) -> Any:
+        def run(self, request):
             if len(self.requests) > 20:
                 raise UserError("the journal cannot be written.")
             return super().run(request)
@@ -230,7 +230,7 @@ def test_what_breaks_the_run_leaves_what_was_measured(run: Run) -> None:
 # --- the report ----------------------------------------------------------------------------------
 
 
-def lines_of(results: SuiteResults) -> dict[tuple[str, str], str]:
+def lines_of(results):
     """The table's lines by workload and quantity."""
     found, workload_name = {}, ""
     for line in texts.report(results.study, 200).splitlines():
@@ -242,11 +242,11 @@ def lines_of(results: SuiteResults) -> dict[tuple[str, str], str]:
     return found
 
 
-def squeezed(line: str) -> str:
+def squeezed(line):
     return " ".join(line.split())
 
 
-def test_what_is_written_of_a_run(run: Run) -> None:
+def test_what_is_written_of_a_run(run):
     results = run().results
     lines = lines_of(results)
     assert squeezed(lines["one", "time"]) == (
@@ -278,7 +278,7 @@ def test_what_is_written_of_a_run(run: Run) -> None:
     assert from_json(texts.formatted(results.study, "json")) == results.study
 
 
-def test_failures_are_in_the_table_and_below_it(run: Run) -> None:
+def test_failures_are_in_the_table_and_below_it(run):
     crash = Behaviour(signal=11, stderr="first\nfree(): invalid pointer\n")
     results = run(typical() | {"tsmalloc": crash}).results
     report = texts.report(results.study, 200)
@@ -288,7 +288,7 @@ def test_failures_are_in_the_table_and_below_it(run: Run) -> None:
     assert "without a result in 2" in report
 
 
-def test_a_mean_that_lacks_a_workload_says_so(run: Run) -> None:
+def test_a_mean_that_lacks_a_workload_says_so(run):
     """The second workload's runs of `other` fail: in the simulation, every second of its runs."""
     flips = tuple((n, Behaviour(exit_code=3) if n % 2 else prints(1.25)) for n in range(1, 9))
     results = run(typical() | {"other": prints(1.25, changes=flips)}).results
@@ -296,7 +296,7 @@ def test_a_mean_that_lacks_a_workload_says_so(run: Run) -> None:
     assert mean.rstrip().endswith("1.25 ±0 % (1 of 2)")
 
 
-def test_floor_lines_name_the_best_floor(run: Run) -> None:
+def test_floor_lines_name_the_best_floor(run):
     behaviours = typical() | {"null": prints(0.4), "lifo": prints(0.5)}
     floored = workload("floored", floors=("null", "lifo"), memory=False)
     lines = lines_of(run(behaviours, workloads=(floored,)).results)
@@ -306,7 +306,7 @@ def test_floor_lines_name_the_best_floor(run: Run) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 60])
-def test_a_narrow_terminal_gets_a_compact_table(run: Run, width: int) -> None:
+def test_a_narrow_terminal_gets_a_compact_table(run, width):
     report = texts.report(run().results.study, width, colours=True)
     table = [line for line in report.splitlines() if " time " in line and "tsmalloc at" not in line]
     assert len(table) == 3
@@ -314,13 +314,13 @@ def test_a_narrow_terminal_gets_a_compact_table(run: Run, width: int) -> None:
     assert all("±" not in line and "…" not in line for line in table)
 
 
-def test_few_rounds_are_a_warning(run: Run) -> None:
+def test_few_rounds_are_a_warning(run):
     codes = [t.code for t in run(time_budget_seconds=10.0).results.warnings]
     assert "few-rounds" in codes
     assert "few-rounds" not in [t.code for t in run(rounds=5).results.warnings]
 
 
-def test_a_pipe_is_told_the_round_and_the_time_that_is_left(run: Run) -> None:
+def test_a_pipe_is_told_the_round_and_the_time_that_is_left(run):
     executor, stream = SimulatedExecutor(typical()), io.StringIO()
     run(executor=executor, reporter=Lines(stream, clock=executor.clock), rounds=40)
     steps = [line for line in stream.getvalue().splitlines() if line.startswith("round ")]

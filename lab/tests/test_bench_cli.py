@@ -6,17 +6,12 @@ Why: that the pieces fit, and that each option does what it says, shows only at 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
-from prompt import Tsmalloc
 
 from tsmlab.bench_text import SuiteResults
 from tsmlab.study import from_json
-
-Build = Callable[..., Path]
 
 # Allocates for a moment and says how long; "fail" exits with 3 if an allocator is preloaded.
 WORK = r"""
@@ -53,7 +48,7 @@ floors = [{floors}]
 
 
 @pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory, build: Build) -> Path:
+def suite(tmp_path_factory, build):
     folder = tmp_path_factory.mktemp("suite")
     (folder / "work").symlink_to(build("work.c", WORK))
     entries = [
@@ -66,16 +61,16 @@ def suite(tmp_path_factory: pytest.TempPathFactory, build: Build) -> Path:
 
 
 @pytest.fixture
-def bench(tsmalloc: Tsmalloc, suite: Path) -> Tsmalloc:
+def bench(tsmalloc, suite):
     return partial(tsmalloc, "bench", "--suite", suite)
 
 
-def kept(tmp_path: Path) -> SuiteResults:
+def kept(tmp_path):
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
     return SuiteResults(from_json(path.read_text()))
 
 
-def test_two_workloads_over_glibc_and_tsmalloc(bench: Tsmalloc, tmp_path: Path) -> None:
+def test_two_workloads_over_glibc_and_tsmalloc(bench, tmp_path):
     done = bench(
         *("pairs", "whole", "-a", "tsmalloc,glibc", "--rounds", "3", "--seed", "5"),
         *("--export-markdown", tmp_path / "table.md", "--export-json", tmp_path / "r.json"),
@@ -107,7 +102,7 @@ def test_two_workloads_over_glibc_and_tsmalloc(bench: Tsmalloc, tmp_path: Path) 
     assert "| pairs | time |" in (tmp_path / "table.md").read_text()
 
 
-def test_a_failure_is_a_row_and_an_exit_status(bench: Tsmalloc, tmp_path: Path) -> None:
+def test_a_failure_is_a_row_and_an_exit_status(bench, tmp_path):
     arguments = ("fail", "-a", "tsmalloc,glibc", "-r", "3")
     done = bench(*arguments, status=2)
     assert "FAILED fail: tsmalloc: exit 3 (2 of 2 runs; not run again)" in done.stdout
@@ -116,9 +111,7 @@ def test_a_failure_is_a_row_and_an_exit_status(bench: Tsmalloc, tmp_path: Path) 
     bench(*arguments, "--ignore-failure", "-q")
 
 
-def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(
-    bench: Tsmalloc, build: Build, tmp_path: Path
-) -> None:
+def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(bench, build, tmp_path):
     source = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
     nothing = build("nothing.so.c", source, "-shared", "-fPIC")
     for name in ("libmine.so", "libtsmalloc.so"):
@@ -132,7 +125,7 @@ def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(
     assert (results.candidate, results.peers) == ("ours2", ["mine"])
 
 
-def test_the_list_says_what_each_workload_stresses(bench: Tsmalloc) -> None:
+def test_the_list_says_what_each_workload_stresses(bench):
     done = bench("--list", "pairs", "whole")
     head, *rows = done.stdout.splitlines()
     assert head.split() == ["workload", "threads", "memory", "floors", "stresses"]
@@ -141,14 +134,14 @@ def test_the_list_says_what_each_workload_stresses(bench: Tsmalloc) -> None:
     assert rows[1].rstrip().endswith("what whole stresses")
 
 
-def test_a_missing_program_is_named(bench: Tsmalloc, tmp_path: Path) -> None:
+def test_a_missing_program_is_named(bench, tmp_path):
     text = ENTRY.format(name="gone", time="wall", floors="").replace("./work", "./gone")
     (tmp_path / "suite.toml").write_text(text)
     done = bench("--suite", tmp_path / "suite.toml", status=1)
     assert f"there is no executable gone in {tmp_path}" in done.stderr
 
 
-def test_json_on_stdout_is_all_of_it(bench: Tsmalloc, tmp_path: Path) -> None:
+def test_json_on_stdout_is_all_of_it(bench, tmp_path):
     done = bench("whole", "-a", "glibc", "-r", "3", "--json", "-q")
     assert done.stderr == ""
     assert json.loads(done.stdout)["schema"] == "tsmalloc-study/1"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import run_request
 
 from tsmlab import allocators, causes
-from tsmlab.measuring import RunRequest
 
 BLOCKS = 5000
 BYTES = 1000
@@ -26,17 +24,17 @@ int main(int argc, char **argv) {{
 
 
 @pytest.fixture(scope="module")
-def program(build: Callable[..., Path]) -> Path:
+def program(build):
     return build("blocks.c", PROGRAM)
 
 
-def request(program: Path, name: str, *arguments: str) -> RunRequest:
+def request(program, name, *arguments):
     quiet = {"stdout": Path("/dev/null"), "stderr": Path("/dev/null"), "timeout_seconds": 60.0}
     under = allocators.find(name, allocators.discover(versions=False))
     return run_request(str(program), *arguments, allocator=under, **quiet)
 
 
-def test_together_they_tell_all(program: Path, tmp_path: Path) -> None:
+def test_together_they_tell_all(program, tmp_path):
     found = causes.count(request(program, "lock-best"), 2, tmp_path)
     assert (found.point, found.allocator, found.notes) == (2, "lock-best", [])
     # Before any allocator, inside our own library, and at the system calls.
@@ -48,7 +46,7 @@ def test_together_they_tell_all(program: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_program_that_fails_is_told_by_each(program: Path, tmp_path: Path) -> None:
+def test_a_program_that_fails_is_told_by_each(program, tmp_path):
     found = causes.count(request(program, "lock-best", "fail"), 0, tmp_path)
     assert found.counts == {}
     assert len(found.notes) == 3

@@ -10,30 +10,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import prompt
 import pytest
-from prompt import Tsmalloc
 
 from tsmlab import __version__, cli, paths
 from tsmlab.errors import UserError
 
 
 @pytest.fixture
-def tsmalloc() -> Tsmalloc:
+def tsmalloc():
     """Runs the command as a process of its own."""
 
-    def run(*words: str, status: int = 0, **more: str) -> Any:
+    def run(*words, status=0, **more):
         return prompt.run_alone(*words, status=status, env=os.environ | more)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def library(build: Callable[..., Path]) -> Path:
+def library(build):
     """A library that says that it is loaded, on stderr."""
     source = (
         "#include <unistd.h>\n"
@@ -42,7 +39,7 @@ def library(build: Callable[..., Path]) -> Path:
     return build("libloud.so.c", source, "-w", "-shared", "-fPIC")
 
 
-def test_help_names_every_verb_and_the_first_step(tsmalloc: Tsmalloc) -> None:
+def test_help_names_every_verb_and_the_first_step(tsmalloc):
     shown = tsmalloc("--help")
     for verb in cli.VERBS:
         assert f"  {verb.name} " in shown.stdout
@@ -51,34 +48,32 @@ def test_help_names_every_verb_and_the_first_step(tsmalloc: Tsmalloc) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["experiment"], ["profile"]])
-def test_where_no_verb_is_named_help_is_an_error(tsmalloc: Tsmalloc, words: list[str]) -> None:
+def test_where_no_verb_is_named_help_is_an_error(tsmalloc, words):
     asked = tsmalloc(*words, status=1)
     assert (asked.stdout, asked.stderr[:6]) == ("", "Usage:")
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in cli.VERBS])
-def test_every_verb_has_help(tsmalloc: Tsmalloc, verb: str) -> None:
+def test_every_verb_has_help(tsmalloc, verb):
     shown = tsmalloc(verb, "--help")
     assert shown.stderr == ""
     assert shown.stdout.startswith(f"Usage: tsmalloc {verb} ")
 
 
-def test_version_is_that_of_the_library(tsmalloc: Tsmalloc) -> None:
+def test_version_is_that_of_the_library(tsmalloc):
     assert tsmalloc("--version").stdout == f"tsmalloc, version {__version__}\n"
     told = [sys.executable, paths.repository_root() / "dev" / "version.py"]
     header = subprocess.run(told, capture_output=True, text=True, check=True).stdout
     assert header == f"{__version__}\n"
 
 
-def test_the_border_before_a_program_is_passed_on(tsmalloc: Tsmalloc) -> None:
+def test_the_border_before_a_program_is_passed_on(tsmalloc):
     done = tsmalloc("top", "--", "sh", "-c", "exit 7", status=7)
     assert "process number" not in done.stderr
 
 
-def test_interruption_and_a_missing_verb_module_have_their_exit_status(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(*_: object, **__: object) -> None:
+def test_interruption_and_a_missing_verb_module_have_their_exit_status(monkeypatch, capsys):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "VERBS", (cli.Verb("future", "Not there yet."),))
@@ -88,7 +83,7 @@ def test_interruption_and_a_missing_verb_module_have_their_exit_status(
     assert cli.main(["list"]) == 130
 
 
-def test_an_interrupt_that_came_while_the_lab_was_loaded_is_answered() -> None:
+def test_an_interrupt_that_came_while_the_lab_was_loaded_is_answered():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         process = prompt.start("list")  # with the mask, as dev/setup starts it
@@ -99,7 +94,7 @@ def test_an_interrupt_that_came_while_the_lab_was_loaded_is_answered() -> None:
     assert (process.returncode, said) == (130, "tsmalloc: interrupted\n")
 
 
-def test_full_disk_is_an_error() -> None:
+def test_full_disk_is_an_error():
     with Path("/dev/full").open("w") as full:
         process = prompt.start("list", stdout=full)
         _, said = process.communicate()
@@ -107,7 +102,7 @@ def test_full_disk_is_an_error() -> None:
     assert "could not be written: No space left on device" in said
 
 
-def test_reader_that_goes_away_is_met_with_silence() -> None:
+def test_reader_that_goes_away_is_met_with_silence():
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
@@ -116,13 +111,13 @@ def test_reader_that_goes_away_is_met_with_silence() -> None:
     assert (process.returncode, said) == (1, "")
 
 
-def test_user_error_form() -> None:
+def test_user_error_form():
     error = UserError("it broke.", "Do this.\nOr that.")
     assert error.render() == "tsmalloc: it broke.\n  Do this.\n  Or that."
     assert UserError("it broke.").render() == "tsmalloc: it broke."
 
 
-def test_list_shows_a_table(tsmalloc: Tsmalloc, library: Path) -> None:
+def test_list_shows_a_table(tsmalloc, library):
     shown = tsmalloc("list", "--allocator", f"loud={library}")
     head, *rows = shown.stdout.splitlines()
     assert head.split() == ["NAME", "FAMILY", "VERSION", "WHAT", "IT", "IS", "LIBRARY"]
@@ -132,7 +127,7 @@ def test_list_shows_a_table(tsmalloc: Tsmalloc, library: Path) -> None:
     assert paths_shown["glibc"] == "(the program's own)"
 
 
-def test_list_as_json_agrees_with_lib(tsmalloc: Tsmalloc, library: Path) -> None:
+def test_list_as_json_agrees_with_lib(tsmalloc, library):
     document = json.loads(tsmalloc("list", "--json", "--allocator", f"loud={library}:A=b").stdout)
     assert document["schema"] == "tsmalloc-list/1"
     by_name = {allocator["name"]: allocator for allocator in document["allocators"]}
@@ -145,7 +140,7 @@ def test_list_as_json_agrees_with_lib(tsmalloc: Tsmalloc, library: Path) -> None
             break
 
 
-def test_run_preloads_and_passes_everything_on(tsmalloc: Tsmalloc, library: Path) -> None:
+def test_run_preloads_and_passes_everything_on(tsmalloc, library):
     script = 'echo "$0|$*|$KEY|$LD_PRELOAD"; exit 7'
     shown = tsmalloc(
         *("run", "--allocator", f"loud={library}:KEY=value", "loud", "--"),
@@ -156,12 +151,12 @@ def test_run_preloads_and_passes_everything_on(tsmalloc: Tsmalloc, library: Path
     assert shown.stderr.startswith("loud\n")
 
 
-def test_run_needs_no_border_and_ends_by_the_programs_signal(tsmalloc: Tsmalloc) -> None:
+def test_run_needs_no_border_and_ends_by_the_programs_signal(tsmalloc):
     assert tsmalloc("run", "glibc", "echo", "--force", "-n").stdout == "--force -n\n"
     tsmalloc("run", "glibc", "sh", "-c", "kill -SEGV $$", status=-signal.SIGSEGV)
 
 
-def test_run_keeps_preloads_and_means_the_engine(tsmalloc: Tsmalloc, library: Path) -> None:
+def test_run_keeps_preloads_and_means_the_engine(tsmalloc, library):
     other = library.with_name("libother.so")
     other.write_bytes(library.read_bytes())
     shown = tsmalloc(
@@ -181,24 +176,20 @@ def test_run_keeps_preloads_and_means_the_engine(tsmalloc: Tsmalloc, library: Pa
     ("program", "status", "words"),
     [("no-such-program", 127, "was not found on PATH"), ("/etc/passwd", 126, "is not executable")],
 )
-def test_run_says_as_shells_do_that_nothing_started(
-    tsmalloc: Tsmalloc, program: str, status: int, words: str
-) -> None:
+def test_run_says_as_shells_do_that_nothing_started(tsmalloc, program, status, words):
     shown = tsmalloc("run", "glibc", program, status=status)
     assert shown.stdout == ""
     assert words in shown.stderr
 
 
-def test_run_gives_the_program_default_signals(tsmalloc: Tsmalloc) -> None:
+def test_run_gives_the_program_default_signals(tsmalloc):
     """Python ignores SIGPIPE; a program that inherits that would not end with its reader."""
     shown = tsmalloc("run", "glibc", "grep", "SigIgn", "/proc/self/status")
     ignored = int(shown.stdout.split()[1], 16)
     assert not ignored & (1 << (signal.SIGPIPE - 1))
 
 
-def test_run_refuses_what_it_cannot_reach(
-    tsmalloc: Tsmalloc, library: Path, build: Callable[..., Path]
-) -> None:
+def test_run_refuses_what_it_cannot_reach(tsmalloc, library, build):
     program = build("static.c", "int main(void) { return 5; }\n", "-static")
     mine = ("--allocator", f"loud={library}")
     refused = tsmalloc("run", *mine, "loud", str(program), status=1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,14 +19,13 @@ from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
 from tsmlab.progress import Silence
-from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
 from tsmlab.study import Study, from_json
 from tsmlab.sweep import Parameter
 
 
-def test_the_reference_is_tried_first_then_warmed_up_then_measured() -> None:
+def test_the_reference_is_tried_first_then_warmed_up_then_measured():
     behaviours = {"glibc": Behaviour(), "a": Behaviour()}
     comparison = World.comparison(behaviours, rule=StopRule(runs=2))
     phases = [(s.phase, s.round) for s in comparison.samples]
@@ -37,7 +34,7 @@ def test_the_reference_is_tried_first_then_warmed_up_then_measured() -> None:
     assert comparison.samples[0].allocator == "glibc"
 
 
-def test_a_hang_is_told_by_the_references_time_or_by_the_user() -> None:
+def test_a_hang_is_told_by_the_references_time_or_by_the_user():
     slow = {"glibc": Behaviour(seconds=2.0), "a": Behaviour()}
     executor = SimulatedExecutor(slow)
     comparison = World.comparison(slow, executor=executor, rule=StopRule(runs=1))
@@ -64,22 +61,20 @@ def test_a_hang_is_told_by_the_references_time_or_by_the_user() -> None:
         ({"spawn_error": {"errno": 2, "message": "not there"}}, "not there", "name"),
     ],
 )
-def test_a_failing_reference_ends_it_with_a_remedy(
-    change: dict[str, Any], message: str, remedy: str
-) -> None:
+def test_a_failing_reference_ends_it_with_a_remedy(change, message, remedy):
     with refused(message, remedy=remedy):
         World.comparison({"glibc": Behaviour(**change), "a": Behaviour()})
 
 
-def test_a_metric_that_the_reference_does_not_print_ends_it() -> None:
+def test_a_metric_that_the_reference_does_not_print_ends_it():
     with refused("no number for metric in the output", remedy="--metric"):
         World.comparison(
             {"glibc": Behaviour()}, program={"metrics": (parse_custom(r"rate: (\d+)"),)}
         )
 
 
-def test_output_that_varies_by_itself_fails_nobody() -> None:
-    def varying(*texts: str) -> Any:
+def test_output_that_varies_by_itself_fails_nobody():
+    def varying(*texts):
         changes = tuple((n, Behaviour(stdout=text)) for n, text in enumerate(texts))
         return Behaviour(changes=changes)
 
@@ -90,7 +85,7 @@ def test_output_that_varies_by_itself_fails_nobody() -> None:
     assert "output-varies" in {w.code for w in comparison.warnings}
 
 
-def test_ctrl_c_keeps_what_was_measured() -> None:
+def test_ctrl_c_keeps_what_was_measured():
     behaviours = {"glibc": Behaviour(), "a": Behaviour(seconds=0.05)}
     executor = SimulatedExecutor(behaviours, interrupt_at_run=15)
     comparison = World.comparison(behaviours, executor=executor)
@@ -110,7 +105,7 @@ def test_ctrl_c_keeps_what_was_measured() -> None:
         World.comparison(behaviours, executor=SimulatedExecutor(behaviours, interrupt_at_run=0))
 
 
-def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path: Any) -> None:
+def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path):
     # The probe, three warm-up runs and five measured ones may take a token; then there is none.
     (tmp_path / "tokens").write_text("x" * 9)
     line = (
@@ -124,7 +119,7 @@ def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path: Any) -> None:
     assert sum(s.phase == "measured" for s in outcome.results.samples) == 5
 
 
-def test_a_budget_too_small_for_five_rounds_is_announced() -> None:
+def test_a_budget_too_small_for_five_rounds_is_announced():
     behaviours = {"glibc": Behaviour(seconds=10.0), "a": Behaviour(seconds=10.0)}
     executor, notes = SimulatedExecutor(behaviours), Notes()
     options = World.options(list(behaviours), rule=StopRule(time_budget_seconds=70.0))
@@ -136,7 +131,7 @@ def test_a_budget_too_small_for_five_rounds_is_announced() -> None:
     assert "few-rounds" in {w.code for w in comparison.warnings}
 
 
-def test_it_stops_by_itself_when_all_is_clear() -> None:
+def test_it_stops_by_itself_when_all_is_clear():
     behaviours = {
         "glibc": Behaviour(noise=0.001),
         "a": Behaviour(seconds=0.2, noise=0.001, peak_bytes=1 << 20),
@@ -152,9 +147,7 @@ def test_it_stops_by_itself_when_all_is_clear() -> None:
 THREADS = Parameter("threads", "threads", [1, 4])
 
 
-def swept(
-    pick: Callable[[str, int], Behaviour], rounds: int = 6, **changes: Any
-) -> tuple[Comparison, Programs]:
+def swept(pick, rounds=6, **changes):
     """A comparison at two points; `pick` says how the program fares."""
     executor = Programs(lambda name, arguments: pick(name, int(arguments[0])))
     options = World.options(
@@ -167,13 +160,13 @@ def swept(
     return compare(options, executor, Silence(), Unkept(executor.clock)).results, executor
 
 
-def crossing(name: str, threads: int) -> Behaviour:
+def crossing(name, threads):
     """a is best with one thread, b with four; both are at 0.8 of glibc in the mean over both."""
     factor = {"glibc": 1.0, "a": 0.8 * 2 ** (threads - 2.5), "b": 0.8 * 2 ** (2.5 - threads)}[name]
     return Behaviour(seconds=threads * factor)
 
 
-def test_a_sweep_runs_every_allocator_at_every_point_of_a_round() -> None:
+def test_a_sweep_runs_every_allocator_at_every_point_of_a_round():
     comparison, executor = swept(lambda *_: Behaviour(), rounds=2)
     probes = [s for s in comparison.samples if s.phase == "probe"]
     assert [(s.allocator, s.point) for s in probes] == [("glibc", 0), ("glibc", 1)]
@@ -189,7 +182,7 @@ def test_a_sweep_runs_every_allocator_at_every_point_of_a_round() -> None:
     assert comparison.command == ["./program", "{threads}"]
 
 
-def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means() -> None:
+def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means():
     comparison, _ = swept(crossing, ask_order=True)
     assert [point.values for point in comparison.points] == [{"threads": 1}, {"threads": 4}]
     verdicts = [
@@ -207,7 +200,7 @@ def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means() -> No
     assert "outliers" not in {w.code for w in comparison.warnings}
 
 
-def test_all_forms_of_the_results_have_the_points() -> None:
+def test_all_forms_of_the_results_have_the_points():
     comparison, _ = swept(crossing, ask_order=True)
     assert from_json(records.to_json(study := Study.of("compare", [comparison]))) == study
     lines = list(csv.DictReader(io.StringIO(render.to_csv(comparison))))
@@ -224,15 +217,15 @@ def test_all_forms_of_the_results_have_the_points() -> None:
     ]
 
 
-def test_a_hang_is_told_by_the_longest_probe() -> None:
+def test_a_hang_is_told_by_the_longest_probe():
     comparison, _ = swept(lambda _, threads: Behaviour(seconds=float(threads)))
     assert comparison.settings.timeout_seconds == 80.0
     with refused("under the reference glibc at threads=4: exit 3"):
         swept(lambda _, threads: Behaviour(exit_code=3 if threads == 4 else 0))
 
 
-def test_an_allocator_that_fails_at_one_point_is_not_run_there_again_and_has_no_rank() -> None:
-    def pick(name: str, threads: int) -> Behaviour:
+def test_an_allocator_that_fails_at_one_point_is_not_run_there_again_and_has_no_rank():
+    def pick(name, threads):
         return Behaviour(signal=11) if (name, threads) == ("a", 4) else Behaviour()
 
     comparison, _ = swept(pick)
@@ -244,8 +237,8 @@ def test_an_allocator_that_fails_at_one_point_is_not_run_there_again_and_has_no_
     assert own["a"] is not None
 
 
-def test_outputs_are_compared_with_the_references_at_the_same_point() -> None:
-    def pick(name: str, threads: int) -> Behaviour:
+def test_outputs_are_compared_with_the_references_at_the_same_point():
+    def pick(name, threads):
         wrong = name == "b" and threads == 4
         return Behaviour(stdout="wrong" if wrong else f"{threads} threads")
 
@@ -254,7 +247,7 @@ def test_outputs_are_compared_with_the_references_at_the_same_point() -> None:
     assert {(s.allocator, s.point) for s in comparison.samples if s.failure} == {("b", 1)}
 
 
-def test_placeholders_reach_hooks_and_variables(tmp_path: Path) -> None:
+def test_placeholders_reach_hooks_and_variables(tmp_path):
     allocator = replace(World.allocator("a"), env={"CONF": "n:{threads},{other}"})
     executor = Programs(lambda *_: Behaviour())
     options = World.options(
@@ -282,7 +275,7 @@ def test_placeholders_reach_hooks_and_variables(tmp_path: Path) -> None:
 # --- metrics -------------------------------------------------------------------------------------
 
 
-def test_every_metric_is_read_with_its_unit_and_judged() -> None:
+def test_every_metric_is_read_with_its_unit_and_judged():
     behaviours = {
         "glibc": Behaviour(stdout="latency 3.61ms\nrate 900\n"),
         "a": Behaviour(stdout="latency 174us\nrate 45.9k\n"),
@@ -299,7 +292,7 @@ def test_every_metric_is_read_with_its_unit_and_judged() -> None:
     assert comparison.settings.metric_patterns == [m.pattern for m in metrics]
 
 
-def test_a_column_of_mixed_units_is_refused() -> None:
+def test_a_column_of_mixed_units_is_refused():
     behaviours = {
         "glibc": Behaviour(stdout="took 12 ms\n"),
         "a": Behaviour(stdout="took 12\n"),
@@ -315,12 +308,12 @@ def test_a_column_of_mixed_units_is_refused() -> None:
 # --- the doctor ----------------------------------------------------------------------------------
 
 
-def diagnosis(*findings: doctor.Finding, found: bool = True) -> doctor.Diagnosis:
+def diagnosis(*findings, found=True):
     resolved: Any = object() if found else None
     return doctor.Diagnosis(("./program",), resolved, findings)
 
 
-def test_a_fatal_finding_stops_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fatal_finding_stops_it_at_once(monkeypatch):
     finding = doctor.Finding("fatal", "static", "It is linked statically.", "Link it dynamically.")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
     behaviours = {"glibc": Behaviour()}
@@ -331,7 +324,7 @@ def test_a_fatal_finding_stops_it_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert not executor.requests
 
 
-def test_what_cannot_start_has_no_way_around(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_start_has_no_way_around(monkeypatch):
     finding = doctor.Finding("fatal", "not-found", "There is no ./program.", "Check the name.")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding, found=False))
     with pytest.raises(UserError) as caught:
@@ -340,7 +333,7 @@ def test_what_cannot_start_has_no_way_around(monkeypatch: pytest.MonkeyPatch) ->
     assert "--no-doctor" not in caught.value.remedy
 
 
-def test_the_doctors_warnings_are_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctors_warnings_are_shown_once(monkeypatch):
     finding = doctor.Finding("warning", "python", "Python has its own.", "PYTHONMALLOC=malloc")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
     behaviours = {"glibc": Behaviour()}
@@ -350,7 +343,7 @@ def test_the_doctors_warnings_are_shown_once(monkeypatch: pytest.MonkeyPatch) ->
     assert sum("Python has its own. PYTHONMALLOC=malloc" in text for text in notes.texts) == 1
 
 
-def counted(program: str, provider: str, calls: int = 5000) -> Any:
+def counted(program, provider, calls=5000):
     """A diagnosis of a run under the reference, in which this library served."""
     image: Any = SimpleNamespace(
         pid=1, program=program, provider=provider, calls=calls, deep_bound=""
@@ -367,9 +360,7 @@ def counted(program: str, provider: str, calls: int = 5000) -> Any:
         ("/lib/x86_64-linux-gnu/libc.so.6", "glibc 1.0"),
     ],
 )
-def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(
-    monkeypatch: pytest.MonkeyPatch, provider: str, row: str
-) -> None:
+def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(monkeypatch, provider, row):
     """Also where a script starts it, whose own file tells nothing."""
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: counted("/usr/bin/server", provider))
     found = World.comparison({"glibc": Behaviour(), "a": Behaviour()}, consult_doctor=True)
@@ -384,11 +375,11 @@ def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(
     assert (sentence in render.markdown(found)) is is_other
 
 
-def test_a_daemon_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_is_an_error_that_says_what_to_do(monkeypatch):
     behaviours = {"glibc": Behaviour(seconds=0.001)}
 
     class Leaving(SimulatedExecutor):  # type: ignore[misc, name-defined]
-        def run(self, request: Any) -> Any:
+        def run(self, request):
             measurement = super().run(request)
             return replace(measurement, raw={**measurement.raw, "left_behind": 1})
 

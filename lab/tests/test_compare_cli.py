@@ -17,17 +17,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import prompt
 import pytest
-from prompt import Tsmalloc
 
 from tsmlab import study
-
-Build = Callable[..., Path]
 
 # Allocates and frees some thousand blocks. Options: "slow" sleeps for a second, "fail" exits with
 # 3, "echo" repeats its input.
@@ -69,12 +65,12 @@ MISDEEDS = {
 
 
 @pytest.fixture(scope="session")
-def work(build: Build) -> Path:
+def work(build):
     return build("work.c", WORK)
 
 
 @pytest.fixture(scope="session")
-def misbehaving(build: Build) -> list[str]:
+def misbehaving(build):
     """The options that name the misbehaving libraries."""
     options = []
     for name, misdeed in MISDEEDS.items():
@@ -84,20 +80,18 @@ def misbehaving(build: Build) -> list[str]:
 
 
 @pytest.fixture
-def compare(tsmalloc: Tsmalloc) -> Tsmalloc:
+def compare(tsmalloc):
     return partial(tsmalloc, "compare")
 
 
-def saved(tmp_path: Path) -> list[Path]:
+def saved(tmp_path):
     return sorted((tmp_path / "state" / "tsmalloc" / "results").glob("*.json"))
 
 
 # --- the main job --------------------------------------------------------------------------------
 
 
-def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
-    work: Path, compare: Tsmalloc, tmp_path: Path
-) -> None:
+def test_a_plain_comparison_prints_a_table_and_keeps_its_results(work, compare, tmp_path):
     done = compare("-a", "glibc,lock-best", "-r", "3", "--", work)
     assert re.search(r"\d +glibc .* reference", done.stdout)
     assert re.search(r"\d +lock-best ", done.stdout)
@@ -118,9 +112,7 @@ def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
     assert all(p["mapped"] is not False for libraries in preloaded for p in libraries)
 
 
-def test_input_that_the_program_does_not_see_is_told(
-    compare: Tsmalloc, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_input_that_the_program_does_not_see_is_told(compare, environment, tmp_path):
     (tmp_path / "words").write_text("a b c\n")
     words = ("compare", "-a", "glibc", "-r", "1", "--no-doctor", "--", "perl", "-ne", "1")
     with (tmp_path / "words").open() as file:
@@ -133,13 +125,13 @@ def test_input_that_the_program_does_not_see_is_told(
     assert "remedy: " in done.stderr
 
 
-def test_quiet_is_quiet(work: Path, compare: Tsmalloc) -> None:
+def test_quiet_is_quiet(work, compare):
     done = compare("-a", "glibc", "-r", "1", "-q", "--", work)
     assert done.stderr == ""
     assert "glibc" in done.stdout
 
 
-def test_exports_are_written(work: Path, compare: Tsmalloc, tmp_path: Path) -> None:
+def test_exports_are_written(work, compare, tmp_path):
     files = [tmp_path / name for name in ("r.json", "r.csv", "r.md")]
     options = [f"--export-json={files[0]}", f"--export-csv={files[1]}"]
     options.append(f"--export-markdown={files[2]}")
@@ -149,7 +141,7 @@ def test_exports_are_written(work: Path, compare: Tsmalloc, tmp_path: Path) -> N
     assert files[2].read_text().count("\n| ") >= 1
 
 
-def test_the_programs_own_number(work: Path, compare: Tsmalloc) -> None:
+def test_the_programs_own_number(work, compare):
     options = ["-a", "glibc,lock-best", "-r", "2", "--metric", r"sum=sum (\d+):higher", "--json"]
     done = compare(*options, "--", work)
     (data,) = json.loads(done.stdout)["parts"]
@@ -158,7 +150,7 @@ def test_the_programs_own_number(work: Path, compare: Tsmalloc) -> None:
     assert len(values) == 1
 
 
-def test_a_sweep_runs_the_program_at_every_point(compare: Tsmalloc, tmp_path: Path) -> None:
+def test_a_sweep_runs_the_program_at_every_point(compare, tmp_path):
     line = "print join ',', map { 'x' x $_ } 1..{n}; print '{shape}'"
     swept = ("-P", "n", "100", "300", "-D", "200", "-L", "shape", "a,b")
     table = tmp_path / "table.md"
@@ -174,7 +166,7 @@ def test_a_sweep_runs_the_program_at_every_point(compare: Tsmalloc, tmp_path: Pa
     assert "time by n, shape: medians" in table.read_text()
 
 
-def test_a_name_that_is_no_text(work: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_name_that_is_no_text(work, environment, tmp_path):
     program = tmp_path / os.fsdecode(b"bad\xff")
     program.write_bytes(work.read_bytes())
     program.chmod(0o755)
@@ -186,9 +178,7 @@ def test_a_name_that_is_no_text(work: Path, environment: dict[str, str], tmp_pat
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "2>/dev/full"])
-def test_closed_streams_cost_nothing_else(
-    work: Path, environment: dict[str, str], tmp_path: Path, closed: str
-) -> None:
+def test_closed_streams_cost_nothing_else(work, environment, tmp_path, closed):
     line = shlex.join([sys.executable, "-m", "tsmlab", "compare", "-a", "glibc", "-r", "1", "--"])
     line = f"{line} {shlex.quote(str(work))} {closed}"
     done = prompt.ran("sh", "-c", line, env=environment, status=0)
@@ -196,7 +186,7 @@ def test_closed_streams_cost_nothing_else(
     assert closed == ">&-" or "glibc" in done.stdout
 
 
-def test_input_setup_and_cleanup(work: Path, compare: Tsmalloc, tmp_path: Path) -> None:
+def test_input_setup_and_cleanup(work, compare, tmp_path):
     (tmp_path / "input").write_text("x" * 1000)
     options = ["-a", "glibc", "-r", "1", "-w", "0", "--input", tmp_path / "input", "--json"]
     options += ["-p", f"echo in >> {tmp_path}/log", "-c", f"echo out >> {tmp_path}/log"]
@@ -206,7 +196,7 @@ def test_input_setup_and_cleanup(work: Path, compare: Tsmalloc, tmp_path: Path) 
     assert (tmp_path / "log").read_text() == "in\nout\n" * 3
 
 
-def test_a_dry_run_runs_nothing(compare: Tsmalloc, tmp_path: Path) -> None:
+def test_a_dry_run_runs_nothing(compare, tmp_path):
     words = ("--dry-run", "--seed", "5", "-r", "4", "--", "touch", tmp_path / "touched")
     done = compare(*words)
     assert re.search(r"(?m)^rounds +exactly 4$", done.stdout)
@@ -219,9 +209,7 @@ def test_a_dry_run_runs_nothing(compare: Tsmalloc, tmp_path: Path) -> None:
 # --- failures are rows ---------------------------------------------------------------------------
 
 
-def test_whatever_happens_under_one_allocator_is_a_row(
-    work: Path, misbehaving: list[str], compare: Tsmalloc
-) -> None:
+def test_whatever_happens_under_one_allocator_is_a_row(work, misbehaving, compare):
     names = list(MISDEEDS)
     options = [*misbehaving, "-a", ",".join(["glibc", *names]), "-r", "2"]
     done = compare(*options, "--timeout", "2", "--", work, status=2)
@@ -237,9 +225,7 @@ def test_whatever_happens_under_one_allocator_is_a_row(
     assert "hang failed twice in a row and is not run again" in done.stderr
 
 
-def test_failures_and_other_output_can_be_accepted(
-    work: Path, misbehaving: list[str], compare: Tsmalloc
-) -> None:
+def test_failures_and_other_output_can_be_accepted(work, misbehaving, compare):
     compare(*misbehaving, "-a", "glibc,quit", "-r", "1", "-i", "--", work)
     compare(*misbehaving, "-a", "glibc,garble", "-r", "1", "--ignore-output", "--", work)
 
@@ -247,18 +233,18 @@ def test_failures_and_other_output_can_be_accepted(
 # --- errors with a remedy ------------------------------------------------------------------------
 
 
-def test_a_program_that_fails_by_itself(work: Path, compare: Tsmalloc) -> None:
+def test_a_program_that_fails_by_itself(work, compare):
     compare("-a", "glibc", "-r", "1", "--expect-exit", "3", "--", work, "fail")
 
 
-def test_a_failing_setup(work: Path, compare: Tsmalloc) -> None:
+def test_a_failing_setup(work, compare):
     done = compare("-a", "glibc", "-p", "echo nothing there; false", "--", work, status=1)
     assert "the setup command failed (exit 1)" in done.stderr
     assert "nothing there" in done.stderr
     assert "--setup" in done.stderr
 
 
-def test_nothing_is_overwritten_unasked(work: Path, compare: Tsmalloc, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_unasked(work, compare, tmp_path):
     (tmp_path / "r.csv").write_text("precious")
     options = ["-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv"]
     done = compare(*options, "--", work, status=1)
@@ -268,9 +254,7 @@ def test_nothing_is_overwritten_unasked(work: Path, compare: Tsmalloc, tmp_path:
     assert (tmp_path / "r.csv").read_text() != "precious"
 
 
-def test_a_full_disk_costs_the_export_and_nothing_else(
-    work: Path, compare: Tsmalloc, tmp_path: Path
-) -> None:
+def test_a_full_disk_costs_the_export_and_nothing_else(work, compare, tmp_path):
     options = ["-a", "glibc", "-r", "1", "--export-json", "/dev/full"]
     done = compare(*options, "--export-csv", tmp_path / "r.csv", "--", work, status=1)
     assert (tmp_path / "r.csv").stat().st_size > 0
@@ -280,9 +264,7 @@ def test_a_full_disk_costs_the_export_and_nothing_else(
     assert re.search(r"1 +glibc .* reference", done.stdout)
 
 
-def test_a_state_folder_that_cannot_be_written_is_replaced(
-    work: Path, compare: Tsmalloc, tmp_path: Path
-) -> None:
+def test_a_state_folder_that_cannot_be_written_is_replaced(work, compare, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "tmp").mkdir()
     done = compare(
@@ -297,7 +279,7 @@ def test_a_state_folder_that_cannot_be_written_is_replaced(
 # --- interrupts and terminals --------------------------------------------------------------------
 
 
-def processes_of(program: Path) -> list[str]:
+def processes_of(program):
     """All processes that run it."""
     found = []
     for executable in Path("/proc").glob("[0-9]*/exe"):
@@ -308,9 +290,7 @@ def processes_of(program: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_keeps_what_was_measured(
-    work: Path, environment: dict[str, str], tmp_path: Path, number: signal.Signals
-) -> None:
+def test_an_interrupt_keeps_what_was_measured(work, environment, tmp_path, number):
     arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
     words = ("compare", *arguments, "--", work, "slow")
     process = prompt.start(*words, env=environment)
@@ -329,9 +309,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert "go on with: tsmalloc compare --resume" in stderr
 
 
-def test_what_was_killed_is_gone_on_with(
-    work: Path, environment: dict[str, str], tmp_path: Path, compare: Tsmalloc
-) -> None:
+def test_what_was_killed_is_gone_on_with(work, environment, tmp_path, compare):
     arguments = ["-a", "glibc,lock-best", "-w", "0", "-r", "3", "--margin", "2%", "--seed", "9"]
     words = ("compare", *arguments, "--", work, "slow")
     nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
@@ -361,9 +339,7 @@ def test_what_was_killed_is_gone_on_with(
     assert "there is no journal of `tsmalloc compare`" in compare("--resume", status=1).stderr
 
 
-def test_what_was_begun_with_another_script_is_not_gone_on_with(
-    environment: dict[str, str], tmp_path: Path, compare: Tsmalloc
-) -> None:
+def test_what_was_begun_with_another_script_is_not_gone_on_with(environment, tmp_path, compare):
     script = tmp_path / "job.py"
     script.write_text("x = [bytes(1000) for i in range(9000)]\nimport time; time.sleep(0.2)\n")
     exported = tmp_path / "runs.json"
@@ -379,9 +355,7 @@ def test_what_was_begun_with_another_script_is_not_gone_on_with(
     assert f"changed since the run began: {script}." in refused.stderr
 
 
-def test_ctrl_c_on_a_terminal_ends_everything(
-    work: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_ctrl_c_on_a_terminal_ends_everything(work, environment, tmp_path):
     """The terminal sends the signal to the whole foreground group, not just to the lab."""
     pid, terminal = pty.fork()
     if pid == 0:
@@ -402,7 +376,7 @@ def test_ctrl_c_on_a_terminal_ends_everything(
     assert processes_of(work) == []
 
 
-def read_until(terminal: int, text: str, seconds: float) -> str:
+def read_until(terminal, text, seconds):
     """What the terminal shows until the text appears, the time is up, or the other side closes."""
     shown, end = "", time.monotonic() + seconds
     while text not in shown and (left := end - time.monotonic()) > 0:
@@ -418,9 +392,7 @@ def read_until(terminal: int, text: str, seconds: float) -> str:
     return shown
 
 
-def test_a_reader_that_goes_away_costs_nothing(
-    work: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_reader_that_goes_away_costs_nothing(work, environment, tmp_path):
     words = ("compare", "-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv", "--")
     process = prompt.start(*words, work, env=environment)
     process.stdout.close()
@@ -432,9 +404,7 @@ def test_a_reader_that_goes_away_costs_nothing(
     assert len(saved(tmp_path)) == 1
 
 
-def test_a_full_disk_behind_stdout_is_reported(
-    work: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_full_disk_behind_stdout_is_reported(work, environment, tmp_path):
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         words = ("compare", "-a", "glibc", "-r", "1", "--", work)
         process = prompt.start(*words, env=environment, stdout=full)

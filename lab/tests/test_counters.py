@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Behaviour, measure_answer, run_request
@@ -16,20 +15,20 @@ from tsmlab.allocators import Allocator, own_library
 from tsmlab.measuring import Measurement, RunRequest
 
 
-def report(folder: Path, name: str, **totals: Any) -> None:
+def report(folder, name, **totals):
     content = {"schema": "tsmalloc-counters/1", "pid": 7, "allocator": "lock-best", "threads": []}
     path = folder / f"{name}.counters.json"
     path.write_text(json.dumps({**content, "totals": totals}), encoding="utf-8")
 
 
-def test_counts_are_sums_over_processes(tmp_path: Path) -> None:
+def test_counts_are_sums_over_processes(tmp_path):
     report(tmp_path, "100", frees=3, free_blocks_at_snapshot=5)
     report(tmp_path, "99", frees=4, free_blocks_at_snapshot=6)
     report(tmp_path, "100-1", frees=8)
     assert counters.read(tmp_path) == {"frees": 15.0, "free_blocks_at_snapshot": 11.0}
 
 
-def test_an_empty_folder_says_why_it_may_be_empty(tmp_path: Path) -> None:
+def test_an_empty_folder_says_why_it_may_be_empty(tmp_path):
     (tmp_path / ".7.unfinished").write_text("{", encoding="utf-8")
     with refused("no process wrote", remedy="killed"):
         counters.read(tmp_path)
@@ -44,7 +43,7 @@ def test_an_empty_folder_says_why_it_may_be_empty(tmp_path: Path) -> None:
         ('{"schema": "tsmalloc-counters/1", "pid": 1}', "lacks the field 'allocator'"),
     ],
 )
-def test_a_damaged_report_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_a_damaged_report_is_named(tmp_path, content, message):
     path = tmp_path / "1.counters.json"
     path.write_text(content, encoding="utf-8")
     with refused(message, str(path)) as error:
@@ -52,7 +51,7 @@ def test_a_damaged_report_is_named(tmp_path: Path, content: str, message: str) -
     assert error.value.remedy
 
 
-def test_a_count_that_is_no_number_is_damage(tmp_path: Path) -> None:
+def test_a_count_that_is_no_number_is_damage(tmp_path):
     report(tmp_path, "1", frees="many")
     with refused("is damaged"):
         counters.read(tmp_path)
@@ -62,7 +61,7 @@ def test_a_count_that_is_no_number_is_damage(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def library_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def library_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path / "build"))
     folder = tmp_path / "build" / "lib" / "counted"
     folder.mkdir(parents=True)
@@ -70,7 +69,7 @@ def library_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["tsmalloc", "lock-best"])
-def test_ours_have_a_counted_twin_once_it_is_built(library_folder: Path, name: str) -> None:
+def test_ours_have_a_counted_twin_once_it_is_built(library_folder, name):
     allocator = Allocator(name, Path("/l/x.so"), "tsmalloc", "1")
     assert counters.has_counted(allocator) is None
     library = library_folder / own_library(name)
@@ -78,7 +77,7 @@ def test_ours_have_a_counted_twin_once_it_is_built(library_folder: Path, name: s
     assert counters.has_counted(allocator) == library
 
 
-def test_nobody_else_has_one(library_folder: Path) -> None:
+def test_nobody_else_has_one(library_folder):
     (library_folder / own_library("lock-best")).touch()
     assert counters.has_counted(Allocator("lock-best", Path("/l/x.so"), "user", "1")) is None
     assert counters.has_counted(Allocator("glibc", None, "libc", "2.36")) is None
@@ -91,18 +90,18 @@ class Reporting:
     exit_code: int = 0
     requests: list[RunRequest] = field(default_factory=list)
 
-    def run(self, request: RunRequest) -> Measurement:
+    def run(self, request):
         self.requests.append(request)
         report(Path(request.env[counters.VARIABLE]), "1", frees=1)
         answer = measure_answer(Behaviour(exit_code=self.exit_code), request, 1.0)
         return Measurement.from_json(answer)
 
 
-def request_under(allocator: Allocator) -> RunRequest:
+def request_under(allocator):
     return run_request("true", allocator=allocator, env={"SEED": "1"}, timeout_seconds=9.0)
 
 
-def test_a_counted_run_is_the_same_run_under_the_twin(library_folder: Path, tmp_path: Path) -> None:
+def test_a_counted_run_is_the_same_run_under_the_twin(library_folder, tmp_path):
     library = library_folder / own_library("lock-best")
     library.touch()
     executor = Reporting()
@@ -115,7 +114,7 @@ def test_a_counted_run_is_the_same_run_under_the_twin(library_folder: Path, tmp_
     assert counted == {"frees": 1.0}
 
 
-def test_a_program_that_fails_under_the_twin_is_told(library_folder: Path, tmp_path: Path) -> None:
+def test_a_program_that_fails_under_the_twin_is_told(library_folder, tmp_path):
     (library_folder / own_library("lock-best")).touch()
     allocator = Allocator("lock-best", Path("/l/x.so"), "tsmalloc", "1")
     with refused("exit 3", remedy="LD_PRELOAD="):

@@ -12,7 +12,6 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import prompt
@@ -20,9 +19,8 @@ import pytest
 
 from tsmlab import doctor, system_libraries
 from tsmlab.allocators import Allocator, glibc
-from tsmlab.doctor import Diagnosis, Finding, diagnose
+from tsmlab.doctor import diagnose
 
-Build = Callable[..., Path]
 NOBODY = 65534
 MALLOC_TEXT = """
 #include <stdlib.h>
@@ -59,13 +57,11 @@ void free(void *p) { (void)p; }
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+def build(tmp_path_factory):
     """Compiles a small C program that calls malloc and free; its argument is its exit status."""
     folder = tmp_path_factory.mktemp("programs")
 
-    def compile_program(
-        name: str, *options: str, before: str = "", compiler: str = "gcc", text: str = MALLOC_TEXT
-    ) -> Path:
+    def compile_program(name, *options, before="", compiler="gcc", text=MALLOC_TEXT):
         program = folder / name
         if not program.exists():
             source = folder / f"{name}.c"
@@ -78,20 +74,20 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 @pytest.fixture(scope="module")
-def tiny_heap(build: Build) -> Allocator:
+def tiny_heap(build):
     """A real allocator to preload, independent of the project's own."""
     return Allocator("tiny", build("libtiny.so", "-shared", "-fPIC", text=TINY_HEAP), "user", "1")
 
 
-def codes(diagnosis: Diagnosis) -> dict[str, str]:
+def codes(diagnosis):
     return {finding.code: finding.severity for finding in diagnosis.findings}
 
 
-def finding(diagnosis: Diagnosis, code: str) -> Finding:
+def finding(diagnosis, code):
     return next(f for f in diagnosis.findings if f.code == code)
 
 
-def test_plain_program_is_preloadable(build: Build) -> None:
+def test_plain_program_is_preloadable(build):
     diagnosis = diagnose([str(build("plain"))])
     assert codes(diagnosis) == {"dynamic": "ok"}
     assert diagnosis.preloadable
@@ -109,14 +105,14 @@ def test_plain_program_is_preloadable(build: Build) -> None:
         ("own-allocator", ["-s", "-rdynamic"], TINY_HEAP),
     ],
 )
-def test_builds_without_preload(build: Build, code: str, options: list[str], before: str) -> None:
+def test_builds_without_preload(build, code, options, before):
     name = f"{code}{''.join(options)}{len(before)}"
     diagnosis = diagnose([str(build(name, *options, before=before))])
     assert [f.code for f in diagnosis.fatal] == [code]
     assert finding(diagnosis, code).remedy
 
 
-def test_musl_program(build: Build) -> None:
+def test_musl_program(build):
     if shutil.which("musl-gcc") is None:
         pytest.skip("musl-gcc is not installed")
     diagnosis = diagnose([str(build("musl", compiler="musl-gcc"))])
@@ -125,7 +121,7 @@ def test_musl_program(build: Build) -> None:
 
 
 @pytest.mark.parametrize("libc", ["libc.so", "libc.musl-x86_64.so.1"])
-def test_library_for_musl(build: Build, libc: str, tmp_path: Path) -> None:
+def test_library_for_musl(build, libc, tmp_path):
     # As musl's compiler or Alpine's would link it.
     (tmp_path / "none.c").touch()
     stand_in = tmp_path / libc
@@ -141,7 +137,7 @@ def test_library_for_musl(build: Build, libc: str, tmp_path: Path) -> None:
     assert not diagnosis.proofs
 
 
-def test_clang_sanitizer_links_its_runtime_inside(build: Build) -> None:
+def test_clang_sanitizer_links_its_runtime_inside(build):
     clang = shutil.which("clang") or shutil.which("clang-16")
     if clang is None:
         pytest.skip("clang is not installed")
@@ -153,19 +149,19 @@ def test_clang_sanitizer_links_its_runtime_inside(build: Build) -> None:
 
 
 @pytest.fixture
-def go() -> str:
+def go():
     found = shutil.which("go")
     if found is None:
         pytest.skip("go is not installed")
     return found
 
 
-def test_go_program_without_c_parts(go: str) -> None:
+def test_go_program_without_c_parts(go):
     """Go's own tool is one."""
     assert codes(diagnose([go])) == {"go": "fatal"}
 
 
-def test_go_program_with_c_parts(go: str, tmp_path: Path) -> None:
+def test_go_program_with_c_parts(go, tmp_path):
     source = tmp_path / "main.go"
     source.write_text('package main\nimport "C"\nfunc main() { println(1) }\n')
     program = tmp_path / "program"
@@ -177,7 +173,7 @@ def test_go_program_with_c_parts(go: str, tmp_path: Path) -> None:
     assert diagnosis.preloadable
 
 
-def test_program_for_another_machine(build: Build, tmp_path: Path) -> None:
+def test_program_for_another_machine(build, tmp_path):
     data = bytearray(build("plain").read_bytes())
     data[18:20] = (0xB7).to_bytes(2, "little")  # EM_AARCH64
     foreign = tmp_path / "foreign"
@@ -186,7 +182,7 @@ def test_program_for_another_machine(build: Build, tmp_path: Path) -> None:
     assert [f.code for f in diagnose([str(foreign)]).fatal] == ["architecture"]
 
 
-def test_program_whose_loader_is_missing(build: Build) -> None:
+def test_program_whose_loader_is_missing(build):
     program = build("loaderless", "-Wl,--dynamic-linker=/no/such/ld.so")
     diagnosis = diagnose([str(program)])
     assert [f.code for f in diagnosis.fatal] == ["loader-missing"]
@@ -194,7 +190,7 @@ def test_program_whose_loader_is_missing(build: Build) -> None:
     assert diagnosis.refusal().exit_code == 126
 
 
-def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path: Path) -> None:
+def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path):
     file = tmp_path / "file"
     file.write_text("echo without a first line\n")
     file.chmod(0o755)
@@ -205,7 +201,7 @@ def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path: Path) -> N
     assert (diagnosis.resolved, codes(diagnosis)) == (None, {"not-found": "fatal"})
 
 
-def foreign_copy(program: Path, target: Path, mode: int) -> Path:
+def foreign_copy(program, target, mode):
     """A copy that belongs to another user and has the given bits."""
     shutil.copy(program, target)
     if os.getuid() == 0:
@@ -216,7 +212,7 @@ def foreign_copy(program: Path, target: Path, mode: int) -> Path:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
 @pytest.mark.parametrize(("code", "bit"), [("setuid", stat.S_ISUID), ("setgid", stat.S_ISGID)])
-def test_programs_that_change_rights(build: Build, tmp_path: Path, code: str, bit: int) -> None:
+def test_programs_that_change_rights(build, tmp_path, code, bit):
     if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
         pytest.skip("set-id bits have no effect in the folder for temporary files")
     program = foreign_copy(build("plain"), tmp_path / "privileged", 0o755 | bit)
@@ -225,14 +221,14 @@ def test_programs_that_change_rights(build: Build, tmp_path: Path, code: str, bi
     assert "AT_SECURE" in finding(diagnosis, code).message
 
 
-def test_own_setuid_bit_changes_nothing(build: Build, tmp_path: Path) -> None:
+def test_own_setuid_bit_changes_nothing(build, tmp_path):
     program = tmp_path / "mine"
     shutil.copy(build("plain"), program)
     program.chmod(0o4755)
     assert diagnose([str(program)]).preloadable
 
 
-def test_file_capabilities(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_capabilities(build, tmp_path, monkeypatch):
     program = tmp_path / "capable"
     shutil.copy(build("plain"), program)
     monkeypatch.setattr(os, "getxattr", lambda *_: b"\1")
@@ -241,7 +237,7 @@ def test_file_capabilities(build: Build, tmp_path: Path, monkeypatch: pytest.Mon
     assert [f.code for f in diagnose([str(program)]).fatal] == ["capabilities"]
 
 
-def test_allocators_that_are_linked_or_have_names_of_their_own(build: Build) -> None:
+def test_allocators_that_are_linked_or_have_names_of_their_own(build):
     program = build("prefixed", before="void *je_malloc(size_t n) { return malloc(n); }")
     diagnosis = diagnose([str(program)])
     assert codes(diagnosis) == {"dynamic": "ok", "own-allocator": "warning"}
@@ -257,7 +253,7 @@ def test_allocators_that_are_linked_or_have_names_of_their_own(build: Build) -> 
     assert finding(diagnosis, "linked-allocator").message == told
 
 
-def test_program_that_asks_for_usable_sizes(build: Build) -> None:
+def test_program_that_asks_for_usable_sizes(build):
     asking = MALLOC_TEXT.replace("free(q);", "q[0] = malloc_usable_size(q); free(q);")
     diagnosis = diagnose([str(build("capacity", text=asking))])
     assert codes(diagnosis) == {"dynamic": "ok", "usable-size": "warning"}
@@ -265,7 +261,7 @@ def test_program_that_asks_for_usable_sizes(build: Build) -> None:
     assert "malloc_good_size" in finding(diagnosis, "usable-size").remedy
 
 
-def test_script_is_followed(tmp_path: Path) -> None:
+def test_script_is_followed(tmp_path):
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\nexit 0\n")
     script.chmod(0o755)
@@ -283,14 +279,7 @@ def test_script_is_followed(tmp_path: Path) -> None:
         ("java", None, "java"),
     ],
 )
-def test_runtimes_with_heaps_of_their_own(
-    build: Build,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    variable: tuple[str, str] | None,
-    code: str,
-) -> None:
+def test_runtimes_with_heaps_of_their_own(build, tmp_path, monkeypatch, name, variable, code):
     program = tmp_path / name
     shutil.copy(build("plain"), program)
     monkeypatch.delenv("PYTHONMALLOC", raising=False)
@@ -302,13 +291,13 @@ def test_runtimes_with_heaps_of_their_own(
         assert codes(diagnose([str(program)])) == {"dynamic": "ok"}
 
 
-def test_preload_that_is_there_already(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preload_that_is_there_already(build, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "libother.so")
     diagnosis = diagnose([str(build("plain"))])
     assert codes(diagnosis)["already-preloaded"] == "warning"
 
 
-def test_proof_counts_calls_also_of_children(build: Build, tiny_heap: Allocator) -> None:
+def test_proof_counts_calls_also_of_children(build, tiny_heap):
     diagnosis = diagnose([str(build("plain"))], allocators=[tiny_heap, glibc()])
     assert diagnosis.preloadable
     under_tiny, under_glibc = diagnosis.proofs
@@ -323,7 +312,7 @@ def test_proof_counts_calls_also_of_children(build: Build, tiny_heap: Allocator)
     assert seen.count("plain") == 2
 
 
-def test_an_end_by_status_or_by_time_is_no_obstacle(build: Build, tiny_heap: Allocator) -> None:
+def test_an_end_by_status_or_by_time_is_no_obstacle(build, tiny_heap):
     diagnosis = diagnose([str(build("plain")), "3"], allocators=[tiny_heap])
     assert diagnosis.preloadable
     assert codes(diagnosis) == {"dynamic": "ok", "ended": "note", "proven": "ok"}
@@ -333,14 +322,14 @@ def test_an_end_by_status_or_by_time_is_no_obstacle(build: Build, tiny_heap: All
     assert "timed out" in finding(diagnosis, "ended").message
 
 
-def test_crash_is_an_obstacle(build: Build, tiny_heap: Allocator) -> None:
+def test_crash_is_an_obstacle(build, tiny_heap):
     crasher = build("crasher", text=MALLOC_TEXT.replace("int first", "raise(11); int first"))
     diagnosis = diagnose([str(crasher)], allocators=[tiny_heap])
     assert codes(diagnosis)["crashed"] == "fatal"
     assert "SIGSEGV" in finding(diagnosis, "crashed").message
 
 
-def test_programs_past_the_allocator_are_found_out(build: Build, tiny_heap: Allocator) -> None:
+def test_programs_past_the_allocator_are_found_out(build, tiny_heap):
     idle = build("idle", text="int main(void) { return 0; }")
     diagnosis = diagnose([str(idle)], allocators=[tiny_heap])
     assert codes(diagnosis) == {"dynamic": "ok", "not-intercepted": "fatal"}
@@ -349,7 +338,7 @@ def test_programs_past_the_allocator_are_found_out(build: Build, tiny_heap: Allo
     assert "ls" not in {Path(counts.program).name for counts in diagnosis.proofs[0].processes}
 
 
-def test_library_past_the_allocator_is_named(build: Build, tiny_heap: Allocator) -> None:
+def test_library_past_the_allocator_is_named(build, tiny_heap):
     """It is found by the program's RUNPATH, too, which dlopen has from its caller."""
     library = build("libdeep.so", "-shared", "-fPIC", text="int unused;")
     loads = 'if (dlopen("libdeep.so", RTLD_NOW | RTLD_DEEPBIND) == NULL) return 9;'
@@ -366,23 +355,21 @@ def test_library_past_the_allocator_is_named(build: Build, tiny_heap: Allocator)
     assert "ended" not in codes(diagnosis)
 
 
-def test_library_that_serves_nothing_is_found_out(build: Build) -> None:
+def test_library_that_serves_nothing_is_found_out(build):
     empty = build("libempty.so", "-shared", "-fPIC", text="int unused;")
     diagnosis = diagnose([str(build("plain"))], allocators=[Allocator("empty", empty, "user", "1")])
     assert [f.code for f in diagnosis.fatal] == ["served-by-other"]
     assert "libc.so.6" in finding(diagnosis, "served-by-other").message
 
 
-def test_runtime_behind_a_script_is_noted(
-    build: Build, tmp_path: Path, tiny_heap: Allocator
-) -> None:
+def test_runtime_behind_a_script_is_noted(build, tmp_path, tiny_heap):
     program = tmp_path / "node"
     shutil.copy(build("plain"), program)
     diagnosis = diagnose(["sh", "-c", f"{program}; true"], allocators=[tiny_heap])
     assert codes(diagnosis)["javascript"] == "note"
 
 
-def test_every_installed_allocator_is_proven(build: Build) -> None:
+def test_every_installed_allocator_is_proven(build):
     installed = [
         Allocator(known.name, path, "system", "?") for known, path in system_libraries.installed()
     ]
@@ -393,7 +380,7 @@ def test_every_installed_allocator_is_proven(build: Build) -> None:
     assert [proof.calls > 0 for proof in diagnosis.proofs] == [True] * len(installed)
 
 
-def test_command_proves(build: Build, tiny_heap: Allocator) -> None:
+def test_command_proves(build, tiny_heap):
     mine = f"mine={tiny_heap.path}"
     shown = prompt.run_alone(
         "doctor", "--allocator", mine, "--allocator", "glibc", str(build("plain"))
@@ -404,14 +391,14 @@ def test_command_proves(build: Build, tiny_heap: Allocator) -> None:
     assert shown.stdout.endswith("with proof.\n")
 
 
-def test_a_server_is_announced_and_stopped_and_proven_with_the_engine() -> None:
+def test_a_server_is_announced_and_stopped_and_proven_with_the_engine():
     shown = prompt.run_alone("doctor", "--timeout", "1s", "sleep", "60")
     assert "under tsmalloc, without input and output, for 1.00 s at most" in shown.stderr
     assert "calls under tsmalloc:" in shown.stdout
     assert shown.stdout.endswith("with proof.\n")
 
 
-def test_command_without_a_run_and_on_a_hopeless_program(build: Build) -> None:
+def test_command_without_a_run_and_on_a_hopeless_program(build):
     shown = prompt.run_alone("doctor", "--no-run", "--timeout", "5s", str(build("plain")))
     assert "run without --no-run for the proof" in shown.stdout
     shown = prompt.run_alone("doctor", str(build("static-static0", "-static")), status=2)
@@ -419,7 +406,7 @@ def test_command_without_a_run_and_on_a_hopeless_program(build: Build) -> None:
     assert "CANNOT" in shown.stdout
 
 
-def test_command_as_json(build: Build, tiny_heap: Allocator) -> None:
+def test_command_as_json(build, tiny_heap):
     program = build("plain")
     shown = prompt.run_alone(
         "doctor", "--json", "--allocator", f"mine={tiny_heap.path}", str(program)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import prompt
 import pytest
@@ -16,7 +14,7 @@ from tsmlab import paths
 ROOT = paths.repository_root()
 
 
-def script(name: str) -> ModuleType:
+def script(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / "dev" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -36,7 +34,7 @@ TABLE = """
 """
 
 
-def test_the_means_of_a_table_are_read_with_their_intervals() -> None:
+def test_the_means_of_a_table_are_read_with_their_intervals():
     time, memory = standing.read(TABLE)
     assert [each.name for each in time] == ["tsmalloc", "rpmalloc", "glibc"]
     assert (time[0].ratio, time[0].low, time[0].high) == (1.14, 1.01, 1.28)
@@ -45,17 +43,17 @@ def test_the_means_of_a_table_are_read_with_their_intervals() -> None:
 
 
 @pytest.mark.parametrize("table", ["", "| a | b |\n", TABLE.replace("3.00 ±50 %", "failed")])
-def test_a_table_without_means_is_refused(table: str) -> None:
+def test_a_table_without_means_is_refused(table):
     with pytest.raises(SystemExit, match="mean"):
         standing.read(table)
 
 
-def test_a_table_that_is_not_there_is_named() -> None:
+def test_a_table_that_is_not_there_is_named():
     done = prompt.ran(sys.executable, ROOT / "dev" / "standing.py", "nosuch.md", status=1)
     assert done.stderr == "standing.py: nosuch.md: No such file or directory\n"
 
 
-def test_the_chart_of_the_results_is_drawn_from_the_published_table() -> None:
+def test_the_chart_of_the_results_is_drawn_from_the_published_table():
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     shown = re.search(r"!\[(.*?)\]\(\.\./(results/.*?/standing\.svg)\)", page)
     assert shown is not None
@@ -71,7 +69,7 @@ def test_the_chart_of_the_results_is_drawn_from_the_published_table() -> None:
         assert row.split("|")[3].split()[0] == f"{memory:.2f}"
 
 
-def test_a_program_without_a_table_is_named() -> None:
+def test_a_program_without_a_table_is_named():
     table = ROOT / "tests" / "misuse" / "table.py"
     done = prompt.ran(sys.executable, table, "bin/traps", "glibc=", status=1)
     assert done.stderr == "table.py: bin/traps is not built: docs/traps.md tells how\n"
@@ -88,9 +86,7 @@ def test_a_program_without_a_table_is_named() -> None:
         (f"see {FOLDER}/none.md\n", [f"page.md: no {FOLDER}/none.md"]),
     ],
 )
-def test_links_that_lead_nowhere_are_found(
-    text: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_that_lead_nowhere_are_found(text, found, tmp_path, monkeypatch):
     monkeypatch.setattr(check_links, "ROOT", tmp_path)
     (tmp_path / "other.md").write_text("# One, two\n")
     (tmp_path / "page.md").write_text(text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,31 +18,30 @@ from refusals import refused
 from tsmlab.elf import NotElf, read_facts
 from tsmlab.programs import CannotStart, find_program, resolve, shebang
 
-Compile = Callable[..., Path]
 NO_DEADLINE = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
 )
 
 
 @pytest.fixture(scope="module")
-def compile_c(build: Compile) -> Compile:
+def compile_c(build):
     """Compiles a C program that calls malloc, with the given options and text before main."""
     source = "int main(void) { return malloc(3) == NULL; }\n"
     return lambda *options, text="": build("program.c", f"{text}\n{source}", *options)
 
 
 @pytest.fixture(scope="module")
-def whole_program(compile_c: Compile) -> Path:
+def whole_program(compile_c):
     return compile_c()
 
 
-def make_script(path: Path, text: str) -> Path:
+def make_script(path, text):
     path.write_text(text)
     path.chmod(0o755)
     return path
 
 
-def test_plain_program(compile_c: Compile) -> None:
+def test_plain_program(compile_c):
     facts = read_facts(compile_c())
     assert facts.interpreter is not None
     assert Path(facts.interpreter).exists()
@@ -52,7 +50,7 @@ def test_plain_program(compile_c: Compile) -> None:
     assert facts.bits == 64
 
 
-def test_allocators_inside_are_known_by_symbols_and_texts(compile_c: Compile) -> None:
+def test_allocators_inside_are_known_by_symbols_and_texts(compile_c):
     own = "void *je_malloc(size_t n) { return malloc(n); }"
     plain = compile_c(text=own)
     assert read_facts(plain).allocators_inside == ("jemalloc",)
@@ -73,13 +71,13 @@ def test_allocators_inside_are_known_by_symbols_and_texts(compile_c: Compile) ->
     ("option", "name"),
     [("-fsanitize=address", "AddressSanitizer"), ("-fsanitize=thread", "ThreadSanitizer")],
 )
-def test_sanitizers(compile_c: Compile, option: str, name: str) -> None:
+def test_sanitizers(compile_c, option, name):
     assert read_facts(compile_c(option)).sanitizers == (name,)
 
 
 @NO_DEADLINE
 @given(st.binary(max_size=300))
-def test_arbitrary_bytes_are_no_elf(tmp_path: Path, data: bytes) -> None:
+def test_arbitrary_bytes_are_no_elf(tmp_path, data):
     file = tmp_path / "file"
     file.write_bytes(data)
     with pytest.raises(NotElf):
@@ -89,9 +87,7 @@ def test_arbitrary_bytes_are_no_elf(tmp_path: Path, data: bytes) -> None:
 @NO_DEADLINE
 @example(at=133, junk=b"\x10", end=176)  # a segment table that lies beyond every file
 @given(at=st.integers(0, 4000), junk=st.binary(min_size=1, max_size=8), end=st.integers(0, 20000))
-def test_damaged_programs_are_read_or_refused(
-    whole_program: Path, tmp_path: Path, at: int, junk: bytes, end: int
-) -> None:
+def test_damaged_programs_are_read_or_refused(whole_program, tmp_path, at, junk, end):
     """Whatever is wrong with a file, it is read somehow or refused: nothing else happens."""
     file = tmp_path / "damaged"
     data = bytearray(whole_program.read_bytes())
@@ -101,7 +97,7 @@ def test_damaged_programs_are_read_or_refused(
         read_facts(file)
 
 
-def test_commands_are_found_by_path_and_on_path(tmp_path: Path) -> None:
+def test_commands_are_found_by_path_and_on_path(tmp_path):
     program = make_script(tmp_path / "thing", "#!/bin/sh\n")
     assert find_program("thing", f"/nonexistent:{tmp_path}") == program
     assert find_program(str(program), "") == program
@@ -116,12 +112,12 @@ def test_commands_are_found_by_path_and_on_path(tmp_path: Path) -> None:
     assert find_program("thing", path) == tmp_path / "b" / "thing"
 
 
-def test_folder_on_path_that_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_on_path_that_is_closed(tmp_path, monkeypatch):
     """As /root/bin is to those who kept root's PATH."""
     program = make_script(tmp_path / "thing", "#!/bin/sh\n")
     real_stat = Path.stat
 
-    def stat(path: Path, **options: bool) -> os.stat_result:
+    def stat(path, **options):
         if path.is_relative_to("/closed"):
             raise PermissionError(13, "Permission denied")
         return real_stat(path, **options)
@@ -142,13 +138,13 @@ def test_folder_on_path_that_is_closed(tmp_path: Path, monkeypatch: pytest.Monke
         ("#!/usr/bin/env -S -i sh", ["sh"]),
     ],
 )
-def test_shebang_lines(tmp_path: Path, line: str, expected: list[str]) -> None:
+def test_shebang_lines(tmp_path, line, expected):
     script = make_script(tmp_path / "script", f"{line}\necho\n")
     chain = resolve([str(script)], {"PATH": os.environ["PATH"]}).chain
     assert [path.name for path in chain[1:]] == expected
 
 
-def test_script_of_a_script(tmp_path: Path) -> None:
+def test_script_of_a_script(tmp_path):
     inner = make_script(tmp_path / "inner", "#!/bin/sh\n")
     outer = make_script(tmp_path / "outer", f"#!{inner}\n")
     resolved = resolve([str(outer)], {})
@@ -169,9 +165,7 @@ def test_script_of_a_script(tmp_path: Path) -> None:
         (lambda p: make_script(p / "loop", f"#!{p}/loop\n"), "script-depth", "too deep"),
     ],
 )
-def test_commands_that_cannot_start(
-    tmp_path: Path, make: Callable[[Path], Path], code: str, words: str
-) -> None:
+def test_commands_that_cannot_start(tmp_path, make, code, words):
     program = make(tmp_path)
     with pytest.raises(CannotStart) as caught:
         resolve([str(program)], {"PATH": os.environ["PATH"]})
@@ -180,12 +174,12 @@ def test_commands_that_cannot_start(
     assert caught.value.remedy
 
 
-def make_plain(path: Path) -> Path:
+def make_plain(path):
     path.write_text("text\n")
     return path
 
 
-def test_nearest_names_are_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearest_names_are_proposed(tmp_path, monkeypatch):
     make_script(tmp_path / "frobnicate", "#!/bin/sh\n")
     with refused(remedy="Did you mean frobnicate?"):
         find_program("frobnicat", str(tmp_path))
@@ -199,7 +193,7 @@ def test_nearest_names_are_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @NO_DEADLINE
 @given(st.binary(max_size=400))
-def test_shebang_of_arbitrary_bytes(tmp_path: Path, data: bytes) -> None:
+def test_shebang_of_arbitrary_bytes(tmp_path, data):
     file = tmp_path / "file"
     file.write_bytes(data)
     line = shebang(file)

@@ -15,13 +15,11 @@ from pathlib import Path
 
 import prompt
 import pytest
-from prompt import Tsmalloc
 
 from tsmlab import experiments, records
 from tsmlab.allocators import discover
 from tsmlab.journal import Header, Journal
-from tsmlab.results import Sample
-from tsmlab.study import Study, from_json
+from tsmlab.study import from_json
 
 PROGRAM = """#!/bin/sh
 # Prints what it was told; "fail" fails under preloaded allocators, "slow" takes its time if asked.
@@ -56,7 +54,7 @@ name = "under"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiments")
     (folder / "program").write_text(PROGRAM)
     (folder / "program").chmod(0o755)
@@ -66,11 +64,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def experiment(tsmalloc: Tsmalloc) -> Tsmalloc:
+def experiment(tsmalloc):
     return partial(tsmalloc, "experiment")
 
 
-def kept(tmp_path: Path) -> list[Study]:
+def kept(tmp_path):
     """What was kept, in the order in which it was written. (The names of what was begun in the same
     second, as what is resumed counts, end with the numbers of processes, which begin anew.)"""
     state = tmp_path / "state" / "tsmalloc" / "results"
@@ -78,16 +76,16 @@ def kept(tmp_path: Path) -> list[Study]:
     return [experiments.read(path) for path in found]
 
 
-def runs(found: Study) -> list[Sample]:
+def runs(found):
     return [run for run in found.parts[0].samples if run.phase == "measured"]
 
 
-def finished(journal: Path) -> int:
+def finished(journal):
     """How many runs are in it."""
     return journal.read_bytes().count(b", run ")
 
 
-def without_times(found: Study) -> object:
+def without_times(found):
     """What a seed decides, and what the program prints."""
     return [
         (run.point, run.allocator, run.round, run.position, run.values.get("seconds"))
@@ -95,9 +93,7 @@ def without_times(found: Study) -> object:
     ]
 
 
-def test_without_strace_its_package_is_named(
-    experiment: Tsmalloc, folder: Path, tmp_path: Path
-) -> None:
+def test_without_strace_its_package_is_named(experiment, folder, tmp_path):
     (tmp_path / "empty").mkdir()
     where = {"PATH": str(tmp_path / "empty")}
     run = ("run", "--file", folder / "plain.toml", "-a", "glibc", "-r", "3")
@@ -113,9 +109,7 @@ def test_without_strace_its_package_is_named(
     assert "install strace" not in experiment(*run, "--no-causes", **where).stderr
 
 
-def test_an_experiment_from_its_file_to_its_answer(
-    experiment: Tsmalloc, folder: Path, tmp_path: Path
-) -> None:
+def test_an_experiment_from_its_file_to_its_answer(experiment, folder, tmp_path):
     done = experiment(
         *("run", "--file", folder / "plain.toml", "--seed", "5", "--no-causes"),
         *("--export-csv", tmp_path / "runs.csv", "--export-markdown", tmp_path / "table.md"),
@@ -143,9 +137,7 @@ def test_an_experiment_from_its_file_to_its_answer(
     assert shown.stdout == done.stdout
 
 
-def test_a_failure_is_a_row_and_an_exit_status(
-    experiment: Tsmalloc, folder: Path, tmp_path: Path
-) -> None:
+def test_a_failure_is_a_row_and_an_exit_status(experiment, folder, tmp_path):
     arguments = ("run", "--file", folder / "fail.toml", "--no-causes")
     done = experiment(*arguments, status=2)
     assert "FAILED tsmalloc at digits=5: exit 3 (2 of 2 runs; not run again)" in done.stdout
@@ -159,8 +151,8 @@ def test_a_failure_is_a_row_and_an_exit_status(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
 )
 def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
-    experiment: Tsmalloc, environment: dict[str, str], folder: Path, tmp_path: Path, number: int
-) -> None:
+    experiment, environment, folder, tmp_path, number
+):
     start = ("run", "--file", folder / "slow.toml", "--seed", "11", "-r", "4", "--no-causes")
     with prompt.start("experiment", *start, env=environment | {"MOMENT": "0.3"}) as process:
         state = tmp_path / "state"
@@ -188,9 +180,7 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
     assert resumed.stop.reason == resumed.parts[0].stop.reason == "runs"
 
 
-def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
-    experiment: Tsmalloc, tsmalloc: Tsmalloc, tmp_path: Path
-) -> None:
+def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsmalloc, tmp_path):
     mine = tmp_path / "mine.toml"
     (tmp_path / "program").write_text(PROGRAM)
     (tmp_path / "program").chmod(0o755)
@@ -223,9 +213,7 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     assert "without --resume" in refused.stderr
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(
-    experiment: Tsmalloc, folder: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(experiment, folder, tmp_path):
     arguments = ("run", "--file", folder / "plain.toml", "--dry-run", "--seed", "3")
     done = experiment(*arguments, "-a", "glibc", "-r", "9")
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
@@ -237,7 +225,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert not (tmp_path / "state").exists()
 
 
-def test_the_list_has_the_shipped_ones_and_ones_own(experiment: Tsmalloc, folder: Path) -> None:
+def test_the_list_has_the_shipped_ones_and_ones_own(experiment, folder):
     done = experiment("list", "--file", folder / "plain.toml")
     assert "plain" in done.stdout
     assert "What plain costs (2 points, 3 rounds)" in done.stdout

@@ -10,9 +10,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,8 +35,6 @@ from tsmlab.definition import Definition, Reported
 from tsmlab.errors import UserError
 from tsmlab.experiments import program_path, read_file, read_files, select
 from tsmlab.metrics import PEAK_MEMORY, PEAK_OVER_LIVE, TIME, MetricSpec
-from tsmlab.results import Comparison, Outcome, Sample
-from tsmlab.study import Study
 from tsmlab.sweep import Parameter
 
 TOP = {
@@ -66,13 +62,12 @@ PARTS = {
         "rows": '[[1, 1.25], ["20", 1]]',
     },
 }
-Changes = dict[str, str | None]
 
 
-def write(path: Path, **changed: Changes) -> Path:
+def write(path, **changed):
     """The file above with some keys changed or, by None, left out; `top` are those of no table."""
 
-    def keys(table: dict[str, str], changes: Changes) -> str:
+    def keys(table, changes):
         merged = {k: v for k, v in {**table, **changes}.items() if v is not None}
         return "".join(f"{key} = {value}\n" for key, value in merged.items())
 
@@ -86,7 +81,7 @@ def write(path: Path, **changed: Changes) -> Path:
 # --- what is read ---------------------------------------------------------------------------------
 
 
-def test_a_file_is_read_as_it_stands_and_survives_being_kept(tmp_path: Path) -> None:
+def test_a_file_is_read_as_it_stands_and_survives_being_kept(tmp_path):
     path = write(tmp_path / "good.toml")
     good = read_file(path)
     assert (good.name, good.title, good.program) == ("threads", "Threads", "bench-threads")
@@ -108,7 +103,7 @@ def test_a_file_is_read_as_it_stands_and_survives_being_kept(tmp_path: Path) -> 
     assert records.restore(Definition, json.loads(records.to_json(good))) == good
 
 
-def test_the_least_that_a_file_must_say(tmp_path: Path) -> None:
+def test_the_least_that_a_file_must_say(tmp_path):
     path = tmp_path / "least.toml"
     path.write_text('name = "a"\ntitle = "A"\nquestion = "?"\nprogram = "true"\n')
     assert (read_file(path).parameters, read_file(path).printed) == ([], ())
@@ -175,8 +170,8 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
 
 @pytest.mark.parametrize(("table", "key", "value", "message", "remedy"), MISTAKES)
 def test_each_mistake_is_named_with_its_file_and_remedy(
-    tmp_path: Path, table: str, key: str, value: str | None, message: str, remedy: str
-) -> None:
+    tmp_path, table, key, value, message, remedy
+):
     changed: dict[str, Any] = {table: {key: value}}
     path = write(tmp_path / "bad.toml", **changed)
     with refused(message, remedy=remedy) as caught:
@@ -185,19 +180,19 @@ def test_each_mistake_is_named_with_its_file_and_remedy(
     assert "\n" not in caught.value.message
 
 
-def test_a_pair_needs_both_sides(tmp_path: Path) -> None:
+def test_a_pair_needs_both_sides(tmp_path):
     changes: Any = {"analysis": {"kind": '"pair"', "law": None, "first": '"glibc"'}}
     with refused("a pair needs first and second", remedy="Name two"):
         read_file(write(tmp_path / "bad.toml", **changes))
 
 
-def test_a_mistake_in_a_table_names_the_table(tmp_path: Path) -> None:
+def test_a_mistake_in_a_table_names_the_table(tmp_path):
     changes: dict[str, Any] = {"parameter ": {"value": "[1]"}}
     with refused("bad.toml: parameter 2 (fit): the key 'value'", remedy="Did you mean values?"):
         read_file(write(tmp_path / "bad.toml", **changes))
 
 
-def test_what_is_no_experiment_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_experiment_is_refused(tmp_path):
     path = tmp_path / "bad.toml"
     with pytest.raises(UserError, match="No such file"):
         read_file(path)
@@ -214,13 +209,13 @@ def test_what_is_no_experiment_is_refused(tmp_path: Path) -> None:
         read_files([one, two])
 
 
-def test_names_and_globs_choose_in_the_catalogues_order(tmp_path: Path) -> None:
+def test_names_and_globs_choose_in_the_catalogues_order(tmp_path):
     definitions = [
         read_file(write(tmp_path / f"{name}.toml", top={"name": f'"{name}"'}))
         for name in ("x2-lock", "x3-pairs", "x4-ring")
     ]
 
-    def chosen(*names: str) -> list[str]:
+    def chosen(*names):
         return [definition.name for definition in select(names, definitions)]
 
     assert chosen("all") == ["x2-lock", "x3-pairs", "x4-ring"]
@@ -230,8 +225,8 @@ def test_names_and_globs_choose_in_the_catalogues_order(tmp_path: Path) -> None:
     assert experiments.SHOW_ALL in caught.value.remedy
 
 
-def test_where_a_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolved(program: str) -> Path:
+def test_where_a_program_is(tmp_path, monkeypatch):
+    def resolved(program):
         return program_path(read_file(write(tmp_path / "e.toml", top={"program": program})))
 
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path / "build"))
@@ -252,11 +247,11 @@ def test_where_a_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note() -> None:
+def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note():
     available = [World.allocator(name) for name in NAMES]
     notes: list[str] = []
 
-    def planned(*allocators: str, chosen: Sequence[str] = ()) -> experiments.Plan:
+    def planned(*allocators, chosen=()):
         wanted = single(program="sh", allocators=list(allocators))
         return experiments.plan(wanted, available, chosen, "glibc", None, True, notes.append)
 
@@ -271,7 +266,7 @@ def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note() -> Non
 
 
 @pytest.mark.parametrize(("at", "points"), [("all", [0, 1, 2]), ("ends", [0, 2]), ("none", [])])
-def test_a_file_says_at_which_points_causes_are_counted(at: Any, points: list[int]) -> None:
+def test_a_file_says_at_which_points_causes_are_counted(at, points):
     assert plan_of(definition(causes=at)).causes_points == points
     assert plan_of(definition(causes=at), with_causes=False).causes_points == []
     executor = Programs()
@@ -282,28 +277,22 @@ def test_a_file_says_at_which_points_causes_are_counted(at: Any, points: list[in
 # --- the flow -------------------------------------------------------------------------------------
 
 
-def run(
-    *definitions: Definition,
-    executor: Programs | None = None,
-    observers: Any = (),
-    reporter: Any = None,
-    **changes: Any,
-) -> Outcome[Study]:
+def run(*definitions, executor=None, observers=(), reporter=None, **changes):
     """Runs experiments in a simulated world."""
     executor = executor or Programs()
     return go_on(definitions or (definition(),), executor, observers, reporter, **changes)
 
 
-def only(outcome: Outcome[Study]) -> Comparison:
+def only(outcome):
     (found,) = outcome.results.parts
     return found
 
 
-def measured(found: Comparison) -> list[Sample]:
+def measured(found):
     return [sample for sample in found.samples if sample.phase == "measured"]
 
 
-def order(found: Comparison) -> dict[int, list[tuple[int, str]]]:
+def order(found):
     """For each round the cells in the order in which they ran."""
     runs = sorted((s.round, s.position, s.point, s.allocator) for s in measured(found))
     return {
@@ -312,7 +301,7 @@ def order(found: Comparison) -> dict[int, list[tuple[int, str]]]:
     }
 
 
-def test_every_round_has_every_cell_once_and_the_reference_twice() -> None:
+def test_every_round_has_every_cell_once_and_the_reference_twice():
     executor = Programs()
     found = only(run(executor=executor))
     rounds = order(found)
@@ -335,7 +324,7 @@ def test_every_round_has_every_cell_once_and_the_reference_twice() -> None:
     assert order(only(run(seed=8))) != rounds
 
 
-def test_built_in_metrics_are_there_beside_the_printed_ones() -> None:
+def test_built_in_metrics_are_there_beside_the_printed_ones():
     live = prints(1.0, peak_bytes=30 * MIB, more=f"live_bytes: {20 * MIB}\nother: 3\n")
     values = measured(only(run(single(), executor=Programs(lambda *_: live))))[0].values
     assert (values["seconds"], values[TIME], values[PEAK_MEMORY]) == (1.0, 1.5, 30 * MIB)
@@ -346,8 +335,8 @@ def test_built_in_metrics_are_there_beside_the_printed_ones() -> None:
     assert PEAK_OVER_LIVE not in bare.values
 
 
-def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only() -> None:
-    def pick(name: str, arguments: tuple[str, ...]) -> Any:
+def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only():
+    def pick(name, arguments):
         if name == "other" and arguments[1] == "4":
             return Behaviour(signal=11, stderr="free(): invalid pointer\n")
         return prints(1.0)
@@ -368,8 +357,8 @@ def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only() -> None:
     assert next(r for r in found.analysis.rows if r.allocator == "other").rank is None
 
 
-def test_a_metric_that_is_not_printed_is_a_failure_and_the_reference_must_print_it() -> None:
-    def pick(name: str, _arguments: tuple[str, ...]) -> Any:
+def test_a_metric_that_is_not_printed_is_a_failure_and_the_reference_must_print_it():
+    def pick(name, _arguments):
         return Behaviour(stdout="done\n") if name == "other" else prints(1.0)
 
     found = only(run(single(), executor=Programs(pick)))
@@ -379,8 +368,8 @@ def test_a_metric_that_is_not_printed_is_a_failure_and_the_reference_must_print_
         run(single(), executor=Programs(lambda *_: Behaviour(stdout="done\n")))
 
 
-def test_an_experiment_whose_reference_fails_costs_only_itself() -> None:
-    def pick(_name: str, arguments: tuple[str, ...]) -> Any:
+def test_an_experiment_whose_reference_fails_costs_only_itself():
+    def pick(_name, arguments):
         return Behaviour(exit_code=3) if arguments else prints(1.0)
 
     outcome = run(definition("bad"), single("good"), executor=Programs(pick))
@@ -388,8 +377,8 @@ def test_an_experiment_whose_reference_fails_costs_only_itself() -> None:
     assert "fails under the reference glibc at threads=1: exit 3" in outcome.error.message
 
 
-def test_findings_are_those_that_the_file_asks_for() -> None:
-    def pick(name: str, arguments: tuple[str, ...]) -> Any:
+def test_findings_are_those_that_the_file_asks_for():
+    def pick(name, arguments):
         return prints((3.0 if name == "other" else 1.0) / int(arguments[1]))
 
     questions = [
@@ -404,8 +393,8 @@ def test_findings_are_those_that_the_file_asks_for() -> None:
 # --- causes ---------------------------------------------------------------------------------------
 
 
-def test_causes_come_after_the_rounds_once_for_each_cell_that_ran() -> None:
-    def pick(name: str, _arguments: tuple[str, ...]) -> Any:
+def test_causes_come_after_the_rounds_once_for_each_cell_that_ran():
+    def pick(name, _arguments):
         return Behaviour(exit_code=1) if name == "other" else prints(1.0)
 
     executor = Programs(pick)
@@ -422,8 +411,8 @@ def test_causes_come_after_the_rounds_once_for_each_cell_that_ran() -> None:
     assert counting.requests == []
 
 
-def test_of_a_count_that_two_know_the_later_holds_and_what_fails_is_a_note(tmp_path: Path) -> None:
-    def broken(*_: object) -> Any:
+def test_of_a_count_that_two_know_the_later_holds_and_what_fails_is_a_note(tmp_path):
+    def broken(*_):
         raise UserError("the tool syscalls is not built.", "Build it.")
 
     executor = Programs()
@@ -434,13 +423,13 @@ def test_of_a_count_that_two_know_the_later_holds_and_what_fails_is_a_note(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def run_one(executor: Programs) -> Any:
+def run_one(executor):
     """A request, of an experiment that ran."""
     run(single(), executor=executor)
     return executor.requests[0]
 
 
-def test_a_failing_program_is_no_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failing_program_is_no_count(monkeypatch, tmp_path):
     request = run_one(Programs())
     failed = SimulatedEnd()
     monkeypatch.setattr(causes.strace, "count", lambda *_: (failed, {}))
@@ -456,14 +445,14 @@ class SimulatedEnd:
     failed = True
 
     @staticmethod
-    def failure_text() -> str:
+    def failure_text():
         return "exit 9"
 
 
 # --- how it ends ----------------------------------------------------------------------------------
 
 
-def test_a_budget_is_shared_and_leaves_three_rounds() -> None:
+def test_a_budget_is_shared_and_leaves_three_rounds():
     # A round takes 4 * 1.5 = 6 s, after a probe of 1.5 s.
     both = [single("one", rounds=50), single("two", rounds=50)]
     found = run(*both, time_budget_seconds=63.0, with_causes=False).results
@@ -475,7 +464,7 @@ def test_a_budget_is_shared_and_leaves_three_rounds() -> None:
     assert [each.analysis.rounds for each in found.parts] == [2]
 
 
-def test_an_interrupt_loses_the_run_in_progress_only() -> None:
+def test_an_interrupt_loses_the_run_in_progress_only():
     executor = Programs()
     executor.interrupt_at_run = 3 + 10
     outcome = run(definition(), single(), executor=executor)
@@ -484,9 +473,9 @@ def test_an_interrupt_loses_the_run_in_progress_only() -> None:
     assert "interrupted by the user" in texts.report(outcome.results, 100)
 
 
-def test_an_interrupt_while_counting_keeps_what_was_timed() -> None:
+def test_an_interrupt_while_counting_keeps_what_was_timed():
     class Interrupted(Counting):
-        def __call__(self, request: Any, folder: Path) -> Any:
+        def __call__(self, request, folder):
             if len(self.requests) == 2:
                 raise KeyboardInterrupt
             return super().__call__(request, folder)
@@ -498,7 +487,7 @@ def test_an_interrupt_while_counting_keeps_what_was_timed() -> None:
     assert len(only(outcome).causes) == 2
 
 
-def test_what_breaks_the_run_leaves_what_was_measured() -> None:
+def test_what_breaks_the_run_leaves_what_was_measured():
     executor = Programs()
     executor.interrupt_at_run, executor.error = 3 + 5, UserError("measure failed.")
     outcome = run(executor=executor)
@@ -515,7 +504,7 @@ def test_what_breaks_the_run_leaves_what_was_measured() -> None:
             run(executor=executor)
 
 
-def test_results_can_be_read_back(tmp_path: Path) -> None:
+def test_results_can_be_read_back(tmp_path):
     executor = Programs()
     questions = [asked("order"), asked("fit", parameter="threads")]
     found = run(
@@ -535,7 +524,7 @@ def test_results_can_be_read_back(tmp_path: Path) -> None:
 # --- texts ----------------------------------------------------------------------------------------
 
 
-def test_the_answer_comes_before_the_table() -> None:
+def test_the_answer_comes_before_the_table():
     questions = [asked("order"), asked("order", PEAK_MEMORY)]
     outcome = run(definition(analyses=questions, answers="Read it so."))
     text = texts.report(outcome.results, 100)
@@ -547,7 +536,7 @@ def test_the_answer_comes_before_the_table() -> None:
     assert "Recommendation" not in text
 
 
-def test_a_wide_sweep_is_folded() -> None:
+def test_a_wide_sweep_is_folded():
     threads = Parameter("threads", "threads", list(range(1, 21)))
     found = run(definition(parameters=[threads], rounds=1)).results
     lines = texts.report(found, 60).splitlines()
@@ -558,7 +547,7 @@ def test_a_wide_sweep_is_folded() -> None:
     assert all(len(line.rstrip()) <= 60 for line in lines if line.startswith(("alloc", *NAMES)))
 
 
-def test_markdown_has_tables_reported_ones_and_the_machine() -> None:
+def test_markdown_has_tables_reported_ones_and_the_machine():
     reported = Reported("D", "a phenom", ["allocator", "s"], [["ptmalloc", 5.142]], "32 threads")
     found = run(definition(reported=[reported], analyses=[asked("order")])).results
     markdown = texts.formatted(found, "markdown")
@@ -569,7 +558,7 @@ def test_markdown_has_tables_reported_ones_and_the_machine() -> None:
     assert found.parts[0].machine.kernel in markdown
 
 
-def test_csv_has_a_line_for_each_run_with_its_point() -> None:
+def test_csv_has_a_line_for_each_run_with_its_point():
     found = run(definition(), single("other-one")).results
     lines = list(csv.DictReader(io.StringIO(texts.formatted(found, "csv"))))
     own = [line for line in lines if line["phase"] == "measured"]
@@ -582,10 +571,10 @@ def test_csv_has_a_line_for_each_run_with_its_point() -> None:
     assert {float(line[PEAK_MEMORY]) for line in own} == {20 * MIB}
 
 
-def test_where_higher_is_better_more_is_green() -> None:
+def test_where_higher_is_better_more_is_green():
     metric = MetricSpec("seconds", "speed", "number", True, higher_is_better=True)
 
-    def pick(name: str, _arguments: tuple[str, ...]) -> Any:
+    def pick(name, _arguments):
         return prints(3.0 if name == "other" else 1.0)
 
     found = run(definition(metrics=[metric], rounds=6), executor=Programs(pick)).results

@@ -7,13 +7,11 @@ an analysis of a metric that is not measured only says that it cannot tell.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tsmlab import experiments, paths
 from tsmlab.allocators import GROUPS, own_names
-from tsmlab.definition import Definition
 from tsmlab.metrics import PEAK_OVER_LIVE
 from tsmlab.sweep import filled, points_of
 
@@ -30,23 +28,23 @@ REPORTED_EXPERIMENTS = {
 each = pytest.mark.parametrize("definition", SHIPPED, ids=NAMES)
 
 
-def reference() -> str:
+def reference():
     return (ROOT / "docs" / "formats" / "experiment.md").read_text(encoding="utf-8")
 
 
-def documented(heading: str) -> set[str]:
+def documented(heading):
     """The names in the first columns of the tables under a heading of the reference."""
     part = re.split(r"^#+ ", reference().split(f"## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
     rows = re.findall(r"(?m)^\| (`.*?) \|", part)
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
-def test_the_reports_experiments_and_three_more_are_shipped() -> None:
+def test_the_reports_experiments_and_three_more_are_shipped():
     assert set(NAMES) == REPORTED_EXPERIMENTS | {"search-cost", "blow-up", "thread-churn"}
 
 
 @each
-def test_what_a_reader_needs_and_what_others_reported_is_there(definition: Definition) -> None:
+def test_what_a_reader_needs_and_what_others_reported_is_there(definition):
     assert definition.question.endswith("?")
     assert definition.source
     assert definition.answers
@@ -56,7 +54,7 @@ def test_what_a_reader_needs_and_what_others_reported_is_there(definition: Defin
 
 
 @each
-def test_the_program_is_built_and_all_take_part(definition: Definition) -> None:
+def test_the_program_is_built_and_all_take_part(definition):
     lists = (ROOT / "bench" / "CMakeLists.txt").read_text(encoding="utf-8")
     programs = re.search(r"set\(experiment_programs ([^)]*)\)", lists)
     built = {
@@ -70,7 +68,7 @@ def test_the_program_is_built_and_all_take_part(definition: Definition) -> None:
 
 
 @each
-def test_metrics_are_printed_or_counted(definition: Definition) -> None:
+def test_metrics_are_printed_or_counted(definition):
     # Reading the file finds that a metric is named; here, that what is named is measured.
     counts = documented("Counts")
     for analysis in definition.analyses:
@@ -87,7 +85,7 @@ def test_metrics_are_printed_or_counted(definition: Definition) -> None:
 
 
 @each
-def test_analyses_have_their_parameters_and_allocators(definition: Definition) -> None:
+def test_analyses_have_their_parameters_and_allocators(definition):
     parameters = {parameter.name for parameter in definition.parameters}
     for analysis in definition.analyses:
         if analysis.kind == "fit":
@@ -97,7 +95,7 @@ def test_analyses_have_their_parameters_and_allocators(definition: Definition) -
             assert pair <= {*own_names(), "glibc", "tcmalloc"}
 
 
-def test_what_files_and_analyses_may_say_is_documented() -> None:
+def test_what_files_and_analyses_may_say_is_documented():
     part = reference().split("## Analyses\n", 1)[1].split("\n## ", 1)[0]
     for kind, options in experiments.OPTIONS.items():
         row = re.search(rf"^\| `{kind}` .*$", part, flags=re.MULTILINE)
@@ -112,7 +110,7 @@ def test_what_files_and_analyses_may_say_is_documented() -> None:
     assert {key for key in keys if f"`{key}`" not in part} == set()
 
 
-def test_figures_of_the_reports_are_as_they_were_printed() -> None:
+def test_figures_of_the_reports_are_as_they_were_printed():
     """One figure of each report, against a slip of the hand."""
     figures = {
         (definition.name, table.report): [value for row in table.rows for value in row]
@@ -129,7 +127,7 @@ def test_figures_of_the_reports_are_as_they_were_printed() -> None:
     assert 71849 in figures["x7-fragmentation", "E"]
 
 
-def test_the_example_of_the_guide_is_an_experiment(tmp_path: Path) -> None:
+def test_the_example_of_the_guide_is_an_experiment(tmp_path):
     guide = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     example = re.search(r"^```toml\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
     file = tmp_path / "mine.toml"

@@ -18,7 +18,7 @@ from tsmlab.export import Target, check_targets
 from tsmlab.render import to_csv
 
 
-def test_the_csv_has_a_line_for_every_run() -> None:
+def test_the_csv_has_a_line_for_every_run():
     comparison = typical()
     lines = list(csv.DictReader(io.StringIO(to_csv(comparison))))
     assert len(lines) == len(comparison.samples)
@@ -44,14 +44,14 @@ def test_the_csv_has_a_line_for_every_run() -> None:
         ("no/such/file", "there is no folder", "mkdir -p"),
     ],
 )
-def test_bad_targets_are_refused(tmp_path: Path, name: str, message: str, remedy: str) -> None:
+def test_bad_targets_are_refused(tmp_path, name, message, remedy):
     (tmp_path / "there").write_text("precious")
     (tmp_path / "folder").mkdir()
     with refused(message, "--export-csv", remedy=remedy):
         check_targets([Target("csv", tmp_path / name)], force=False)
 
 
-def test_force_allows_overwriting_but_nothing_else(tmp_path: Path) -> None:
+def test_force_allows_overwriting_but_nothing_else(tmp_path):
     (tmp_path / "there").write_text("old")
     check_targets([Target("csv", tmp_path / "there")], force=True)
     with pytest.raises(UserError):

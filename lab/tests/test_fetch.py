@@ -10,9 +10,6 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import prompt
 import pytest
@@ -62,12 +59,9 @@ library = "libtiny.so"
 environment = {{ TINY = "1" }}
 """
 
-Run = Callable[..., Any]
-Patch = pytest.MonkeyPatch
-
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: Patch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path, monkeypatch, capfd):
     """run(*arguments, status=0) is what the verb writes, out and err, in a world with the crate
     tiny-sys and a cargo that knows no other."""
     (tmp_path / "crate").mkdir()
@@ -86,11 +80,11 @@ def run(tmp_path: Path, monkeypatch: Patch, capfd: pytest.CaptureFixture[str]) -
     return prompt.in_process("fetch", capfd)
 
 
-def in_cache() -> list[str]:
+def in_cache():
     return sorted(path.name for path in fetched.cache_dir().glob("*"))
 
 
-def test_what_was_fetched_is_found_by_all(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_was_fetched_is_found_by_all(run, capfd):
     out, err = run("tiny")
     library = fetched.cache_dir() / "tiny-7.0" / "libtiny.so"
     assert out == f"tiny-7.0  {library}\n"
@@ -112,14 +106,14 @@ def test_what_was_fetched_is_found_by_all(run: Run, capfd: pytest.CaptureFixture
     assert "tiny-7.0" in run().out
 
 
-def test_a_comparison_takes_part_in_it(run: Run, environment: dict[str, str]) -> None:
+def test_a_comparison_takes_part_in_it(run, environment):
     run("tiny")
     words = ("compare", "-a", "tiny-*", "-r", "2", "-q", "--no-doctor", "--", "/bin/ls")
     done = prompt.run_alone(*words, env=environment)
     assert "tiny-7.0" in done.stdout
 
 
-def test_what_is_there_is_left_alone_unless_it_is_forced(run: Run) -> None:
+def test_what_is_there_is_left_alone_unless_it_is_forced(run):
     run("tiny")
     (manifest, library), *_ = fetched.present()
     before = library.stat().st_ino
@@ -133,7 +127,7 @@ def test_what_is_there_is_left_alone_unless_it_is_forced(run: Run) -> None:
     assert manifest.crate_sha256 == PINNED
 
 
-def test_archives_not_pinned_are_refused(run: Run, monkeypatch: Patch) -> None:
+def test_archives_not_pinned_are_refused(run, monkeypatch):
     monkeypatch.setenv("CRATE_SHA256", "0" * 64)
     out, err = run("tiny", status=1)
     assert out == ""
@@ -158,9 +152,7 @@ def test_archives_not_pinned_are_refused(run: Run, monkeypatch: Patch) -> None:
         ),
     ],
 )
-def test_what_cargo_cannot_do_is_one_line(
-    run: Run, monkeypatch: Patch, said: str, message: str, remedy: str
-) -> None:
+def test_what_cargo_cannot_do_is_one_line(run, monkeypatch, said, message, remedy):
     monkeypatch.setenv("CARGO_FAILS", said)
     err = run("tiny", "-q", status=1).err
     assert message in err.splitlines()[0]
@@ -169,7 +161,7 @@ def test_what_cargo_cannot_do_is_one_line(
 
 
 @pytest.mark.parametrize("tool", ["cargo", "cc"])
-def test_a_missing_tool_is_named(run: Run, tmp_path: Path, monkeypatch: Patch, tool: str) -> None:
+def test_a_missing_tool_is_named(run, tmp_path, monkeypatch, tool):
     only = tmp_path / "only"
     only.mkdir()
     for name in {"cargo", "cc"} - {tool}:
@@ -180,7 +172,7 @@ def test_a_missing_tool_is_named(run: Run, tmp_path: Path, monkeypatch: Patch, t
     assert "sudo apt install" in err
 
 
-def test_a_build_that_fails_leaves_its_log_and_nothing_else(run: Run, tmp_path: Path) -> None:
+def test_a_build_that_fails_leaves_its_log_and_nothing_else(run, tmp_path):
     (tmp_path / "crate" / "tiny.c").write_text("int broken(\n")
     err = run("tiny", "-q", status=1).err
     assert "tiny could not be built (cc: exit 1)" in err
@@ -190,7 +182,7 @@ def test_a_build_that_fails_leaves_its_log_and_nothing_else(run: Run, tmp_path: 
     assert in_cache() == ["tiny.log"]
 
 
-def test_what_a_build_does_not_make_is_not_kept(run: Run, tmp_path: Path) -> None:
+def test_what_a_build_does_not_make_is_not_kept(run, tmp_path):
     (tmp_path / "crate" / "tiny.c").write_text("#define NOTHING\n" + SOURCE)
     err = run("tiny", "-q", status=1).err
     assert "tiny-7.0 was built, but serves no program" in err
@@ -200,14 +192,14 @@ def test_what_a_build_does_not_make_is_not_kept(run: Run, tmp_path: Path) -> Non
     assert "tiny was built without libother.so" in run("tiny", "-q", status=1).err
 
 
-def test_a_cache_that_cannot_be_written_is_named(run: Run, monkeypatch: Patch) -> None:
+def test_a_cache_that_cannot_be_written_is_named(run, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     err = run("tiny", "-q", status=1).err
     assert "/proc/nowhere/tsmalloc/allocators cannot be written" in err
     assert "XDG_CACHE_HOME" in err
 
 
-def test_a_damaged_folder_is_passed_over_and_fetched_again(run: Run) -> None:
+def test_a_damaged_folder_is_passed_over_and_fetched_again(run):
     run("tiny")
     manifest = fetched.cache_dir() / "tiny-7.0" / fetched.MANIFEST
     for damage in ("{", '{"schema": "x"}', ""):
@@ -230,7 +222,7 @@ def test_a_damaged_folder_is_passed_over_and_fetched_again(run: Run) -> None:
         (["tiny", "tiny", "--version", "1.2.0"], "--version is that of one crate"),
     ],
 )
-def test_bad_input_is_one_clear_line(run: Run, words: list[str], message: str) -> None:
+def test_bad_input_is_one_clear_line(run, words, message):
     out, err = run(*words, status=1)
     assert out == ""
     assert message in err
@@ -240,7 +232,7 @@ def test_bad_input_is_one_clear_line(run: Run, words: list[str], message: str) -
 # --- the table that comes with the lab ------------------------------------------------------------
 
 
-def test_every_recipe_is_pinned_and_named_where_it_helps() -> None:
+def test_every_recipe_is_pinned_and_named_where_it_helps():
     known = fetch.peers()
     assert tuple(peer.name for peer in known) == allocators.FETCHABLE
     for peer in known:
@@ -251,7 +243,7 @@ def test_every_recipe_is_pinned_and_named_where_it_helps() -> None:
     assert caught.value.remedy == "It can be built: tsmalloc fetch rpmalloc"
 
 
-def test_a_real_crate(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_real_crate(tmp_path, monkeypatch):
     """rpmalloc is the smallest. Without a registry there is nothing to test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     peer = fetch.peer_of("rpmalloc")

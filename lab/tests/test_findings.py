@@ -12,40 +12,39 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tsmlab import records
-from tsmlab.definition import Asked
 from tsmlab.findings import find, usable_processors
 from tsmlab.machine import Machine, describe
 from tsmlab.metrics import MetricSpec
-from tsmlab.results import Causes, Comparison, Estimate, Finding
-from tsmlab.sweep import Parameter, Point
+from tsmlab.results import Causes
+from tsmlab.sweep import Parameter
 
 ITERATIONS = Parameter("iterations", "iterations", [10, 20, 50, 100])
 SHAPE = Parameter("shape", "order of allocating and freeing", ["series", "mixed"])
 RATE = MetricSpec("rate", "requests per second", "number", True, higher_is_better=True)
 
 
-def only(made: Comparison, question: Asked, processors: int | None = 2) -> Finding:
+def only(made, question, processors=2):
     (finding,) = find(made, [question], processors)
     assert (finding.kind, finding.metric) == (question.kind, question.metric)
     return finding
 
 
-def covers(estimate: Estimate, truth: float, width: float = 0.1) -> bool:
+def covers(estimate, truth, width=0.1):
     """Whether the truth is in the interval, and that is no wider than this share of it."""
     return estimate.low <= truth <= estimate.high and estimate.high - estimate.low <= width * truth
 
 
-def constant(**seconds: float) -> Comparison:
+def constant(**seconds):
     return made_up([], list(seconds), lambda name, _: {"seconds": seconds[name]})
 
 
-def crossing(name: str, point: Point) -> dict[str, float]:
+def crossing(name, point):
     """glibc is better with one thread, tcmalloc with several."""
     threads = point["threads"]
     return {"seconds": {"glibc": 1.0 / threads**0.1, "tcmalloc": 1.2 / threads**0.5}[name]}
 
 
-def crashes_with_eight(name: str, point: Point) -> dict[str, float] | None:
+def crashes_with_eight(name, point):
     if name == "glibc" and point["threads"] == 8:
         return None
     return {"seconds": 2.0 if name == "glibc" else 1.0}
@@ -57,7 +56,7 @@ def crashes_with_eight(name: str, point: Point) -> dict[str, float] | None:
 @pytest.mark.parametrize(
     ("first", "verdict"), [(0.5, "a is better"), (1.9, "b is better"), (0.992, "unresolved")]
 )
-def test_a_pair_is_decided_by_its_ratio(first: float, verdict: str) -> None:
+def test_a_pair_is_decided_by_its_ratio(first, verdict):
     finding = only(constant(a=first, b=1.0), asked("pair", first="a", second="b"))
     assert finding.verdict == verdict
     assert covers(finding.estimates["ratio"], first)
@@ -65,7 +64,7 @@ def test_a_pair_is_decided_by_its_ratio(first: float, verdict: str) -> None:
     assert ("would tell" in finding.text) == (verdict == "unresolved")
 
 
-def test_a_pair_may_be_equal_better_when_higher_or_not_there() -> None:
+def test_a_pair_may_be_equal_better_when_higher_or_not_there():
     question = asked("pair", first="a", second="b", margin=0.05)
     made = made_up([], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, noise=0.002)
     assert only(made, question).verdict == "equal"
@@ -77,7 +76,7 @@ def test_a_pair_may_be_equal_better_when_higher_or_not_there() -> None:
     assert (finding.verdict, finding.text) == ("cannot be told", "gone did not take part.")
 
 
-def test_a_pair_may_depend_on_the_point() -> None:
+def test_a_pair_may_depend_on_the_point():
     made = made_up([THREADS], ["glibc", "tcmalloc"], crossing)
     finding = only(made, asked("pair", first="glibc", second="tcmalloc"))
     assert finding.verdict == "depends on the point"
@@ -85,7 +84,7 @@ def test_a_pair_may_depend_on_the_point() -> None:
     assert covers(finding.estimates["ratio at threads=8"], 8**0.4 / 1.2)
 
 
-def test_a_difference_within_the_references_own_noise_is_none() -> None:
+def test_a_difference_within_the_references_own_noise_is_none():
     """Two rounds of the reference that differ by 30 % hide a difference of 10 %."""
     made = made_up([], ["glibc", "a"], lambda n, _: {"seconds": 1.0 if n == "glibc" else 1.1})
     question = asked("pair", first="a", second="glibc")
@@ -95,7 +94,7 @@ def test_a_difference_within_the_references_own_noise_is_none() -> None:
     assert only(made, question).verdict == "unresolved"
 
 
-def test_the_counts_that_were_asked_for_stand_beside_a_pair() -> None:
+def test_the_counts_that_were_asked_for_stand_beside_a_pair():
     counts = {"a": {"lock_waits": 90000.0, "reused_bytes": 4096.0}, "b": {"lock_waits": 5.0}}
     causes = [Causes(3, name, own, []) for name, own in counts.items()]
     made = made_up([THREADS], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, causes=causes)
@@ -107,7 +106,7 @@ def test_the_counts_that_were_asked_for_stand_beside_a_pair() -> None:
 # --- order ----------------------------------------------------------------------------------------
 
 
-def test_a_leader_with_those_not_told_apart_and_the_losers() -> None:
+def test_a_leader_with_those_not_told_apart_and_the_losers():
     seconds = {"tsmalloc": 0.9, "mimalloc": 0.902, "jemalloc": 1.4, "glibc": 2.0, "lock": 20.0}
     finding = only(constant(**seconds), asked("order"))
     assert finding.verdict == "tsmalloc leads, not distinguishable from 1"
@@ -119,7 +118,7 @@ def test_a_leader_with_those_not_told_apart_and_the_losers() -> None:
     assert only(higher, asked("order", "rate")).verdict == "b leads"
 
 
-def test_the_winner_changes_only_if_both_are_shown() -> None:
+def test_the_winner_changes_only_if_both_are_shown():
     finding = only(made_up([THREADS], ["glibc", "tcmalloc"], crossing), asked("order"))
     assert finding.verdict == "the winner changes"
     assert finding.text == (
@@ -130,10 +129,10 @@ def test_the_winner_changes_only_if_both_are_shown() -> None:
     assert only(quiet, asked("order")).verdict == "no single winner; no change of order shown"
 
 
-def test_the_order_behind_a_winner_may_change_or_stay() -> None:
+def test_the_order_behind_a_winner_may_change_or_stay():
     steady = {"a": 1.0, "b": 1.2, "c": 1.5}
 
-    def changing(name: str, point: Point) -> dict[str, float]:
+    def changing(name, point):
         return {"seconds": 0.1 if name == "best" else crossing(name, point)["seconds"]}
 
     made = made_up([THREADS], ["best", "glibc", "tcmalloc"], changing)
@@ -144,7 +143,7 @@ def test_the_order_behind_a_winner_may_change_or_stay() -> None:
     assert finding.text == "Best in time: a < b everywhere."
 
 
-def test_a_change_over_one_parameter_is_none_over_the_other() -> None:
+def test_a_change_over_one_parameter_is_none_over_the_other():
     made = made_up([THREADS, SHAPE], ["glibc", "tcmalloc"], crossing)
     over_threads = only(made, asked("order", parameter="threads"))
     over_shapes = only(made, asked("order", parameter="shape"))
@@ -152,14 +151,14 @@ def test_a_change_over_one_parameter_is_none_over_the_other() -> None:
     assert "is ahead of" not in over_shapes.text
 
 
-def test_a_point_where_the_other_failed_is_no_victory() -> None:
+def test_a_point_where_the_other_failed_is_no_victory():
     finding = only(made_up([THREADS], ["glibc", "tcmalloc"], crashes_with_eight), asked("order"))
     assert finding.verdict.startswith("tcmalloc leads everywhere")
     assert "threads=8" not in finding.text
     assert finding.text.endswith("Left out where runs failed: glibc.")
 
 
-def test_of_many_allocators_the_first_group_is_told() -> None:
+def test_of_many_allocators_the_first_group_is_told():
     seconds = {f"a{number}": 1.0 + number for number in range(12)}
     made = made_up([THREADS], list(seconds), lambda name, _: {"seconds": seconds[name]})
     finding = only(made, asked("order"))
@@ -167,7 +166,7 @@ def test_of_many_allocators_the_first_group_is_told() -> None:
     assert finding.text == "Not shown to be behind the best in time: a0 everywhere."
 
 
-def test_equal_allocators_seldom_have_a_winner() -> None:
+def test_equal_allocators_seldom_have_a_winner():
     """In 100 sweeps of ten equal allocators over four points, claims of a change are false."""
     claims = 0
     for seed in range(25):
@@ -181,10 +180,10 @@ def test_equal_allocators_seldom_have_a_winner() -> None:
 # --- fit ------------------------------------------------------------------------------------------
 
 
-def test_the_serial_fraction_and_who_leaves_the_law() -> None:
+def test_the_serial_fraction_and_who_leaves_the_law():
     serial = {"good": 0.1, "bad": 0.8}
 
-    def truth(name: str, point: Point) -> dict[str, float]:
+    def truth(name, point):
         late = 1.5 if name == "bad" and point["threads"] == 8 else 1.0
         return {"seconds": late * amdahl_seconds(serial[name], 4)(point["threads"])}
 
@@ -199,7 +198,7 @@ def test_the_serial_fraction_and_who_leaves_the_law() -> None:
     assert [x for x, _ in finding.curves[0].points] == [1.0, 2.0, 4.0, 8.0]
 
 
-def test_linear_growth_confirmed_and_refuted() -> None:
+def test_linear_growth_confirmed_and_refuted():
     powers = {"tree": 1.02, "list": 1.46}
     made = made_up(
         [ITERATIONS],
@@ -214,7 +213,7 @@ def test_linear_growth_confirmed_and_refuted() -> None:
     assert finding.curves[1].label == "x^1.46"
 
 
-def test_each_curve_is_fitted_by_itself_over_the_first_numeric_parameter() -> None:
+def test_each_curve_is_fitted_by_itself_over_the_first_numeric_parameter():
     made = made_up([SHAPE, ITERATIONS], ["a"], lambda _n, p: {"seconds": 0.01 * p["iterations"]})
     finding = only(made, asked("fit", expected="linear"))
     assert set(finding.estimates) == {
@@ -224,14 +223,14 @@ def test_each_curve_is_fitted_by_itself_over_the_first_numeric_parameter() -> No
     assert only(made, asked("fit")).verdict == "measured"
 
 
-def test_a_curve_that_is_no_power_law_is_said_to_be_none() -> None:
+def test_a_curve_that_is_no_power_law_is_said_to_be_none():
     made = made_up([ITERATIONS], ["a"], lambda _n, p: {"seconds": 1 + 0.001 * p["iterations"] ** 2})
     assert only(made, asked("fit")).text.endswith("No pure power law: a.")
 
 
 @pytest.mark.parametrize(("limit", "told"), [(2, "grows 8"), (9, "none"), (8.01, "none")])
-def test_a_limit_names_what_is_shown_to_rise_above_it(limit: float, told: str) -> None:
-    def truth(name: str, point: Point) -> dict[str, float]:
+def test_a_limit_names_what_is_shown_to_rise_above_it(limit, told):
+    def truth(name, point):
         return {"seconds": 1.2 if name == "keeps" else float(point["threads"])}
 
     made = made_up([THREADS], ["keeps", "grows"], truth)
@@ -242,7 +241,7 @@ def test_a_limit_names_what_is_shown_to_rise_above_it(limit: float, told: str) -
 # --- the whole ------------------------------------------------------------------------------------
 
 
-def test_a_part_of_the_sweep_is_named_once() -> None:
+def test_a_part_of_the_sweep_is_named_once():
     made = made_up([SHAPE, THREADS], ["glibc", "tcmalloc"], crossing)
     finding = only(made, asked("order", at={"shape": "mixed"}))
     assert finding.text.startswith("shape=mixed: Best in time: glibc < tcmalloc at threads=1;")
@@ -250,14 +249,14 @@ def test_a_part_of_the_sweep_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pair", "order", "fit"])
-def test_what_was_not_measured_is_said(kind: str) -> None:
+def test_what_was_not_measured_is_said(kind):
     question = asked(kind, "free_blocks", first="a", second="b")  # type: ignore[arg-type]
     finding = only(made_up([THREADS], ["a", "b"], lambda _n, _p: {"seconds": 1.0}), question)
     assert finding.verdict == "cannot be told"
     assert finding.text == "free blocks was not measured."
 
 
-def test_a_fit_needs_a_parameter_with_numbers() -> None:
+def test_a_fit_needs_a_parameter_with_numbers():
     made = made_up([SHAPE], ["a", "b"], lambda _n, _p: {"seconds": 1.0})
     assert only(made, asked("fit")).text == "No parameter with numbers is swept."
 
@@ -266,9 +265,7 @@ def test_a_fit_needs_a_parameter_with_numbers() -> None:
     ("cores", "limit", "cpus", "expected"),
     [(8, None, None, 8), (8, None, [0, 1], 2), (8, 2.0, None, 2), (8, 0.5, None, 1)],
 )
-def test_the_processors_that_runs_may_use(
-    cores: int, limit: float | None, cpus: list[int] | None, expected: int
-) -> None:
+def test_the_processors_that_runs_may_use(cores, limit, cpus, expected):
     fields = vars(describe()) | {"usable_cores": cores, "cgroup_cpu_limit": limit}
     assert usable_processors(Machine(**fields), cpus) == expected
 
@@ -288,7 +285,7 @@ VALUES = st.one_of(st.sampled_from([0.0, 1.0, 1.0, -1.0, 1e-300, 1e300]), st.flo
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), st.sampled_from([None, 1, 8]))
-def test_odd_data_are_told_and_do_not_crash(data: st.DataObject, processors: int | None) -> None:
+def test_odd_data_are_told_and_do_not_crash(data, processors):
     swept = data.draw(st.sampled_from([[], [THREADS], [THREADS, SHAPE], [SHAPE]]))
     made = made_up(swept, ["glibc", "a", "b"], lambda _n, _p: {"seconds": 1.0}, rounds=1)
     samples = [
@@ -303,7 +300,7 @@ def test_odd_data_are_told_and_do_not_crash(data: st.DataObject, processors: int
     assert "NaN" not in json.dumps([records.to_json(each) for each in found])
 
 
-def test_asking_again_gives_the_same() -> None:
+def test_asking_again_gives_the_same():
     made = made_up([THREADS], ["glibc", "tcmalloc"], crossing, rounds=12)
     assert find(made, ALL, 2) == find(made, ALL, 2)
     values = [e.value for each in find(made, ALL, 2) for e in each.estimates.values()]

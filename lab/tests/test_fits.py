@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsmlab import fits
-from tsmlab.fits import Amdahl, Growth
 from tsmlab.results import Estimate
 
 THREADS = [1.0, 2.0, 3.0, 4.0, 8.0]
 SIZES = [1e3, 1e4, 1e5, 1e6]
 
 
-def test_a_table_has_the_rounds_that_all_have() -> None:
+def test_a_table_has_the_rounds_that_all_have():
     table = fits.table_of([{1: 1.0, 2: 2.0, 3: 3.0}, {2: 5.0, 3: 6.0, 4: 7.0}])
     assert table.tolist() == [[2.0, 5.0], [3.0, 6.0]]
     assert fits.table_of([{1: 1.0}, {2: 1.0}]).shape == (0, 2)
@@ -30,15 +28,7 @@ def test_a_table_has_the_rounds_that_all_have() -> None:
 # --- Amdahl's law ---------------------------------------------------------------------------------
 
 
-def fitted(
-    serial: float,
-    processors: int | None = 8,
-    rounds: int = 5,
-    noise: float = 0.0,
-    seed: int = 1,
-    per_thread: bool = False,
-    margin: float = 0.05,
-) -> Amdahl:
+def fitted(serial, processors=8, rounds=5, noise=0.0, seed=1, per_thread=False, margin=0.05):
     time = amdahl_seconds(serial, processors or 1000)
     truth = [time(n) * (n if per_thread else 1.0) for n in THREADS]
     logs = np.array(noisy_logs(truth, rounds, noise, seed))
@@ -48,18 +38,16 @@ def fitted(
 
 
 @given(st.floats(0.0, 1.0), st.sampled_from([2, 4, 8, None]), st.booleans())
-def test_a_curve_without_noise_gives_its_serial_fraction(
-    serial: float, processors: int | None, per_thread: bool
-) -> None:
+def test_a_curve_without_noise_gives_its_serial_fraction(serial, processors, per_thread):
     found = fitted(serial, processors, per_thread=per_thread)
     assert found.serial.value == pytest.approx(serial, abs=1e-6)
 
 
-def test_the_fit_is_scipys_least_squares() -> None:
+def test_the_fit_is_scipys_least_squares():
     threads = np.array(THREADS)
     logs = np.array(noisy_logs([amdahl_seconds(0.3, 8)(n) for n in threads], 1, 0.05, 7))
 
-    def rest(x: np.ndarray[tuple[int], np.dtype[np.float64]]) -> object:
+    def rest(x):
         return x[0] + np.log(x[1] + (1.0 - x[1]) / threads) - logs[0]
 
     expected = scipy.optimize.least_squares(rest, [0.0, 0.5]).x[1]
@@ -69,7 +57,7 @@ def test_the_fit_is_scipys_least_squares() -> None:
 
 @pytest.mark.parametrize("rounds", [4, 12])
 @pytest.mark.parametrize("serial", [0.1, 0.6])
-def test_the_interval_covers_the_serial_fraction(serial: float, rounds: int) -> None:
+def test_the_interval_covers_the_serial_fraction(serial, rounds):
     hits = 0
     for seed in range(200):
         interval = fitted(serial, rounds=rounds, noise=0.03, seed=seed).serial
@@ -77,7 +65,7 @@ def test_the_interval_covers_the_serial_fraction(serial: float, rounds: int) -> 
     assert 0.90 * 200 <= hits <= 0.99 * 200
 
 
-def test_beyond_the_processors_the_law_is_flat_and_one_round_has_no_interval() -> None:
+def test_beyond_the_processors_the_law_is_flat_and_one_round_has_no_interval():
     found = fitted(0.25, processors=2)
     assert found.predicted[1:] == pytest.approx([0.625] * 4)
     assert found.left is None
@@ -86,7 +74,7 @@ def test_beyond_the_processors_the_law_is_flat_and_one_round_has_no_interval() -
 
 
 @pytest.mark.parametrize(("factor", "limit"), [(1.5, "above"), (0.4, "below")])
-def test_what_the_law_cannot_be_is_held_at_its_limits(factor: float, limit: str) -> None:
+def test_what_the_law_cannot_be_is_held_at_its_limits(factor, limit):
     found = fits.amdahl([1.0, 2.0], np.log([[1.0, factor]] * 3), 2, False, 0.05)
     assert (found.limit, found.serial.value) == (limit, 1.0 if limit == "above" else 0.0)
 
@@ -94,12 +82,12 @@ def test_what_the_law_cannot_be_is_held_at_its_limits(factor: float, limit: str)
 @pytest.mark.parametrize(
     ("threads", "processors"), [([1.0], 4), ([4.0, 8.0], 2), ([1.0, 2.0], 1), ([0.5, 2.0], 4)]
 )
-def test_what_cannot_be_fitted(threads: list[float], processors: int) -> None:
+def test_what_cannot_be_fitted(threads, processors):
     assert fits.amdahl(threads, np.zeros((3, len(threads))), processors, False, 0.05) is None
     assert fits.amdahl([1.0, 2.0], np.zeros((0, 2)), 2, False, 0.05) is None
 
 
-def test_the_first_departure_is_found_with_its_size() -> None:
+def test_the_first_departure_is_found_with_its_size():
     truth = [amdahl_seconds(0.3, 2)(n) * (1.4 if n >= 4 else 1.0) for n in THREADS]
     logs = np.array(noisy_logs(truth, 6, 0.01, 3))
     found = fits.amdahl(THREADS, logs, 2, False, 0.05)
@@ -108,7 +96,7 @@ def test_the_first_departure_is_found_with_its_size() -> None:
     assert ratio.value == pytest.approx(1.4, rel=0.03)
 
 
-def test_noise_alone_seldom_leaves_the_law() -> None:
+def test_noise_alone_seldom_leaves_the_law():
     left = [
         fitted(0.3, processors=2, noise=0.05, seed=seed, margin=0.01).left for seed in range(200)
     ]
@@ -118,20 +106,14 @@ def test_noise_alone_seldom_leaves_the_law() -> None:
 # --- growth ---------------------------------------------------------------------------------------
 
 
-def grown(
-    truth: Callable[[float], float],
-    xs: Sequence[float] = SIZES,
-    rounds: int = 5,
-    noise: float = 0.01,
-    seed: int = 1,
-) -> Growth:
+def grown(truth, xs=SIZES, rounds=5, noise=0.01, seed=1):
     found = fits.growth(xs, np.array(noisy_logs([truth(x) for x in xs], rounds, noise, seed)))
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("exponent", [-0.5, 0.0, 1.0, 1.45, 2.0])
-def test_a_power_gives_its_exponent(exponent: float) -> None:
+def test_a_power_gives_its_exponent(exponent):
     found = grown(lambda x: 3.0 * x**exponent, noise=0.0)
     for estimate in (found.exponent, found.first, found.last):
         assert estimate.value == pytest.approx(exponent, abs=1e-9)
@@ -139,14 +121,14 @@ def test_a_power_gives_its_exponent(exponent: float) -> None:
     assert not found.is_bent(0.1)
 
 
-def test_the_exponent_is_numpys_least_squares() -> None:
+def test_the_exponent_is_numpys_least_squares():
     logs = np.array(noisy_logs([x**0.7 for x in SIZES], 1, 0.2, 3))
     slope = np.polyfit(np.log(SIZES), logs[0], 1)[0]
     assert fits.growth(SIZES, logs).exponent.value == pytest.approx(slope, abs=1e-9)
 
 
 @pytest.mark.parametrize("rounds", [4, 12])
-def test_the_interval_covers_the_exponent(rounds: int) -> None:
+def test_the_interval_covers_the_exponent(rounds):
     hits = 0
     for seed in range(200):
         exponent = grown(lambda x: x**1.2, rounds=rounds, noise=0.05, seed=seed).exponent
@@ -166,9 +148,7 @@ def test_the_interval_covers_the_exponent(rounds: int) -> None:
     ],
 )
 @pytest.mark.parametrize("expected", ["linear", 1.0, 1])
-def test_the_verdict_on_an_exponent(
-    interval: Estimate, verdict: str, expected: str | float
-) -> None:
+def test_the_verdict_on_an_exponent(interval, verdict, expected):
     found = replace(grown(lambda x: x), exponent=interval)
     assert fits.judge_growth(found, expected, 0.1) == verdict
 
@@ -182,11 +162,11 @@ def test_the_verdict_on_an_exponent(
         (lambda x: x, "refuted"),
     ],
 )
-def test_a_logarithm_is_told_from_a_power(truth: Callable[[float], float], verdict: str) -> None:
+def test_a_logarithm_is_told_from_a_power(truth, verdict):
     assert fits.judge_growth(grown(truth), "logarithmic", 0.1) == verdict
 
 
-def test_a_power_in_noise_is_never_called_logarithmic() -> None:
+def test_a_power_in_noise_is_never_called_logarithmic():
     called = [
         fits.judge_growth(grown(lambda x: x**0.3, noise=0.05, seed=seed), "logarithmic", 0.1)
         for seed in range(100)
@@ -194,13 +174,13 @@ def test_a_power_in_noise_is_never_called_logarithmic() -> None:
     assert called.count("confirmed") == 0
 
 
-def test_the_fitted_logarithm_is_the_truth_where_that_is_one() -> None:
+def test_the_fitted_logarithm_is_the_truth_where_that_is_one():
     found = grown(lambda x: 2.0 + 3.0 * math.log(x), noise=0.0)
     assert found.logarithm == pytest.approx([2.0 + 3.0 * math.log(x) for x in SIZES])
     assert grown(lambda x: 1.0 + 1e-9 * x**2).is_bent(0.1)
 
 
-def test_two_points_cannot_tell_a_logarithm_and_one_is_no_growth() -> None:
+def test_two_points_cannot_tell_a_logarithm_and_one_is_no_growth():
     found = grown(lambda x: 1.0 + math.log(x), xs=[10.0, 100.0])
     assert found.log_better is None
     assert fits.judge_growth(found, "logarithmic", 0.1) == "unresolved"

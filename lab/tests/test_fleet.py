@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -11,7 +10,6 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,6 @@ import prompt
 import pytest
 import scipy.stats
 from conftest import Behaviour, SimulatedExecutor, World
-from prompt import Tsmalloc
 from refusals import refused
 
 from tsmlab import allocators, analysis, fleet, paths, records, render, stats
@@ -31,11 +28,11 @@ from tsmlab.compare import compare
 from tsmlab.errors import UserError
 from tsmlab.fleet import Crew, Done, Expected, Fleet, Job, joined, machine_of
 from tsmlab.journal import Header, Journal, Unkept
-from tsmlab.machine import Machine, describe
+from tsmlab.machine import describe
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.metrics import TIME
 from tsmlab.progress import Silence
-from tsmlab.results import FLEET, Comparison, Sample
+from tsmlab.results import FLEET, Comparison
 from tsmlab.schedule import Entry, Rounds, StopRule
 from tsmlab.traces.replay_results import ReplayResults, line_of
 from tsmlab.traces.replaying import FAIR, Options, replay
@@ -51,7 +48,7 @@ TRACES = Path(__file__).resolve().parents[1] / "traces"
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def test_kinds_are_judged_one_by_one_and_weigh_the_same() -> None:
+def test_kinds_are_judged_one_by_one_and_weigh_the_same():
     logs = [0.1, 0.12, 0.09, 0.11]
     assert stats.stratified_ratio([logs]) == stats.estimate_ratio(logs)
     assert stats.stratified_ratio([logs, []]) == stats.estimate_ratio(logs)
@@ -60,7 +57,7 @@ def test_kinds_are_judged_one_by_one_and_weigh_the_same() -> None:
     assert (same.low, same.high, same.p_value) == (same.ratio, same.ratio, 0.0)
 
 
-def test_each_kind_weighs_the_same_and_has_its_own_spread() -> None:
+def test_each_kind_weighs_the_same_and_has_its_own_spread():
     generator = random.Random(3)
     quick = [generator.gauss(0.3, 0.05) for _ in range(40)]
     slow = [generator.gauss(0.1, 0.01) for _ in range(5)]
@@ -74,7 +71,7 @@ def test_each_kind_weighs_the_same_and_has_its_own_spread() -> None:
     assert found.pairs == 45
 
 
-def on_kinds(comparison: Comparison, kinds: Sequence[str]) -> list[Sample]:
+def on_kinds(comparison, kinds):
     """As if rounds had been made in turn on machines of these kinds."""
     return [
         replace(s, measurement={**s.measurement, FLEET: {"kind": kinds[s.round % len(kinds)],
@@ -83,7 +80,7 @@ def on_kinds(comparison: Comparison, kinds: Sequence[str]) -> list[Sample]:
     ]  # fmt: skip
 
 
-def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path: Path) -> None:
+def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
     """The one is worse by 40 % on one kind and better by 40 % on the other."""
     made = World.comparison({"glibc": Behaviour(noise=0.002), "mine": Behaviour(noise=0.002)})
     samples = [
@@ -114,7 +111,7 @@ def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path: Path
     assert "THE MACHINES" not in render.report(replace(comparison, kinds=comparison.kinds[:1]), 120)
 
 
-def test_results_of_one_machine_from_before_are_read() -> None:
+def test_results_of_one_machine_from_before_are_read():
     comparison = World.comparison({"glibc": Behaviour(), "mine": Behaviour()})
     document = json.loads(records.to_json(comparison))
     del document["kinds"]
@@ -133,18 +130,18 @@ class FakeFleet:
     cpus: dict[str, tuple[int, ...]] = {}  # noqa: RUF012 - never changed
     environment: dict[str, str] = {}  # noqa: RUF012
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.jobs: list[Job] = []
 
-    def submit(self, job: Job) -> Job:
+    def submit(self, job):
         self.jobs.append(job)
         return job
 
-    def ready(self, futures: dict[str, Job]) -> list[str]:
+    def ready(self, futures):
         return [list(futures)[-1]]
 
-    def result(self, job: Job) -> Done:
+    def result(self, job):
         samples = []
         for slot in job.slots:
             trial = Trial(job.program, job.allocators, job.executor, self.folder, Unkept())
@@ -153,7 +150,7 @@ class FakeFleet:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_hidden_variables() -> None:
+def _no_hidden_variables():
     """pytest loads readline, which sets these behind os.environ: a process that inherits them, and
     no worker does, has its stack, and so a heap's addresses, elsewhere."""
     for name in ("COLUMNS", "LINES"):
@@ -161,7 +158,7 @@ def _no_hidden_variables() -> None:
             os.unsetenv(name)
 
 
-def a_trial(folder: Path) -> Trial:
+def a_trial(folder):
     names = ("glibc", "mine")
     return Trial(
         Program(("./program",), Path("/dev/null")),
@@ -172,16 +169,16 @@ def a_trial(folder: Path) -> Trial:
     )
 
 
-def rounds_of(crew: Crew | None, trial: Trial, judge: Any = list) -> Rounds:
+def rounds_of(crew, trial, judge=list):
     entries = [Entry(World.allocator("glibc")), Entry(World.allocator("mine"))]
     return Rounds(entries, 7, trial.run, Silence(), judge, crew=crew)
 
 
-def essence(samples: Sequence[Sample]) -> list[tuple[Any, ...]]:
+def essence(samples):
     return [(s.round, s.position, s.allocator, s.padding_bytes, s.values) for s in samples]
 
 
-def test_a_crew_makes_the_same_rounds_and_begins_later_ones_meanwhile(tmp_path: Path) -> None:
+def test_a_crew_makes_the_same_rounds_and_begins_later_ones_meanwhile(tmp_path):
     trial, fake = a_trial(tmp_path), FakeFleet(tmp_path)
     crew = Crew(fake, trial, Unkept())
     there, here = rounds_of(crew, trial), rounds_of(None, a_trial(tmp_path))
@@ -195,10 +192,8 @@ def test_a_crew_makes_the_same_rounds_and_begins_later_ones_meanwhile(tmp_path: 
     assert essence(there.samples) == essence(here.samples)
 
 
-def test_who_gives_up_is_ignored_in_rounds_that_were_begun_and_may_come_back(
-    tmp_path: Path,
-) -> None:
-    def judge(samples: list[Sample]) -> list[Sample]:
+def test_who_gives_up_is_ignored_in_rounds_that_were_begun_and_may_come_back(tmp_path):
+    def judge(samples):
         """`mine` has failed until round 3, when it turns out that it has not."""
         failure = World.comparison({"glibc": Behaviour(), "x": Behaviour(signal=11)}).samples[-1]
         failed = max(s.round for s in samples) < 3
@@ -222,7 +217,7 @@ def test_who_gives_up_is_ignored_in_rounds_that_were_begun_and_may_come_back(
     assert [number for number in range(1, 7) if made_twice.count(number) > 1] == [5]
 
 
-def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path: Path) -> None:
+def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path):
     trial, fake = a_trial(tmp_path), FakeFleet(tmp_path)
     header = Header.of("compare", [], 7, [])
     with Journal.begin(header, [tmp_path]) as journal:
@@ -251,36 +246,34 @@ def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def crowd() -> Iterator[Fleet]:
+def crowd():
     """Two workers, for all tests that harm none."""
     with joined_to("local:2") as found:
         assert found is not None
         yield found
 
 
-def joined_to(where: str) -> contextlib.AbstractContextManager[Fleet | None]:
+def joined_to(where):
     return joined(where, [], lambda _: None)
 
 
-def cluster_of(workers: int, **more: Any) -> Any:
+def cluster_of(workers, **more):
     """One that logs nothing and whose dashboard is in no other's way."""
     quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     return distributed.LocalCluster(n_workers=workers, **quiet, **more)
 
 
-def like(crowd: Fleet, expected: Expected, *machines: Machine) -> Fleet:
+def like(crowd, expected, *machines):
     """The same workers, of which something else is expected or known."""
     client = distributed.default_client()
     return Fleet(client, expected, {}, crowd.size, dict(os.environ), list(machines))
 
 
-def worker_processes() -> list[int]:
+def worker_processes():
     return [int(pid) for pid in distributed.default_client().run(os.getpid).values()]
 
 
-def replay_options(
-    traces: Sequence[str], names: Sequence[str], schedules: Sequence[str]
-) -> Options:
+def replay_options(traces, names, schedules):
     available = allocators.discover(versions=False)
     chosen = [allocators.find(name, available) for name in names]
     return Options(
@@ -293,21 +286,21 @@ def replay_options(
     )
 
 
-def replayed(options: Options, memo: Any = None, crowd: Fleet | None = None) -> ReplayResults:
+def replayed(options, memo=None, crowd=None):
     program = paths.tool("replay")
     outcome = replay(options, MeasureExecutor(), Silence(), program, memo or Unkept(), fleet=crowd)
     assert outcome.error is None
     return ReplayResults(outcome.results)
 
 
-def steady(value: Any) -> Any:
+def steady(value):
     """Without what varies, also of a replay's children."""
     if isinstance(value, dict):
         return {key: steady(inner) for key, inner in value.items() if key not in VARYING}
     return [steady(inner) for inner in value] if isinstance(value, list) else value
 
 
-def what_repeats(results: ReplayResults) -> list[bytes]:
+def what_repeats(results):
     """Everything that replays say of memory, addresses and schedules, as bytes of each of them."""
     found = []
     for each in results.replays:
@@ -320,7 +313,7 @@ def what_repeats(results: ReplayResults) -> list[bytes]:
     return found
 
 
-def assert_repeats(one: ReplayResults, other: ReplayResults) -> None:
+def assert_repeats(one, other):
     """The replays say the same of all that repeats."""
     # Not by one ==: pytest would look for hours for the difference of two such texts.
     pairs = zip(what_repeats(one), what_repeats(other), strict=True)
@@ -334,7 +327,7 @@ VARYING = frozenset({"wall_ns", "sampling_ns", "cpu", "peak_rss_bytes"})
 SMALL = (("sqlite3", "streams"), ("glibc", "lock-best"), ("recorded", "stride"))
 
 
-def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd: Fleet) -> None:
+def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd):
     options = replay_options(*SMALL)
     # PYTEST_CURRENT_TEST was of another length when the crowd was joined: programs' stacks, and so
     # heaps' addresses, may lie elsewhere.
@@ -359,9 +352,7 @@ ONE = (("sqlite3",), ("glibc", "lock-best"), ("recorded",))
 @pytest.mark.parametrize(
     ("asked", "workers", "lines"), [(ONE, 2, 1), pytest.param(MANY, 4, 40, marks=pytest.mark.long)]
 )
-def test_a_worker_that_dies_costs_its_round_only(
-    tmp_path: Path, asked: Any, workers: int, lines: int
-) -> None:
+def test_a_worker_that_dies_costs_its_round_only(tmp_path, asked, workers, lines):
     options = replay_options(*asked)
     expected = replayed(options)
     with (
@@ -382,7 +373,7 @@ def test_a_worker_that_dies_costs_its_round_only(
         assert len(rounds) == (1 + 2) * traces * schedules
 
 
-def kill_one_worker(journal: Path, lines: int) -> None:
+def kill_one_worker(journal, lines):
     """Once so many lines are in the journal."""
     victims = worker_processes()
     prompt.wait_until(lambda: journal.read_text().count("\n") > lines)
@@ -393,16 +384,16 @@ def kill_one_worker(journal: Path, lines: int) -> None:
 
 
 @pytest.fixture
-def tsmalloc(environment: dict[str, str]) -> Tsmalloc:
+def tsmalloc(environment):
     """Workers are started from an interpreter of its own."""
 
-    def run(*words: str | Path, status: int = 0, **more: str) -> Any:
+    def run(*words, status=0, **more):
         return prompt.run_alone(*words, status=status, env=environment | more)
 
     return run
 
 
-def test_two_workers_give_the_verdicts_of_none(tsmalloc: Tsmalloc, waste: Path) -> None:
+def test_two_workers_give_the_verdicts_of_none(tsmalloc, waste):
     words = ("compare", "--allocator", f"waste={waste}", "-a", "glibc,waste", "-r", "8")
     words = (*words, "--no-doctor", "--json")
     found = {}
@@ -434,7 +425,7 @@ memory = true
 
 
 @pytest.mark.long
-def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_path: Path) -> None:
+def test_the_workloads_run_on_a_cluster(tsmalloc, waste, tmp_path):
     (tmp_path / "suite.toml").write_text(SUITE)
     words = ("bench", "--suite", tmp_path / "suite.toml", "--allocator", f"waste={waste}")
     words = (*words, "-a", "glibc,waste", "-r", "4", "--json")
@@ -453,7 +444,7 @@ def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_pat
 
 
 @pytest.mark.long
-def test_recorded_programs_are_workloads_on_a_cluster(tsmalloc: Tsmalloc) -> None:
+def test_recorded_programs_are_workloads_on_a_cluster(tsmalloc):
     words = ("bench", "--traces", "trace-sqlite3", "-a", "glibc,tsmalloc", "-r", "3", "--json")
     done = tsmalloc(*words, "--cluster", "local:2")
     (part,) = json.loads(done.stdout)["parts"]
@@ -488,7 +479,7 @@ parameter = "word"
 
 
 @pytest.mark.long
-def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_path: Path) -> None:
+def test_an_experiment_runs_on_a_cluster(tsmalloc, waste, tmp_path):
     (tmp_path / "echo.toml").write_text(EXPERIMENT)
     done = tsmalloc("experiment", "run", "--file", tmp_path / "echo.toml", "--allocator",
                     f"waste={waste}", "--json", "--cluster", "local:2")  # fmt: skip
@@ -501,7 +492,7 @@ def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_pa
     assert all(peaks[point, "waste"] > peaks[point, "glibc"] for point in (0, 1))
 
 
-def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd: Fleet) -> None:
+def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd):
     quick = describe()
     slow = replace(quick, cpu="another")
     mixed = like(crowd, crowd.expected, quick, slow)
@@ -516,7 +507,7 @@ def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd: Fleet)
         joined_by.result(late)
 
 
-def test_a_study_goes_on_with_its_kind_of_machine(crowd: Fleet, tmp_path: Path) -> None:
+def test_a_study_goes_on_with_its_kind_of_machine(crowd, tmp_path):
     quick = describe()
     slow = replace(quick, cpu="another")
     header = Header.of("bench", [], 1, [], [])
@@ -530,7 +521,7 @@ def test_a_study_goes_on_with_its_kind_of_machine(crowd: Fleet, tmp_path: Path) 
 
 
 @pytest.mark.long
-def test_gate_and_tune_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path) -> None:
+def test_gate_and_tune_run_on_a_cluster(tsmalloc, waste):
     own = ("--allocator", f"waste={waste}")
     words = ("gate", "-a", "waste", "--against-allocator", "glibc", *own, "-r", "5")
     words = (*words, "--max-time", "none", "--cluster", "local:2")
@@ -543,9 +534,7 @@ def test_gate_and_tune_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path) -> None
 
 
 @pytest.mark.long
-def test_an_interrupted_study_goes_on_with_what_is_missing(
-    tsmalloc: Tsmalloc, waste: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_interrupted_study_goes_on_with_what_is_missing(tsmalloc, waste, environment, tmp_path):
     words = ("compare", "--allocator", f"waste={waste}", "-a", "glibc,waste", "-r", "12",
              "-w", "0", "--no-doctor", "--cluster", "local:2",
              "--", "/bin/sleep", "0.1")  # fmt: skip
@@ -567,7 +556,7 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(
     assert left_behind(process.pid) == []
 
 
-def left_behind(session: int) -> list[str]:
+def left_behind(session):
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -582,9 +571,7 @@ def left_behind(session: int) -> list[str]:
 # --- what does not fit ----------------------------------------------------------------------------
 
 
-def small_comparison(
-    crowd: Fleet | None, executor: Any = None, command: str = "/bin/true"
-) -> Comparison:
+def small_comparison(crowd, executor=None, command="/bin/true"):
     glibc = allocators.glibc()
     options = CompareOptions(
         program=Program((command,), Path("/dev/null")),
@@ -600,9 +587,7 @@ def small_comparison(
     return outcome.results
 
 
-def test_two_versions_in_a_cluster_are_refused(
-    crowd: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_versions_in_a_cluster_are_refused(crowd, monkeypatch):
     assert crowd.size == 2
     address = distributed.default_client().scheduler.address
     monkeypatch.setattr(fleet, "__version__", "9.9.9")
@@ -620,7 +605,7 @@ def test_two_versions_in_a_cluster_are_refused(
         pass
 
 
-def test_a_worker_that_joins_and_does_not_fit_is_refused(crowd: Fleet, tmp_path: Path) -> None:
+def test_a_worker_that_joins_and_does_not_fit_is_refused(crowd, tmp_path):
     stranger = like(crowd, replace(crowd.expected, lab="other"))
     with pytest.raises(UserError, match="does not fit: it is another tsmalloc"):
         small_comparison(stranger)
@@ -630,7 +615,7 @@ def test_a_worker_that_joins_and_does_not_fit_is_refused(crowd: Fleet, tmp_path:
         small_comparison(stranger)
 
 
-def test_a_cluster_without_workers_is_named() -> None:
+def test_a_cluster_without_workers_is_named():
     with (
         cluster_of(0) as empty,
         refused("has no workers", remedy=f"tsmalloc worker {empty.scheduler_address}"),
@@ -639,7 +624,7 @@ def test_a_cluster_without_workers_is_named() -> None:
         pass
 
 
-def test_a_worker_that_makes_two_things_at_once_is_refused() -> None:
+def test_a_worker_that_makes_two_things_at_once_is_refused():
     with (
         cluster_of(1, threads_per_worker=2) as busy,
         pytest.raises(UserError, match="makes 2 things at once"),
@@ -649,7 +634,7 @@ def test_a_worker_that_makes_two_things_at_once_is_refused() -> None:
 
 
 @pytest.mark.long
-def test_a_cluster_that_goes_away_ends_the_study() -> None:
+def test_a_cluster_that_goes_away_ends_the_study():
     with (
         cluster_of(1, threads_per_worker=1) as cluster,
         joined_to(cluster.scheduler_address) as crowd,
@@ -661,7 +646,7 @@ def test_a_cluster_that_goes_away_ends_the_study() -> None:
 
 
 @pytest.mark.long
-def test_a_round_that_ends_its_workers_ends_the_study(tmp_path: Path) -> None:
+def test_a_round_that_ends_its_workers_ends_the_study(tmp_path):
     deadly = tmp_path / "measure"
     deadly.write_text("#!/bin/sh\nkill -9 $PPID\n")
     deadly.chmod(0o755)
@@ -672,9 +657,7 @@ def test_a_round_that_ends_its_workers_ends_the_study(tmp_path: Path) -> None:
         small_comparison(crowd, MeasureExecutor(deadly))
 
 
-def test_a_worker_elsewhere_runs_where_the_study_was_begun(
-    crowd: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_elsewhere_runs_where_the_study_was_begun(crowd, tmp_path, monkeypatch):
     """In the same folder, with the same variables."""
     (tmp_path / "here").write_text('#!/bin/sh\n[ "$ASKED" = 1 ]\n')
     (tmp_path / "here").chmod(0o755)
@@ -697,9 +680,7 @@ def test_a_worker_elsewhere_runs_where_the_study_was_begun(
         ("local:0", "--cluster 'local:0' cannot be read", "local:4"),
     ],
 )
-def test_a_cluster_that_is_not_there_is_one_line(
-    tsmalloc: Tsmalloc, tmp_path: Path, where: str, message: str, remedy: str
-) -> None:
+def test_a_cluster_that_is_not_there_is_one_line(tsmalloc, tmp_path, where, message, remedy):
     words = ("compare", "-a", "glibc", "--no-doctor", "--cluster", where)
     done = tsmalloc(*words, "--", "/bin/true", status=1)
     assert message in done.stderr
@@ -708,7 +689,7 @@ def test_a_cluster_that_is_not_there_is_one_line(
     assert not list((tmp_path / "state").rglob("*.jsonl"))
 
 
-def test_without_dask_a_line_says_how_to_have_it(tsmalloc: Tsmalloc, tmp_path: Path) -> None:
+def test_without_dask_a_line_says_how_to_have_it(tsmalloc, tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "distributed.py").write_text("raise ImportError('no')\n")
     lacking = {"PYTHONPATH": str(tmp_path / "lib")}
@@ -721,7 +702,7 @@ def test_without_dask_a_line_says_how_to_have_it(tsmalloc: Tsmalloc, tmp_path: P
     tsmalloc(*words, "-r", "2", "--", "/bin/true", **lacking)
 
 
-def test_a_worker_at_the_prompt_serves(tsmalloc: Tsmalloc, environment: dict[str, str]) -> None:
+def test_a_worker_at_the_prompt_serves(tsmalloc, environment):
     with cluster_of(0, protocol="tcp://") as empty:
         address = empty.scheduler_address
         worker = prompt.start(
@@ -741,12 +722,12 @@ def test_a_worker_at_the_prompt_serves(tsmalloc: Tsmalloc, environment: dict[str
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "tcp://[::1]:1", "tls://localhost:99999"])
-def test_a_worker_without_a_scheduler_says_so(address: str) -> None:
+def test_a_worker_without_a_scheduler_says_so(address):
     with pytest.raises(UserError, match=re.escape(f"no scheduler answers at {address}: ")):
         worker.wait_for_scheduler(address, 0)
 
 
-def test_workers_of_one_machine_keep_to_their_own_processors(crowd: Fleet) -> None:
+def test_workers_of_one_machine_keep_to_their_own_processors(crowd):
     cores = sorted(os.sched_getaffinity(0))
     taken = [cpu for share in crowd.cpus.values() for cpu in share]
     assert set(taken) == set(cores)

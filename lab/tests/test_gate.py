@@ -7,7 +7,6 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -27,13 +26,11 @@ from tsmlab.gate import (
     verdict_of,
 )
 from tsmlab.journal import Unkept
-from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
 from tsmlab.progress import Silence
-from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
-from tsmlab.study import GateRow, Study, from_json
+from tsmlab.study import Study, from_json
 
 MIB = 1 << 20
 LIMITS = {TIME: 0.02, PEAK_MEMORY: 0.03}
@@ -43,23 +40,17 @@ OLD, NEW = ("./old", "-x"), ("./new", "-x")
 class Programs:
     """An executor that knows the programs by their names, whatever they run under."""
 
-    def __init__(self, seed: int = 1, **programs: Behaviour) -> None:
+    def __init__(self, seed=1, **programs):
         self.inner = SimulatedExecutor(programs, seed=seed)
         self.seen: list[tuple[str, str]] = []
 
-    def run(self, request: RunRequest) -> Measurement:
+    def run(self, request):
         name = Path(request.command[0]).name
         self.seen.append((name, request.allocator.name))
         return self.inner.run(replace(request, allocator=World.allocator(name)))
 
 
-def judged(
-    new: Behaviour,
-    old: Behaviour | None = None,
-    seed: int = 1,
-    before: Comparison | None = None,
-    **changes: Any,
-) -> Study:
+def judged(new, old=None, seed=1, before=None, **changes):
     """old: in the same rounds."""
     executor = Programs(seed, new=new, **({} if old is None else {"old": old}))
     glibc = World.allocator("glibc")
@@ -85,12 +76,12 @@ def judged(
     return outcome.results
 
 
-def row(results: Study, metric: str = TIME) -> GateRow:
+def row(results, metric=TIME):
     assert results.gate is not None
     return next(each for each in results.gate.rows if each.metric == metric)
 
 
-def verdict_of_all(results: Study) -> str:
+def verdict_of_all(results):
     assert results.gate is not None
     return verdict_of(results.gate, results.failed_rows)
 
@@ -98,7 +89,7 @@ def verdict_of_all(results: Study) -> str:
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def ratio(value: float, low: float | None, high: float | None, pairs: int = 10) -> RatioEstimate:
+def ratio(value, low, high, pairs=10):
     return RatioEstimate(value, low, high, 0.0, pairs, "student")
 
 
@@ -114,19 +105,17 @@ def ratio(value: float, low: float | None, high: float | None, pairs: int = 10) 
         (ratio(1.05, None, None, 1), None, "unresolved"),
     ],
 )
-def test_the_whole_interval_decides(
-    estimate: RatioEstimate, floor: float | None, verdict: str
-) -> None:
+def test_the_whole_interval_decides(estimate, floor, verdict):
     assert judge(estimate, 0.02, floor)[0] == verdict
     assert judge(estimate, None, floor) == ("measured", None)
 
 
-def test_what_a_name_or_a_page_makes_is_no_regression() -> None:
+def test_what_a_name_or_a_page_makes_is_no_regression():
     assert judge(ratio(1.0000004, 1.0000004, 1.0000004), 0.0)[0] == "pass"
     assert judge(ratio(1.001, 1.001, 1.001), 0.0)[0] == "regression"
 
 
-def rounds_more(quantile: float, narrower: float) -> int:
+def rounds_more(quantile, narrower):
     """How many rounds after ten, by trying each number."""
     now = scipy.stats.t.ppf(0.975, 9) / math.sqrt(10)
     return next(
@@ -136,7 +125,7 @@ def rounds_more(quantile: float, narrower: float) -> int:
     )
 
 
-def test_how_many_rounds_would_tell() -> None:
+def test_how_many_rounds_would_tell():
     """Student's interval has to be twice as narrow; or as narrow, at the strict level."""
     half = 2.0 * math.log(1.02 / 1.00)
     wide = ratio(1.00, 1.00 / math.exp(half), 1.00 * math.exp(half))
@@ -147,7 +136,7 @@ def test_how_many_rounds_would_tell() -> None:
     assert judge(ratio(1.0200001, 0.5, 2.0), 0.02) == ("unresolved", None)
 
 
-def test_a_program_against_itself_is_no_regression() -> None:
+def test_a_program_against_itself_is_no_regression():
     same = Behaviour(noise=0.01)
     for seed in range(20):
         results = judged(same, same, seed)
@@ -155,7 +144,7 @@ def test_a_program_against_itself_is_no_regression() -> None:
 
 
 @pytest.mark.parametrize(("more", "verdict"), [(0.002, "pass"), (0.05, "regression")])
-def test_more_work_is_found(more: float, verdict: str) -> None:
+def test_more_work_is_found(more, verdict):
     found = []
     for seed in range(10):
         old = Behaviour(noise=0.004)
@@ -165,20 +154,20 @@ def test_more_work_is_found(more: float, verdict: str) -> None:
     assert found.count(verdict) >= 9
 
 
-def test_more_memory_is_found_and_time_is_not_blamed() -> None:
+def test_more_memory_is_found_and_time_is_not_blamed():
     old = Behaviour(noise=0.001)
     results = judged(replace(old, peak_bytes=21 * MIB), old)
     assert (row(results, PEAK_MEMORY).verdict, row(results).verdict) == ("regression", "pass")
     assert row(results, PEAK_MEMORY).baseline == 20 * MIB
 
 
-def test_a_failure_is_neither_a_pass_nor_a_regression() -> None:
+def test_a_failure_is_neither_a_pass_nor_a_regression():
     results = judged(Behaviour(signal=11), Behaviour())
     assert verdict_of_all(results) == "failed"
     assert "FAILED candidate: SIGSEGV" in texts.report(results, 120)
 
 
-def test_without_a_baseline_it_is_only_measured() -> None:
+def test_without_a_baseline_it_is_only_measured():
     results = judged(Behaviour())
     assert verdict_of_all(results) == "measured"
     assert {each.verdict for each in results.gate.rows} == {"measured"}
@@ -190,7 +179,7 @@ def test_without_a_baseline_it_is_only_measured() -> None:
 @pytest.mark.parametrize(
     ("seconds", "verdict"), [(0.1, "pass"), (0.11, "regression"), (0.102, "unresolved")]
 )
-def test_a_baseline_from_a_file(tmp_path: Path, seconds: float, verdict: str) -> None:
+def test_a_baseline_from_a_file(tmp_path, seconds, verdict):
     file = tmp_path / "base.json"
     kept = judged(Behaviour(noise=0.004), seed=2)
     file.write_text(records.to_json(kept))
@@ -210,7 +199,7 @@ def test_a_baseline_from_a_file(tmp_path: Path, seconds: float, verdict: str) ->
         (["./other", "-x"], True),
     ],
 )
-def test_a_baseline_of_other_work_is_told(command: list[str], warned: bool) -> None:
+def test_a_baseline_of_other_work_is_told(command, warned):
     before = replace(judged(Behaviour(), seed=2).comparison, command=command)
     results = judged(Behaviour(), seed=3, before=before)
     found = [each for each in results.comparison.warnings if each.code == "other-baseline"]
@@ -218,7 +207,7 @@ def test_a_baseline_of_other_work_is_told(command: list[str], warned: bool) -> N
     assert not found or command[0] in found[0].symptom
 
 
-def test_what_is_no_baseline_is_named(tmp_path: Path) -> None:
+def test_what_is_no_baseline_is_named(tmp_path):
     file = tmp_path / "base.json"
     with refused("there is no baseline", remedy=f"tsmalloc gate --export-json {file}"):
         read_baseline(file)
@@ -237,7 +226,7 @@ def test_what_is_no_baseline_is_named(tmp_path: Path) -> None:
         read_baseline(file)
 
 
-def test_a_time_of_another_machine_is_refused() -> None:
+def test_a_time_of_another_machine_is_refused():
     before = judged(Behaviour()).comparison
     check_machine(before, before.machine)
     elsewhere = replace(before.machine, cpu="another")
@@ -246,7 +235,7 @@ def test_a_time_of_another_machine_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(10, 10), (4, 12), (30, 5)])
-def test_welchs_interval_is_scipys(sizes: tuple[int, int]) -> None:
+def test_welchs_interval_is_scipys(sizes):
     generator = random.Random(5)
     one = [generator.gauss(0.1, 0.02) for _ in range(sizes[0])]
     other = [generator.gauss(0.0, 0.05) for _ in range(sizes[1])]
@@ -261,7 +250,7 @@ def test_welchs_interval_is_scipys(sizes: tuple[int, int]) -> None:
     assert math.exp(interval.high) <= found.high < math.exp(interval.high) * 1.01
 
 
-def test_what_has_no_spread_or_one_round_has_no_false_interval() -> None:
+def test_what_has_no_spread_or_one_round_has_no_false_interval():
     same = stats.unpaired_ratio([1.0, 1.0], [1.0, 1.0, 1.0])
     assert (same.ratio, same.low, same.high, same.p_value) == (1.0, 1.0, 1.0, 1.0)
     assert stats.unpaired_ratio([1.0], [1.0, 2.0]).low is None
@@ -271,12 +260,12 @@ def test_what_has_no_spread_or_one_round_has_no_false_interval() -> None:
 
 
 @pytest.fixture
-def regressed() -> Study:
+def regressed():
     old = Behaviour(noise=0.001)
     return judged(replace(old, peak_bytes=21 * MIB, noise=0.2), old, rule=StopRule(runs=6))
 
 
-def test_the_text_says_what_failed_and_what_would_help(regressed: Study) -> None:
+def test_the_text_says_what_failed_and_what_would_help(regressed):
     text = texts.report(regressed, 120)
     assert "REGRESSION peak memory: +5.0 % [+5.0, +5.0], limit +3.0 %" in text
     assert "UNRESOLVED time: " in text
@@ -290,7 +279,7 @@ def test_the_text_says_what_failed_and_what_would_help(regressed: Study) -> None
     assert "PASS: every limit is kept" in texts.report(same, 120)
 
 
-def test_junit_has_a_test_for_each_metric(regressed: Study) -> None:
+def test_junit_has_a_test_for_each_metric(regressed):
     suite = ElementTree.fromstring(gate_text.junit(regressed))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
     cases = {case.get("name"): [child.tag for child in case] for case in suite}
@@ -300,7 +289,7 @@ def test_junit_has_a_test_for_each_metric(regressed: Study) -> None:
     assert failed.find("testcase/error") is not None
 
 
-def test_sarif_has_a_finding_for_each_regression(regressed: Study) -> None:
+def test_sarif_has_a_finding_for_each_regression(regressed):
     log = json.loads(gate_text.sarif(regressed))
     (run,) = log["runs"]
     levels = {found["ruleId"]: found["level"] for found in run["results"]}

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from prompt import Tsmalloc
 
 from tsmlab.counting import Counters
 
@@ -36,17 +32,15 @@ int main(int argc, char **argv) {
 
 
 @pytest.fixture(scope="module")
-def work(build: Callable[..., Path]) -> Path:
+def work(build):
     return build("work.c", WORK)
 
 
-def rows(text: str) -> dict[str, Any]:
+def rows(text):
     return {row["metric"]: row for row in json.loads(text)["gate"]["rows"]}
 
 
-def test_a_larger_program_is_a_regression_in_every_form(
-    tsmalloc: Tsmalloc, work: Path, tmp_path: Path
-) -> None:
+def test_a_larger_program_is_a_regression_in_every_form(tsmalloc, work, tmp_path):
     files = {name: tmp_path / f"gate.{name}" for name in ("json", "markdown", "junit", "sarif")}
     exports = [word for name, file in files.items() for word in (f"--export-{name}", file)]
     words = ("--max-time", "none", "-r", "5", "--against", f"{work} 2000", *exports)
@@ -63,7 +57,7 @@ def test_a_larger_program_is_a_regression_in_every_form(
     assert not list((tmp_path / "state").rglob("*.jsonl"))
 
 
-def test_a_baseline_is_made_and_judged_by(tsmalloc: Tsmalloc, work: Path, tmp_path: Path) -> None:
+def test_a_baseline_is_made_and_judged_by(tsmalloc, work, tmp_path):
     base = tmp_path / "base.json"
     done = tsmalloc("gate", "-r", "6", "--export-json", base, "--", work, "2000")
     assert "no baseline given" in done.stdout
@@ -76,9 +70,7 @@ def test_a_baseline_is_made_and_judged_by(tsmalloc: Tsmalloc, work: Path, tmp_pa
     assert f"{base} is damaged: it was changed after it was written" in done.stderr
 
 
-def test_what_cannot_be_judged_is_refused_beforehand(
-    tsmalloc: Tsmalloc, build: Callable[..., Path], work: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_judged_is_refused_beforehand(tsmalloc, build, work, tmp_path):
     static = build("static.c", "int main(void) { return 0; }\n", "-static")
     for words in (("-a", "tsmalloc"), ("--against-allocator", "tsmalloc")):
         done = tsmalloc("gate", "-r", "3", *words, "--", static, status=1)
@@ -90,7 +82,7 @@ def test_what_cannot_be_judged_is_refused_beforehand(
         assert "has no instructions to judge by" in done.stderr
 
 
-def test_why_there_is_no_verdict(tsmalloc: Tsmalloc, work: Path) -> None:
+def test_why_there_is_no_verdict(tsmalloc, work):
     words = ("gate", "--max-peak", "none", "--max-time", "none", "--against", str(work))
     done = tsmalloc(*words, "-r", "2", "--", work)
     assert "no limit is set (--max-peak, --max-time)" in done.stdout
@@ -99,7 +91,7 @@ def test_why_there_is_no_verdict(tsmalloc: Tsmalloc, work: Path) -> None:
 
 
 @pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
-def test_two_per_cent_more_instructions_are_found(tsmalloc: Tsmalloc, work: Path) -> None:
+def test_two_per_cent_more_instructions_are_found(tsmalloc, work):
     words = ("gate", "--deterministic", "--max-instructions", "1%", "--json", "--against")
     more = tsmalloc(*words, f"{work} 10000", "--", work, "10400", status=3)
     found = rows(more.stdout)["instructions"]
@@ -112,7 +104,7 @@ def test_two_per_cent_more_instructions_are_found(tsmalloc: Tsmalloc, work: Path
 
 
 @pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
-def test_a_comparison_by_counts_ranks_by_instructions(tsmalloc: Tsmalloc, work: Path) -> None:
+def test_a_comparison_by_counts_ranks_by_instructions(tsmalloc, work):
     done = tsmalloc(
         *("compare", "--deterministic", "-a", "tsmalloc,glibc,lock-best", "--json", "-q"),
         *("--", work, "5000"),
@@ -130,9 +122,7 @@ def test_a_comparison_by_counts_ranks_by_instructions(tsmalloc: Tsmalloc, work: 
     assert "noise-floor" not in {warning["code"] for warning in data["warnings"]}
 
 
-def test_without_the_tools_memory_is_judged_and_the_rest_is_said(
-    tsmalloc: Tsmalloc, work: Path, tmp_path: Path
-) -> None:
+def test_without_the_tools_memory_is_judged_and_the_rest_is_said(tsmalloc, work, tmp_path):
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for tool in ("sh", "dpkg-query", "ldconfig", "true"):
@@ -146,7 +136,7 @@ def test_without_the_tools_memory_is_judged_and_the_rest_is_said(
     assert "instructions cannot be counted here" in done.stderr
 
 
-def test_a_program_that_fails_is_no_verdict(tsmalloc: Tsmalloc, work: Path) -> None:
+def test_a_program_that_fails_is_no_verdict(tsmalloc, work):
     done = tsmalloc("gate", "-r", "3", "--against", f"{work} 5", "--", work, "-1", status=2)
     assert "FAILED candidate: exit 3" in done.stdout
     done = tsmalloc("gate", "-r", "3", "--", work, "-1", status=2)

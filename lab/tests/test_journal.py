@@ -6,10 +6,7 @@ import json
 import math
 import resource
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
@@ -23,12 +20,9 @@ from tsmlab.errors import UserError
 from tsmlab.journal import Header, Journal, Part, Unkept
 from tsmlab.metrics import TIME
 from tsmlab.progress import Silence
-from tsmlab.results import AllocatorInfo, Comparison, Stop
+from tsmlab.results import AllocatorInfo, Stop
 from tsmlab.schedule import StopRule
-from tsmlab.study import Study
 
-HERE = Path(__file__).resolve()
-Whole = tuple[Study, Path]
 # Two experiments, one of them with a sweep, and a cell that fails and gives up.
 BOTH = (definition("sweep", rounds=3, causes="ends"), single("other-one", rounds=4))
 # The reference at each point, then rounds in which it runs twice.
@@ -39,18 +33,18 @@ WATCHED_RUNS = 5 + 3
 OTHER_LINES = 2 * 2 + 3 + 4
 
 
-def header(**changes: Any) -> Header:
+def header(**changes):
     return replace(Header.of("compare", ["-r", "3", "--", "./prog"], 7, []), **changes)
 
 
-def begin(folder: Path, clock: Callable[[], float] = lambda: 0.0, **changes: Any) -> Journal:
+def begin(folder, clock=lambda: 0.0, **changes):
     return Journal.begin(header(**changes), [folder], clock)
 
 
-def pick() -> Callable[[str, tuple[str, ...]], Any]:
+def pick():
     """Times that depend on nothing but the cell, so that they are the same when run again."""
 
-    def choose(name: str, arguments: tuple[str, ...]) -> Any:
+    def choose(name, arguments):
         threads = int(arguments[1]) if arguments else 8
         if (name, threads) == ("other", 4):
             return Behaviour(signal=11, stderr="free(): invalid pointer\n")
@@ -59,9 +53,7 @@ def pick() -> Callable[[str, tuple[str, ...]], Any]:
     return choose
 
 
-def experiments(
-    journal: Path, interrupt_at_run: int | None = None, reporter: Any = None
-) -> tuple[Study, int, int]:
+def experiments(journal, interrupt_at_run=None, reporter=None):
     """Begins a journal, or goes on with it; and how many runs that took, timed and watched ones."""
     executor = Programs(pick())
     executor.interrupt_at_run = interrupt_at_run
@@ -75,23 +67,23 @@ def experiments(
     return found, len(executor.requests), len(counting.requests)
 
 
-def path_in(folder: Path) -> Path:
+def path_in(folder):
     (path,) = folder.glob("*.jsonl")
     return path
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Whole:
+def whole(tmp_path):
     """A run that nothing interrupted, and its journal."""
     found, timed, watched = experiments(tmp_path / "whole")
     assert (timed, watched) == (TIMED_RUNS, WATCHED_RUNS)
     return found, path_in(tmp_path / "whole")
 
 
-def timeless(found: Study) -> Study:
+def timeless(found):
     """Without what depends on when it happened."""
 
-    def of(comparison: Comparison) -> Comparison:
+    def of(comparison):
         machine = replace(comparison.machine, load_at_start=0.0)
         samples = [replace(sample, started_seconds=0.0) for sample in comparison.samples]
         return replace(comparison, created="", machine=machine, samples=samples, warnings=[])
@@ -104,9 +96,7 @@ def timeless(found: Study) -> Study:
 
 
 @pytest.mark.parametrize("interrupt_at_run", [4, 7, 15, 38, 39, TIMED_RUNS - 1])
-def test_an_interrupted_run_ends_like_one_that_was_not(
-    tmp_path: Path, whole: Whole, interrupt_at_run: int
-) -> None:
+def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path, whole, interrupt_at_run):
     partial, _, before = experiments(tmp_path / "cut", interrupt_at_run)
     assert partial.stop.reason == "interrupted"
     found, timed, watched = experiments(path_in(tmp_path / "cut"))
@@ -114,7 +104,7 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
     assert timeless(found) == timeless(whole[0])
 
 
-def test_it_can_be_interrupted_again_and_again(tmp_path: Path, whole: Whole) -> None:
+def test_it_can_be_interrupted_again_and_again(tmp_path, whole):
     journal, sessions = tmp_path / "again", 0
     while True:
         found, _, _ = experiments(journal, 5)
@@ -126,7 +116,7 @@ def test_it_can_be_interrupted_again_and_again(tmp_path: Path, whole: Whole) -> 
     assert timeless(found) == timeless(whole[0])
 
 
-def test_time_goes_on_where_it_stood(tmp_path: Path) -> None:
+def test_time_goes_on_where_it_stood(tmp_path):
     experiments(tmp_path / "cut", 20)
     found, _, _ = experiments(path_in(tmp_path / "cut"))
     runs = found.parts[0].samples
@@ -137,10 +127,10 @@ def test_time_goes_on_where_it_stood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interrupt_at_run", [2, 3, 9, 16, 20])
-def test_a_comparison_decides_as_if_not_cut_short(tmp_path: Path, interrupt_at_run: int) -> None:
+def test_a_comparison_decides_as_if_not_cut_short(tmp_path, interrupt_at_run):
     """Also where the time budget ends it, which is looked at after each round."""
 
-    def run(journal: Journal, executor: SimulatedExecutor) -> Comparison:
+    def run(journal, executor):
         rule = StopRule(min_rounds=30, time_budget_seconds=2.6)
         with journal:
             options = World.options(list(executor.behaviours), rule=rule)
@@ -166,7 +156,7 @@ def test_a_comparison_decides_as_if_not_cut_short(tmp_path: Path, interrupt_at_r
     assert [s.allocator for s in found.samples] == [s.allocator for s in expected.samples]
 
 
-def test_a_cut_at_every_byte_costs_that_line_only(tmp_path: Path, whole: Whole) -> None:
+def test_a_cut_at_every_byte_costs_that_line_only(tmp_path, whole):
     content = whole[1].read_bytes()
     lines = content.splitlines(keepends=True)
     assert len(lines) == 1 + TIMED_RUNS + WATCHED_RUNS + OTHER_LINES
@@ -182,7 +172,7 @@ def test_a_cut_at_every_byte_costs_that_line_only(tmp_path: Path, whole: Whole) 
 
 @pytest.mark.parametrize("line", [1, 4, 9, 20, 40, -9, -8, -1])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_what_was_cut_is_done_again(tmp_path: Path, whole: Whole, line: int, share: float) -> None:
+def test_what_was_cut_is_done_again(tmp_path, whole, line, share):
     lines = whole[1].read_bytes().splitlines(keepends=True)
     line %= len(lines)
     path = tmp_path / "cut.jsonl"
@@ -197,7 +187,7 @@ def test_what_was_cut_is_done_again(tmp_path: Path, whole: Whole, line: int, sha
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 4096, b'{"seconds":', b"\xff\xfe\n", b"[1]\n", b"{}\n"])
-def test_rubbish_at_the_end_is_cut(tmp_path: Path, whole: Whole, tail: bytes) -> None:
+def test_rubbish_at_the_end_is_cut(tmp_path, whole, tail):
     path = tmp_path / "torn.jsonl"
     path.write_bytes(whole[1].read_bytes() + tail)
     found, timed, watched = experiments(path)
@@ -207,7 +197,7 @@ def test_rubbish_at_the_end_is_cut(tmp_path: Path, whole: Whole, tail: bytes) ->
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\0\0", b'{"key":1,"seconds":1,"value":7}'])
-def test_damage_in_the_middle_is_named(tmp_path: Path, whole: Whole, damage: bytes) -> None:
+def test_damage_in_the_middle_is_named(tmp_path, whole, damage):
     lines = whole[1].read_bytes().splitlines()
     lines[5] = damage
     path = tmp_path / "damaged.jsonl"
@@ -217,7 +207,7 @@ def test_damage_in_the_middle_is_named(tmp_path: Path, whole: Whole, damage: byt
     assert path.read_bytes() == b"\n".join(lines) + b"\n"
 
 
-def test_a_value_of_another_kind_is_named(tmp_path: Path, whole: Whole) -> None:
+def test_a_value_of_another_kind_is_named(tmp_path, whole):
     lines = whole[1].read_text().splitlines()
     entry = json.loads(lines[20])
     assert "run " in entry["key"]
@@ -231,7 +221,7 @@ def test_a_value_of_another_kind_is_named(tmp_path: Path, whole: Whole) -> None:
     assert len(outcome.results.parts[0].samples) > 5
 
 
-def test_what_is_no_journal_is_refused(tmp_path: Path, whole: Whole) -> None:
+def test_what_is_no_journal_is_refused(tmp_path, whole):
     path = tmp_path / "none.jsonl"
     with pytest.raises(UserError, match="No such file"):
         Journal.resume(path)
@@ -252,10 +242,10 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, whole: Whole) -> None:
 # --- going on ------------------------------------------------------------------------------------
 
 
-def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path: Path) -> None:
+def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path):
     made: list[str] = []
 
-    def make(name: str) -> Callable[[], str]:
+    def make(name):
         return lambda: made.append(name) or name
 
     with begin(tmp_path) as journal:
@@ -275,14 +265,14 @@ def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path: Path) -
 # --- what has changed ----------------------------------------------------------------------------
 
 
-def files_world(tmp_path: Path) -> tuple[Callable[[], Header], dict[str, Path]]:
+def files_world(tmp_path):
     """Headers whose program, library and definition are files that a test can change."""
     files = {name: tmp_path / name for name in ("program", "library.so", "mine.toml")}
     for name, path in files.items():
         path.write_text(name)
     allocator = replace(World.allocator("other"), path=files["library.so"])
 
-    def now() -> Header:
+    def now():
         there = files["library.so"].exists()
         return Header.of(
             *("experiment", ["all"], 7, [allocator] if there else []),
@@ -294,7 +284,7 @@ def files_world(tmp_path: Path) -> tuple[Callable[[], Header], dict[str, Path]]:
 
 @pytest.mark.parametrize("name", ["program", "library.so", "mine.toml"])
 @pytest.mark.parametrize("gone", [False, True])
-def test_what_was_changed_is_named_and_refused(tmp_path: Path, name: str, gone: bool) -> None:
+def test_what_was_changed_is_named_and_refused(tmp_path, name, gone):
     now, files = files_world(tmp_path)
     begun = now()
     begun.check(now())
@@ -307,7 +297,7 @@ def test_what_was_changed_is_named_and_refused(tmp_path: Path, name: str, gone: 
     assert all(str(path) not in caught.value.message for n, path in files.items() if n != name)
 
 
-def test_another_version_machine_or_choice_of_allocators_is_refused(tmp_path: Path) -> None:
+def test_another_version_machine_or_choice_of_allocators_is_refused(tmp_path):
     now, _ = files_world(tmp_path)
     begun = now()
     with pytest.raises(UserError, match=r"begun by tsmalloc 0\.0\.1"):
@@ -323,13 +313,13 @@ def test_another_version_machine_or_choice_of_allocators_is_refused(tmp_path: Pa
 # --- files ---------------------------------------------------------------------------------------
 
 
-def test_only_one_process_writes_a_journal(tmp_path: Path) -> None:
+def test_only_one_process_writes_a_journal(tmp_path):
     with begin(tmp_path) as journal, pytest.raises(UserError, match="another process is writing"):
         Journal.resume(journal.path)
     Journal.resume(journal.path).__exit__(None, None, None)
 
 
-def test_the_latest_journal_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_latest_journal_is_found(tmp_path, monkeypatch):
     folders = [tmp_path / "one", tmp_path / "two", tmp_path / "not there"]
     with refused("no journal", str(folders[0])):
         journals.latest("compare", folders)
@@ -346,7 +336,7 @@ def test_the_latest_journal_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
         journals.latest("compare", [tmp_path])
 
 
-def test_of_two_begun_in_the_same_second_the_latest_is_the_one_written_last(tmp_path: Path) -> None:
+def test_of_two_begun_in_the_same_second_the_latest_is_the_one_written_last(tmp_path):
     with begin(tmp_path) as journal:
         older = journal.path
     younger = older.with_name(older.name.replace(older.stem.split("-")[-1], "1"))
@@ -354,7 +344,7 @@ def test_of_two_begun_in_the_same_second_the_latest_is_the_one_written_last(tmp_
     assert journals.latest("compare", [tmp_path]) == younger
 
 
-def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path: Path) -> None:
+def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path):
     (tmp_path / "file").write_text("")
     with Journal.begin(header(), [tmp_path / "file", tmp_path / "good"]) as journal:
         assert journal.path.parent == tmp_path / "good"
@@ -362,7 +352,7 @@ def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path: Path) -> None:
         Journal.begin(header(), [tmp_path / "file"])
 
 
-def test_a_full_disk_ends_the_run_with_what_was_measured(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_run_with_what_was_measured(tmp_path):
     executor = Programs(pick())
     journal = begin(tmp_path, executor.clock)
     size = journal.path.stat().st_size

@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +61,7 @@ class Tree:
     calls: Path
     environment: Mapping[str, str]
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments, **environment):
         return subprocess.Popen(
             [self.root / "tsmalloc", *arguments],
             env={**self.environment, **environment},
@@ -71,35 +71,22 @@ class Tree:
             text=True,
         )
 
-    def use(
-        self,
-        *arguments: str,
-        by: Path | None = None,
-        cwd: Path | None = None,
-        typed: str = "",
-        status: int | None = 0,
-        **environment: str,
-    ) -> subprocess.CompletedProcess[str]:
+    def use(self, *arguments, by=None, cwd=None, typed="", status=0, **environment):
         env = {**self.environment, **environment}
         command = (by or self.root / "tsmalloc", *arguments)
         return ran(*command, env=env, cwd=cwd, input=typed, status=status)
 
-    def cmake_calls(self) -> list[str]:
+    def cmake_calls(self):
         """How cmake was called since the last question, but for its version."""
         calls = self.calls.read_text().splitlines() if self.calls.exists() else []
         self.calls.write_text("")
         return [call for call in calls if call != "--version"]
 
-    def wait_for(self, name: str) -> None:
+    def wait_for(self, name):
         wait_until((self.root / name).exists)
 
 
-FirstUse = tuple[Tree, subprocess.CompletedProcess[str]]
-Copy = Callable[..., Tree]
-Tools = Callable[..., str]
-
-
-def make_tree(folder: Path, name: str = "tree") -> Tree:
+def make_tree(folder, name="tree"):
     root = folder / name
     (root / "lab" / "tsmlab").mkdir(parents=True)
     shutil.copy2(ROOT / "tsmalloc", root)
@@ -127,24 +114,24 @@ def make_tree(folder: Path, name: str = "tree") -> Tree:
 
 
 @pytest.fixture(scope="module")
-def first_use(tmp_path_factory: pytest.TempPathFactory) -> FirstUse:
+def first_use(tmp_path_factory):
     """A tree, and what its first use said. Not to be changed: take a copy."""
     tree = make_tree(tmp_path_factory.mktemp("first"))
     return tree, tree.use("compare", "two three", "--four")
 
 
 @pytest.fixture
-def copy(first_use: FirstUse, tmp_path: Path) -> Copy:
+def copy(first_use, tmp_path):
     """Makes copies of the finished tree by a name of choice. A copy has moved, so it is rebuilt."""
 
     finished, _ = first_use
 
-    def make(name: str = "tree") -> Tree:
+    def make(name="tree"):
         root = tmp_path / name
         packages = next(finished.root.glob(".venv/lib/python*/site-packages"))
 
         # The packages, a thousand files that do not change, are shared.
-        def shared(folder: str, names: list[str]) -> list[str]:
+        def shared(folder, names):
             return [n for n in names if Path(folder) == packages and (packages / n).is_dir()]
 
         shutil.copytree(finished.root, root, symlinks=True, ignore=shared)
@@ -158,7 +145,7 @@ def copy(first_use: FirstUse, tmp_path: Path) -> Copy:
 
 
 @pytest.fixture
-def tree(copy: Copy) -> Tree:
+def tree(copy):
     """A finished tree of the test's own."""
     tree = copy()
     tree.use("compare")
@@ -167,10 +154,10 @@ def tree(copy: Copy) -> Tree:
 
 
 @pytest.fixture
-def bare_tools(tmp_path: Path) -> Tools:
+def bare_tools(tmp_path):
     """Makes a PATH with the plain tools that every system has, and those that are named."""
 
-    def make(*names: str) -> str:
+    def make(*names):
         folder = tmp_path / "bare"
         folder.mkdir()
         for name in ("sh", "readlink", "dirname", "mkdir", "touch", *names):
@@ -182,7 +169,7 @@ def bare_tools(tmp_path: Path) -> Tools:
     return make
 
 
-def test_first_use_sets_up_and_second_is_silent(first_use: FirstUse) -> None:
+def test_first_use_sets_up_and_second_is_silent(first_use):
     tree, first = first_use
     assert first.stdout == "lab|compare|two three|--four\n"
     assert "setting up Python packages (.venv) ..." in first.stderr
@@ -207,7 +194,7 @@ def test_first_use_sets_up_and_second_is_silent(first_use: FirstUse) -> None:
         (["analyze", "trace"], "part_compare part_traces"),
     ],
 )
-def test_each_verb_builds_what_it_needs(copy: Copy, arguments: list[str], targets: str) -> None:
+def test_each_verb_builds_what_it_needs(copy, arguments, targets):
     tree = copy()
     tree.use(*arguments)
     assert tree.cmake_calls()[1].endswith(f" --target {targets}")
@@ -216,14 +203,14 @@ def test_each_verb_builds_what_it_needs(copy: Copy, arguments: list[str], target
 
 
 @pytest.mark.parametrize("arguments", [[], ["--version"], ["report", "x"], ["no-verb", "compare"]])
-def test_what_uses_no_part_builds_none(copy: Copy, bare_tools: Tools, arguments: list[str]) -> None:
+def test_what_uses_no_part_builds_none(copy, bare_tools, arguments):
     tree = copy()
     use = tree.use(*arguments, PATH=bare_tools())
     assert use.stderr == ""
     assert tree.cmake_calls() == []
 
 
-def test_parts_add_up_until_a_source_changes(tree: Tree) -> None:
+def test_parts_add_up_until_a_source_changes(tree):
     tree.use("record")
     tree.use("experiment")
     tree.cmake_calls()
@@ -236,7 +223,7 @@ def test_parts_add_up_until_a_source_changes(tree: Tree) -> None:
     assert tree.cmake_calls()[1].endswith(" --target part_compare part_traces")
 
 
-def test_make_builds_every_part(tree: Tree) -> None:
+def test_make_builds_every_part(tree):
     set_up = [sys.executable, tree.root / "dev" / "setup", "lab"]
     subprocess.run(set_up, env=tree.environment, check=True, timeout=TIMEOUT_SECONDS)
     every_part = "part_bench part_compare part_experiment part_link part_traces"
@@ -244,7 +231,7 @@ def test_make_builds_every_part(tree: Tree) -> None:
     assert tree.use("replay").stderr == ""
 
 
-def test_real_targets_are_those_that_set_up_names() -> None:
+def test_real_targets_are_those_that_set_up_names():
     words = (sys.executable, "-c", "import state; print(*state.PARTS)")
     used = ran(*words, cwd=ROOT / "dev" / "setup", status=0).stdout.split()
     defined = re.findall(r"add_custom_target\(part_(\w+)", (ROOT / "CMakeLists.txt").read_text())
@@ -252,7 +239,7 @@ def test_real_targets_are_those_that_set_up_names() -> None:
 
 
 @pytest.mark.long
-def test_packages_and_build_are_set_up_at_once(tmp_path: Path) -> None:
+def test_packages_and_build_are_set_up_at_once(tmp_path):
     tree = make_tree(tmp_path)
     use = tree.start("compare", FAKE_CMAKE_HANG="1")
     tree.wait_for("build/hanging")
@@ -265,7 +252,7 @@ def test_packages_and_build_are_set_up_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_failed_packages_stop_the_build(tmp_path: Path) -> None:
+def test_failed_packages_stop_the_build(tmp_path):
     tree = make_tree(tmp_path)
     (tree.root / "lab" / "requirements.txt").write_text("not a requirement\n")
     use = tree.use("compare", FAKE_CMAKE_HANG="1", status=1)
@@ -279,7 +266,7 @@ def test_failed_packages_stop_the_build(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_concurrent_first_uses_set_up_once(tmp_path: Path) -> None:
+def test_concurrent_first_uses_set_up_once(tmp_path):
     tree = make_tree(tmp_path)
     uses = [tree.start("compare", str(number)) for number in range(3)]
     for number, use in enumerate(uses):
@@ -289,16 +276,16 @@ def test_concurrent_first_uses_set_up_once(tmp_path: Path) -> None:
     assert len(tree.cmake_calls()) == 2
 
 
-def test_input_reaches_the_lab_through_a_set_up(copy: Copy) -> None:
+def test_input_reaches_the_lab_through_a_set_up(copy):
     assert copy().use("list", "read", typed="for the lab").stdout == "lab|list|read\nfor the lab\n"
 
 
-def test_an_interrupt_waits_until_the_lab_can_answer_it(first_use: FirstUse) -> None:
+def test_an_interrupt_waits_until_the_lab_can_answer_it(first_use):
     assert first_use[0].use("list", "mask").stdout == "lab|list|mask\nTrue\n"
 
 
 @pytest.mark.parametrize("change", ["edit", "add", "remove", "lose library folder"])
-def test_changed_source_is_built(tree: Tree, change: str) -> None:
+def test_changed_source_is_built(tree, change):
     source = tree.root / "src" / "heap.cpp"
     match change:
         case "edit":
@@ -318,7 +305,7 @@ def test_changed_source_is_built(tree: Tree, change: str) -> None:
     assert tree.use("compare").stderr == ""
 
 
-def test_changed_requirements_are_installed(tree: Tree) -> None:
+def test_changed_requirements_are_installed(tree):
     (tree.root / "lab" / "requirements.txt").write_text("# something else\n")
     use = tree.use("compare")
     assert ".venv" in use.stderr
@@ -328,7 +315,7 @@ def test_changed_requirements_are_installed(tree: Tree) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("damage", ["no interpreter", "another version"])
-def test_damaged_venv_is_made_anew(tree: Tree, damage: str) -> None:
+def test_damaged_venv_is_made_anew(tree, damage):
     venv = tree.root / ".venv"
     stamp = venv / ".tsmalloc-stamp"
     if damage == "no interpreter":
@@ -343,9 +330,7 @@ def test_damaged_venv_is_made_anew(tree: Tree, damage: str) -> None:
     ("number", "status", "clean"),
     [(signal.SIGINT, 130, False), (signal.SIGTERM, 130, False), (signal.SIGKILL, -9, True)],
 )
-def test_interrupted_build_recovers(
-    tree: Tree, number: signal.Signals, status: int, clean: bool
-) -> None:
+def test_interrupted_build_recovers(tree, number, status, clean):
     (tree.root / "src" / "heap.cpp").write_text("int z;\n")
     use = tree.start("compare", FAKE_CMAKE_HANG="1")
     tree.wait_for("build/hanging")
@@ -360,7 +345,7 @@ def test_interrupted_build_recovers(
     assert ("--clean-first" in tree.cmake_calls()[1]) == clean
 
 
-def test_what_is_built_runs_while_other_parts_are_built(tree: Tree) -> None:
+def test_what_is_built_runs_while_other_parts_are_built(tree):
     building = tree.start("replay", FAKE_CMAKE_HANG="1")
     tree.wait_for("build/hanging")
     during = tree.use("compare", "during")
@@ -374,7 +359,7 @@ def test_what_is_built_runs_while_other_parts_are_built(tree: Tree) -> None:
     assert tree.cmake_calls()[1].endswith(" --target part_compare part_traces")
 
 
-def test_killed_set_up_holds_the_lock_while_its_build_runs(tree: Tree) -> None:
+def test_killed_set_up_holds_the_lock_while_its_build_runs(tree):
     (tree.root / "src" / "heap.cpp").write_text("int w;\n")
     killed = tree.start("compare", FAKE_CMAKE_HANG="1")
     tree.wait_for("build/hanging")
@@ -387,7 +372,7 @@ def test_killed_set_up_holds_the_lock_while_its_build_runs(tree: Tree) -> None:
     killed.communicate(timeout=TIMEOUT_SECONDS)
 
 
-def sleepers(root: Path) -> list[int]:
+def sleepers(root):
     """The processes that work in a tree: what a fake build has left behind."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -399,14 +384,14 @@ def sleepers(root: Path) -> list[int]:
     return found
 
 
-def kill_sleepers(root: Path) -> None:
+def kill_sleepers(root):
     """Ends the fake build, which becomes a sleeper a moment after it says that it hangs."""
     wait_until(lambda: sleepers(root))
     for pid in sleepers(root):
         os.kill(pid, signal.SIGKILL)
 
 
-def test_works_from_anywhere_by_any_name(copy: Copy, tmp_path: Path) -> None:
+def test_works_from_anywhere_by_any_name(copy, tmp_path):
     tree = copy("a path with spaces, 'quotes' and \u00fcmlauts")
     link = tmp_path / "bin"
     link.symlink_to(tree.root / "tsmalloc")
@@ -418,7 +403,7 @@ def test_works_from_anywhere_by_any_name(copy: Copy, tmp_path: Path) -> None:
     assert (relative.stdout, relative.stderr) == ("lab|compare\n", "")
 
 
-def test_moved_tree_keeps_its_packages_and_is_configured_afresh(tree: Tree, tmp_path: Path) -> None:
+def test_moved_tree_keeps_its_packages_and_is_configured_afresh(tree, tmp_path):
     moved = Tree(tree.root.rename(tmp_path / "moved"), tree.calls, tree.environment)
     use = moved.use("compare", "here")
     assert use.stdout == "lab|compare|here\n"
@@ -426,21 +411,21 @@ def test_moved_tree_keeps_its_packages_and_is_configured_afresh(tree: Tree, tmp_
     assert "--fresh" in moved.cmake_calls()[0]
 
 
-def test_user_environment_does_not_leak_into_the_set_up(tree: Tree, tmp_path: Path) -> None:
+def test_user_environment_does_not_leak_into_the_set_up(tree, tmp_path):
     (tmp_path / "tsmlab").mkdir()
     (tmp_path / "tsmlab" / "__main__.py").write_text("raise SystemExit('the wrong lab')")
     use = tree.use("compare", cwd=tmp_path, PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")
     assert (use.stdout, use.stderr) == ("lab|compare\n", "")
 
 
-def test_build_folder_of_the_users_own_needs_no_build(copy: Copy) -> None:
+def test_build_folder_of_the_users_own_needs_no_build(copy):
     tree = copy()
     use = tree.use("compare", TSMALLOC_BUILD_DIR="/elsewhere")
     assert (use.stdout, use.stderr) == ("lab|compare\n", "")
     assert tree.cmake_calls() == []
 
 
-def test_failed_build_names_log_and_remedy(tree: Tree) -> None:
+def test_failed_build_names_log_and_remedy(tree):
     (tree.root / "src" / "heap.cpp").write_text("wrong\n")
     use = tree.use("compare", FAKE_CMAKE_FAIL="1", status=1)
     assert "| error: something is wrong" in use.stderr
@@ -451,7 +436,7 @@ def test_failed_build_names_log_and_remedy(tree: Tree) -> None:
     assert tree.use("compare", "mended").stdout == "lab|compare|mended\n"
 
 
-def test_failed_download_tells_of_the_network(tree: Tree) -> None:
+def test_failed_download_tells_of_the_network(tree):
     pin = "nowhere==1.0 --hash=sha256:" + "0" * 64
     (tree.root / "lab" / "requirements.txt").write_text(pin + "\n")
     offline = {
@@ -464,13 +449,13 @@ def test_failed_download_tells_of_the_network(tree: Tree) -> None:
     assert "build/setup-packages.log" in use.stderr
 
 
-def test_all_missing_tools_in_one_line(copy: Copy, bare_tools: Tools) -> None:
+def test_all_missing_tools_in_one_line(copy, bare_tools):
     use = copy().use("compare", PATH=bare_tools(), status=1)
     assert "  sudo apt install cmake make g++\n" in use.stderr
 
 
 @pytest.mark.parametrize(("verb", "named"), [("compare", False), ("record", True)])
-def test_zstd_is_asked_for_by_traces_only(copy: Copy, verb: str, named: bool) -> None:
+def test_zstd_is_asked_for_by_traces_only(copy, verb, named):
     tree = copy()
     # The set-up's own text, with no header to be found.
     steps = tree.root / "dev" / "setup" / "steps.py"
@@ -480,7 +465,7 @@ def test_zstd_is_asked_for_by_traces_only(copy: Copy, verb: str, named: bool) ->
     assert (tree.cmake_calls() == []) == named
 
 
-def test_real_tree_is_configured_without_zstd(tmp_path: Path) -> None:
+def test_real_tree_is_configured_without_zstd(tmp_path):
     configure = ["cmake", "--preset", "release", "-B", tmp_path, "-DTSMALLOC_TESTS=OFF"]
     without = ["-DTSMALLOC_ZSTD=", "-DTSMALLOC_ZSTD_HEADERS="]
     subprocess.run([*configure, *without], cwd=ROOT, check=True, capture_output=True)
@@ -494,7 +479,7 @@ def test_real_tree_is_configured_without_zstd(tmp_path: Path) -> None:
     assert "sudo apt install libzstd-dev" in traces.stdout
 
 
-def test_missing_python_is_named_with_everything_else(tmp_path: Path, bare_tools: Tools) -> None:
+def test_missing_python_is_named_with_everything_else(tmp_path, bare_tools):
     tree = make_tree(tmp_path)
     # The launcher's own text with no interpreter to be found, not even the system's.
     script = (tree.root / "tsmalloc").read_text().replace("/usr/bin/python3", "/nonexistent")
@@ -503,7 +488,7 @@ def test_missing_python_is_named_with_everything_else(tmp_path: Path, bare_tools
     assert "  sudo apt install python3 python3-venv cmake g++\n" in use.stderr
 
 
-def compiler(folder: Path, name: str, said: str) -> Path:
+def compiler(folder, name, said):
     """A program that says which compiler it is, and is none."""
     folder.mkdir(exist_ok=True)
     program = folder / name
@@ -520,9 +505,7 @@ OLD_CLANG = "Debian clang version 14.0.6\nTarget: x86_64-pc-linux-gnu"
     ("said", "words"),
     [(OLD_GCC, "is g++ 8.3.0, which is too old"), (OLD_CLANG, "is clang++ 14.0.6, which is too")],
 )
-def test_an_old_compiler_that_was_chosen_is_refused(
-    copy: Copy, tmp_path: Path, said: str, words: str
-) -> None:
+def test_an_old_compiler_that_was_chosen_is_refused(copy, tmp_path, said, words):
     old = compiler(tmp_path / "old", "c++", said)
     use = copy().use("compare", CXX=f"{old} -pipe", status=1)
     (line,) = [line for line in use.stderr.splitlines() if "CXX=" in line]
@@ -530,7 +513,7 @@ def test_an_old_compiler_that_was_chosen_is_refused(
     assert "unset CXX, or name g++ 12, clang++ 16 or newer" in line
 
 
-def test_a_compiler_that_is_not_there_and_old_tools_are_named(copy: Copy) -> None:
+def test_a_compiler_that_is_not_there_and_old_tools_are_named(copy):
     tree = copy()
     use = tree.use("compare", CXX="/nonexistent/g++", status=1)
     assert "  CXX=/nonexistent/g++ is no program here: unset CXX" in use.stderr
@@ -538,9 +521,7 @@ def test_a_compiler_that_is_not_there_and_old_tools_are_named(copy: Copy) -> Non
     assert "cmake is older than 3.25" in use.stderr
 
 
-def test_an_old_compiler_on_the_path_is_not_taken(
-    copy: Copy, bare_tools: Tools, tmp_path: Path
-) -> None:
+def test_an_old_compiler_on_the_path_is_not_taken(copy, bare_tools, tmp_path):
     compiler(tmp_path / "old", "g++", OLD_GCC)
     use = copy().use("compare", PATH=f"{tmp_path / 'old'}:{bare_tools('make')}", status=1)
     assert "  sudo apt install cmake\n" in use.stderr
@@ -550,7 +531,7 @@ def test_an_old_compiler_on_the_path_is_not_taken(
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_folder_without_write_permission(tmp_path: Path) -> None:
+def test_folder_without_write_permission(tmp_path):
     tree = make_tree(tmp_path)
     tree.root.chmod(0o555)
     use = tree.use("compare", status=None)
@@ -560,14 +541,14 @@ def test_folder_without_write_permission(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def real_stamps() -> dict[Path, int]:
+def real_stamps():
     stamps = [ROOT / ".venv" / ".tsmalloc-stamp", ROOT / "build" / "release" / ".tsmalloc-stamp"]
     if not all(stamp.exists() for stamp in stamps):
         pytest.fail("this tree is not set up: run `make test`, or ./tsmalloc once")
     return {stamp: stamp.stat().st_mtime_ns for stamp in stamps}
 
 
-def test_real_tree_is_set_up_and_stays_so(real_stamps: dict[Path, int]) -> None:
+def test_real_tree_is_set_up_and_stays_so(real_stamps):
     for _ in range(2):
         use = ran(ROOT / "tsmalloc", "--version", status=0)
         assert use.stdout.startswith("tsmalloc, version ")

@@ -4,7 +4,6 @@ for, never more than half of what is free, and never here."""
 from __future__ import annotations
 
 import resource
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tsmlab.machine import describe
 MIB = 1 << 20
 
 
-def write(root: Path, files: dict[str, str]) -> Path:
+def write(root, files):
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,14 +21,14 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_this_machine_is_described() -> None:
+def test_this_machine_is_described():
     found = describe()
     assert found.kernel
     assert 1 <= found.usable_cores <= found.cores
     assert found.memory_bytes > 1 << 20
 
 
-def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_none(tmp_path):
     found = describe(tmp_path)
     assert found.cpu is None
     assert found.memory_bytes is None
@@ -38,7 +37,7 @@ def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert found.cgroup_memory_limit_bytes is None
 
 
-def test_files_are_understood(tmp_path: Path) -> None:
+def test_files_are_understood(tmp_path):
     root = write(
         tmp_path,
         {
@@ -88,15 +87,13 @@ def test_files_are_understood(tmp_path: Path) -> None:
         ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, None, None),
     ],
 )
-def test_the_tightest_limit_of_the_group_counts(
-    tmp_path: Path, files: dict[str, str], memory: int | None, cpus: float | None
-) -> None:
+def test_the_tightest_limit_of_the_group_counts(tmp_path, files, memory, cpus):
     found = describe(write(tmp_path, files))
     assert found.cgroup_memory_limit_bytes == memory
     assert found.cgroup_cpu_limit == cpus
 
 
-def test_memory_is_touched_in_another_process() -> None:
+def test_memory_is_touched_in_another_process():
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     assert machine.touch(64 * MIB) == 64 * MIB
     after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -104,14 +101,12 @@ def test_memory_is_touched_in_another_process() -> None:
 
 
 @pytest.mark.parametrize(("free", "touched"), [(10 * MIB, 5 * MIB), (None, 0), (0, 0)])
-def test_half_of_what_is_free_stays_free(
-    monkeypatch: pytest.MonkeyPatch, free: int | None, touched: int
-) -> None:
+def test_half_of_what_is_free_stays_free(monkeypatch, free, touched):
     monkeypatch.setattr(machine, "available_bytes", lambda: free)
     assert machine.touch(1000 * MIB) == touched
 
 
-def test_the_kernel_and_the_control_group_say_what_is_free(tmp_path: Path) -> None:
+def test_the_kernel_and_the_control_group_say_what_is_free(tmp_path):
     assert machine.available_bytes(tmp_path) is None
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    5000 kB\n")

@@ -19,12 +19,12 @@ from tsmlab.metrics import CustomMetric, parse_all, parse_custom, printed_number
         (r"(?:a=)(\d+)", "metric", r"(?:a=)(\d+)", False),
     ],
 )
-def test_the_option_is_read(text: str, name: str, pattern: str, higher: bool) -> None:
+def test_the_option_is_read(text, name, pattern, higher):
     assert parse_custom(text) == CustomMetric(name, pattern, higher)
 
 
 @pytest.mark.parametrize("text", [r"\d+", "x=("])
-def test_what_cannot_work_is_refused_with_an_example(text: str) -> None:
+def test_what_cannot_work_is_refused_with_an_example(text):
     with refused(remedy="For example: --metric"):
         parse_custom(text)
 
@@ -41,12 +41,12 @@ def test_what_cannot_work_is_refused_with_an_example(text: str) -> None:
         ("a line\ntook 3 s\ntook 4 s", 3.0),
     ],
 )
-def test_the_number_is_found_and_understood(text: str, number: float | None) -> None:
+def test_the_number_is_found_and_understood(text, number):
     found = parse_custom(r"^took (\S+)").find(text)
     assert (found and found[0]) == number
 
 
-def test_the_first_text_and_the_last_line_of_a_name_have_the_number() -> None:
+def test_the_first_text_and_the_last_line_of_a_name_have_the_number():
     assert parse_custom(r"n=(\d+)").name == "n"
     metric = CustomMetric("n", r"n=(\d+)", False)
     assert metric.find("nothing", "n=2") == (2.0, "number")
@@ -78,16 +78,14 @@ def test_the_first_text_and_the_last_line_of_a_name_have_the_number() -> None:
     ],
 )
 @pytest.mark.parametrize("pattern", [r"took ([\d.,e]+)", r"took ([\d.,e]+ ?[A-Za-zµ]*)"])
-def test_a_unit_is_read_in_the_group_and_behind_it(
-    text: str, number: float, unit: str, pattern: str
-) -> None:
+def test_a_unit_is_read_in_the_group_and_behind_it(text, number, unit, pattern):
     if "items" in text and "A-Z" in pattern:
         return  # the group has words that are no unit
     value, found = CustomMetric("n", pattern, False).find(text)
     assert (value, found) == (pytest.approx(number), unit)
 
 
-def test_several_metrics_have_names_and_keys_of_their_own() -> None:
+def test_several_metrics_have_names_and_keys_of_their_own():
     found = parse_all(["a=(1)", "b=(2):higher", "(3)"])
     assert [(m.name, m.key, m.higher_is_better) for m in found] == [
         ("a", "custom", False),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import pytest
-from prompt import Tsmalloc
 
 WITH_PROGRAM = ("compare", "gate", "tune", "record", "run", "doctor", "profile")
 MISTAKES = [
@@ -114,7 +112,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("line", "message"), MISTAKES)
-def test_mistakes_are_named(tsmalloc: Tsmalloc, tmp_path: Path, line: str, message: str) -> None:
+def test_mistakes_are_named(tsmalloc, tmp_path, line, message):
     done = tsmalloc(*shlex.split(line), status=1)
     assert done.stdout == ""
     assert message in done.stderr

@@ -6,14 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from headless_browser import Browser
-from prompt import Tsmalloc
 
 from tsmlab import paths
 from tsmlab.movie import data, page
@@ -31,7 +28,7 @@ void *malloc(size_t size) { if (++calls > 100) abort(); return __libc_malloc(siz
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trace(tmp_path_factory):
     path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
     words = (str(path), "events=20000", "threads=4", "seed=3")
     tool = paths.tool("synthetic_trace")
@@ -40,7 +37,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def witness(build: Callable[..., Path]) -> Path:
+def witness(build):
     code = (Path(__file__).parent / "movie_witness.c").read_text(encoding="utf-8")
     return build("witness.so.c", code, "-shared", "-fPIC")
 
@@ -48,7 +45,7 @@ def witness(build: Callable[..., Path]) -> Path:
 # --- the truth ------------------------------------------------------------------------------------
 
 
-def witnessed(path: Path) -> dict[int, set[int]]:
+def witnessed(path):
     """The pages that the witness saw at each frame."""
     seen: dict[int, set[int]] = {}
     part: list[int] = []
@@ -61,11 +58,11 @@ def witnessed(path: Path) -> dict[int, set[int]]:
     return seen
 
 
-def numbers_of(path: Path) -> list[int]:
+def numbers_of(path):
     return [int(number) for number in np.fromfile(path, "<u8")]
 
 
-def own_pages(frames: Path) -> set[int]:
+def own_pages(frames):
     """Those that replay says are not the allocator's."""
     numbers = numbers_of(frames)
     last = max(i for i in range(0, len(numbers), 2) if numbers[i] == numbers[i + 1] == 2**64 - 1)
@@ -73,7 +70,7 @@ def own_pages(frames: Path) -> set[int]:
     return {page for begin, end in ranges for page in range(begin, end, PAGE)}
 
 
-def accounted(log: Path, entry: int, pages: set[int]) -> tuple[int, int, int]:
+def accounted(log, entry, pages):
     """Live bytes, resident bytes, and those of holes, call by call and page by page."""
     numbers = numbers_of(log)
     live: dict[int, int] = {}
@@ -92,9 +89,7 @@ def accounted(log: Path, entry: int, pages: set[int]) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_ten_frames_are_what_a_witness_finds(
-    trace: Path, witness: Path, tmp_path: Path, library: str
-) -> None:
+def test_ten_frames_are_what_a_witness_finds(trace, witness, tmp_path, library):
     log = tmp_path / "log"
     preloads = [str(witness), *([str(paths.library(library))] if library else [])]
     command = [paths.tool("replay"), "--schedule", "recorded", "--addresses", log, "--frames", "30"]
@@ -120,14 +115,14 @@ def test_ten_frames_are_what_a_witness_finds(
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def logged(path: Path, *entries: tuple[int, int, int]) -> Path:
+def logged(path, *entries):
     """Entries are address, size and thread."""
     rows = [(address, size | thread << 40) for address, size, thread in entries]
     np.array(rows, "<u8").tofile(path)
     return path
 
 
-def test_blocks_of_a_log(tmp_path: Path) -> None:
+def test_blocks_of_a_log(tmp_path):
     log = logged(tmp_path / "log", (64, 8, 0), (96, 16, 2), (64, 0, 1), (64, 4, 1), (96, 0, 0))
     blocks, address = data.read_blocks(log)
     assert address.tolist() == [64, 96, 64]
@@ -140,14 +135,12 @@ def test_blocks_of_a_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entries", [[(64, 8, 0), (64, 8, 0)], [(64, 0, 0)],
                                      [(64, 8, 0), (64, 0, 0), (64, 0, 0)]])  # fmt: skip
-def test_a_log_that_cannot_be_is_refused(
-    tmp_path: Path, entries: list[tuple[int, int, int]]
-) -> None:
+def test_a_log_that_cannot_be_is_refused(tmp_path, entries):
     with pytest.raises(data.Unfit):
         data.read_blocks(logged(tmp_path / "log", *entries))
 
 
-def test_frames_are_without_replays_own(tmp_path: Path) -> None:
+def test_frames_are_without_replays_own(tmp_path):
     heading = 2**64 - 1
     pairs = [(7, heading), (0x1000, 0x5000), (0x5000, 0x6000), (0x9000, 0xA000),
              (heading, heading), (0x2000, 0x3000), (0x9000, 0xB000)]  # fmt: skip
@@ -157,7 +150,7 @@ def test_frames_are_without_replays_own(tmp_path: Path) -> None:
     assert data.read_frames(tmp_path / "frames", 6) == []
 
 
-def made_up(count: int) -> tuple[data.Blocks, data.Heap, data.Curves]:
+def made_up(count):
     """Every fourth block stays; sizes are random, so addresses are hard to predict."""
     rng = np.random.default_rng(1)
     born = np.arange(count, dtype=np.int64) * 2
@@ -170,7 +163,7 @@ def made_up(count: int) -> tuple[data.Blocks, data.Heap, data.Curves]:
     return blocks, heap, data.curves(blocks, heap)
 
 
-def columns_of(text: str) -> dict[str, Any]:
+def columns_of(text):
     found: dict[str, Any] = json.loads(text.split('id="movie">', 1)[1].split("</script>", 1)[0])
     return found
 
@@ -178,7 +171,7 @@ def columns_of(text: str) -> dict[str, Any]:
 FACTS = {"program": "p<>", "trace": "t", "schedule": "recorded", "end": 0}
 
 
-def test_what_does_not_fit_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_left_out_and_told(monkeypatch):
     blocks, heap, curves = made_up(5000)
     whole, told = page.page(blocks, [heap], [curves], FACTS, [])
     assert told == []
@@ -195,7 +188,7 @@ def test_what_does_not_fit_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch)
     assert "<p<>" not in text
 
 
-def test_regions_keep_no_wide_gaps_and_all_that_is_used() -> None:
+def test_regions_keep_no_wide_gaps_and_all_that_is_used():
     _, heap, _ = made_up(10)
     far = data.heap("far", np.array([0x1000, 0x7FFF_0000_0008]), np.array([8, 16]), heap.frames)
     assert len(far.regions) == 2
@@ -209,14 +202,14 @@ def test_regions_keep_no_wide_gaps_and_all_that_is_used() -> None:
 
 
 @pytest.fixture(scope="module")
-def movie(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def movie(trace, tmp_path_factory):
     path = tmp_path_factory.mktemp("movie") / "heap.html"
     words = ("replay", trace, "-a", ",".join(ALLOCATORS), "--movie", path)
     subprocess.run([sys.executable, "-m", "tsmlab", *words], check=True, capture_output=True)
     return path
 
 
-def test_a_movie_has_every_event(movie: Path) -> None:
+def test_a_movie_has_every_event(movie):
     found = columns_of(movie.read_text(encoding="utf-8"))
     assert [heap["name"] for heap in found["heaps"]] == list(ALLOCATORS)
     assert found["exact"] is None
@@ -227,9 +220,7 @@ def test_a_movie_has_every_event(movie: Path) -> None:
     assert all(max(h["curves"]["resident"]) > max(h["curves"]["live"]) / 2 for h in found["heaps"])
 
 
-def test_an_allocator_that_crashes_is_left_out(
-    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path, build: Callable[..., Path]
-) -> None:
+def test_an_allocator_that_crashes_is_left_out(tsmalloc, trace, tmp_path, build):
     library = build("crashes.so.c", CRASHES, "-shared", "-fPIC")
     target = tmp_path / "heap.html"
     own = ("--allocator", f"mine={library}", "--movie", target)
@@ -242,9 +233,7 @@ def test_an_allocator_that_crashes_is_left_out(
     assert "no allocator got through" in done.stderr
 
 
-def test_what_makes_no_movie_is_told_before_anything_runs(
-    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path
-) -> None:
+def test_what_makes_no_movie_is_told_before_anything_runs(tsmalloc, trace, tmp_path):
     target = tmp_path / "heap.html"
     for words in ((trace, trace), (trace, "--schedule", "paced"), (trace, "--schedule", "all")):
         done = tsmalloc("replay", *words, "--movie", target, status=1)
@@ -269,15 +258,13 @@ new Promise((done) => {
 """
 
 
-def wait_for(browser: Browser) -> None:
+def wait_for(browser):
     browser.call("Runtime.evaluate", awaitPromise=True, expression=READY)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_page_fits_and_nobody_complains(
-    browser: Browser, movie: Path, width: int, theme: str
-) -> None:
+def test_the_page_fits_and_nobody_complains(browser, movie, width, theme):
     browser.open(movie, width, theme=theme)
     wait_for(browser)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
@@ -286,7 +273,7 @@ def test_the_page_fits_and_nobody_complains(
     assert browser.evaluate(shades) > 4
 
 
-def test_the_page_shows_each_byte_where_it_was(browser: Browser, movie: Path) -> None:
+def test_the_page_shows_each_byte_where_it_was(browser, movie):
     """Of all cells together: bytes in blocks and in pages, after steps on, back and leaps."""
     browser.open(movie, 1280)
     wait_for(browser)
@@ -302,7 +289,7 @@ def test_the_page_shows_each_byte_where_it_was(browser: Browser, movie: Path) ->
             assert there == pytest.approx(curve["resident"][at], abs=200)
 
 
-def test_keys_play_step_and_zoom_and_a_link_leads_back(browser: Browser, movie: Path) -> None:
+def test_keys_play_step_and_zoom_and_a_link_leads_back(browser, movie):
     browser.open(movie, 1280)
     wait_for(browser)
     browser.evaluate("movie.seek(1000)")

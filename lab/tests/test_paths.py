@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tsmlab.traces.workloads import corpus
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path, monkeypatch):
     """The package's folder, as if the lab were installed in a path with a space."""
     folder = tmp_path / "site packages" / "tsmlab"
     folder.mkdir(parents=True)
@@ -23,13 +22,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def remedy_of_a_missing_tool() -> str:
+def remedy_of_a_missing_tool():
     with pytest.raises(UserError, match="measure is missing") as caught:
         paths.tool("measure")
     return caught.value.remedy
 
 
-def test_without_a_home_the_lab_is_in_a_checkout(package: Path) -> None:
+def test_without_a_home_the_lab_is_in_a_checkout(package):
     root = package.parents[1]
     assert paths.installed_home() is None
     assert paths.build_dir() == root / "build" / "release"
@@ -37,7 +36,7 @@ def test_without_a_home_the_lab_is_in_a_checkout(package: Path) -> None:
     assert "make -C" in remedy_of_a_missing_tool()
 
 
-def test_a_home_has_the_libraries_the_tools_and_the_data(package: Path) -> None:
+def test_a_home_has_the_libraries_the_tools_and_the_data(package):
     home = package / "home"
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "measure").touch()
@@ -48,21 +47,19 @@ def test_a_home_has_the_libraries_the_tools_and_the_data(package: Path) -> None:
     assert corpus() == home / "traces"
 
 
-def test_what_an_installation_lacks_pip_or_its_package_brings(package: Path) -> None:
+def test_what_an_installation_lacks_pip_or_its_package_brings(package):
     (package / "home").mkdir()
     remedy = remedy_of_a_missing_tool()
     assert "-m pip install --force-reinstall" in remedy
     assert sys.executable in remedy
 
 
-def test_what_an_installation_lacks_its_package_brings_even_if_all_is_gone(package: Path) -> None:
+def test_what_an_installation_lacks_its_package_brings_even_if_all_is_gone(package):
     (package / "home").symlink_to("../nowhere")
     assert "tsmalloc-lab" in remedy_of_a_missing_tool()
 
 
-def test_a_build_folder_that_is_named_goes_before_the_home(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_folder_that_is_named_goes_before_the_home(package, tmp_path, monkeypatch):
     (package / "home").mkdir()
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path))
     assert paths.build_dir() == tmp_path

@@ -12,10 +12,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import prompt
 import pytest
@@ -28,8 +26,6 @@ from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
 from tsmlab.profile import flame, messages, model
 from tsmlab.profile.sites import Stacks, gather
 from tsmlab.profile.symbols import look_up
-
-Run = Callable[..., Any]
 
 MALLOC, NEW, PUT, GROW, MAIN, RUN = range(0x1001, 0x1007)
 NAMES = {
@@ -49,7 +45,7 @@ SITES = [
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path, monkeypatch, capfd):
     """run(*arguments, status=0) is what `tsmalloc profile` writes in an empty folder: out, err."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
@@ -58,21 +54,21 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 
 @pytest.fixture
-def profile(tmp_path: Path) -> Path:
+def profile(tmp_path):
     return Writer(sampled(SITES, 1), names=NAMES).write(tmp_path / "p.pb")
 
 
-def answer(run: Run, *arguments: str | Path, status: int = EXIT_OK) -> Any:
+def answer(run, *arguments, status=EXIT_OK):
     found = json.loads(run(*arguments, "--json", status=status).out)
     assert found["schema"] == "tsmalloc-profile/1"
     return found
 
 
-def sites(run: Run, *arguments: str | Path, **more: Any) -> Any:
+def sites(run, *arguments, **more):
     return answer(run, *arguments, **more)["sites"]
 
 
-def estimate(rows: list[Row], *sites: Site, live: bool = True) -> float:
+def estimate(rows, *sites, live=True):
     return sum(
         (row.live if live else row.allocs) * row.site.size / row.site.probability
         for row in rows
@@ -81,7 +77,7 @@ def estimate(rows: list[Row], *sites: Site, live: bool = True) -> float:
 
 
 @pytest.mark.parametrize("of", ["inuse", "alloc"])
-def test_sums_of_functions(run: Run, profile: Path, of: str) -> None:
+def test_sums_of_functions(run, profile, of):
     rows, live = sampled(SITES, 1), of == "inuse"
     found = answer(run, "show", profile, "--type", of)
     by_name = {site["function"]: site for site in found["sites"]}
@@ -152,9 +148,7 @@ LIBRARIES = {
         ("alone", ["std::locale::classic()"]),
     ],
 )
-def test_calls_of_the_libraries_are_their_callers(
-    run: Run, tmp_path: Path, language: str, own: list[str]
-) -> None:
+def test_calls_of_the_libraries_are_their_callers(run, tmp_path, language, own):
     frames = [(name, file, 1) for name, file in LIBRARIES[language]]
     path = Writer([Row(Site((1,), 64, 9, 9), 9, 9)], names={1: frames}).write(tmp_path / "l.pb")
     for options, expected in (([], own), (["--library"], [name for name, _, _ in frames])):
@@ -166,13 +160,13 @@ def test_calls_of_the_libraries_are_their_callers(
 @pytest.mark.parametrize(
     "module", ["libc.so.6", "libstdc++.so.6.0.30", "libc.musl-x86_64.so.1", "ld-linux-x86-64.so.2"]
 )
-def test_modules_of_libraries(module: str) -> None:
+def test_modules_of_libraries(module):
     assert model.Frame("f", module=module).is_of_library
     assert not model.Frame("f", module=f"my{module}").is_of_library
 
 
 @pytest.fixture
-def pinned(tmp_path: Path) -> Path:
+def pinned(tmp_path):
     """Of two sites, one pins a megabyte with each of its samples, and the other one a kilobyte."""
     rows = sampled(SITES[:3], 1)
     for row, each in zip(rows, (1 << 20, 1 << 10, 0), strict=True):
@@ -180,7 +174,7 @@ def pinned(tmp_path: Path) -> Path:
     return Writer(rows, names=NAMES).write(tmp_path / "pinned.pb")
 
 
-def test_what_sites_pin(run: Run, pinned: Path) -> None:
+def test_what_sites_pin(run, pinned):
     rows = sampled(SITES[:3], 1)
     first, second = (row.live / row.site.probability for row in rows[:2])
     found = answer(run, "show", pinned, "--type", "pinned", "--by", "stack")
@@ -210,7 +204,7 @@ def test_what_sites_pin(run: Run, pinned: Path) -> None:
         Writer(sampled(SITES, 1), comments=("pid 1", "command x", "kind peak")),
     ],
 )
-def test_profiles_that_do_not_know_what_is_pinned(run: Run, tmp_path: Path, writer: Writer) -> None:
+def test_profiles_that_do_not_know_what_is_pinned(run, tmp_path, writer):
     path = writer.write(tmp_path / "other.pb")
     assert "--type pinned" not in run("show", path).out
     for verb in ("show", "folded"):
@@ -218,7 +212,7 @@ def test_profiles_that_do_not_know_what_is_pinned(run: Run, tmp_path: Path, writ
         assert (out, "does not say what is pinned" in err) == ("", True), err
 
 
-def test_table(run: Run, profile: Path) -> None:
+def test_table(run, profile):
     out = run("show", profile).out
     assert out.splitlines()[0] == "server (pid 4711), while it ran, 2026-09-21 14:13:20 UTC"
     assert re.search(
@@ -232,7 +226,7 @@ def test_table(run: Run, profile: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_table_fits(run: Run, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_fits(run, tmp_path, width, monkeypatch):
     names = {**NAMES, GROW: [("x" * 300, "src/" + "y" * 30 + ".c", 21)]}
     path = Writer(sampled(SITES, 1), names=names).write(tmp_path / "long.pb")
     monkeypatch.setenv("COLUMNS", str(width))
@@ -241,7 +235,7 @@ def test_table_fits(run: Run, tmp_path: Path, width: int, monkeypatch: pytest.Mo
         assert max(map(len, table)) <= max(width, 72)
 
 
-def test_by_line_and_stack_and_top(run: Run, profile: Path) -> None:
+def test_by_line_and_stack_and_top(run, profile):
     lines = [(s["function"], s["line"]) for s in sites(run, "show", profile, "--by", "line")]
     assert ("grow", 21) in lines
     stacks = [s["stack"] for s in sites(run, "show", profile, "--by", "stack")]
@@ -252,7 +246,7 @@ def test_by_line_and_stack_and_top(run: Run, profile: Path) -> None:
     assert "< main src/main.c:40" in out
 
 
-def test_what_was_dropped_and_cut_is_told(run: Run, tmp_path: Path) -> None:
+def test_what_was_dropped_and_cut_is_told(run, tmp_path):
     rows = [Row(Site((MALLOC, GROW), 100, 4, 4, cut=True), 4, 4), Row(SITES[0], 12, 12)]
     comments = ("pid 1", "command x", "dropped 1234", "kind limit")
     path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "d.pb")
@@ -263,7 +257,7 @@ def test_what_was_dropped_and_cut_is_told(run: Run, tmp_path: Path) -> None:
     assert "x (pid 1), near its limit" in out
 
 
-def test_frames_that_the_file_wants_dropped(run: Run, tmp_path: Path) -> None:
+def test_frames_that_the_file_wants_dropped(run, tmp_path):
     writer = Writer(sampled(SITES, 1), names=NAMES, drop_frames="malloc|grow")
     path = writer.write(tmp_path / "d.pb")
     functions = {site["function"] for site in sites(run, "show", path)}
@@ -271,7 +265,7 @@ def test_frames_that_the_file_wants_dropped(run: Run, tmp_path: Path) -> None:
     assert "operator new(unsigned long)" in functions
 
 
-def test_empty_profile(run: Run, tmp_path: Path) -> None:
+def test_empty_profile(run, tmp_path):
     path = Writer([]).write(tmp_path / "e.pb")
     assert "Nothing that is live was sampled." in run("show", path).out
     for verb in (["leaks"], ["diff", path], ["leaks", path], ["folded"]):
@@ -281,7 +275,7 @@ def test_empty_profile(run: Run, tmp_path: Path) -> None:
     run("show", path, "--json")
 
 
-def test_what_began_late_says_what_it_does_not_cover(run: Run, tmp_path: Path) -> None:
+def test_what_began_late_says_what_it_does_not_cover(run, tmp_path):
     rows = sampled(SITES, 1)
     blocks = sum(row.live * row.site.block / row.site.probability for row in rows)
     comments = ("pid 1", "command x", "kind now", "began_after_ms 180000", "paused_ms 0")
@@ -308,9 +302,7 @@ def test_what_began_late_says_what_it_does_not_cover(run: Run, tmp_path: Path) -
     ("ids", "told"),
     [(("ab", "ab"), ""), (("ab", "cd"), "is another"), (("", ""), "may be another")],
 )
-def test_changes_between_builds_are_marked(
-    run: Run, tmp_path: Path, ids: tuple[str, str], told: str
-) -> None:
+def test_changes_between_builds_are_marked(run, tmp_path, ids, told):
     files = []
     for pid, build_id in enumerate(ids, 1):
         code = [File(0x1000, 0x2000, "/srv/server", build_id=build_id)]
@@ -321,7 +313,7 @@ def test_changes_between_builds_are_marked(
     assert (len(notes), all(told in note for note in notes)) == (1 if told else 0, True)
 
 
-def test_processes_that_began_at_other_times_share_no_samples(run: Run, tmp_path: Path) -> None:
+def test_processes_that_began_at_other_times_share_no_samples(run, tmp_path):
     """Each first process of a container has number 1."""
     files = []
     for name, later in (("a.pb", 0), ("b.pb", 3_600)):
@@ -336,7 +328,7 @@ def test_processes_that_began_at_other_times_share_no_samples(run: Run, tmp_path
 
 
 @pytest.fixture
-def grown(tmp_path: Path) -> tuple[Path, Path]:
+def grown(tmp_path):
     """One process twice, ten minutes apart: `grow` below `run` has 100 MB more."""
     before = sampled(SITES, 1)
     more = sampled([Site(SITES[0].stack, 100, 1_000_000, 1_000_000)], 7)[0].live
@@ -348,7 +340,7 @@ def grown(tmp_path: Path) -> tuple[Path, Path]:
     return first.write(tmp_path / "a.pb"), second.write(tmp_path / "b.pb.gz", packed_file=True)
 
 
-def test_diff(run: Run, grown: tuple[Path, Path]) -> None:
+def test_diff(run, grown):
     found = answer(run, "diff", *grown)
     assert (found["same_process"], found["seconds"]) == (True, 600.0)
     largest, *others = found["sites"]
@@ -362,7 +354,7 @@ def test_diff(run: Run, grown: tuple[Path, Path]) -> None:
     assert (found["sites"][0]["verdict"], found["same_process"]) == ("shrank", False)
 
 
-def test_diff_of_what_is_pinned(run: Run, pinned: Path, tmp_path: Path) -> None:
+def test_diff_of_what_is_pinned(run, pinned, tmp_path):
     """Of one process: the first site pins a third of what it did, the second one as much."""
     rows = sampled(SITES[:3], 1)
     for row, each in zip(rows, (1 << 20, 3 << 10, 0), strict=True):
@@ -382,7 +374,7 @@ def test_diff_of_what_is_pinned(run: Run, pinned: Path, tmp_path: Path) -> None:
     assert "no sample is in both: their errors add up" in out
 
 
-def test_leaks_of_one_look(run: Run, profile: Path) -> None:
+def test_leaks_of_one_look(run, profile):
     out = run("leaks", profile).out
     assert re.search(r"(?m)2 h +grow src/a.c:21$", out)
     assert "< run src/b.c:5 < main src/main.c:40" in out
@@ -392,7 +384,7 @@ def test_leaks_of_one_look(run: Run, profile: Path) -> None:
     assert "needs two looks" in run("leaks", profile, "--exit-code", status=EXIT_USAGE).err
 
 
-def test_leaks_of_two_looks(run: Run, grown: tuple[Path, Path]) -> None:
+def test_leaks_of_two_looks(run, grown):
     out = run("leaks", *grown).out
     assert re.search(r"live ±[\d.]+ %; in 10 min \+[\d.]+M \[.*\], grew", out)
     assert re.search(
@@ -407,7 +399,7 @@ def test_leaks_of_two_looks(run: Run, grown: tuple[Path, Path]) -> None:
     assert "another process" not in out
 
 
-def test_leaks_of_two_processes(run: Run, profile: Path, tmp_path: Path) -> None:
+def test_leaks_of_two_processes(run, profile, tmp_path):
     other = Writer(sampled(SITES, 1), names=NAMES, comments=("pid 12", "command server"))
     said = "the first look is of another process, or of earlier sampling: server (pid 12)"
     assert said in run("leaks", other.write(tmp_path / "other.pb"), profile).out
@@ -416,7 +408,7 @@ def test_leaks_of_two_processes(run: Run, profile: Path, tmp_path: Path) -> None
 # --- files for others ----------------------------------------------------------------------------
 
 
-def test_folded(run: Run, profile: Path) -> None:
+def test_folded(run, profile):
     lines = dict(line.rsplit(" ", 1) for line in run("folded", profile).out.splitlines())
     assert set(lines) == {"main;run;grow", "main;grow", "main;run;put", "main;run;run"}
     whole = estimate(sampled(SITES, 1), *SITES)
@@ -425,7 +417,7 @@ def test_folded(run: Run, profile: Path) -> None:
     assert any(line.startswith("main;run;put ") for line in lines)
 
 
-def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path) -> None:
+def test_symbolized_profiles_say_the_same_anywhere(run, tmp_path):
     source, program = tmp_path / "p.c", tmp_path / "program"
     source.write_text("int main(void) {\n  return 0;\n}\n")
     flags = ("-g", "-static", "-no-pie", "-Wl,--build-id=none")
@@ -446,7 +438,7 @@ def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(shutil.which("pprof") is None, reason="google/pprof is not installed")
-def test_pprof_reads_symbolized_profiles(run: Run, profile: Path) -> None:
+def test_pprof_reads_symbolized_profiles(run, profile):
     run("symbolize", profile, "-o", "named.pb.gz")
     for options in (["-top"], ["-raw"], ["-top", f"-diff_base={profile}"]):
         done = ran("pprof", "-symbolize=none", *options, "named.pb.gz", status=0)
@@ -456,7 +448,7 @@ def test_pprof_reads_symbolized_profiles(run: Run, profile: Path) -> None:
 # --- the page ------------------------------------------------------------------------------------
 
 
-def test_page_stands_alone(run: Run, profile: Path) -> None:
+def test_page_stands_alone(run, profile):
     assert run("flame", profile, "-o", "p.html").out == "p.html\n"
     page = Path("p.html").read_text()
     assert len(page) < 30_000
@@ -473,7 +465,7 @@ def test_page_stands_alone(run: Run, profile: Path) -> None:
     run("flame", profile, "-o", "/no/such/p.html", status=EXIT_USAGE)
 
 
-def test_names_are_no_markup(run: Run, tmp_path: Path) -> None:
+def test_names_are_no_markup(run, tmp_path):
     evil = "</script><script>alert(1)</script>"
     rows = sampled(SITES, 1)
     comments = ("pid 1", f"command {evil}")
@@ -482,7 +474,7 @@ def test_names_are_no_markup(run: Run, tmp_path: Path) -> None:
     assert "<script>alert" not in Path("p.html").read_text()
 
 
-def test_pages_of_large_profiles_stay_small(run: Run, tmp_path: Path) -> None:
+def test_pages_of_large_profiles_stay_small(run, tmp_path):
     names = {0x10000 + n: [(f"function_{n}", f"src/file_{n % 90}.cpp", n)] for n in range(10_000)}
     rows = [
         Row(
@@ -508,7 +500,7 @@ def test_pages_of_large_profiles_stay_small(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [375, 1280])
-def test_page_in_a_browser(run: Run, profile: Path, browser: Any, width: int) -> None:
+def test_page_in_a_browser(run, profile, browser, width):
     run("flame", profile, "-o", "p.html")
     boxes = "[...document.querySelectorAll('#graph>div')]"
     for theme in ("light", "dark"):
@@ -557,27 +549,25 @@ def test_page_in_a_browser(run: Run, profile: Path, browser: Any, width: int) ->
         (b"\x30\x01", "it holds nothing"),
     ],
 )
-def test_other_files(run: Run, tmp_path: Path, data: bytes, reason: str) -> None:
+def test_other_files(run, tmp_path, data, reason):
     path = tmp_path / "file"
     path.write_bytes(data)
     out, err = run("show", path, status=EXIT_USAGE)
     assert (out, "is no heap profile" in err, reason in err) == ("", True, True), err
 
 
-def test_files_that_cannot_be_read(
-    run: Run, tmp_path: Path, profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_cannot_be_read(run, tmp_path, profile, monkeypatch):
     assert "there is no profile none.pb" in run("show", "none.pb", status=EXIT_USAGE).err
     assert "cannot be read: Is a directory" in run("show", tmp_path, status=EXIT_USAGE).err
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)  # root may read everything
     assert "cannot be read: Permission denied" in run("show", profile, status=EXIT_USAGE).err
 
 
-def test_damaged_and_others_profiles_are_refused(run: Run, tmp_path: Path) -> None:
+def test_damaged_and_others_profiles_are_refused(run, tmp_path):
     """A heap profile without our labels, as of Go: its errors cannot be told."""
     message = messages.Message()
     message.ParseFromString(Writer(sampled(SITES, 1)).data())
@@ -604,9 +594,7 @@ def test_damaged_and_others_profiles_are_refused(run: Run, tmp_path: Path) -> No
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(at=st.integers(0, 2000), junk=st.binary(min_size=1, max_size=6), end=st.integers(0, 4000))
-def test_damaged_profiles_are_read_or_refused(
-    tmp_path: Path, at: int, junk: bytes, end: int
-) -> None:
+def test_damaged_profiles_are_read_or_refused(tmp_path, at, junk, end):
     data = bytearray(Writer(sampled(SITES, 1), names=NAMES).data())
     at %= len(data)
     data[at : at + len(junk)] = junk
@@ -632,12 +620,7 @@ def test_damaged_profiles_are_read_or_refused(
     st.integers(1, 1 << 40),
     st.booleans(),
 )
-def test_round_trip(
-    tmp_path: Path,
-    given_rows: list[tuple[list[int], int, int, int, bool]],
-    interval: int,
-    packed_file: bool,
-) -> None:
+def test_round_trip(tmp_path, given_rows, interval, packed_file):
     """Whatever the library may write is read as it is."""
     rows = [Row(Site(tuple(s), size, a, b, cut=cut), a, b) for s, size, a, b, cut in given_rows]
     path = Writer(rows, interval=interval).write(tmp_path / "r.pb", packed_file)
@@ -670,7 +653,7 @@ def test_round_trip(
         (["symbolize", "p.pb", "-o", "/no/such/x.pb"], "mkdir -p /no/such"),
     ],
 )
-def test_mistakes_are_named(run: Run, profile: Path, arguments: list[str], words: str) -> None:
+def test_mistakes_are_named(run, profile, arguments, words):
     assert profile.is_file()
     out, err = run(*arguments, status=127 if "./not-there" in arguments else EXIT_USAGE)
     assert (out, words in err) == ("", True), err
@@ -690,20 +673,20 @@ sys.exit(int(sys.argv[1]))
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> list[str]:
+def program(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     without_engine = 'PRELOADED=$LD_PRELOAD exec env -u LD_PRELOAD "$0" "$@"'
     return ["--", "sh", "-c", without_engine, sys.executable, "-I", str(tmp_path / "program.py")]
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> list[str]:
+def two(tmp_path):
     small = Writer(sampled(SITES[1:2], 1), names=NAMES, comments=("pid 12", "command helper"))
     large = Writer(sampled(SITES, 1), names=NAMES)
     return [str(small.write(tmp_path / "small.pb")), str(large.write(tmp_path / "large.pb"))]
 
 
-def test_profile_of_a_program(run: Run, program: list[str], two: list[str], tmp_path: Path) -> None:
+def test_profile_of_a_program(run, program, two, tmp_path):
     kept = tmp_path / "kept"
     out, err = run("-o", f"{kept}/", "--interval", "64K", *program, "7", *two, status=7)
     assert out == "64K True\n"  # the program's own
@@ -740,9 +723,7 @@ def test_profile_of_a_program(run: Run, program: list[str], two: list[str], tmp_
     assert Path("/dev/full").is_char_device()
 
 
-def test_profiles_are_gone_if_nobody_keeps_them(
-    run: Run, program: list[str], two: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_profiles_are_gone_if_nobody_keeps_them(run, program, two, monkeypatch, tmp_path):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     out, err = run(*program, "0", *two)
@@ -753,7 +734,7 @@ def test_profiles_are_gone_if_nobody_keeps_them(
     assert json.loads(out[-1])["by"] == "stack"
 
 
-def test_program_without_a_profile(run: Run, program: list[str]) -> None:
+def test_program_without_a_profile(run, program):
     err = run(*program, "0", status=EXIT_USAGE).err
     assert "the program left no profile (its exit status was 0)" in err
     run(*program, "9", status=9)
@@ -762,14 +743,14 @@ def test_program_without_a_profile(run: Run, program: list[str]) -> None:
     assert "warning: " in run(*program, "0", damaged, status=EXIT_USAGE).err
 
 
-def test_a_program_that_crashes_leaves_its_profile(run: Run) -> None:
+def test_a_program_that_crashes_leaves_its_profile(run):
     code = "my @kept = map { 'a' x 1000 } 1..20000; kill ABRT => $$; sleep 60"
     out = run("run", "--json", "--", "perl", "-e", code, status=134).out
     found = json.loads(out)
     assert (found["profile"]["kind"], found["total"]["high"] > 20_000_000) == ("exit", True)
 
 
-def test_signals_reach_the_program(tmp_path: Path) -> None:
+def test_signals_reach_the_program(tmp_path):
     """SIGTERM at the command ends the program, whose status is told; and SIGINT is its own."""
     script = tmp_path / "wait.py"
     script.write_text(

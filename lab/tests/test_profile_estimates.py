@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from profile_world import INTERVAL, Row, Site, Writer, sampled
 from scipy import stats as oracle
 
-from tsmlab.profile.changes import Changes, Look, between
+from tsmlab.profile.changes import Look, between
 from tsmlab.profile.estimates import Change, Estimate, Z, critical, family_wise
 from tsmlab.profile.model import read
 from tsmlab.profile.sites import Stacks
@@ -26,7 +25,7 @@ SIZES = {
 }
 
 
-def drawn(chance: np.random.Generator, sizes: tuple[int, ...], mean: float) -> tuple[Estimate, int]:
+def drawn(chance, sizes, mean):
     """A site of one to three sizes that has so many samples in the mean: estimate and truth."""
     chosen = chance.choice(sizes, size=chance.integers(1, 4))
     shares = chance.dirichlet(np.ones(len(chosen))) * mean
@@ -41,7 +40,7 @@ def drawn(chance: np.random.Generator, sizes: tuple[int, ...], mean: float) -> t
 
 @pytest.mark.parametrize("means", [(3, 10), (10, 30), (30, 300), (300, 3000)])
 @pytest.mark.parametrize("kind", SIZES)
-def test_95_percent_intervals_hold_the_truth(kind: str, means: tuple[int, int]) -> None:
+def test_95_percent_intervals_hold_the_truth(kind, means):
     chance = np.random.default_rng(1)
     held, runs, sums, truths = 0, 0, 0.0, 0
     while runs < 4000:
@@ -66,9 +65,7 @@ def test_95_percent_intervals_hold_the_truth(kind: str, means: tuple[int, int]) 
         max_size=5,
     )
 )
-def test_intervals_are_in_order_and_never_below_what_was_seen(
-    samples: list[tuple[int, int, int]],
-) -> None:
+def test_intervals_are_in_order_and_never_below_what_was_seen(samples):
     estimate = Estimate()
     for count, size, interval in samples:
         estimate.add(count, size, -math.expm1(-size / interval))
@@ -84,7 +81,7 @@ def test_intervals_are_in_order_and_never_below_what_was_seen(
 @pytest.mark.parametrize(
     ("samples", "off"), [(1, 0.17), (2, 0.05), (5, 0.02), (20, 0.01), (100, 0.01), (5000, 0.01)]
 )
-def test_gamma_quantiles_are_those_of_the_distribution(samples: int, off: float) -> None:
+def test_gamma_quantiles_are_those_of_the_distribution(samples, off):
     """Against scipy; for one sample the approximation is 16 % off at its low end."""
     estimate = Estimate()
     estimate.add(samples, 1.0, 1e-6)
@@ -94,7 +91,7 @@ def test_gamma_quantiles_are_those_of_the_distribution(samples: int, off: float)
     assert high == pytest.approx(exact[1], rel=0.01)
 
 
-def test_formulae_of_the_format() -> None:
+def test_formulae_of_the_format():
     p = -math.expm1(-4096 / INTERVAL)
     estimate = Estimate()
     estimate.add(7, 4000, p)
@@ -109,7 +106,7 @@ def test_formulae_of_the_format() -> None:
     assert Estimate().interval() == (0.0, 0.0)
 
 
-def test_many_samples_are_normal() -> None:
+def test_many_samples_are_normal():
     estimate = Estimate()
     estimate.add(100_000, 100, 0.001)
     low, high = estimate.interval()
@@ -117,7 +114,7 @@ def test_many_samples_are_normal() -> None:
     assert (low, high) == pytest.approx((estimate.total - half, estimate.total + half), rel=1e-3)
 
 
-def test_change_from_nothing_is_uncertain() -> None:
+def test_change_from_nothing_is_uncertain():
     few = Estimate()
     few.add(2, 100, 0.001)
     low, high = Change(Estimate(), few).interval()
@@ -131,7 +128,7 @@ def test_change_from_nothing_is_uncertain() -> None:
 # --- changes of whole profiles -------------------------------------------------------------------
 
 
-def sites(count: int) -> list[Site]:
+def sites(count):
     """Sites of 1 to 40 samples in the mean, of several sizes."""
     made = []
     for n in range(count):
@@ -142,7 +139,7 @@ def sites(count: int) -> list[Site]:
     return made
 
 
-def look(rows: list[Row], path: Path, **changes: object) -> Look:
+def look(rows, path, **changes):
     writer = Writer(rows)
     for name, value in changes.items():
         setattr(writer, name, value)
@@ -150,7 +147,7 @@ def look(rows: list[Row], path: Path, **changes: object) -> Look:
     return Look(profile, Stacks(profile, look_up(profile)))
 
 
-def compared(before: list[Row], after: list[Row], folder: Path, same: bool) -> Changes:
+def compared(before, after, folder, same):
     pid = "pid 1" if same else "pid 2"
     first = look(before, folder / "a.pb", comments=("pid 1", "command x"))
     second = look(
@@ -161,7 +158,7 @@ def compared(before: list[Row], after: list[Row], folder: Path, same: bool) -> C
     return found
 
 
-def process(stay: list[Row], gone: list[Row], come: list[Row]) -> tuple[list[Row], list[Row]]:
+def process(stay, gone, come):
     """One process at two times, from the samples that live at both, at the first, at the second."""
     parts = [{row.site.stack: row for row in rows} for rows in (stay, gone, come)]
     before, after = [], []
@@ -175,7 +172,7 @@ def process(stay: list[Row], gone: list[Row], come: list[Row]) -> tuple[list[Row
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_without_growth_few_comparisons_find_any(same: bool, tmp_path: Path) -> None:
+def test_without_growth_few_comparisons_find_any(same, tmp_path):
     """At most one comparison of twenty may name any of 60 sites that did not grow."""
     world = sites(60)
     runs, alarms = 150, 0
@@ -191,7 +188,7 @@ def test_without_growth_few_comparisons_find_any(same: bool, tmp_path: Path) -> 
     assert alarms <= oracle.binom.ppf(0.999, runs, 0.05)
 
 
-def test_a_leak_is_found_and_its_size_is_held(tmp_path: Path) -> None:
+def test_a_leak_is_found_and_its_size_is_held(tmp_path):
     world = sites(60)
     leak = replace(world[15], live=2 * world[15].live, allocated=2 * world[15].live)
     truth = leak.live * leak.size
@@ -210,7 +207,7 @@ def test_a_leak_is_found_and_its_size_is_held(tmp_path: Path) -> None:
     assert held >= 34
 
 
-def test_counts_that_fall_are_of_another_process(tmp_path: Path) -> None:
+def test_counts_that_fall_are_of_another_process(tmp_path):
     site = sites(1)[0]
     first, second = Row(site, 9, 5), Row(site, 8, 5)
     a = look([first], tmp_path / "a.pb")
@@ -221,6 +218,6 @@ def test_counts_that_fall_are_of_another_process(tmp_path: Path) -> None:
     assert not between(b, other, "line", "inuse").same_process
 
 
-def test_family_wise_level() -> None:
+def test_family_wise_level():
     assert family_wise(1) == pytest.approx(Z)
     assert family_wise(1000) == pytest.approx(oracle.norm.ppf(1 - 0.025 / 1000), rel=1e-9)

@@ -32,7 +32,7 @@ from tsmlab.profile.text import fitted
         ("main", "main", ""),
     ],
 )
-def test_demangled(linkage: str, whole: str, bare: str | None) -> None:
+def test_demangled(linkage, whole, bare):
     symbols = Symbols({1: (Frame(linkage),)})
     demangle(symbols)
     (frame,) = symbols.frames[1]
@@ -64,7 +64,7 @@ def test_demangled(linkage: str, whole: str, bare: str | None) -> None:
         ("broken<name(" + "x" * 30, 16, "broke…" + "x" * 10),
     ],
 )
-def test_shortened(name: str, width: int, expected: str) -> None:
+def test_shortened(name, width, expected):
     assert shortened(Frame(name), width) == expected
 
 
@@ -77,7 +77,7 @@ WORDS = st.sampled_from(PARTS.split("|"))
 
 @settings(deadline=None)
 @given(st.lists(WORDS, min_size=1, max_size=12).map("".join), st.integers(8, 60))
-def test_what_is_kept_stands_in_the_name_in_this_order(name: str, width: int) -> None:
+def test_what_is_kept_stands_in_the_name_in_this_order(name, width):
     short = shortened(Frame(name), width)
     assert 0 < len(short) <= max(width, 1)
     letters = iter(name)
@@ -86,11 +86,11 @@ def test_what_is_kept_stands_in_the_name_in_this_order(name: str, width: int) ->
 
 @settings(deadline=None)
 @given(st.text(min_size=1, max_size=80), st.integers(8, 60))
-def test_any_text_fits(name: str, width: int) -> None:
+def test_any_text_fits(name, width):
     assert 0 < len(shortened(Frame(name), width)) <= width
 
 
-def test_a_place_stays_beside_a_long_name() -> None:
+def test_a_place_stays_beside_a_long_name():
     name = "Store::put<std::vector<Item, std::allocator<Item> > >"
     frame = Frame(f"void {name}(Item const&)", "/srv/shop/src/store.cpp", 21, bare=name)
     assert fitted(frame, 36) == "Store::put<…> src/store.cpp:21"

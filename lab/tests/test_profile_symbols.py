@@ -14,8 +14,8 @@ from prompt import ran
 
 from tsmlab.profile import binaries, symbols
 from tsmlab.profile.binaries import Origin
-from tsmlab.profile.model import Frame, Mapping, read
-from tsmlab.profile.symbols import Symbols, look_up
+from tsmlab.profile.model import Mapping, read
+from tsmlab.profile.symbols import look_up
 
 # The number of no process.
 GONE = 4194999
@@ -67,12 +67,12 @@ int main() {
 """
 
 
-def line_of(text: str, mark: str) -> int:
+def line_of(text, mark):
     found = (n for n, line in enumerate(text.splitlines(), 1) if re.search(f"/[/*] {mark}", line))
     return next(found)
 
 
-def compiled(folder: Path, *options: str) -> Path:
+def compiled(folder, *options):
     """The program and its library, in a folder; returns the program."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "collect.c").write_text(LIBRARY)
@@ -85,11 +85,11 @@ def compiled(folder: Path, *options: str) -> Path:
     return program
 
 
-def files_of(program: Path) -> tuple[Path, Path]:
+def files_of(program):
     return program, program.with_name("libcollect.so")
 
 
-def profile_of(program: Path, out: Path, **changes: str) -> Path:
+def profile_of(program, out, **changes):
     """Runs the program; the stack that it prints becomes a profile's. `changes` are build ids, by
     the file's name."""
     lines = ran(program, status=0).stdout.split("\n")
@@ -106,23 +106,23 @@ def profile_of(program: Path, out: Path, **changes: str) -> Path:
     return taken_now([row], files).write(out)
 
 
-def taken_now(rows: list[Row], files: list[File], pid: int = GONE) -> Writer:
+def taken_now(rows, files, pid=GONE):
     """Of a process that sampled from its start, just now."""
     comments = (f"pid {pid}", "command cart", "kind exit", "began_after_ms 0", "paused_ms 0")
     return Writer(rows, files, comments, time_nanos=time.time_ns(), duration_nanos=0)
 
 
-def stack_in(found: Symbols, profile: Path) -> list[Frame]:
+def stack_in(found, profile):
     (row,) = read(profile).rows
     return [frame for each in row.stack for frame in found.frames[each]]
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory):
     return compiled(tmp_path_factory.mktemp("cart"))
 
 
-def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *names: str, **scripts: str) -> None:
+def use(monkeypatch, tmp_path, *names, **scripts):
     """PATH has these programs alone, and scripts of the test's own."""
     folder = tmp_path / "only"
     folder.mkdir()
@@ -134,7 +134,7 @@ def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *names: str, **scripts:
     monkeypatch.setenv("PATH", str(folder))
 
 
-def check_whole(frames: list[Frame]) -> None:
+def check_whole(frames):
     """Functions, lines and the inlined frame, across the library's border."""
     named = [(f.function, f.line, Path(f.file).name, f.module) for f in frames[:5]]
     cart = "cart.cpp", "cart"
@@ -148,16 +148,14 @@ def check_whole(frames: list[Frame]) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_lines_and_inlined_frames(
-    program: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_and_inlined_frames(program, name, tmp_path, monkeypatch):
     profile = profile_of(program, tmp_path / "p.pb")
     use(monkeypatch, tmp_path, name, "c++filt")
     check_whole(stack_in(look_up(read(profile)), profile))
 
 
 @pytest.mark.parametrize("options", [("-no-pie",), ("-Wl,-z,noseparate-code",), ("-gdwarf-4",)])
-def test_other_layouts_of_the_file(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_other_layouts_of_the_file(options, tmp_path):
     library_options = [each for each in options if each != "-no-pie"]
     program = compiled(tmp_path, *library_options)
     if "-no-pie" in options:
@@ -167,14 +165,12 @@ def test_other_layouts_of_the_file(options: tuple[str, ...], tmp_path: Path) -> 
     check_whole(stack_in(look_up(read(profile)), profile))
 
 
-def strip(program: Path) -> None:
+def strip(program):
     ran("strip", *files_of(program), status=0)
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, None])
-def test_stripped_files_have_the_names_that_they_export(
-    name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stripped_files_have_the_names_that_they_export(name, tmp_path, monkeypatch):
     """And no others: `hidden` lies behind another function, whose name it must not get."""
     program = compiled(tmp_path)
     strip(program)
@@ -197,7 +193,7 @@ int main(void) { return 0; }
 """
 
 
-def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
+def test_the_note_of_a_probe_is_no_build_id(tmp_path):
     source, program = tmp_path / "probe.c", tmp_path / "probe"
     source.write_text(PROBE)
     ran("gcc", "-Wl,--build-id", "-o", program, source, status=0)
@@ -208,7 +204,7 @@ def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
     assert found.build_id == build_id[1]
 
 
-def test_debug_files_by_build_id(tmp_path: Path) -> None:
+def test_debug_files_by_build_id(tmp_path):
     program = compiled(tmp_path)
     debug = tmp_path / "debug"
     for file in files_of(program):
@@ -225,7 +221,7 @@ def test_debug_files_by_build_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["", ".debug"])
-def test_debug_files_by_link(tmp_path: Path, folder: str) -> None:
+def test_debug_files_by_link(tmp_path, folder):
     program = compiled(tmp_path)
     (tmp_path / folder).mkdir(exist_ok=True)
     for file in files_of(program):
@@ -241,7 +237,7 @@ def test_debug_files_by_link(tmp_path: Path, folder: str) -> None:
     assert frames[2].function.startswith("cart+0x")
 
 
-def test_another_build_is_not_used(program: Path, tmp_path: Path) -> None:
+def test_another_build_is_not_used(program, tmp_path):
     profile = profile_of(program, tmp_path / "p.pb", cart="ab" * 20)
     found = look_up(read(profile))
     frames = stack_in(found, profile)
@@ -258,9 +254,7 @@ WITHOUT_ID = "-Wl,--build-id=none"
 @pytest.mark.parametrize(
     ("before", "after"), [("none", "none"), ("none", "sha1"), ("sha1", "none")]
 )
-def test_a_build_that_replaced_the_profiled_one_is_not_used(
-    tmp_path: Path, before: str, after: str
-) -> None:
+def test_a_build_that_replaced_the_profiled_one_is_not_used(tmp_path, before, after):
     """Whichever of the two lacks a build id: what is missing matches nothing."""
     program = compiled(tmp_path, f"-Wl,--build-id={before}")
     old = program.stat()
@@ -276,7 +270,7 @@ def test_a_build_that_replaced_the_profiled_one_is_not_used(
     assert sum(remedy in note for note in found.notes if "no symbols" in note) == 2
 
 
-def test_names_that_no_build_id_verifies_are_marked(tmp_path: Path) -> None:
+def test_names_that_no_build_id_verifies_are_marked(tmp_path):
     profile = profile_of(compiled(tmp_path, WITHOUT_ID), tmp_path / "p.pb")
     found = look_up(read(profile))
     check_whole(stack_in(found, profile))
@@ -284,7 +278,7 @@ def test_names_that_no_build_id_verifies_are_marked(tmp_path: Path) -> None:
     assert any("-Wl,--build-id" in note for note in found.notes)
 
 
-def test_file_that_is_gone(tmp_path: Path) -> None:
+def test_file_that_is_gone(tmp_path):
     program = compiled(tmp_path)
     profile = profile_of(program, tmp_path / "p.pb")
     program.unlink()
@@ -296,7 +290,7 @@ def test_file_that_is_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written_at", "is_its_own"), [(0, True), (-3600, False), (3600, False), (None, False)]
 )
-def test_code_without_a_file(tmp_path: Path, written_at: int | None, is_its_own: bool) -> None:
+def test_code_without_a_file(tmp_path, written_at, is_its_own):
     """The names of a JIT, unless another process of the number, before it or after it, has written
     them, or when this one began is unknown."""
     map_file = Path(f"/tmp/perf-{GONE}.map")
@@ -319,9 +313,7 @@ def test_code_without_a_file(tmp_path: Path, written_at: int | None, is_its_own:
     assert any("another process of this number" in note for note in found.notes) != is_its_own
 
 
-def test_no_debuginfod_is_asked(
-    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_debuginfod_is_asked(program, tmp_path, monkeypatch):
     profile = profile_of(program, tmp_path / "p.pb")
     note = f'echo "${{DEBUGINFOD_URLS-unset}}" >> {tmp_path}/seen'
     real = shutil.which(PROGRAMS[0])
@@ -331,9 +323,7 @@ def test_no_debuginfod_is_asked(
     assert set((tmp_path / "seen").read_text().split()) == {"unset"}
 
 
-def test_program_that_fails_is_told(
-    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_program_that_fails_is_told(program, tmp_path, monkeypatch):
     profile = profile_of(program, tmp_path / "p.pb")
     use(monkeypatch, tmp_path, addr2line="exit 3")
     found = look_up(read(profile))
@@ -341,7 +331,7 @@ def test_program_that_fails_is_told(
     assert any("addr2line failed" in note for note in found.notes)
 
 
-def test_damaged_binaries_have_no_symbols(program: Path, tmp_path: Path) -> None:
+def test_damaged_binaries_have_no_symbols(program, tmp_path):
     data = program.read_bytes()
     origin = Origin(read(taken_now([], []).write(tmp_path / "p.pb")))
     for end in (0, 3, 64, 1000, len(data) // 2):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
@@ -17,17 +16,17 @@ from tsmlab.schedule import StopRule
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def test_the_stream_decides() -> None:
+def test_the_stream_decides():
     assert type(reporter_for(quiet=True, stream=Terminal())) is Silence
     assert type(reporter_for(quiet=False, stream=io.StringIO())) is Lines
     assert type(reporter_for(quiet=False, stream=Terminal())) is Bar
 
 
-def drive(reporter: Any, rounds: int = 30) -> None:
+def drive(reporter, rounds=30):
     behaviours = {"glibc": Behaviour(seconds=1.0), "bad": Behaviour(signal=11)}
     behaviours["good"] = Behaviour(seconds=1.0)
     executor = SimulatedExecutor(behaviours)
@@ -36,7 +35,7 @@ def drive(reporter: Any, rounds: int = 30) -> None:
         compare(options, executor, reporter, Unkept(executor.clock))
 
 
-def test_a_pipe_gets_a_line_every_ten_seconds_at_most() -> None:
+def test_a_pipe_gets_a_line_every_ten_seconds_at_most():
     behaviours = {"glibc": Behaviour(seconds=1.0), "a": Behaviour(seconds=1.0)}
     executor, stream = SimulatedExecutor(behaviours), io.StringIO()
     reporter = Lines(stream, clock=executor.clock)
@@ -50,7 +49,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds_at_most() -> None:
     assert not set("\x1b\r") & set(stream.getvalue())
 
 
-def test_a_terminal_sees_rounds_allocators_and_failures() -> None:
+def test_a_terminal_sees_rounds_allocators_and_failures():
     stream = Terminal()
     drive(Bar(Console(file=stream, force_terminal=True, width=100)), rounds=3)
     shown = stream.getvalue()
@@ -60,20 +59,20 @@ def test_a_terminal_sees_rounds_allocators_and_failures() -> None:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_quiet_says_nothing(quiet: bool) -> None:
+def test_quiet_says_nothing(quiet):
     stream = io.StringIO()
     drive(reporter_for(quiet, stream))
     assert (stream.getvalue() == "") is quiet
 
 
-def test_notes_with_brackets_are_not_markup() -> None:
+def test_notes_with_brackets_are_not_markup():
     stream = Terminal()
     with Bar(Console(file=stream, force_terminal=True, width=100)) as bar:
         bar.note("a [red]plain[/red] note")
     assert "a [red]plain[/red] note" in stream.getvalue()
 
 
-def test_more_rounds_than_were_expected_have_no_end_that_is_known() -> None:
+def test_more_rounds_than_were_expected_have_no_end_that_is_known():
     """Later rounds may be shorter than the first, which told how many fit."""
     executor, stream = SimulatedExecutor({"glibc": Behaviour(seconds=20.0)}), io.StringIO()
     reporter = Lines(stream, clock=executor.clock)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import prompt
 import pytest
@@ -15,13 +13,9 @@ from tsmlab import paths
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_PROGRAM_FAILED, EXIT_USAGE
 from tsmlab.traces.recording import Recording
 
-Run = Callable[..., Any]
-
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
+def run(tmp_path, monkeypatch, capfd):
     """run(*arguments, status=0) is what `tsmalloc record` writes in an empty folder: out, err."""
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
@@ -30,11 +24,11 @@ def run(
     signal.signal(signal.SIGTERM, before)
 
 
-def info(trace: Path) -> Any:
+def info(trace):
     return json.loads(prompt.ran(paths.tool("trace"), "info", trace, status=0).stdout)
 
 
-def test_trace_has_the_programs_name_and_input_reaches_it(run: Run) -> None:
+def test_trace_has_the_programs_name_and_input_reaches_it(run):
     out, err = run("--", "perl", "-e", "print 6 * 7")
     assert out == "42"
     assert "perl.tstrace: " in err
@@ -44,14 +38,14 @@ def test_trace_has_the_programs_name_and_input_reaches_it(run: Run) -> None:
     assert run("--input", "input", "-o", "t.tstrace", "cat").out == "hello"
 
 
-def test_json_and_quiet(run: Run) -> None:
+def test_json_and_quiet(run):
     assert run("-q", "-o", "t.tstrace", "true") == ("", "")
     answer = json.loads(run("-f", "--json", "-o", "t.tstrace", "true").out)
     assert (answer["trace"], answer["exit_code"]) == ("t.tstrace", 0)
     assert answer["events"] == sum(image["events"] for image in answer["images"])
 
 
-def test_allocator_of_ones_own(run: Run, build: Callable[..., Path]) -> None:
+def test_allocator_of_ones_own(run, build):
     library = build("libmine.so.c", "int mine;", "-shared", "-fPIC")
     answer = json.loads(run("--allocator", f"mine={library}", "-a", "mine", "--json", "true").out)
     assert answer["images"][0]["allocator"] == "libc.so.6"
@@ -66,7 +60,7 @@ def test_allocator_of_ones_own(run: Run, build: Callable[..., Path]) -> None:
         (["--timeout", "0.2", "sleep", "60"], "timed out"),
     ],
 )
-def test_program_that_fails_or_runs_out_of_time(run: Run, words: list[str], said: str) -> None:
+def test_program_that_fails_or_runs_out_of_time(run, words, said):
     assert said in run("-o", "t.tstrace", *words, status=EXIT_PROGRAM_FAILED).err
     assert info(Path("t.tstrace"))["events"] > 10
     run("-i", "-f", "-o", "t.tstrace", *words)
@@ -84,25 +78,25 @@ def test_program_that_fails_or_runs_out_of_time(run: Run, words: list[str], said
         ([], "PROGRAM"),
     ],
 )
-def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:
+def test_wrong_usage(run, arguments, message):
     Path("old").write_text("precious")
     assert message in run(*arguments, status=EXIT_USAGE).err
     assert sorted(path.name for path in Path().iterdir()) == ["old"]
     assert Path("old").read_text() == "precious"
 
 
-def test_static_program_is_refused(run: Run, build: Callable[..., Path]) -> None:
+def test_static_program_is_refused(run, build):
     program = build("static.c", "int main(void) { return 0; }", "-static")
     assert "static" in run(program, status=EXIT_USAGE).err
     assert not Path(f"{program.name}.tstrace").exists()
 
 
-def test_unrecorded_programs_are_told(run: Run) -> None:
+def test_unrecorded_programs_are_told(run):
     said = run("-o", "t.tstrace", "env", "-i", "/bin/sleep", "0.4").err
     assert "warning: sleep was not recorded" in said
 
 
-def test_full_disk_is_told() -> None:
+def test_full_disk_is_told():
     raw = {
         **dict.fromkeys(("spawn_error", "timeout_ns", "signal")),
         **dict.fromkeys(("timed_out", "interrupted"), False),
@@ -123,7 +117,7 @@ def test_full_disk_is_told() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interruption_keeps_the_trace(tmp_path: Path, number: int) -> None:
+def test_interruption_keeps_the_trace(tmp_path, number):
     trace = tmp_path / "t.tstrace"
     script = "while true; do echo $(echo x) > /dev/null; sleep 0.01; done"
     with prompt.start("record", "-o", trace, "--", "sh", "-c", script) as process:

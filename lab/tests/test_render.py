@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World, typical
@@ -13,13 +12,12 @@ from hypothesis import strategies as st
 from tsmlab import render, tables, wording
 from tsmlab.allocators import own_names
 from tsmlab.metrics import parse_custom
-from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
 from tsmlab.tables import PIPE_WIDTH
 
 
-def report(comparison: Comparison, width: int = 120) -> str:
+def report(comparison, width=120):
     return render.report(comparison, width)
 
 
@@ -45,12 +43,12 @@ def report(comparison: Comparison, width: int = 120) -> str:
         (12.5, "number", "12.5"),
     ],
 )
-def test_quantities_have_three_digits_and_a_unit(value: float, unit: Any, text: str) -> None:
+def test_quantities_have_three_digits_and_a_unit(value, unit, text):
     assert wording.quantity(value, unit) == text
 
 
 @given(st.floats(0.0, 1e9), st.sampled_from(["seconds", "bytes", "count", "number"]))
-def test_quantities_are_short(value: float, unit: Any) -> None:
+def test_quantities_are_short(value, unit):
     assert len(wording.quantity(value, unit)) <= 12
 
 
@@ -64,7 +62,7 @@ def test_quantities_are_short(value: float, unit: Any) -> None:
         (1.5, 0.8, 2.81, "+50.0 % [-20.0, +181]"),
     ],
 )
-def test_changes_speak_as_intervals_do(ratio: float, low: float, high: float, text: str) -> None:
+def test_changes_speak_as_intervals_do(ratio, low, high, text):
     estimate = RatioEstimate(ratio, low, high, 0.01, 9, "student")
     assert f"{wording.change(ratio)} {wording.change_interval(estimate)}" == text
 
@@ -73,11 +71,11 @@ def test_changes_speak_as_intervals_do(ratio: float, low: float, high: float, te
     ("fraction", "text"),
     [(0.01, "1 %"), (0.007, "0.7 %"), (0.0004, "0.04 %"), (0.2, "20 %"), (0, "0 %")],
 )
-def test_shares(fraction: float, text: str) -> None:
+def test_shares(fraction, text):
     assert wording.share(fraction) == text
 
 
-def test_long_lists_are_cut() -> None:
+def test_long_lists_are_cut():
     assert wording.names(["a", "b"]) == "a, b"
     assert wording.names([str(i) for i in range(9)]) == "0, 1, 2, 3, 4, 5 and 3 more"
 
@@ -85,7 +83,7 @@ def test_long_lists_are_cut() -> None:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def everybody(**changes: Any) -> Comparison:
+def everybody(**changes):
     names = [*own_names(), "glibc", "jemalloc", "mimalloc", "tcmalloc", "tbbmalloc"]
     behaviours = {
         name: Behaviour(seconds=0.1 + 0.1 * index, noise=0.03, peak_bytes=(20 + index) << 20)
@@ -95,7 +93,7 @@ def everybody(**changes: Any) -> Comparison:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_all_allocators_fit_without_wrapping(width: int) -> None:
+def test_all_allocators_fit_without_wrapping(width):
     text = report(everybody(), width)
     table = next(part for part in text.split("\n\n") if "95 % CI" in part).splitlines()
     assert max(map(len, text.splitlines()[:-1])) <= width  # the last line is to be copied
@@ -103,7 +101,7 @@ def test_all_allocators_fit_without_wrapping(width: int) -> None:
     assert "…" not in "".join(table)
 
 
-def test_narrow_tables_drop_what_explains_before_what_decides() -> None:
+def test_narrow_tables_drop_what_explains_before_what_decides():
     wide, narrow = report(everybody(), 160), report(everybody(), 72)
     assert "system" in wide
     assert "faults" in wide
@@ -111,7 +109,7 @@ def test_narrow_tables_drop_what_explains_before_what_decides() -> None:
     assert "verdict" in narrow
 
 
-def test_a_row_holds_what_it_promises_and_failures_come_last() -> None:
+def test_a_row_holds_what_it_promises_and_failures_come_last():
     text = report(typical())
     fast = next(line for line in text.splitlines() if re.match(r" *1 +fast ", line))
     assert re.search(r"8\d\.\d ms +-\d\d\.\d % \[-\d\d\.\d, -\d\d\.\d\] +better", fast)
@@ -127,14 +125,14 @@ def test_a_row_holds_what_it_promises_and_failures_come_last() -> None:
     assert lines.index(next(line for line in lines if " slow " in line)) < where
 
 
-def test_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_only_on_a_terminal(monkeypatch):
     assert "\x1b" not in report(typical())
     assert "\x1b[32mbetter" in render.report(typical(), 120, colours=True)
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[32m" not in render.report(typical(), 120, colours=True)
 
 
-def test_unresolved_says_how_many_more_rounds() -> None:
+def test_unresolved_says_how_many_more_rounds():
     behaviours = {"glibc": Behaviour(noise=0.02), "a": Behaviour(seconds=0.103, noise=0.02)}
     comparison = World.comparison(behaviours, rule=StopRule(runs=5))
     text = report(comparison)
@@ -143,7 +141,7 @@ def test_unresolved_says_how_many_more_rounds() -> None:
     assert re.search(r"\? \+\d+ ", report(comparison, 70))
 
 
-def test_a_pipe_gets_a_wide_table_and_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_a_wide_table_and_no_colour(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     comparison = typical()
     assert tables.for_stdout(render.report, comparison) == render.report(comparison, PIPE_WIDTH)
@@ -154,11 +152,11 @@ def test_a_pipe_gets_a_wide_table_and_no_colour(monkeypatch: pytest.MonkeyPatch)
 # --- the verdict ---------------------------------------------------------------------------------
 
 
-def sentences(comparison: Comparison) -> dict[str, str]:
+def sentences(comparison):
     return dict(render.verdict_lines(comparison))
 
 
-def test_the_verdict_names_winners_and_markdown_is_a_table() -> None:
+def test_the_verdict_names_winners_and_markdown_is_a_table():
     said = sentences(typical())
     assert re.match(r"fast: -\d+\.\d % \[.*\] time against glibc", said["fastest"])
     assert re.match(r"same: -25\.0 % .*peak memory against glibc", said["smallest"])
@@ -174,13 +172,13 @@ def test_the_verdict_names_winners_and_markdown_is_a_table() -> None:
     assert f"`{use}`" in text
 
 
-def test_without_a_winner_nothing_is_recommended() -> None:
+def test_without_a_winner_nothing_is_recommended():
     comparison = World.comparison({n: Behaviour(noise=0.05) for n in ("glibc", "a", "b")})
     assert "use it" not in sentences(comparison)
     assert render.recommendation(comparison).startswith("stay on glibc; ")
 
 
-def test_a_leader_in_noise_is_no_recommendation_but_says_what_may_tell() -> None:
+def test_a_leader_in_noise_is_no_recommendation_but_says_what_may_tell():
     behaviours = {"glibc": Behaviour(noise=0.1), "a": Behaviour(seconds=0.08, noise=0.1)}
     comparison = World.comparison(behaviours, rule=StopRule(runs=5))
     said = render.recommendation(comparison)
@@ -188,7 +186,7 @@ def test_a_leader_in_noise_is_no_recommendation_but_says_what_may_tell() -> None
     assert re.search(r"Try -r \d+\.$", said)
 
 
-def test_the_recommendation_comes_before_the_table() -> None:
+def test_the_recommendation_comes_before_the_table():
     said = render.recommendation(typical())
     assert re.match(
         r"fast, -\d+\.\d % \[.*\] time and \+25\.0 % .*peak memory against glibc\.", said
@@ -198,7 +196,7 @@ def test_the_recommendation_comes_before_the_table() -> None:
     assert text.index("Recommendation: ") < text.index("noise floor")
 
 
-def test_ties_are_named() -> None:
+def test_ties_are_named():
     behaviours = {
         "glibc": Behaviour(seconds=0.2, noise=0.001),
         "x": Behaviour(noise=0.0005),
@@ -208,7 +206,7 @@ def test_ties_are_named() -> None:
     assert re.search(r"equal within 1 %: [xy]$", said)
 
 
-def test_a_users_own_library_is_named_by_its_path() -> None:
+def test_a_users_own_library_is_named_by_its_path():
     comparison = World.comparison({"glibc": Behaviour(seconds=0.2), "a": Behaviour()})
     info = comparison.allocator("a")
     object.__setattr__(info, "family", "user")
@@ -218,7 +216,7 @@ def test_a_users_own_library_is_named_by_its_path() -> None:
     assert render.use_it(comparison) == f"CONF='x y' {run} -- ./program --flag"
 
 
-def test_the_users_metric_leads_the_table() -> None:
+def test_the_users_metric_leads_the_table():
     behaviours = {"glibc": Behaviour(stdout="rate: 100"), "a": Behaviour(stdout="rate: 150")}
     program = {"metrics": (parse_custom(r"req/s=rate: (\d+):higher"),)}
     comparison = World.comparison(behaviours, program=program, check_output=False)
@@ -227,7 +225,7 @@ def test_the_users_metric_leads_the_table() -> None:
     assert sentences(comparison)["best"].startswith("a: +50.0 % [+50.0, +50.0] req/s against glibc")
 
 
-def test_a_metric_that_has_no_ratio_is_named() -> None:
+def test_a_metric_that_has_no_ratio_is_named():
     behaviours = {
         "glibc": Behaviour(stdout="misses: 3"),
         "a": Behaviour(stdout="misses: 0"),
@@ -239,7 +237,7 @@ def test_a_metric_that_has_no_ratio_is_named() -> None:
     assert "NOT RANKED b: misses was -2 under b, and has no ratio" in text
 
 
-def test_an_interrupted_comparison_without_rounds_says_so() -> None:
+def test_an_interrupted_comparison_without_rounds_says_so():
     behaviours = {"glibc": Behaviour(), "a": Behaviour()}
     executor = SimulatedExecutor(behaviours, interrupt_at_run=2)
     text = report(World.comparison(behaviours, executor=executor))

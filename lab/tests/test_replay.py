@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
@@ -26,7 +24,7 @@ from replay_world import (
 from tsmlab import records
 from tsmlab.allocators import file_sha256
 from tsmlab.errors import UserError
-from tsmlab.measuring import Measurement, RunRequest
+from tsmlab.measuring import RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
 from tsmlab.study import from_json
@@ -36,9 +34,7 @@ from tsmlab.traces.replay_results import (
     Latencies,
     Latency,
     ReplayLine,
-    ReplayResults,
     ThreadShare,
-    TraceInfo,
     decode,
     line_of,
     merged,
@@ -47,24 +43,24 @@ from tsmlab.traces.replaying import AT_PEAK, OVER_TIME, SETTLED, ReplayExecutor,
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     return tmp_path / "work.tstrace"
 
 
-def request(command: Sequence[str], stdout: Path) -> RunRequest:
+def request(command, stdout):
     return RunRequest(tuple(command), World.allocator("glibc"), {}, None, stdout, None, None, None)
 
 
 # --- one replay -----------------------------------------------------------------------------------
 
 
-def measured(printed: str, tmp_path: Path, **changes: Any) -> Measurement:
+def measured(printed, tmp_path, **changes):
     executor = SimulatedExecutor({"glibc": Behaviour(stdout=printed, seconds=2.0, **changes)})
     asked = request([str(PROGRAM), "--schedule", "asap", "x.tstrace"], tmp_path / "stdout")
     return ReplayExecutor(executor, PROGRAM).run(asked)
 
 
-def test_time_and_memory_are_what_replay_says_of_itself(tmp_path: Path) -> None:
+def test_time_and_memory_are_what_replay_says_of_itself(tmp_path):
     found = measured(json.dumps(line(overhead=1.5)), tmp_path)
     assert found.wall_ns == 50_000_000
     assert found.peak_rss_bytes == 3 * MIB
@@ -73,7 +69,7 @@ def test_time_and_memory_are_what_replay_says_of_itself(tmp_path: Path) -> None:
     assert found.raw["replay"]["checksum"] == "00000000deadbeef"
 
 
-def test_another_program_and_a_failed_replay_are_left_as_they_are(tmp_path: Path) -> None:
+def test_another_program_and_a_failed_replay_are_left_as_they_are(tmp_path):
     failed = measured(json.dumps(line()), tmp_path, exit_code=2)
     assert (failed.wall_ns, failed.extra) == (2_000_000_000, {})
     executor = SimulatedExecutor({"glibc": Behaviour(stdout="42\n", seconds=2.0)})
@@ -82,12 +78,12 @@ def test_another_program_and_a_failed_replay_are_left_as_they_are(tmp_path: Path
 
 
 @pytest.mark.parametrize("printed", ["", "no JSON", '{"schema": "tsmalloc-replay/9"}', "[1]"])
-def test_an_answer_in_another_form_names_the_remedy(printed: str, tmp_path: Path) -> None:
+def test_an_answer_in_another_form_names_the_remedy(printed, tmp_path):
     with refused(remedy="make"):
         measured(printed, tmp_path)
 
 
-def test_fragmentation_is_told_by_the_peaks_and_over_time() -> None:
+def test_fragmentation_is_told_by_the_peaks_and_over_time():
     samples = [[0, 100, 400, 0, None, None], [1, 300, 400, 0, None, None]]
     raw = line(samples=samples, peak_resident_bytes=600)
     raw["planned"] = raw["planned"] | {"peak_live_bytes": 400}
@@ -100,19 +96,19 @@ def test_fragmentation_is_told_by_the_peaks_and_over_time() -> None:
     assert ReplayLine(nothing).over_time is None
 
 
-def test_the_lower_bound_is_of_the_order_in_which_the_calls_were_made(tmp_path: Path) -> None:
+def test_the_lower_bound_is_of_the_order_in_which_the_calls_were_made(tmp_path):
     trace = tmp_path / "work.tstrace"
     behaviours = {"glibc": behaviour(stride(peak_live_bytes=300))}
     (found,) = replayed(trace, behaviours, schedules=("stride",)).results.replays
     assert (found.lower_bound_bytes, found.trace.peak_live_bytes) == (300, 2 * MIB)
 
 
-def test_without_idling_what_is_settled_is_what_was_left_after_freeing() -> None:
+def test_without_idling_what_is_settled_is_what_was_left_after_freeing():
     assert ReplayLine(line()).settled_resident_bytes == 200_000
     assert ReplayLine(line(settled_resident_bytes=None)).settled_resident_bytes == 300_000
 
 
-def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call() -> None:
+def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call():
     one = Latencies(1000, 95, ((10, 500), (20, 489), (50, 10), (100, 1)))
     assert [one.quantile_ns(s) for s in (0.5, 0.501, 0.99, 0.999, 0.9999)] == [10, 20, 50, 50, 95]
     both = merged([one, Latencies(1000, 400, ((10, 999), (512, 1)))])
@@ -134,9 +130,7 @@ def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call() 
         ("stride", {"--quantum", "--tickets", "--meters"}, {"--seed"}),
     ],
 )
-def test_each_schedule_is_told_what_concerns_it(
-    schedule: str, has: set[str], lacks: set[str]
-) -> None:
+def test_each_schedule_is_told_what_concerns_it(schedule, has, lacks):
     asked = options([], ["glibc"], tickets="3,2,1", quantum=5, latency=True, verify=True)
     words = command_of(asked, schedule, Path("/x.tstrace"), PROGRAM)
     assert words[:3] == (str(PROGRAM), "--schedule", schedule)
@@ -151,7 +145,7 @@ def test_each_schedule_is_told_what_concerns_it(
 # --- the flow -------------------------------------------------------------------------------------
 
 
-def test_each_trace_is_replayed_under_each_schedule(tmp_path: Path) -> None:
+def test_each_trace_is_replayed_under_each_schedule(tmp_path):
     traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
     behaviours = {"glibc": behaviour(line()), "tsmalloc": behaviour(line(1.25))}
     executor = SimulatedExecutor(behaviours)
@@ -169,7 +163,7 @@ def test_each_trace_is_replayed_under_each_schedule(tmp_path: Path) -> None:
     assert replays[0].comparison.command[-1] == "one.tstrace", "no folder in what is kept"
 
 
-def test_it_is_a_comparison_with_its_verdicts(trace: Path) -> None:
+def test_it_is_a_comparison_with_its_verdicts(trace):
     behaviours = {
         "glibc": behaviour(line(1.5)),
         "tsmalloc": behaviour(line(1.25, wall_ns=40_000_000)),
@@ -186,7 +180,7 @@ def test_it_is_a_comparison_with_its_verdicts(trace: Path) -> None:
     assert not {t.code for t in found.comparison.warnings} & {"several-processes", "short-runs"}
 
 
-def test_what_was_replayed_is_told(trace: Path) -> None:
+def test_what_was_replayed_is_told(trace):
     printed = line(children=[{"image": 1}])
     (found,) = replayed(trace, {"glibc": behaviour(printed)}).results.replays
     told = found.trace
@@ -196,7 +190,7 @@ def test_what_was_replayed_is_told(trace: Path) -> None:
     assert told.sha256 == file_sha256(trace)
 
 
-def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path) -> None:
+def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace):
     looker = Looker((0, 264), (1, 9), (3, 30_000), (4, 10), (5, 11))
     results = replayed(trace, {"glibc": behaviour(line())}, looker=looker, image=2).results
     told = results.replays[0].trace
@@ -211,11 +205,11 @@ def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path)
     assert not any("--image" in text for text in replay_text.heading(told_of(alone), alone.replays))
 
 
-def told_of(results: ReplayResults) -> TraceInfo:
+def told_of(results):
     return results.replays[0].trace
 
 
-def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace: Path) -> None:
+def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace):
     behaviours = {"glibc": behaviour(stride()), "tsmalloc": behaviour(stride(1.25))}
     outcome = replayed(trace, behaviours, rounds=None, schedules=("stride",))
     (found,) = outcome.results.replays
@@ -228,7 +222,7 @@ def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace: Path) ->
     assert found.shares[2] == ThreadShare(2, 1, 0, 2, 0.333333)
 
 
-def test_whether_runs_were_the_same_is_found_run_by_run(trace: Path) -> None:
+def test_whether_runs_were_the_same_is_found_run_by_run(trace):
     moved = stride(checksum="1111111111111111")
     grown = stride()
     grown["samples"] = [*grown["samples"][:-1], [225, MIB, 2 * MIB, 0, 2 * MIB, MIB]]
@@ -242,13 +236,13 @@ def test_whether_runs_were_the_same_is_found_run_by_run(trace: Path) -> None:
     assert same == {"glibc": (True, True), "moves": (False, True), "grows": (True, False)}
 
 
-def test_real_threads_are_not_expected_to_repeat(trace: Path) -> None:
+def test_real_threads_are_not_expected_to_repeat(trace):
     (found,) = replayed(trace, {"glibc": behaviour(line())}).results.replays
     assert found.findings[0].same_addresses is None
     assert found.findings[0].same_memory is None
 
 
-def test_findings_are_medians_of_the_measured_runs(trace: Path) -> None:
+def test_findings_are_medians_of_the_measured_runs(trace):
     # The reference's trial and warm-up are runs 0, 1 and 2; then two in each round.
     overheads = (9.0, 9.0, 9.0, 1.1, 1.3, 1.2, 1.2, 1.9, 1.0)
     changes = tuple((run, behaviour(line(each))) for run, each in enumerate(overheads))
@@ -259,21 +253,21 @@ def test_findings_are_medians_of_the_measured_runs(trace: Path) -> None:
     assert finding.peak_bytes == pytest.approx(2.4 * MIB, abs=2)
 
 
-def test_latencies_of_all_runs_are_put_together(trace: Path) -> None:
+def test_latencies_of_all_runs_are_put_together(trace):
     printed = line(latency={"malloc": latency((32, 99), (64, 1)), "realloc": latency((8, 0))})
     (found,) = replayed(trace, {"glibc": behaviour(printed)}, latency=True).results.replays
     (finding,) = found.findings
     assert finding.latencies == [Latency("malloc", 600, 32, 32, 64, 64, 64)]
 
 
-def test_the_log_of_meters_is_kept_once(trace: Path) -> None:
+def test_the_log_of_meters_is_kept_once(trace):
     behaviours = {"glibc": behaviour(stride()), "tsmalloc": behaviour(stride())}
     (found,) = replayed(trace, behaviours, schedules=("stride",)).results.replays
     lines = [line_of(sample) for sample in found.comparison.samples]
     assert [bool(each and each.meters) for each in lines] == [True] + [False] * (len(lines) - 1)
 
 
-def test_a_failure_under_one_allocator_is_a_row(trace: Path) -> None:
+def test_a_failure_under_one_allocator_is_a_row(trace):
     behaviours = {
         "glibc": behaviour(line()),
         "bad": behaviour(line(corrupt=3), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
@@ -289,12 +283,12 @@ def test_a_failure_under_one_allocator_is_a_row(trace: Path) -> None:
     assert (bad.runs, bad.peak_bytes, bad.same_memory) == (0, None, None)
 
 
-def test_a_reference_that_fails_ends_it(trace: Path) -> None:
+def test_a_reference_that_fails_ends_it(trace):
     with pytest.raises(UserError, match="fails under the reference glibc: exit 2"):
         replayed(trace, {"glibc": behaviour(line(), exit_code=2)})
 
 
-def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_replayed(tmp_path):
     behaviours = {"glibc": behaviour(line())}
     traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
     runs = 1 + 2 + 3 * 2  # of one trace
@@ -312,9 +306,9 @@ def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path) -> None:
         replayed(traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=0))
 
 
-def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path: Path) -> None:
+def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path):
     class Picky(Looker):
-        def __call__(self, path: Path) -> Trace:
+        def __call__(self, path):
             if path.name == "two.tstrace":
                 raise UserError("two.tstrace is not a trace.", "Record it anew.")
             return super().__call__(path)
@@ -328,7 +322,7 @@ def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path: Path) -> 
         replayed(list(reversed(traces)), {"glibc": behaviour(line())}, looker=Picky())
 
 
-def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None:
+def test_results_are_read_back_as_they_were(trace, tmp_path):
     printed = stride(latency={"free": latency((16, 10))})
     results = replayed(trace, {"glibc": behaviour(printed)}, schedules=("stride",)).results
     assert from_json(records.to_json(results.study)) == results.study
@@ -336,7 +330,7 @@ def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None
     assert "-replay-work-" in path.name
 
 
-def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_two_traces_of_one_name_are_told_apart(tmp_path):
     traces = [tmp_path / folder / "x.tstrace" for folder in ("a", "b")]
     for each in traces:
         each.parent.mkdir()
@@ -350,16 +344,14 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
 # --- traces ---------------------------------------------------------------------------------------
 
 
-def test_traces_are_looked_at_before_anything_takes_time(tmp_path: Path) -> None:
+def test_traces_are_looked_at_before_anything_takes_time(tmp_path):
     with refused("there is no trace", remedy="tsmalloc record"):
         files.check_traces([tmp_path / "none.tstrace"])
     with pytest.raises(UserError, match="is a folder"):
         files.check_traces([tmp_path])
 
 
-def test_the_complaint_of_the_reader_is_passed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_complaint_of_the_reader_is_passed_on(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     tool = tmp_path / "bin" / "trace"
     tool.write_text('#!/bin/sh\necho "trace: $2 is damaged; record it again." >&2\nexit 1\n')
@@ -372,11 +364,11 @@ def test_the_complaint_of_the_reader_is_passed_on(
         assert caught.value.remedy == "Record it again."
 
 
-def image(number: int, events: int, birth: str = "exec", parent: int | None = None) -> Image:
+def image(number, events, birth="exec", parent=None):
     return Image(number, birth, parent, 0, "p", "libc.so.6", events, 1, 0, "exited")
 
 
-def test_a_replay_begins_with_the_program_whose_family_has_most_events() -> None:
+def test_a_replay_begins_with_the_program_whose_family_has_most_events():
     images = (image(0, 50, "root"), image(1, 40), image(2, 20, "fork", 1), image(3, 30, "orphan"))
     trace = Trace(Path("t"), 1, True, images, ())
     assert trace.chosen(None).number == 1
@@ -389,6 +381,6 @@ def test_a_replay_begins_with_the_program_whose_family_has_most_events() -> None
         trace.chosen(4)
 
 
-def test_decoding_keeps_all_that_was_printed() -> None:
+def test_decoding_keeps_all_that_was_printed():
     raw = stride(overhead=1.75)
     assert decode(json.dumps(raw)).raw == raw

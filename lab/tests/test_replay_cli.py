@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
-from prompt import Tsmalloc, ran
+from prompt import ran
 
 from tsmlab import paths
 from tsmlab.bench_text import SuiteResults
 from tsmlab.study import from_json
 from tsmlab.traces import workloads
-from tsmlab.traces.replay_results import Replay, ReplayResults
+from tsmlab.traces.replay_results import ReplayResults
 
 FITS = ("lock-first", "lock-best", "lock-worst")
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trace(tmp_path_factory):
     """A small one: six threads at a time that free each other's objects, come and go."""
     path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
     tool = str(paths.tool("synthetic_trace"))
@@ -32,19 +30,17 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def kept(tmp_path: Path) -> ReplayResults:
+def kept(tmp_path):
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-replay-*.json")
     return ReplayResults(from_json(path.read_text()))
 
 
-def lines(found: Replay) -> list[dict[str, Any]]:
+def lines(found):
     samples = [s for s in found.comparison.samples if s.failure is None]
     return [sample.measurement["replay"] for sample in samples]
 
 
-def test_a_trace_is_compared_with_latencies_report_and_exports(
-    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path
-) -> None:
+def test_a_trace_is_compared_with_latencies_report_and_exports(tsmalloc, trace, tmp_path):
     done = tsmalloc(
         *("replay", trace, "-a", "tsmalloc,lock-best", "-r", "2", "--latency", "--seed", "5"),
         *("--report", tmp_path / "page", "--export-csv", tmp_path / "runs.csv"),
@@ -74,9 +70,7 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(
 
 
 @pytest.mark.long
-def test_ten_replays_under_stride_are_the_same_to_the_byte(
-    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path
-) -> None:
+def test_ten_replays_under_stride_are_the_same_to_the_byte(tsmalloc, trace, tmp_path):
     done = tsmalloc(
         *("replay", trace, "--schedule", "stride", "--tickets", "3,2,1", "--quantum", "10"),
         *("-a", ",".join((*FITS, "tsmalloc")), "--reference", "lock-first", "-r", "10"),
@@ -91,7 +85,7 @@ def test_ten_replays_under_stride_are_the_same_to_the_byte(
     assert sum(share.owed for share in found.shares) == pytest.approx(found.ticks or 0, abs=0.1)
 
 
-def test_all_schedules_give_a_table_by_fit(tsmalloc: Tsmalloc, trace: Path, tmp_path: Path) -> None:
+def test_all_schedules_give_a_table_by_fit(tsmalloc, trace, tmp_path):
     done = tsmalloc("replay", trace, "--schedule", "all", "--quantum", "10", "--seed", "3")
     results = kept(tmp_path)
     assert results.schedules == ["round-robin", "lottery", "stride"]
@@ -102,9 +96,7 @@ def test_all_schedules_give_a_table_by_fit(tsmalloc: Tsmalloc, trace: Path, tmp_
     assert len(orders) == 3, "each schedule is another order"
 
 
-def test_what_cannot_be_replayed_is_told_before_anything_runs(
-    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_replayed_is_told_before_anything_runs(tsmalloc, trace, tmp_path):
     text = tmp_path / "text.tstrace"
     text.write_text("no trace")
     empty = tmp_path / "empty.tstrace"
@@ -124,16 +116,14 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(
         assert not list(tmp_path.glob("state/tsmalloc/results/*"))
 
 
-def test_tickets_that_replay_refuses_are_told(tsmalloc: Tsmalloc, trace: Path) -> None:
+def test_tickets_that_replay_refuses_are_told(tsmalloc, trace):
     tickets = ",".join(map(str, range(701, 1400)))
     words = ("replay", trace, "--schedule", "stride", "--tickets", tickets, "-a", "glibc")
     done = tsmalloc(*words, status=1)
     assert "least common multiple" in done.stderr
 
 
-def test_a_corpus_is_benched_with_the_time_that_replay_tells(
-    environment: dict[str, str], trace: Path, tmp_path: Path
-) -> None:
+def test_a_corpus_is_benched_with_the_time_that_replay_tells(environment, trace, tmp_path):
     # The verb itself, with another folder in the corpus's place.
     script = tmp_path / "bench.py"
     script.write_text(
@@ -160,7 +150,7 @@ def test_a_corpus_is_benched_with_the_time_that_replay_tells(
         assert sample.values["peak_memory_bytes"] == line["peak_resident_bytes"]
 
 
-def test_the_corpus_can_be_benched(tsmalloc: Tsmalloc) -> None:
+def test_the_corpus_can_be_benched(tsmalloc):
     if not list(workloads.corpus().glob("*.tstrace")):
         pytest.skip("no trace is in lab/traces/")
     done = tsmalloc("bench", "--traces", "--list", "trace-*")

@@ -6,7 +6,6 @@ import copy
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -18,22 +17,22 @@ from tsmlab.commands import replay as command
 from tsmlab.report import comparison, writing
 from tsmlab.report import replay as pages
 from tsmlab.report.theme import REQUESTED
-from tsmlab.traces.replay_results import Latencies, MeterChange, ReplayResults, ThreadShare
+from tsmlab.traces.replay_results import Latencies, MeterChange, ThreadShare
 
 pytestmark = pytest.mark.usefixtures("drawn_once")
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trace(tmp_path_factory):
     return tmp_path_factory.mktemp("traces") / "work.tstrace"
 
 
-def timed() -> dict[str, Any]:
+def timed():
     return {"malloc": latency((32, 990), (1024, 10)), "free": latency((16, 1000))}
 
 
 @pytest.fixture(scope="module")
-def one(trace: Path) -> ReplayResults:
+def one(trace):
     """A trace as fast as possible, with latencies."""
     behaviours = {
         "glibc": behaviour(line(1.5, latency=timed())),
@@ -43,7 +42,7 @@ def one(trace: Path) -> ReplayResults:
 
 
 @pytest.fixture(scope="module")
-def schedules(trace: Path) -> ReplayResults:
+def schedules(trace):
     """A trace under the three schedules; one allocator does not repeat."""
     behaviours = {
         "glibc": behaviour(stride(1.5)),
@@ -57,7 +56,7 @@ def schedules(trace: Path) -> ReplayResults:
 # --- text -----------------------------------------------------------------------------------------
 
 
-def test_one_replay_has_times_verdicts_memory_and_latencies(one: ReplayResults) -> None:
+def test_one_replay_has_times_verdicts_memory_and_latencies(one):
     text = texts.report(one.study, 120)
     assert "replay of work: 225 calls of 3 threads; at most 2.00M requested at once" in text
     assert "asap: 6 rounds, 18 runs, seed 7; stopped: all 6 rounds done" in text
@@ -73,7 +72,7 @@ def test_one_replay_has_times_verdicts_memory_and_latencies(one: ReplayResults) 
     assert "addresses" not in text, "real threads are not expected to repeat"
 
 
-def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace: Path) -> None:
+def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace):
     behaviours = {"glibc": behaviour(stride()), "odd": behaviour(stride())}
     results = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results
     text = texts.report(results.study, 120)
@@ -96,7 +95,7 @@ def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace: Path) -> 
     assert "one thread, for which all schedules are the same" in texts.report(results.study, 120)
 
 
-def test_schedules_stand_side_by_side(schedules: ReplayResults) -> None:
+def test_schedules_stand_side_by_side(schedules):
     text = texts.report(schedules.study, 140)
     head = next(row for row in text.splitlines() if row.startswith("allocator"))
     assert head.split() == ["allocator", "round-robin", "lottery", "stride"]
@@ -110,19 +109,19 @@ def test_schedules_stand_side_by_side(schedules: ReplayResults) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_table_is_cut(one: ReplayResults, schedules: ReplayResults, width: int) -> None:
+def test_no_table_is_cut(one, schedules, width):
     for results in (one, schedules):
         assert "…" not in texts.report(results.study, width)
 
 
-def test_markdown_has_the_same_tables(one: ReplayResults, schedules: ReplayResults) -> None:
+def test_markdown_has_the_same_tables(one, schedules):
     text = texts.markdown(one.study)
     assert "| tsmalloc | 2.50M | 1.25M | 195K | 25.00 % | 25.00 % |" in text
     assert "Measured on" in text
     assert "| lock-best | 10.00 % (10.00 %) |" in texts.markdown(schedules.study)
 
 
-def test_csv_has_a_line_for_each_run(schedules: ReplayResults) -> None:
+def test_csv_has_a_line_for_each_run(schedules):
     rows = list(csv.DictReader(io.StringIO(texts.formatted(schedules.study, "csv"))))
     assert len(rows) == sum(len(r.comparison.samples) for r in schedules.replays)
     assert {row["schedule"] for row in rows} == {"round-robin", "lottery", "stride"}
@@ -131,7 +130,7 @@ def test_csv_has_a_line_for_each_run(schedules: ReplayResults) -> None:
     assert fragmentation == pytest.approx([0.1] * len(best), abs=1e-6)
 
 
-def test_a_failure_is_told_under_its_schedule(trace: Path) -> None:
+def test_a_failure_is_told_under_its_schedule(trace):
     behaviours = {
         "glibc": behaviour(stride()),
         "bad": behaviour(stride(), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
@@ -145,7 +144,7 @@ def test_a_failure_is_told_under_its_schedule(trace: Path) -> None:
 # --- figures --------------------------------------------------------------------------------------
 
 
-def test_latencies_are_drawn_as_the_share_of_longer_calls() -> None:
+def test_latencies_are_drawn_as_the_share_of_longer_calls():
     points = pages.slower_than(Latencies(1000, 90, ((10, 900), (20, 99), (100, 1))))
     assert points == [
         (1e-8, pytest.approx(0.1)),
@@ -156,11 +155,11 @@ def test_latencies_are_drawn_as_the_share_of_longer_calls() -> None:
     assert single == [(1.2e-8, pytest.approx(0.2))]
 
 
-def titles(results: ReplayResults) -> list[str]:
+def titles(results):
     return [figure.name for figure in writing.of(results).figures]
 
 
-def test_replays_have_their_figures(one: ReplayResults, schedules: ReplayResults) -> None:
+def test_replays_have_their_figures(one, schedules):
     names = titles(one)
     assert {"ratios", "tradeoff", "run-order", "distribution"} <= set(names)
     assert [n for n in names if n.startswith("work-")] == [
@@ -176,7 +175,7 @@ def test_replays_have_their_figures(one: ReplayResults, schedules: ReplayResults
     ]
 
 
-def test_curves_meters_and_shares_hold_the_samples(schedules: ReplayResults) -> None:
+def test_curves_meters_and_shares_hold_the_samples(schedules):
     replay = schedules.replays[0]
     styles = comparison.styles_of(replay.comparison)
     ratios = {c.name: c.points for c in pages.curves(replay, styles, ratio=True)}
@@ -198,7 +197,7 @@ def test_curves_meters_and_shares_hold_the_samples(schedules: ReplayResults) -> 
     assert ThreadShare(2, 1, 0, 2, 0.333333) in schedules.replays[0].shares
 
 
-def test_meters_are_shown_where_most_threads_share() -> None:
+def test_meters_are_shown_where_most_threads_share():
     alone = [MeterChange(tick, 0, True, tick + 1.0) for tick in range(100)]
     shared = [MeterChange(100 + tick, tick % 3, True, 100.0) for tick in range(200)]
     shown = pages.liveliest([*alone, *shared])
@@ -207,7 +206,7 @@ def test_meters_are_shown_where_most_threads_share() -> None:
     assert pages.liveliest([]) == []
 
 
-def test_a_thread_alone_has_no_meters_and_no_shares(trace: Path) -> None:
+def test_a_thread_alone_has_no_meters_and_no_shares(trace):
     alone = stride(shares=[[0, 1, 6, 0, 6.0]], meters=[])
     behaviours = {"glibc": behaviour(alone)}
     (found,) = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results.replays
@@ -218,9 +217,7 @@ def test_a_thread_alone_has_no_meters_and_no_shares(trace: Path) -> None:
 # --- the page -------------------------------------------------------------------------------------
 
 
-def test_the_page_stands_alone_and_has_all_files(
-    one: ReplayResults, schedules: ReplayResults, tmp_path: Path
-) -> None:
+def test_the_page_stands_alone_and_has_all_files(one, schedules, tmp_path):
     for number, results in enumerate((one, schedules)):
         kept = records.save(results.study, [tmp_path])
         page = report.write(report.read(kept), tmp_path / f"page{number}")
@@ -232,7 +229,7 @@ def test_the_page_stands_alone_and_has_all_files(
         assert "work,asap" in (page.parent / "runs.csv").read_text() or number == 1
 
 
-def test_a_smaller_page_leaves_out_curves_only(one: ReplayResults) -> None:
+def test_a_smaller_page_leaves_out_curves_only(one):
     whole = writing.of(one).data
     assert whole is not None
     thinned = copy.deepcopy(dict(whole.values))
@@ -260,18 +257,18 @@ def test_a_smaller_page_leaves_out_curves_only(one: ReplayResults) -> None:
         (",".join("1" * 4097), "begins again"),
     ],
 )
-def test_bad_tickets_are_refused_with_a_remedy(text: str, says: str) -> None:
+def test_bad_tickets_are_refused_with_a_remedy(text, says):
     with pytest.raises(click.BadParameter) as caught:
         command.ticket_list(text)
     assert says in caught.value.message
 
 
-def test_good_tickets_are_passed_on_as_they_are() -> None:
+def test_good_tickets_are_passed_on_as_they_are():
     for text in ("1", "3,2,1", "1000000000,1", ",".join("1" * 4096)):
         assert command.ticket_list(text) == text
 
 
-def given(**changes: Any) -> dict[str, Any]:
+def given(**changes):
     """What click would hand over."""
     names = ["tickets", "quantum", "seed", "rounds", "timeout_seconds", "cpus", "image", "window"]
     values = {
@@ -291,12 +288,12 @@ def given(**changes: Any) -> dict[str, Any]:
         {"quantum": 5, "schedule": "recorded"},
     ],
 )
-def test_options_that_mean_nothing_are_refused(contradiction: dict[str, Any]) -> None:
+def test_options_that_mean_nothing_are_refused(contradiction):
     with refused("means nothing under", remedy="--schedule"):
         command.options_of([Path("x.tstrace")], given(**contradiction))
 
 
-def test_all_schedules_are_the_three_that_share() -> None:
+def test_all_schedules_are_the_three_that_share():
     options = command.options_of([Path("x")], given(schedule="all", tickets="2,1", seed=5))
     assert options.schedules == ("round-robin", "lottery", "stride")
     assert (options.tickets, options.seed, options.rounds) == ("2,1", 5, None)

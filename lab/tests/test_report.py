@@ -13,7 +13,6 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 import replay_world
@@ -25,7 +24,6 @@ from tsmlab.commands.studies import publish
 from tsmlab.errors import UserError
 from tsmlab.report import comparison, folder, html, vega, writing
 from tsmlab.report.page import Figure, Page, Section, table_of
-from tsmlab.results import Comparison
 from tsmlab.study import Study
 
 VOID = {"meta", "link", "input", "br"}
@@ -36,7 +34,7 @@ LIBRARY = "/* Vega */"
 class Outline(HTMLParser):
     """The elements of a page, checked for balance; its identifiers, headings and attributes."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.stack: list[str] = []
         self.ids: list[str] = []
@@ -46,22 +44,22 @@ class Outline(HTMLParser):
         self.feed(text)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self._note(tag, attrs)
         if tag not in VOID:
             self.stack.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self._note(tag, attrs)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.stack, f"</{tag}> without a beginning"
         assert self.stack.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text.append(data)
 
-    def _note(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def _note(self, tag, attrs):
         values = dict(attrs)
         self.elements.append((tag, values))
         if values.get("id"):
@@ -69,33 +67,33 @@ class Outline(HTMLParser):
         if re.fullmatch("h[1-6]", tag):
             self.headings.append(int(tag[1]))
 
-    def all(self, tag: str) -> list[dict[str, str | None]]:
+    def all(self, tag):
         return [values for name, values in self.elements if name == tag]
 
 
 @pytest.fixture(scope="module")
-def small() -> Comparison:
+def small():
     return world.compared(6, 7, 64)
 
 
 @pytest.fixture(scope="module")
-def comparison_page(small: Comparison) -> str:
+def comparison_page(small):
     return html.render(writing.of(small))
 
 
 @pytest.fixture(scope="module")
-def experiment_page() -> str:
+def experiment_page():
     names = ("tsmalloc", "glibc", "lock-best", "nolock-first", "rwlock-best")
     return html.render(writing.of(world.experimented("x5-threads", names, 3)))
 
 
 @pytest.fixture(scope="module")
-def replay_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+def replay_page(tmp_path_factory):
     return html.render(writing.of(replay_world.side_by_side(tmp_path_factory.mktemp("traces"))))
 
 
 @pytest.fixture(params=["comparison", "experiment", "replay"])
-def page(request: pytest.FixtureRequest) -> str:
+def page(request):
     text: str = request.getfixturevalue(f"{request.param}_page")
     return text
 
@@ -103,20 +101,20 @@ def page(request: pytest.FixtureRequest) -> str:
 # --- structure ------------------------------------------------------------------------------------
 
 
-def test_elements_are_balanced_and_identifiers_unique(page: str) -> None:
+def test_elements_are_balanced_and_identifiers_unique(page):
     outline = Outline(page)
     assert outline.stack == []
     assert len(outline.ids) == len(set(outline.ids))
 
 
-def test_headings_begin_at_one_and_skip_no_level(page: str) -> None:
+def test_headings_begin_at_one_and_skip_no_level(page):
     headings = Outline(page).headings
     assert headings[0] == 1
     assert headings.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(headings))
 
 
-def test_whatever_is_pointed_at_exists(page: str) -> None:
+def test_whatever_is_pointed_at_exists(page):
     outline = Outline(page)
     for _, values in outline.elements:
         href = values.get("href") or ""
@@ -127,11 +125,11 @@ def test_whatever_is_pointed_at_exists(page: str) -> None:
         assert set(wanted) <= set(outline.ids)
 
 
-def digest(script: str) -> str:
+def digest(script):
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def test_nothing_is_loaded_and_only_known_scripts_run(page: str) -> None:
+def test_nothing_is_loaded_and_only_known_scripts_run(page):
     outline = Outline(page)
     policies = [v["content"] for v in outline.all("meta") if "http-equiv" in v]
     assert policies[0] is not None
@@ -151,7 +149,7 @@ def test_nothing_is_loaded_and_only_known_scripts_run(page: str) -> None:
     assert "@import" not in style
 
 
-def test_figures_have_a_title_axis_names_and_their_numbers(page: str) -> None:
+def test_figures_have_a_title_axis_names_and_their_numbers(page):
     outline = Outline(page)
     figures = len(outline.all("figure"))
     assert figures
@@ -166,9 +164,7 @@ def test_figures_have_a_title_axis_names_and_their_numbers(page: str) -> None:
             assert y["title"] or y["type"] == "nominal", "rows are named by themselves"
 
 
-def test_page_without_vega_has_its_tables_and_says_so(
-    small: Comparison, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_without_vega_has_its_tables_and_says_so(small, monkeypatch):
     monkeypatch.setattr(vega, "library", lambda: "")
     page = html.render(writing.of(small))
     outline = Outline(page)
@@ -178,7 +174,7 @@ def test_page_without_vega_has_its_tables_and_says_so(
     assert "script-src" not in page
 
 
-def test_tables_have_captions_headers_and_can_be_scrolled_by_keyboard(page: str) -> None:
+def test_tables_have_captions_headers_and_can_be_scrolled_by_keyboard(page):
     outline = Outline(page)
     tables = len(outline.all("table"))
     assert tables > 3
@@ -189,14 +185,14 @@ def test_tables_have_captions_headers_and_can_be_scrolled_by_keyboard(page: str)
     assert all("scope" in v for v in outline.all("th"))
 
 
-def test_answer_comes_first_then_results_and_figures(comparison_page: str) -> None:
+def test_answer_comes_first_then_results_and_figures(comparison_page):
     ids = Outline(comparison_page).ids
     wanted = ["answer", "results", "s-ratios", "s-tradeoff", "s-memory", "s-run-order"]
     wanted += ["s-distribution", "environment", "settings", "reading", "raw"]
     assert [i for i in ids if i in wanted] == wanted
 
 
-def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_page: str) -> None:
+def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_page):
     ids = Outline(experiment_page).ids
     wanted = ["answer", "points", "results", "s-sweep-seconds", "s-ratios", "causes", "reported"]
     assert [i for i in ids if i in wanted] == wanted
@@ -204,12 +200,12 @@ def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_
     assert "Recommendation" not in experiment_page
 
 
-def test_the_recommendation_is_the_first_sentence(small: Comparison, comparison_page: str) -> None:
+def test_the_recommendation_is_the_first_sentence(small, comparison_page):
     assert render.recommendation(small).split(",")[0] in comparison_page
     assert comparison_page.index("Recommendation:") < comparison_page.index("<dt>Fastest")
 
 
-def test_no_row_is_marked_as_the_best_where_all_are_alike() -> None:
+def test_no_row_is_marked_as_the_best_where_all_are_alike():
     alike = World.comparison({name: Behaviour(noise=0.05) for name in ("glibc", "a", "b")})
     assert {row.rank for row in alike.analysis.rows} == {1}
     assert "best" not in comparison.results_table(alike).marks
@@ -217,7 +213,7 @@ def test_no_row_is_marked_as_the_best_where_all_are_alike() -> None:
     assert list(best.marks).count("best") == 1
 
 
-def test_page_says_the_command_to_use(small: Comparison, comparison_page: str) -> None:
+def test_page_says_the_command_to_use(small, comparison_page):
     assert small.analysis.recommended is not None
     library = small.allocator(small.analysis.recommended).path
     assert f"LD_PRELOAD={library} " in comparison_page
@@ -228,7 +224,7 @@ def test_page_says_the_command_to_use(small: Comparison, comparison_page: str) -
 NASTY = "<script>alert(1)</script>&\"'\x1b[31m\udcff\u202e]]>--><b>\x00{{ 7*7 }}"
 
 
-def nasty(small: Comparison) -> Comparison:
+def nasty(small):
     """The text wherever it comes from outside: command, names, versions, output, warnings."""
     old, new = small.analysis.rows[1].allocator, f"n{NASTY}"
     text = records.to_json(Study.of("compare", [small])).replace(json.dumps(old), json.dumps(new))
@@ -244,7 +240,7 @@ def nasty(small: Comparison) -> Comparison:
     )
 
 
-def test_odd_text_is_shown_and_never_obeyed(small: Comparison) -> None:
+def test_odd_text_is_shown_and_never_obeyed(small):
     made = writing.of(nasty(small))
     page = html.render(made)
     outline = Outline(page)
@@ -257,13 +253,13 @@ def test_odd_text_is_shown_and_never_obeyed(small: Comparison) -> None:
     page.encode()
 
 
-def test_odd_text_reaches_files(small: Comparison, tmp_path: Path) -> None:
+def test_odd_text_reaches_files(small, tmp_path):
     page = report.write(nasty(small), tmp_path / "r")
     assert page.read_bytes().startswith(b"<!DOCTYPE html>")
     assert "\\udcff" in (tmp_path / "r" / "runs.csv").read_text(encoding="utf-8")
 
 
-def test_data_of_figures_cannot_end_their_element() -> None:
+def test_data_of_figures_cannot_end_their_element():
     name = "</script><script>alert(1)</script><!--"
     panel = {"data": {"values": [{"series": name}]}, "encoding": {}}
     figure = Figure("f", name, name, [panel], table_of(name, (name,), [[name]]))
@@ -278,28 +274,26 @@ def test_data_of_figures_cannot_end_their_element() -> None:
 # --- size and data --------------------------------------------------------------------------------
 
 
-def embedded(page: str) -> Any:
+def embedded(page):
     data = re.search(r'href="data:application/x-xz;base64,([^"]+)"', page)
     assert data is not None
     return json.loads(lzma.decompress(base64.b64decode(data[1])))
 
 
-def test_embedded_data_are_the_results(small: Comparison, comparison_page: str) -> None:
+def test_embedded_data_are_the_results(small, comparison_page):
     found = study.from_json(json.dumps(embedded(comparison_page)), "the page")
     assert found == Study.of("compare", [small])
 
 
 @pytest.mark.long
-def test_twenty_five_allocators_in_fifteen_rounds_stay_small() -> None:
+def test_twenty_five_allocators_in_fifteen_rounds_stay_small():
     large = world.compared(25, 15)
     page = html.render(writing.of(large))
     assert len(page.encode()) < html.LIMIT_BYTES
     assert len(embedded(page)["parts"][0]["samples"]) == len(large.samples)
 
 
-def test_page_that_would_be_too_large_leaves_out_curves_then_data(
-    small: Comparison, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_that_would_be_too_large_leaves_out_curves_then_data(small, monkeypatch):
     made = writing.of(small)
     sizes = []
     for amount in html.AMOUNTS:
@@ -318,7 +312,7 @@ def test_page_that_would_be_too_large_leaves_out_curves_then_data(
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(world.SHIPPED))
-def test_experiments_on_all_allocators_stay_small(name: str) -> None:
+def test_experiments_on_all_allocators_stay_small(name):
     made = world.experimented(name)
     page = html.render(writing.of(made))
     assert len(page.encode()) < html.LIMIT_BYTES
@@ -328,11 +322,11 @@ def test_experiments_on_all_allocators_stay_small(name: str) -> None:
 # --- the folder -----------------------------------------------------------------------------------
 
 
-def listing(path: Path) -> set[str]:
+def listing(path):
     return {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()}
 
 
-def test_report_of_one_result(small: Comparison, tmp_path: Path) -> None:
+def test_report_of_one_result(small, tmp_path):
     page = report.write(small, tmp_path / "r")
     assert page == tmp_path / "r" / "index.html"
     assert listing(tmp_path / "r") == {"index.html", "results.md", "runs.csv", folder.LIST}
@@ -340,9 +334,7 @@ def test_report_of_one_result(small: Comparison, tmp_path: Path) -> None:
     assert len(csv.splitlines()) == 1 + len(small.samples)
 
 
-def test_reports_of_several_results_have_a_page_that_leads_to_them(
-    small: Comparison, tmp_path: Path
-) -> None:
+def test_reports_of_several_results_have_a_page_that_leads_to_them(small, tmp_path):
     found = world.in_one_run(
         *(
             world.experimented(name, ("tsmalloc", "glibc"), 3)
@@ -356,7 +348,7 @@ def test_reports_of_several_results_have_a_page_that_leads_to_them(
     assert all((tmp_path / "r" / str(link)).is_file() for link in links)
 
 
-def test_foreign_folder_is_left_alone(small: Comparison, tmp_path: Path) -> None:
+def test_foreign_folder_is_left_alone(small, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "index.html").write_text("mine, too")
     with pytest.raises(UserError, match="no report") as caught:
@@ -367,9 +359,7 @@ def test_foreign_folder_is_left_alone(small: Comparison, tmp_path: Path) -> None
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
-def test_report_is_replaced_by_a_later_one_and_nothing_else_is(
-    small: Comparison, tmp_path: Path
-) -> None:
+def test_report_is_replaced_by_a_later_one_and_nothing_else_is(small, tmp_path):
     found = world.in_one_run(world.experimented("x6-iterations", ("tsmalloc", "glibc"), 3))
     target = tmp_path / "r"
     report.write([small, found], target)
@@ -379,7 +369,7 @@ def test_report_is_replaced_by_a_later_one_and_nothing_else_is(
     assert (target / "notes.txt").read_text() == "mine"
 
 
-def test_list_of_files_cannot_lead_out_of_the_folder(small: Comparison, tmp_path: Path) -> None:
+def test_list_of_files_cannot_lead_out_of_the_folder(small, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("stays")
     target = tmp_path / "r"
@@ -389,7 +379,7 @@ def test_list_of_files_cannot_lead_out_of_the_folder(small: Comparison, tmp_path
     assert victim.read_text() == "stays"
 
 
-def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="not a folder"):
         report.check(tmp_path / "file", False)
@@ -398,16 +388,14 @@ def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path)
 # --- the verb -------------------------------------------------------------------------------------
 
 
-def test_verb_writes_a_report(
-    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verb_writes_a_report(small, tmp_path, capsys):
     file = tmp_path / "results.json"
     file.write_text(records.to_json(Study.of("compare", [small])))
     assert cli.main(["report", str(file), "-o", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'out' / 'index.html'}\n"
 
 
-def test_verb_names_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verb_names_what_is_no_result(tmp_path, capsys):
     cases = {"a": "no json", "b": "{}", "c": '{"schema": "other/1"}', "d": "[1]"}
     for name, text in cases.items():
         (tmp_path / name).write_text(text)
@@ -419,9 +407,7 @@ def test_verb_names_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not (tmp_path / "out").exists()
 
 
-def test_working_folder_that_is_gone_is_named(
-    small: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_working_folder_that_is_gone_is_named(small, tmp_path, monkeypatch):
     (tmp_path / "r").write_text(records.to_json(Study.of("compare", [small])))
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -430,7 +416,7 @@ def test_working_folder_that_is_gone_is_named(
         report.write(report.read(tmp_path / "r"), Path("page"))
 
 
-def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> None:
+def test_results_of_all_verbs_are_read(tmp_path, small):
     found = world.in_one_run(world.experimented("x6-iterations", ("glibc", "tsmalloc"), 3))
     (tmp_path / "e").write_text(records.to_json(found))
     (tmp_path / "c").write_text(records.to_json(Study.of("compare", [small])))
@@ -441,7 +427,7 @@ def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> Non
 # --- at the end of a measurement ------------------------------------------------------------------
 
 
-def published(page: Comparison, folder: Path | None = None) -> bool:
+def published(page, folder=None):
     """Publishes results that keep nothing; whether anything failed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "report", lambda *_: "the table\n")
@@ -450,14 +436,12 @@ def published(page: Comparison, folder: Path | None = None) -> bool:
         return publish(Study.of("compare", [page]), [], {**given, "report": folder})
 
 
-def test_measurement_offers_a_report(small: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measurement_offers_a_report(small, capsys):
     assert not published(small)
     assert "tsmalloc report '/kept it/here.json'" in capsys.readouterr().err
 
 
-def test_measurement_writes_the_report_that_was_asked_for(
-    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measurement_writes_the_report_that_was_asked_for(small, tmp_path, capsys):
     assert not published(small, tmp_path / "r")
     said = capsys.readouterr().err
     assert f"report     {tmp_path / 'r' / 'index.html'}" in said
@@ -465,9 +449,7 @@ def test_measurement_writes_the_report_that_was_asked_for(
     assert (tmp_path / "r" / "index.html").is_file()
 
 
-def test_report_that_cannot_be_written_does_not_lose_the_results(
-    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_that_cannot_be_written_does_not_lose_the_results(small, tmp_path, capsys):
     (tmp_path / "mine").write_text("")
     assert published(small, tmp_path)
     said = capsys.readouterr()
@@ -476,16 +458,14 @@ def test_report_that_cannot_be_written_does_not_lose_the_results(
     assert "--force" in said.err
 
 
-def test_folder_is_checked_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folder_is_checked_before_anything_is_measured(tmp_path, capsys):
     (tmp_path / "mine").write_text("")
     arguments = ["compare", "--report", str(tmp_path), "-a", "glibc", "--", "/bin/true"]
     assert cli.main(arguments) == 1
     assert "no report" in capsys.readouterr().err
 
 
-def test_drawing_is_loaded_only_by_who_writes_a_report() -> None:
+def test_drawing_is_loaded_only_by_who_writes_a_report():
     code = (
         "import sys; import tsmlab.commands.compare, tsmlab.commands.report, tsmlab.report;"
         "sys.exit('jinja2' in sys.modules)"

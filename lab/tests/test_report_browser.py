@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import replay_world
@@ -21,7 +19,7 @@ A4_WIDTH = 688
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+def pages(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TSMALLOC_VEGA")
         vega.library.cache_clear()
@@ -31,7 +29,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
     vega.library.cache_clear()
 
 
-def written(folder: Path) -> list[Path]:
+def written(folder):
     compared = world.failing(world.compared(25, 6, 64), f"{'x' * 300} <script>")
     names = ("tsmalloc", "glibc", "lock-first", "cached-best")
     experiments = world.in_one_run(*(world.experimented(name, names, 3) for name in SOME))
@@ -40,7 +38,7 @@ def written(folder: Path) -> list[Path]:
     return sorted((folder / "r").rglob("index.html"))
 
 
-def drawn(browser: Browser, page: Path, width: int, **how: str) -> None:
+def drawn(browser, page, width, **how):
     """Opens a page and waits for its figures."""
     browser.open(page, width, **how)
     deadline = time.monotonic() + 60
@@ -50,15 +48,13 @@ def drawn(browser: Browser, page: Path, width: int, **how: str) -> None:
         time.sleep(0.05)
 
 
-def rgb(colour: str) -> str:
+def rgb(colour):
     return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
 
 
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_pages_fit_and_nobody_complains(
-    browser: Browser, pages: list[Path], width: int, scripts: bool
-) -> None:
+def test_pages_fit_and_nobody_complains(browser, pages, width, scripts):
     assert len(pages) == 5
     browser.allow_scripts(scripts)
     for page in pages:
@@ -76,7 +72,7 @@ def test_pages_fit_and_nobody_complains(
 COUNT = "document.querySelectorAll('#memory .mark-line path').length"
 
 
-def test_legends_hide_series_and_buttons_zoom(browser: Browser, pages: list[Path]) -> None:
+def test_legends_hide_series_and_buttons_zoom(browser, pages):
     drawn(browser, next(p for p in pages if "compare" in str(p)), 1280)
     before = browser.evaluate(COUNT)
     browser.evaluate("document.querySelector('#memory .legend button').click()")
@@ -96,7 +92,7 @@ def test_legends_hide_series_and_buttons_zoom(browser: Browser, pages: list[Path
         assert (browser.evaluate(ticks) == whole) == same
 
 
-def test_pointing_at_a_mark_says_what_it_is(browser: Browser, pages: list[Path]) -> None:
+def test_pointing_at_a_mark_says_what_it_is(browser, pages):
     drawn(browser, next(p for p in pages if "compare" in str(p)), 1280)
     place = browser.evaluate(
         "(() => { const mark = document.querySelector('#tradeoff .mark-symbol path');"
@@ -112,9 +108,7 @@ def test_pointing_at_a_mark_says_what_it_is(browser: Browser, pages: list[Path])
 
 
 @pytest.mark.parametrize("system", ["light", "dark"])
-def test_theme_follows_the_system_and_the_buttons(
-    browser: Browser, pages: list[Path], system: str
-) -> None:
+def test_theme_follows_the_system_and_the_buttons(browser, pages, system):
     paper = theme.TONES["paper"]
     colour = "getComputedStyle(document.body).backgroundColor"
     browser.allow_scripts(False)
@@ -126,7 +120,7 @@ def test_theme_follows_the_system_and_the_buttons(
     browser.allow_scripts(True)
 
 
-def test_figures_take_the_colours_of_the_theme(browser: Browser, pages: list[Path]) -> None:
+def test_figures_take_the_colours_of_the_theme(browser, pages):
     page = next(p for p in pages if "compare" in str(p))
     ink = "getComputedStyle(document.querySelector('.plot svg text')).fill"
     seen = set()
@@ -136,7 +130,7 @@ def test_figures_take_the_colours_of_the_theme(browser: Browser, pages: list[Pat
     assert len(seen) == 2
 
 
-def test_first_stop_of_the_keyboard_is_the_results(browser: Browser, pages: list[Path]) -> None:
+def test_first_stop_of_the_keyboard_is_the_results(browser, pages):
     for page in pages:
         browser.open(page, 1280)
         browser.press("Tab", 9)
@@ -168,16 +162,14 @@ CUT = (  # text of figures that is not inside them
 
 
 @pytest.mark.parametrize(("width", "faults"), [(360, (STUCK, SMALL, CUT)), (1280, (CUT,))])
-def test_everything_can_be_seen(
-    browser: Browser, pages: list[Path], width: int, faults: tuple[str, ...]
-) -> None:
+def test_everything_can_be_seen(browser, pages, width, faults):
     for page in pages:
         drawn(browser, page, width)
         for fault in faults:
             assert browser.evaluate(fault) == []
 
 
-def test_pages_print_in_light_colours_and_fit_paper(browser: Browser, pages: list[Path]) -> None:
+def test_pages_print_in_light_colours_and_fit_paper(browser, pages):
     features = [{"name": "prefers-color-scheme", "value": "dark"}]
     for page in pages:
         drawn(browser, page, A4_WIDTH, theme="dark")

@@ -19,29 +19,28 @@ from hypothesis import strategies as st
 
 from tsmlab import series
 from tsmlab.metrics import PEAK_MEMORY, TIME
-from tsmlab.report import Figure, charts, comparison, theme
+from tsmlab.report import charts, comparison, theme
 from tsmlab.report.theme import styles_for
-from tsmlab.results import Comparison
 from tsmlab.text import shortened, slug, visible, with_minus
 
 
 @pytest.fixture(scope="module")
-def compared() -> Comparison:
+def compared():
     return world.compared(12, 8, 300)
 
 
-def figure_of(compared: Comparison, name: str) -> Figure:
+def figure_of(compared, name):
     return next(each for each in comparison.figures(compared) if each.name == name)
 
 
-def rows_of(figure: Figure, panel: int = 0) -> list[dict[str, float]]:
+def rows_of(figure, panel=0):
     return list(figure.panels[panel]["data"]["values"])
 
 
 # --- the theme ------------------------------------------------------------------------------------
 
 
-def themes(name: str) -> list[str]:
+def themes(name):
     tone = theme.TONES[name]
     return [tone.light, tone.dark]
 
@@ -57,30 +56,30 @@ MEETING = [
 ]
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(one, other):
     """The contrast ratio of two colours by WCAG 2.2: 1 to 21."""
     brighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (brighter + 0.05) / (darker + 0.05)
 
 
-def _luminance(colour: str) -> float:
+def _luminance(colour):
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 @pytest.mark.parametrize(("text", "paper"), MEETING)
-def test_text_has_the_contrast_of_wcag_aa(text: str, paper: str) -> None:
+def test_text_has_the_contrast_of_wcag_aa(text, paper):
     for one, other in zip(themes(text), themes(paper), strict=True):
         assert contrast(one, other) >= 4.5
 
 
-def test_what_is_not_emphasised_can_still_be_seen() -> None:
+def test_what_is_not_emphasised_can_still_be_seen():
     for one, other in zip(themes("rest"), themes("paper"), strict=True):
         assert contrast(one, other) >= 3.0
 
 
-def test_contrast_is_that_of_wcag() -> None:
+def test_contrast_is_that_of_wcag():
     assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
@@ -92,7 +91,7 @@ NORMAL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
 
 
-def seen(colour: str, eye: tuple[tuple[float, ...], ...]) -> np.ndarray:
+def seen(colour, eye):
     """A colour in CIELAB, as an eye sees it."""
     channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
@@ -103,14 +102,14 @@ def seen(colour: str, eye: tuple[tuple[float, ...], ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("eye", [NORMAL, PROTANOPIA, DEUTERANOPIA])
 @pytest.mark.parametrize("system", ["light", "dark"])
-def test_hues_can_be_told_apart(eye: tuple[tuple[float, ...], ...], system: str) -> None:
+def test_hues_can_be_told_apart(eye, system):
     """2.3 is the least difference that can be noticed; marks on paper need several times that."""
     colours = [seen(getattr(tone, system), eye) for tone in theme.HUES.values()]
     distances = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(colours, 2)]
     assert min(distances) > 12.0
 
 
-def test_allocators_differ_in_hue_or_in_shape() -> None:
+def test_allocators_differ_in_hue_or_in_shape():
     styles = styles_for(list(world.NAMES))
     assert len({(s.hue, s.shape, s.dash) for s in styles.values()}) == len(world.NAMES)
     assert styles_for(["x", "tsmalloc"])["tsmalloc"] == styles_for(["tsmalloc"])["tsmalloc"]
@@ -119,7 +118,7 @@ def test_allocators_differ_in_hue_or_in_shape() -> None:
 # --- a comparison's figures -----------------------------------------------------------------------
 
 
-def test_forest_plot_holds_the_analysed_ratios(compared: Comparison) -> None:
+def test_forest_plot_holds_the_analysed_ratios(compared):
     figure = figure_of(compared, "ratios")
     for place, key in enumerate((TIME, PEAK_MEMORY)):
         drawn = {r["row"]: (r["ratio"], r["low"], r["high"]) for r in rows_of(figure, place)}
@@ -132,7 +131,7 @@ def test_forest_plot_holds_the_analysed_ratios(compared: Comparison) -> None:
         assert drawn == {name: pytest.approx(ends, rel=1e-5) for name, ends in analysed.items()}
 
 
-def test_the_scatter_has_the_ratios_that_are_judged_and_their_front(compared: Comparison) -> None:
+def test_the_scatter_has_the_ratios_that_are_judged_and_their_front(compared):
     points = {row["series"]: row for row in rows_of(figure_of(compared, "tradeoff"))}
     assert len(points) == 12
     for row in compared.analysis.rows:
@@ -147,7 +146,7 @@ def test_the_scatter_has_the_ratios_that_are_judged_and_their_front(compared: Co
                 assert drawn == pytest.approx((found.ratio, found.low, found.high), rel=1e-5)
 
 
-def test_memory_curve_is_the_typical_runs_own(compared: Comparison) -> None:
+def test_memory_curve_is_the_typical_runs_own(compared):
     figure = figure_of(compared, "memory")
     for row in compared.analysis.rows:
         sample = series.typical_run(compared, row.allocator, TIME)
@@ -163,7 +162,7 @@ def test_memory_curve_is_the_typical_runs_own(compared: Comparison) -> None:
         assert times[0] < sample.values[TIME] < times[-1]
 
 
-def test_every_measured_run_is_drawn_in_its_order(compared: Comparison) -> None:
+def test_every_measured_run_is_drawn_in_its_order(compared):
     measured = [s for s in compared.samples if s.phase == "measured"]
     drawn = rows_of(figure_of(compared, "run-order"))
     assert [(row["series"], row["x"]) for row in drawn] == [
@@ -172,7 +171,7 @@ def test_every_measured_run_is_drawn_in_its_order(compared: Comparison) -> None:
     assert len(rows_of(figure_of(compared, "distribution"))) == len(measured)
 
 
-def test_of_many_allocators_only_the_important_ones_are_coloured(compared: Comparison) -> None:
+def test_of_many_allocators_only_the_important_ones_are_coloured(compared):
     styles = comparison.styles_of(compared)
     strong = {name for name, style in styles.items() if style.is_strong}
     assert len(strong) == theme.ALL_IN_COLOUR
@@ -180,14 +179,14 @@ def test_of_many_allocators_only_the_important_ones_are_coloured(compared: Compa
     assert {"tsmalloc", compared.reference, *best} <= strong
 
 
-def test_legends_name_what_is_drawn(compared: Comparison) -> None:
+def test_legends_name_what_is_drawn(compared):
     for figure in comparison.figures(compared):
         if figure.series:
             named = {each.name for each in figure.series}
             assert {row["series"] for row in rows_of(figure)} <= named
 
 
-def test_colours_are_those_of_the_theme(compared: Comparison) -> None:
+def test_colours_are_those_of_the_theme(compared):
     for figure in comparison.figures(compared):
         text = json.dumps(figure.panels)
         used = set(re.findall(r"var\(--([\w-]+)\)", text))
@@ -199,7 +198,7 @@ def test_colours_are_those_of_the_theme(compared: Comparison) -> None:
 ODD = "a.b['c']\\ || datum.x \x1b</script>"
 
 
-def test_names_are_data_and_never_a_part_of_an_expression() -> None:
+def test_names_are_data_and_never_a_part_of_an_expression():
     """A field's name with dots or brackets is a path to Vega, and a filter is code."""
     style = styles_for([ODD])
     line = charts.Line(ODD, [(1.0, 2.0, 1.5, 2.5), (2.0, 3.0, 2.5, 3.5)], style[ODD], marked=True)
@@ -212,7 +211,7 @@ def test_names_are_data_and_never_a_part_of_an_expression() -> None:
         charts.strips([(ODD, 1.0)], {ODD: 1.0}, style, charts.Axis("x")),
     ]
 
-    def texts(value: object, key: str = "") -> list[tuple[str, str]]:
+    def texts(value, key=""):
         if isinstance(value, dict):
             return [found for name, each in value.items() for found in texts(each, name)]
         if isinstance(value, list):
@@ -224,7 +223,7 @@ def test_names_are_data_and_never_a_part_of_an_expression() -> None:
         assert where <= {"series", "row", "domain"}
 
 
-def test_linear_axes_are_marked_in_one_unit() -> None:
+def test_linear_axes_are_marked_in_one_unit():
     line = charts.Line("a", [(0.0, 3.0 * 2**20), (0.002, 5.0 * 2**20)], styles_for(["a"])["a"])
     spec = charts.lines([line], charts.Axis("t", "seconds"), charts.Axis("m", "bytes"))
     assert [spec["encoding"][axis]["title"] for axis in "xy"] == ["t (ms)", "m (MiB)"]
@@ -236,7 +235,7 @@ def test_linear_axes_are_marked_in_one_unit() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e9)), min_size=1, max_size=2000))
-def test_thinned_curve_keeps_ends_and_extremes(points: list[tuple[float, float]]) -> None:
+def test_thinned_curve_keeps_ends_and_extremes(points):
     points.sort(key=lambda p: p[0])
     thin = series.thinned(points, 50)
     assert len(thin) <= 53
@@ -247,7 +246,7 @@ def test_thinned_curve_keeps_ends_and_extremes(points: list[tuple[float, float]]
     assert [x for x, _ in thin] == sorted(x for x, _ in thin)
 
 
-def test_mean_over_time_weighs_by_time() -> None:
+def test_mean_over_time_weighs_by_time():
     assert series.mean_bytes([[0.0, 10.0], [1.0, 30.0], [3.0, 0.0]]) == pytest.approx(70.0 / 3.0)
 
 
@@ -255,20 +254,18 @@ def test_mean_over_time_weighs_by_time() -> None:
 
 
 @pytest.fixture(scope="module")
-def scaling() -> Comparison:
+def scaling():
     return world.experimented("x5-threads", ("tsmalloc", "glibc", "lock-best"), 6)
 
 
-def sweep_lines(scaling: Comparison) -> list[charts.Line]:
+def sweep_lines(scaling):
     ((_, lines),) = comparison.sweep_panels(
         scaling, scaling.parameters[0], scaling.metric("seconds")
     )
     return lines
 
 
-def test_a_sweep_has_a_figure_for_each_metric_and_none_of_its_runs_together(
-    scaling: Comparison,
-) -> None:
+def test_a_sweep_has_a_figure_for_each_metric_and_none_of_its_runs_together(scaling):
     assert [figure.name for figure in comparison.sweep_figures(scaling)] == ["sweep-seconds"]
     assert [figure.name for figure in comparison.figures(scaling)] == ["ratios"]
     drawn = [line for line in sweep_lines(scaling) if not line.model]
@@ -278,7 +275,7 @@ def test_a_sweep_has_a_figure_for_each_metric_and_none_of_its_runs_together(
         assert all(low <= y <= high for _, y, low, high in line.points)
 
 
-def test_a_level_is_the_geometric_mean_with_its_interval(scaling: Comparison) -> None:
+def test_a_level_is_the_geometric_mean_with_its_interval(scaling):
     levels = comparison.levels_of(scaling, scaling.metric("seconds"))
     own = [
         math.log(sample.values["seconds"])
@@ -290,14 +287,14 @@ def test_a_level_is_the_geometric_mean_with_its_interval(scaling: Comparison) ->
     assert levels[3, "lock-best"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_fitted_laws_are_drawn_beside_the_points(scaling: Comparison) -> None:
+def test_fitted_laws_are_drawn_beside_the_points(scaling):
     laws = [line for line in sweep_lines(scaling) if line.model]
     curves = [curve for finding in scaling.findings for curve in finding.curves]
     assert [list(law.points) for law in laws] == [list(curve.points) for curve in curves]
     assert len(laws) == 3
 
 
-def test_a_cell_that_failed_is_in_no_line() -> None:
+def test_a_cell_that_failed_is_in_no_line():
     found = made_up(
         [THREADS],
         ["glibc", "a"],
@@ -310,7 +307,7 @@ def test_a_cell_that_failed_is_in_no_line() -> None:
     }
 
 
-def test_counts_are_shown_where_they_differ() -> None:
+def test_counts_are_shown_where_they_differ():
     counts = [
         {"growth_calls": 10.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 0.0},
         {"growth_calls": 90.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 7.0},
@@ -322,7 +319,7 @@ def test_counts_are_shown_where_they_differ() -> None:
 
 
 @given(st.text())
-def test_visible_text_is_harmless(text: str) -> None:
+def test_visible_text_is_harmless(text):
     shown = visible(text)
     shown.encode()
     ElementTree.fromstring(f"<a>{escape(shown)}</a>")
@@ -330,14 +327,14 @@ def test_visible_text_is_harmless(text: str) -> None:
 
 
 @given(st.text(max_size=80))
-def test_slugs_are_names_of_files(text: str) -> None:
+def test_slugs_are_names_of_files(text):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", slug(text))
 
 
-def test_negative_numbers_get_their_sign() -> None:
+def test_negative_numbers_get_their_sign():
     assert with_minus("-3 % [-4, -2], x-1, 2-3") == "−3 % [−4, −2], x-1, 2-3"
 
 
-def test_shortened_text_says_so() -> None:
+def test_shortened_text_says_so():
     assert shortened("a  b\nc", 10) == "a b c"
     assert shortened("abcdefghij", 5) == "abcd…"

@@ -20,11 +20,11 @@ from tsmlab.study import Study, from_json
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def kept(**changes: Any) -> Study:
+def kept(**changes):
     return Study.of("compare", [typical(**changes)])
 
 
-def test_a_study_survives_the_round_trip_with_all_its_samples() -> None:
+def test_a_study_survives_the_round_trip_with_all_its_samples():
     study = kept()
     assert from_json(to_json(study)) == study
     whole = json.loads(to_json(study))
@@ -42,14 +42,14 @@ def test_a_study_survives_the_round_trip_with_all_its_samples() -> None:
     assert from_json(json.dumps(with_checksum(whole))) == before
 
 
-def test_an_interrupted_and_empty_one_does_too() -> None:
+def test_an_interrupted_and_empty_one_does_too():
     behaviours = {"glibc": Behaviour(), "a": Behaviour()}
     executor = SimulatedExecutor(behaviours, interrupt_at_run=2)
     study = Study.of("compare", [World.comparison(behaviours, executor=executor)])
     assert from_json(to_json(study)) == study
 
 
-def test_a_file_that_changed_meanwhile_is_told() -> None:
+def test_a_file_that_changed_meanwhile_is_told():
     study = kept()
     changed = replace(study, changed=["/usr/lib/liba.so"])
     assert [trouble.code for trouble in changed.warnings if trouble not in study.warnings] == [
@@ -58,14 +58,14 @@ def test_a_file_that_changed_meanwhile_is_told() -> None:
     assert "changed during the run: /usr/lib/liba.so" in texts.markdown(changed)
 
 
-def test_names_of_any_bytes_can_be_saved(tmp_path: Path) -> None:
+def test_names_of_any_bytes_can_be_saved(tmp_path):
     program = {"command": ("./caf\udce9", "\u00e9")}
     comparison = World.comparison({"glibc": Behaviour()}, program=program)
     path = save(Study.of("compare", [comparison]), [tmp_path])
     assert from_json(path.read_text()).comparison.command == ["./caf\udce9", "\u00e9"]
 
 
-def broken(data: dict[str, Any], path: str, value: Any) -> None:
+def broken(data, path, value):
     *parents, last = path.split(".")
     place: Any = data
     for name in parents:
@@ -90,7 +90,7 @@ def broken(data: dict[str, Any], path: str, value: Any) -> None:
         ("analysis.rows.1.metrics.time_seconds.median", math.nan, "nan is no number"),
     ],
 )
-def test_damage_is_named(path: str, value: Any, message: str) -> None:
+def test_damage_is_named(path, value, message):
     data = json.loads(to_json(kept()))
     broken(data["parts"][0], path, value)
     with refused("damaged", "old.json", message):
@@ -101,7 +101,7 @@ def test_damage_is_named(path: str, value: Any, message: str) -> None:
     ("path", "value"),
     [("parts.0.analysis.rows", []), ("verb", "bench"), ("content_sha256", None)],
 )
-def test_what_was_edited_is_refused_whatever_fits(path: str, value: Any) -> None:
+def test_what_was_edited_is_refused_whatever_fits(path, value):
     study = kept()
     data = json.loads(to_json(study))
     assert from_json(json.dumps(data, sort_keys=True, indent=7)) == study
@@ -118,12 +118,12 @@ def test_what_was_edited_is_refused_whatever_fits(path: str, value: Any) -> None
         ('{"schema": "tsmalloc-study/9"}', "'tsmalloc-study/9'"),
     ],
 )
-def test_what_is_no_study_is_refused(text: str, message: str) -> None:
+def test_what_is_no_study_is_refused(text, message):
     with refused(message):
         from_json(text)
 
 
-def field_names(value: Any) -> set[str]:
+def field_names(value):
     if isinstance(value, list):
         return set().union(*map(field_names, value))
     if not isinstance(value, dict):
@@ -131,7 +131,7 @@ def field_names(value: Any) -> set[str]:
     return set(value).union(*map(field_names, value.values()))
 
 
-def test_the_page_on_the_schema_names_every_field() -> None:
+def test_the_page_on_the_schema_names_every_field():
     page = (ROOT / "docs" / "formats" / "results.md").read_text(encoding="utf-8")
     data = json.loads(to_json(kept()))
     for sample in data["parts"][0]["samples"]:
@@ -144,7 +144,7 @@ def test_the_page_on_the_schema_names_every_field() -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def test_a_file_is_replaced_at_once_and_a_link_stays_one(tmp_path: Path) -> None:
+def test_a_file_is_replaced_at_once_and_a_link_stays_one(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     write_atomically(path, "new")
@@ -157,13 +157,11 @@ def test_a_file_is_replaced_at_once_and_a_link_stays_one(tmp_path: Path) -> None
     assert (tmp_path / "target").read_text() == "new"
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_rubbish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("old")
 
-    def no_space(_file: Path, _target: Path) -> Path:
+    def no_space(_file, _target):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", no_space)
@@ -173,7 +171,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_rubbish(
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_results_go_to_the_first_place_that_takes_them(tmp_path: Path) -> None:
+def test_results_go_to_the_first_place_that_takes_them(tmp_path):
     (tmp_path / "occupied").write_text("a file, not a folder")
     path = save(kept(), [tmp_path / "occupied", tmp_path / "good" / "deep"])
     assert path.parent == tmp_path / "good" / "deep"
@@ -185,14 +183,12 @@ def test_results_go_to_the_first_place_that_takes_them(tmp_path: Path) -> None:
         save(kept(), [occupied])
 
 
-def test_the_state_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_folder_comes_first(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert records.default_folders()[0] == tmp_path / "tsmalloc" / "results"
 
 
-def test_results_are_kept_when_the_working_folder_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_are_kept_when_the_working_folder_is_gone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 
 import pytest
 from experiment_world import Notes
@@ -27,11 +26,11 @@ NAMES = ("glibc", "a", "b", "c")
 CRASH = Failure("signal", "SIGSEGV")
 
 
-def allocator(name: str) -> Allocator:
+def allocator(name):
     return Allocator(name, None, "user", "1")
 
 
-def sample_of(slot: Slot, failure: Failure | None = None) -> Sample:
+def sample_of(slot, failure=None):
     name, replicate = slot.entry.allocator.name, slot.entry.replicate
     place = (slot.phase, slot.round, slot.position, name, replicate)
     return Sample(*place, 0.0, slot.padding_bytes, {}, None, None, failure, {})
@@ -42,12 +41,12 @@ class Rig:
 
     def __init__(
         self,
-        names: Sequence[str] = NAMES,
-        fails: Callable[[Slot], bool] = lambda _: False,
-        judge: Callable[[list[Sample]], list[Sample]] = list,
-        unresolved: Callable[[Sequence[Sample]], int] = lambda _: 1,
-        interrupt_at: int | None = None,
-    ) -> None:
+        names=NAMES,
+        fails=lambda _: False,
+        judge=list,
+        unresolved=lambda _: 1,
+        interrupt_at=None,
+    ):
         self.now = 0.0
         self.slots: list[Slot] = []
         self.notes = Notes()
@@ -65,7 +64,7 @@ class Rig:
             observer=self.notes,
         )
 
-    def _run(self, slot: Slot) -> Sample:
+    def _run(self, slot):
         self.slots.append(slot)
         if len(self.slots) == self._interrupt_at:
             raise KeyboardInterrupt
@@ -76,7 +75,7 @@ class Rig:
 # --- the order -----------------------------------------------------------------------------------
 
 
-def test_each_round_runs_every_allocator_once_and_the_reference_twice() -> None:
+def test_each_round_runs_every_allocator_once_and_the_reference_twice():
     rig = Rig()
     rig.scheduler.measure(StopRule(runs=7))
     for number in range(1, 8):
@@ -88,7 +87,7 @@ def test_each_round_runs_every_allocator_once_and_the_reference_twice() -> None:
         assert [slot.position for slot in slots] == [1, 2, 3, 4, 5]
 
 
-def test_the_order_is_random_between_rounds_and_the_same_for_a_seed() -> None:
+def test_the_order_is_random_between_rounds_and_the_same_for_a_seed():
     entries = entries_for([allocator(n) for n in NAMES], allocator("glibc"))
     orders = [round_order(entries, 1, "measured", number) for number in range(40)]
     assert len({tuple(e.allocator.name for e in order) for order in orders}) > 20
@@ -96,7 +95,7 @@ def test_the_order_is_random_between_rounds_and_the_same_for_a_seed() -> None:
     assert orders != [round_order(entries, 2, "measured", number) for number in range(40)]
 
 
-def test_no_allocator_has_a_favourite_position() -> None:
+def test_no_allocator_has_a_favourite_position():
     entries = [Entry(allocator(name)) for name in NAMES]
     firsts = Counter(
         round_order(entries, 5, "measured", number)[0].allocator.name for number in range(2000)
@@ -105,7 +104,7 @@ def test_no_allocator_has_a_favourite_position() -> None:
     assert all(400 < count < 600 for count in firsts.values())
 
 
-def test_the_padding_changes_between_rounds_and_is_shared_within_one() -> None:
+def test_the_padding_changes_between_rounds_and_is_shared_within_one():
     rig = Rig()
     rig.scheduler.measure(StopRule(runs=10))
     by_round = {n: {s.padding_bytes for s in rig.slots if s.round == n} for n in range(1, 11)}
@@ -116,7 +115,7 @@ def test_the_padding_changes_between_rounds_and_is_shared_within_one() -> None:
     assert PADDING_RANGE_BYTES - 100 < max(many) < PADDING_RANGE_BYTES
 
 
-def test_warm_up_rounds_are_marked_and_timed() -> None:
+def test_warm_up_rounds_are_marked_and_timed():
     rig = Rig()
     assert rig.scheduler.warm_up(2) == 5.0
     assert [s.phase for s in rig.scheduler.samples] == ["warmup"] * 10
@@ -151,21 +150,21 @@ def test_warm_up_rounds_are_marked_and_timed() -> None:
         (0, StopRule(time_budget_seconds=1e6), "resolved", MIN_ROUNDS),
     ],
 )
-def test_the_rule_ends_it(unresolved: int, rule: StopRule, reason: str, rounds: int) -> None:
+def test_the_rule_ends_it(unresolved, rule, reason, rounds):
     rig = Rig(unresolved=lambda _: unresolved)
     assert rig.scheduler.measure(rule).reason == reason
     assert rig.slots[-1].round == rounds
     assert rig.now == 5.0 * rounds
 
 
-def test_it_goes_on_while_something_is_unresolved() -> None:
+def test_it_goes_on_while_something_is_unresolved():
     rig = Rig(unresolved=lambda samples: 1 if len(samples) < 60 else 0)
     stop = rig.scheduler.measure(StopRule(time_budget_seconds=1e6))
     assert stop.reason == "resolved"
     assert len(rig.slots) >= 60
 
 
-def test_looks_at_the_data_grow_rare() -> None:
+def test_looks_at_the_data_grow_rare():
     rule = StopRule()
     looks = [n for n in range(1, 101) if rule.is_look(n)]
     assert looks == [5, 7, 9, 12, 15, 19, 24, 30, 38, 48, 60, 75, 94]
@@ -183,14 +182,14 @@ def test_looks_at_the_data_grow_rare() -> None:
         (StopRule(time_budget_seconds=12.0, min_rounds_budget_seconds=60.0), MIN_ROUNDS),
     ],
 )
-def test_the_forecast_follows_the_rule(rule: StopRule, fitting: int) -> None:
+def test_the_forecast_follows_the_rule(rule, fitting):
     assert rule.rounds_that_fit(10.0) == fitting
 
 
 # --- failures ------------------------------------------------------------------------------------
 
 
-def test_an_allocator_that_fails_twice_in_a_row_is_not_run_again() -> None:
+def test_an_allocator_that_fails_twice_in_a_row_is_not_run_again():
     rig = Rig(fails=lambda slot: slot.entry.allocator.name == "b")
     rig.scheduler.measure(StopRule(runs=6))
     assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 2
@@ -202,19 +201,19 @@ def test_an_allocator_that_fails_twice_in_a_row_is_not_run_again() -> None:
     assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 2, "one in the warm-up"
 
 
-def test_an_allocator_that_fails_now_and_then_goes_on() -> None:
+def test_an_allocator_that_fails_now_and_then_goes_on():
     rig = Rig(fails=lambda slot: slot.entry.allocator.name == "b" and slot.round % 2 == 0)
     rig.scheduler.measure(StopRule(runs=6))
     assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 6
 
 
-def test_a_judgement_that_is_taken_back_brings_an_allocator_back() -> None:
-    def judge(samples: list[Sample]) -> list[Sample]:
+def test_a_judgement_that_is_taken_back_brings_an_allocator_back():
+    def judge(samples):
         forgiven = any(s.round == 4 for s in samples)
         failure = None if forgiven else CRASH
         return [s if s.allocator != "b" else sample_of(slot_of(s), failure) for s in samples]
 
-    def slot_of(s: Sample) -> Slot:
+    def slot_of(s):
         entry = Entry(allocator(s.allocator), s.replicate)
         return Slot(entry, s.phase, s.round, s.position, s.padding_bytes)
 
@@ -224,7 +223,7 @@ def test_a_judgement_that_is_taken_back_brings_an_allocator_back() -> None:
     assert rounds == [1, 2, 5, 6]
 
 
-def test_it_stops_when_the_reference_fails_or_only_the_reference_is_left() -> None:
+def test_it_stops_when_the_reference_fails_or_only_the_reference_is_left():
     rig = Rig(fails=lambda slot: slot.entry.allocator.name == "glibc")
     assert rig.scheduler.measure(StopRule(runs=6)).reason == "reference-failed"
     assert rig.slots[-1].round == 1  # both of its runs in one round
@@ -233,13 +232,13 @@ def test_it_stops_when_the_reference_fails_or_only_the_reference_is_left() -> No
     assert rig.slots[-1].round == 2
 
 
-def test_the_reference_alone_measures_the_noise() -> None:
+def test_the_reference_alone_measures_the_noise():
     rig = Rig(names=("glibc",))
     assert rig.scheduler.measure(StopRule(runs=3)).reason == "runs"
     assert len(rig.slots) == 6
 
 
-def test_an_interrupt_leaves_all_finished_samples() -> None:
+def test_an_interrupt_leaves_all_finished_samples():
     rig = Rig(interrupt_at=13)
     with pytest.raises(KeyboardInterrupt):
         rig.scheduler.measure(StopRule(runs=6))

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import prompt
 import pytest
-from prompt import Tsmalloc, wait_until
+from prompt import wait_until
 from service_programs import LOAD, SERVER, SHIM
 
 from tsmlab import records, stats, texts
@@ -22,7 +20,7 @@ from tsmlab.journal import Unkept
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Silence
 from tsmlab.report import html, writing
-from tsmlab.schedule import Slot, StopRule
+from tsmlab.schedule import StopRule
 from tsmlab.service import render
 from tsmlab.service.growth import growth_of, slope
 from tsmlab.service.life import Part, Phase, Server, Service
@@ -40,35 +38,32 @@ from tsmlab.service.study import (
     values_of,
 )
 from tsmlab.stats import Verdict
-from tsmlab.study import Study, from_json
+from tsmlab.study import from_json
 
-Build = Callable[..., Path]
 MIB = 1 << 20
 
 
 @pytest.fixture(scope="session")
-def words(build: Build) -> list[str]:
+def words(build):
     """The options of a server and a load."""
     server, load = build("server.c", SERVER), build("load.c", LOAD)
     return ["--server", f"{server} {{port}}", "--load", f"{load} {{port}} 60 {{seconds}}"]
 
 
 @pytest.fixture(scope="session")
-def shim(build: Build) -> Path:
+def shim(build):
     return build("shim.so.c", SHIM, "-shared", "-fPIC")
 
 
 @pytest.fixture
-def service(tsmalloc: Tsmalloc) -> Tsmalloc:
+def service(tsmalloc):
     return lambda *given, **more: tsmalloc("service", *given, **more)
 
 
 # --- at the prompt --------------------------------------------------------------------------------
 
 
-def test_a_service_is_compared_under_two_allocators(
-    words: list[str], shim: Path, service: Tsmalloc, tmp_path: Path
-) -> None:
+def test_a_service_is_compared_under_two_allocators(words, shim, service, tmp_path):
     kept = tmp_path / "all.json"
     options = ["--allocator", f"shim={shim}", "-a", "shim", "-r", "2", "--phases"]
     phases = "load=0.5s,burst=0.3s,idle=0.2s"
@@ -104,9 +99,7 @@ def test_a_service_is_compared_under_two_allocators(
     assert "tsmalloc report" in done.stderr
 
 
-def test_a_failing_allocator_is_a_row(
-    words: list[str], build: Build, service: Tsmalloc, tmp_path: Path
-) -> None:
+def test_a_failing_allocator_is_a_row(words, build, service, tmp_path):
     crash = r"""
 void *__libc_malloc(size_t);
 static int calls;
@@ -148,7 +141,7 @@ void *malloc(size_t size) {
         (["--server", "x", "--load", "x", "--reset", "exit 3"], "x"),
     ],
 )
-def test_bad_input_has_one_clear_line(service: Tsmalloc, given: list[str], text: str) -> None:
+def test_bad_input_has_one_clear_line(service, given, text):
     done = service(*given, "-a", "glibc", status=None)
     assert done.returncode in (1, 127)
     assert text in done.stderr
@@ -156,13 +149,13 @@ def test_bad_input_has_one_clear_line(service: Tsmalloc, given: list[str], text:
     assert done.stdout == ""
 
 
-def test_a_reset_that_fails_is_told(service: Tsmalloc) -> None:
+def test_a_reset_that_fails_is_told(service):
     given = ["--server", "sleep 60", "--load", "x", "--ready", "true", "--reset", "echo no; exit 3"]
     done = service(*given, "-a", "glibc", status=1)
     assert "reset command failed (exit 3)" in done.stderr
 
 
-def servers() -> list[int]:
+def servers():
     """Processes of the server that the tests build."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -174,9 +167,7 @@ def servers() -> list[int]:
     return found
 
 
-def test_interrupted_between_runs_and_resumed(
-    words: list[str], shim: Path, environment: dict[str, str], service: Tsmalloc, tmp_path: Path
-) -> None:
+def test_interrupted_between_runs_and_resumed(words, shim, environment, service, tmp_path):
     """What was measured is kept, nothing is left running, and --resume does the rest."""
     options = ["--allocator", f"shim={shim}", "-a", "shim", "-r", "2", "--phases"]
     first = tmp_path / "first.json"
@@ -204,9 +195,7 @@ def test_interrupted_between_runs_and_resumed(
     assert measured[: len(kept)] == kept
 
 
-def test_a_soak_goes_on_where_it_was_interrupted(
-    words: list[str], shim: Path, environment: dict[str, str], service: Tsmalloc, tmp_path: Path
-) -> None:
+def test_a_soak_goes_on_where_it_was_interrupted(words, shim, environment, service, tmp_path):
     options = ["--allocator", f"leak={shim}:LEAK=8000000", "-a", "leak,glibc", "--soak", "1.2s"]
     options += ["--phases", "load=0.4s,idle=0.2s", "--seed", "1"]
     process = prompt.start("service", *words, *options, env=environment)
@@ -231,7 +220,7 @@ def test_a_soak_goes_on_where_it_was_interrupted(
 # --- a leak is found ------------------------------------------------------------------------------
 
 
-def test_the_slope_of_a_leak_is_in_its_interval(words: list[str], shim: Path) -> None:
+def test_the_slope_of_a_leak_is_in_its_interval(words, shim):
     """A shim leaks by the clock, so the truth is known however busy the machine is."""
     rate = 4_000_000
     leaking = Allocator("leak", shim, "user", "1", env={"LEAK": str(rate)})
@@ -248,14 +237,12 @@ def test_the_slope_of_a_leak_is_in_its_interval(words: list[str], shim: Path) ->
 # --- a simulated study ----------------------------------------------------------------------------
 
 
-def a_look(at: float, pss: int = 50 * MIB, cpu: float = 0.0, **more: Any) -> Look:
+def a_look(at, pss=50 * MIB, cpu=0.0, **more):
     given = {"faults": 0, "switches": 0, "threads": 4, "processes": 1, "rss_bytes": pss}
     return Look(at, cpu, 0.0, **(given | {"pss_bytes": pss} | more))
 
 
-def a_life(
-    rng: np.random.Generator, p99: float = 1.0, memory: float = 1.0, cpu: float = 1.0
-) -> Life:
+def a_life(rng, p99=1.0, memory=1.0, cpu=1.0):
     """Two seconds of load with some noise, then idle time; factors change what is measured."""
     noise = lambda: float(rng.lognormal(0.0, 0.01))  # noqa: E731
     size = int(80 * MIB * memory * noise())
@@ -273,13 +260,13 @@ def a_life(
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study]:
+def simulated(monkeypatch):
     """A study whose lives are made up; `kinds` has the factors of each allocator."""
 
-    def make(kinds: dict[str, dict[str, float]], seed: int = 1, rounds: int = 8) -> Study:
+    def make(kinds, seed=1, rounds=8):
         rng = np.random.default_rng(seed)
 
-        def run(_: Trial, slot: Slot) -> Any:
+        def run(_, slot):
             from tsmlab.service.study import _sample  # noqa: PLC0415
 
             life = a_life(rng, **kinds.get(slot.entry.allocator.name, {}))
@@ -300,9 +287,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study]:
     return make
 
 
-def test_a_difference_is_named_in_the_first_sentence(
-    simulated: Callable[..., Study],
-) -> None:
+def test_a_difference_is_named_in_the_first_sentence(simulated):
     found = simulated({"fast": {"p99": 0.8}, "small": {"memory": 0.7, "cpu": 1.2}})
     answer = render.answer(found)
     fast, small = sorted(answer.split("; ")[:2], key=lambda text: "small" in text)
@@ -316,9 +301,7 @@ def test_a_difference_is_named_in_the_first_sentence(
     assert rows["fast"][P50].verdict in (Verdict.EQUAL, Verdict.UNRESOLVED)
 
 
-def test_the_same_library_is_not_found_to_differ(
-    simulated: Callable[..., Study],
-) -> None:
+def test_the_same_library_is_not_found_to_differ(simulated):
     """Thirty studies of two names of one thing: hardly any false verdict in any metric."""
     false = 0
     for seed in range(30):
@@ -329,14 +312,14 @@ def test_the_same_library_is_not_found_to_differ(
     assert false <= 1
 
 
-def test_results_survive_being_kept(simulated: Callable[..., Study]) -> None:
+def test_results_survive_being_kept(simulated):
     found = simulated({"fast": {"p99": 0.8}})
     read = from_json(records.to_json(found))
     assert texts.report(read, 100) == texts.report(found, 100)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_the_table_keeps_to_the_width(simulated: Callable[..., Study], width: int) -> None:
+def test_the_table_keeps_to_the_width(simulated, width):
     found = simulated({name: {} for name in ("one", "two", "three", "four")}, rounds=2)
     text = texts.report(found, width)
     table = [line for line in text.splitlines() if line.startswith(("p99 ", "memory "))]
@@ -344,7 +327,7 @@ def test_the_table_keeps_to_the_width(simulated: Callable[..., Study], width: in
     assert all(name in text for name in ("one", "two", "three", "four"))
 
 
-def test_the_page_has_the_figures_of_a_service(simulated: Callable[..., Study]) -> None:
+def test_the_page_has_the_figures_of_a_service(simulated):
     study = simulated({"fast": {"p99": 0.8}})
     page = writing.of(study)
     assert page.answer == render.answer(study)
@@ -360,14 +343,14 @@ def test_the_page_has_the_figures_of_a_service(simulated: Callable[..., Study]) 
     assert study.comparison.command[0] in html.render(page)
 
 
-def test_what_spoils_a_measurement_is_told(simulated: Callable[..., Study]) -> None:
+def test_what_spoils_a_measurement_is_told(simulated):
     from tsmlab.service.study import lives_of, troubles_of  # noqa: PLC0415
 
     study = simulated({"same": {}}, rounds=1)
     found, answer = study.comparison, study.service
     assert answer is not None
 
-    def codes(**changes: Any) -> set[str]:
+    def codes(**changes):
         samples = []
         for sample in found.samples:
             (life,) = lives_of(sample)
@@ -379,7 +362,7 @@ def test_what_spoils_a_measurement_is_told(simulated: Callable[..., Study]) -> N
         served = replace(answer, **changes.get("served", {}))
         return {t.code for t in troubles_of(replace(found, samples=samples), served)}
 
-    def records_of(life: Life) -> Any:
+    def records_of(life):
         from dataclasses import asdict  # noqa: PLC0415
 
         return asdict(life)
@@ -400,7 +383,7 @@ def test_what_spoils_a_measurement_is_told(simulated: Callable[..., Study]) -> N
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def test_numbers_of_a_life() -> None:
+def test_numbers_of_a_life():
     life = a_life(np.random.default_rng(1))
     values = values_of([life])
     assert values[CPU] == pytest.approx(life.parts[0].cpu_seconds / 2000)
@@ -410,7 +393,7 @@ def test_numbers_of_a_life() -> None:
     assert values["threads"] == 4
 
 
-def test_memory_that_processes_share_counts_once_between_the_borders_too() -> None:
+def test_memory_that_processes_share_counts_once_between_the_borders_too():
     life = a_life(np.random.default_rng(1))
     half = replace(life.ready, rss_bytes=2 * life.ready.pss_bytes)
     parts = [
@@ -426,7 +409,7 @@ def test_memory_that_processes_share_counts_once_between_the_borders_too() -> No
     assert all(1.0 <= at <= 3.0 for at, _ in under_load(life))
 
 
-def test_a_thinned_series_keeps_its_peak() -> None:
+def test_a_thinned_series_keeps_its_peak():
     series = [(t / 10, 100.0 + (900.0 if t == 777 else t % 3)) for t in range(5000)]
     kept = thinned(series, 100)
     assert len(kept) <= 100
@@ -434,7 +417,7 @@ def test_a_thinned_series_keeps_its_peak() -> None:
     assert [at for at, _ in kept] == sorted(at for at, _ in kept)
 
 
-def series(slope_per_second: float, noise: float, seed: int, alike: float = 0.0) -> list[Any]:
+def series(slope_per_second, noise, seed, alike=0.0):
     rng = np.random.default_rng(seed)
     rest, points = 0.0, []
     for n in range(3000):
@@ -444,7 +427,7 @@ def series(slope_per_second: float, noise: float, seed: int, alike: float = 0.0)
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.99])
-def test_the_interval_of_a_slope_holds_the_truth(alike: float) -> None:
+def test_the_interval_of_a_slope_holds_the_truth(alike):
     """A megabyte a minute, in noise that is independent, and in noise that drifts."""
     truth = 1e6 / 60
     held = 0
@@ -455,7 +438,7 @@ def test_the_interval_of_a_slope_holds_the_truth(alike: float) -> None:
     assert held >= 34
 
 
-def test_level_is_not_growing() -> None:
+def test_level_is_not_growing():
     growing = growth_of("x", [series(1e6 / 60, 1e5, 1)], 0.01)
     level = growth_of("x", [series(0.0, 1e4, 2)], 0.01)
     noisy = growth_of("x", [series(0.0, 5e6, 3)], 0.01)
@@ -468,14 +451,14 @@ def test_level_is_not_growing() -> None:
     assert growth_of("x", [[]], 0.01) is None
 
 
-def test_filling_up_at_first_is_no_growth() -> None:
+def test_filling_up_at_first_is_no_growth():
     points = [(t, 50e6 + min(t, 20.0) * 1e6) for t in np.arange(0.0, 100.0, 0.1)]
     found = growth_of("x", [points], 0.01)
     assert found is not None
     assert found.standing == "level"
 
 
-def test_alike_neighbours_widen_the_interval() -> None:
+def test_alike_neighbours_widen_the_interval():
     values = [float(n % 7) for n in range(40)]
     plain, wide = stats.theil_sen(values), stats.theil_sen(values, inflation=4.0)
     assert plain is not None

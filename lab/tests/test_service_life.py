@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +21,24 @@ from tsmlab.service.life import Broken, Phase, Server, Service
 from tsmlab.service.loads import metrics_of
 from tsmlab.service.processes import look, malloc_of, that_listen
 
-Build = Callable[..., Path]
 LOADED = Phase("load", 0.5)
 
 
 @pytest.fixture(scope="session")
-def server(build: Build) -> Path:
+def server(build):
     return build("server.c", SERVER)
 
 
 @pytest.fixture(scope="session")
-def shim(build: Build) -> Allocator:
+def shim(build):
     return Allocator("shim", build("shim.so.c", SHIM, "-shared", "-fPIC"), "user", "1")
 
 
 @pytest.fixture(scope="session")
-def service(build: Build, server: Path) -> Callable[..., Service]:
+def service(build, server):
     load = build("load.c", LOAD)
 
-    def make(*modes: str, **changes: Any) -> Service:
+    def make(*modes, **changes):
         given: dict[str, Any] = {
             "server": f"{server} {{port}} {' '.join(modes)}",
             "load": f"{load} {{port}} 80 {{seconds}}",
@@ -55,7 +53,7 @@ def service(build: Build, server: Path) -> Callable[..., Service]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
+def nothing_is_left():
     """Each test ends with the processes that it began with."""
     before = set(keeper.children(os.getpid()))
     affinity = os.sched_getaffinity(0)
@@ -64,10 +62,10 @@ def nothing_is_left() -> Iterator[None]:
     assert os.sched_getaffinity(0) == affinity
 
 
-def broken(service: Service, allocator: Allocator | None = None) -> Broken:
+def broken(service, allocator=None):
     """How a run fails that gets ready and is loaded once."""
 
-    def run() -> None:
+    def run():
         with Server(service, allocator or glibc(), {}) as running:
             running.wait_until_ready()
             running.load(LOADED)
@@ -80,9 +78,7 @@ def broken(service: Service, allocator: Allocator | None = None) -> Broken:
 # --- a good run -----------------------------------------------------------------------------------
 
 
-def test_only_the_server_gets_the_allocator(
-    service: Callable[..., Service], shim: Allocator
-) -> None:
+def test_only_the_server_gets_the_allocator(service, shim):
     asked = service(
         load="grep -c shim /proc/self/maps; grep -ac LD_PRELOAD /proc/self/environ; true",
         metrics=metrics_of(["mapped=^([0-9]+)", r"told=^\d+\n([0-9]+)"]),
@@ -95,7 +91,7 @@ def test_only_the_server_gets_the_allocator(
         assert str(shim.path) in mapped
 
 
-def test_a_run_measures_cost_memory_and_latency(service: Callable[..., Service]) -> None:
+def test_a_run_measures_cost_memory_and_latency(service):
     with Server(service(), glibc(), {}) as running:
         running.wait_until_ready()
         part = running.load(Phase("load", 1.0))
@@ -118,7 +114,7 @@ def test_a_run_measures_cost_memory_and_latency(service: Callable[..., Service])
     assert not running.folder.exists()
 
 
-def test_processor_time_counts_children_that_have_ended(tmp_path: Path) -> None:
+def test_processor_time_counts_children_that_have_ended(tmp_path):
     """Also of daemons, which the keeper has waited for."""
     burn = "import time; e = time.process_time() + 0.3\nwhile time.process_time() < e: pass"
     script = tmp_path / "s.py"
@@ -133,7 +129,7 @@ def test_processor_time_counts_children_that_have_ended(tmp_path: Path) -> None:
         wait_until(lambda: running.look().cpu_seconds >= 0.6)
 
 
-def test_memory_of_prefork_is_shared_out(service: Callable[..., Service]) -> None:
+def test_memory_of_prefork_is_shared_out(service):
     """Four processes share 32 MiB: the sum of PSS has them once, that of RSS four times."""
     with Server(service("prefork"), glibc(), {}) as running:
         running.wait_until_ready()
@@ -146,7 +142,7 @@ def test_memory_of_prefork_is_shared_out(service: Callable[..., Service]) -> Non
         assert found.rss_bytes > 3 * found.pss_bytes
 
 
-def test_a_daemon_is_found_and_ended(service: Callable[..., Service]) -> None:
+def test_a_daemon_is_found_and_ended(service):
     with Server(service("daemon"), glibc(), {}) as running:
         running.wait_until_ready()
         daemon = running.listener
@@ -155,20 +151,20 @@ def test_a_daemon_is_found_and_ended(service: Callable[..., Service]) -> None:
         assert not is_alive(daemon)
 
 
-def test_ready_by_a_command_or_by_a_line(service: Callable[..., Service]) -> None:
+def test_ready_by_a_command_or_by_a_line(service):
     for ready in ("line:^ready now", "test -d {dir}"):
         with Server(service(ready=ready), glibc(), {}) as running:
             running.wait_until_ready()
             assert running.listener
 
 
-def test_reset_sees_the_folder_and_the_port(service: Callable[..., Service]) -> None:
+def test_reset_sees_the_folder_and_the_port(service):
     asked = service(reset="echo {port} > {dir}/restored", ready="grep -q {port} {dir}/restored")
     with Server(asked, glibc(), {}) as running:
         running.wait_until_ready()
 
 
-def test_the_malloc_of_a_process_is_told(shim: Allocator) -> None:
+def test_the_malloc_of_a_process_is_told(shim):
     for path, expected in ((None, "libc.so.6"), (shim.path, Path(str(shim.path)).name)):
         env = {**os.environ, **({"LD_PRELOAD": str(path)} if path else {})}
         process = subprocess.Popen(["sleep", "60"], env=env)
@@ -180,46 +176,46 @@ def test_the_malloc_of_a_process_is_told(shim: Allocator) -> None:
             process.wait()
 
 
-def test_who_listens_is_found() -> None:
+def test_who_listens_is_found():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         assert that_listen([os.getpid()], port) == [os.getpid()]
     assert that_listen([os.getpid()], port) == []
 
 
-def test_nothing_is_looked_at_where_nothing_is() -> None:
+def test_nothing_is_looked_at_where_nothing_is():
     assert look(1 << 22, 0.0).processes == 0
 
 
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
-def test_a_server_that_never_gets_ready(service: Callable[..., Service]) -> None:
+def test_a_server_that_never_gets_ready(service):
     found = broken(service("deaf", ready_seconds=0.3)).failure
     assert found.kind == "timeout"
     assert "not ready after 0.3 s" in found.text
     assert "starting" in found.stderr_tail
 
 
-def test_a_server_that_ends_at_once(service: Callable[..., Service]) -> None:
+def test_a_server_that_ends_at_once(service):
     found = broken(service("quit")).failure
     assert (found.kind, found.text) == ("exit", "the server ended before it was ready: exit 3")
     assert "cannot open the database" in found.stderr_tail
 
 
-def test_a_server_that_crashes_under_load(service: Callable[..., Service]) -> None:
+def test_a_server_that_crashes_under_load(service):
     found = broken(service("crash")).failure
     assert found.kind == "signal"
     assert "SIGABRT" in found.text
 
 
-def test_a_server_that_does_not_exist(service: Callable[..., Service]) -> None:
+def test_a_server_that_does_not_exist(service):
     found = broken(service(server="/no/such/server {port}")).failure
     assert found.kind == "start"
     assert "/no/such/server" in found.text
 
 
-def test_a_server_that_ignores_sigterm_is_killed(service: Callable[..., Service]) -> None:
+def test_a_server_that_ignores_sigterm_is_killed(service):
     with Server(service("stubborn", grace_seconds=0.3), glibc(), {}) as running:
         running.wait_until_ready()
         pid = running.listener
@@ -228,7 +224,7 @@ def test_a_server_that_ignores_sigterm_is_killed(service: Callable[..., Service]
     assert not is_alive(pid)
 
 
-def test_a_port_that_is_taken_is_told_with_its_owner(service: Callable[..., Service]) -> None:
+def test_a_port_that_is_taken_is_told_with_its_owner(service):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         found = broken(service(port=port)).failure
@@ -237,7 +233,7 @@ def test_a_port_that_is_taken_is_told_with_its_owner(service: Callable[..., Serv
         assert str(os.getpid()) in found.text
 
 
-def test_two_servers_on_one_port(service: Callable[..., Service]) -> None:
+def test_two_servers_on_one_port(service):
     """The second one says what it can; the first one is not taken for it."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -258,15 +254,13 @@ def test_two_servers_on_one_port(service: Callable[..., Service]) -> None:
         ("sleep 60", "timeout", "longer than 0.5 s"),
     ],
 )
-def test_a_load_that_fails(
-    service: Callable[..., Service], load: str, kind: str, text: str
-) -> None:
+def test_a_load_that_fails(service, load, kind, text):
     found = broken(service(load=load, load_seconds=0.5)).failure
     assert found.kind == kind
     assert text in found.text
 
 
-def test_a_server_that_loses_the_preload(service: Callable[..., Service], shim: Allocator) -> None:
+def test_a_server_that_loses_the_preload(service, shim):
     asked = service()
     asked = Service(**{**vars(asked), "server": f"env -u LD_PRELOAD {asked.server}"})
     found = broken(asked, shim).failure
@@ -274,9 +268,7 @@ def test_a_server_that_loses_the_preload(service: Callable[..., Service], shim: 
     assert "does not have its library" in found.text
 
 
-def test_a_server_with_a_malloc_of_its_own(
-    build: Build, service: Callable[..., Service], shim: Allocator
-) -> None:
+def test_a_server_with_a_malloc_of_its_own(build, service, shim):
     own = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
     program = build("own.c", SERVER + own, "-rdynamic")
     found = broken(service(server=f"{program} {{port}}"), shim).failure
@@ -284,7 +276,7 @@ def test_a_server_with_a_malloc_of_its_own(
     assert f"uses the malloc of {program}" in found.text
 
 
-def test_nothing_survives_the_lab(service: Callable[..., Service], tmp_path: Path) -> None:
+def test_nothing_survives_the_lab(service, tmp_path):
     """Even when it is killed."""
     script = tmp_path / "lab.py"
     script.write_text(
@@ -303,8 +295,8 @@ def test_nothing_survives_the_lab(service: Callable[..., Service], tmp_path: Pat
 
 
 @pytest.mark.parametrize("step", ["ready", "load", "idle"])
-def test_an_interrupt_leaves_nothing(service: Callable[..., Service], step: str) -> None:
-    def run() -> None:
+def test_an_interrupt_leaves_nothing(service, step):
+    def run():
         with Server(service(ready="false" if step == "ready" else None), glibc(), {}) as running:
             if step != "ready":
                 running.wait_until_ready()

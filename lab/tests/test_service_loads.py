@@ -6,7 +6,6 @@ their output kept, shortened by lines that are not read; the others' are from th
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -346,9 +345,7 @@ KNOWN: list[tuple[str, str, Load]] = [
 
 
 @pytest.mark.parametrize(("text", "command", "expected"), KNOWN, ids=[k[2].tool for k in KNOWN])
-def test_each_tool_is_recognised_with_its_units(
-    text: str, command: str, expected: Load, tmp_path: Path
-) -> None:
+def test_each_tool_is_recognised_with_its_units(text, command, expected, tmp_path):
     found = read(text, command, tmp_path)
     assert found is not None
     assert (found.tool, found.loop) == (expected.tool, expected.loop)
@@ -359,7 +356,7 @@ def test_each_tool_is_recognised_with_its_units(
     assert found.percentiles == pytest.approx(expected.percentiles)
 
 
-def test_percentiles_of_pgbench_come_from_its_log(tmp_path: Path) -> None:
+def test_percentiles_of_pgbench_come_from_its_log(tmp_path):
     log = tmp_path / "pgbench_log.123"
     log.write_text("".join(f"0 {n} {n * 1000} 0 1700000000 {n}\n" for n in range(1, 102)))
     found = read(PGBENCH, "pgbench", tmp_path)
@@ -378,11 +375,11 @@ def test_percentiles_of_pgbench_come_from_its_log(tmp_path: Path) -> None:
         WRK.replace("1486.32", "0.00"),
     ],
 )
-def test_what_is_no_result_is_none(text: str, tmp_path: Path) -> None:
+def test_what_is_no_result_is_none(text, tmp_path):
     assert read(text, "x", tmp_path) is None
 
 
-def test_ones_own_numbers_have_a_direction_and_a_unit() -> None:
+def test_ones_own_numbers_have_a_direction_and_a_unit():
     hits, wait, plain = metrics_of(
         ["hits=hits ([0-9.]+):higher", "wait=wait ([0-9.]+):ms", "size=size ([0-9.]+)"]
     )
@@ -396,20 +393,20 @@ def test_ones_own_numbers_have_a_direction_and_a_unit() -> None:
     assert wait.find("nothing") is None
 
 
-def test_a_direction_and_a_unit_can_come_together() -> None:
+def test_a_direction_and_a_unit_can_come_together():
     (metric,) = metrics_of(["rate=rate ([0-9.]+):higher:count"])
     assert metric.spec.higher_is_better
     assert metric.find("rate 12") == (12.0, "count")
 
 
 @pytest.mark.parametrize("text", ["hits ([0-9]+)", "hits=nothing", "hits=(["])
-def test_a_metric_that_cannot_be_read_is_refused(text: str) -> None:
+def test_a_metric_that_cannot_be_read_is_refused(text):
     with pytest.raises(UserError) as refused:
         metrics_of([text])
     assert refused.value.remedy
 
 
-def test_values_have_the_names_of_the_table(tmp_path: Path) -> None:
+def test_values_have_the_names_of_the_table(tmp_path):
     found: Any = read(WRK2, "wrk", tmp_path)
     values = found.values()
     assert values["p999_seconds"] == pytest.approx(0.01204)

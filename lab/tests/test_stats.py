@@ -20,31 +20,31 @@ LOGS = st.lists(st.floats(-2.0, 2.0), min_size=2, max_size=25)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
-def test_the_mad_is_scipys(sample: list[float]) -> None:
+def test_the_mad_is_scipys(sample):
     expected = scipy.stats.median_abs_deviation(sample)
     assert stats.median_absolute_deviation(sample) == pytest.approx(expected)
 
 
-def test_modified_z_scores_follow_the_definition() -> None:
+def test_modified_z_scores_follow_the_definition():
     # Median 3, MAD 1: the score of 10 is 0.6745 * 7.
     scores = stats.modified_z_scores([2.0, 3.0, 4.0, 3.0, 10.0, 2.0, 4.0])
     assert scores[4] == pytest.approx(0.6745 * 7.0, rel=1e-4)
 
 
-def test_an_outlier_is_flagged_even_where_the_mad_is_zero() -> None:
+def test_an_outlier_is_flagged_even_where_the_mad_is_zero():
     flags = stats.outlier_flags([5.0] * 9 + [6.0])
     assert flags.tolist() == [False] * 9 + [True]
     assert not stats.outlier_flags([5.0] * 10).any()
 
 
 @pytest.mark.parametrize("bad", [[math.nan, 1.0], [math.inf, 1.0]])
-def test_what_is_not_a_finite_number_is_refused(bad: list[float]) -> None:
+def test_what_is_not_a_finite_number_is_refused(bad):
     with pytest.raises(ValueError, match="finite"):
         stats.median(bad)
 
 
 @pytest.mark.parametrize("count", [20, 60])
-def test_single_modes_are_rarely_called_bimodal(count: int) -> None:
+def test_single_modes_are_rarely_called_bimodal(count):
     generator = np.random.default_rng(count)
     for draw in (
         lambda: generator.normal(0.0, 1.0, count),
@@ -55,7 +55,7 @@ def test_single_modes_are_rarely_called_bimodal(count: int) -> None:
         assert sum(stats.looks_bimodal(draw()) for _ in range(250)) <= 6
 
 
-def test_two_separate_modes_are_called_bimodal_and_a_few_outliers_are_not() -> None:
+def test_two_separate_modes_are_called_bimodal_and_a_few_outliers_are_not():
     generator = np.random.default_rng(3)
     modes = np.concatenate([generator.normal(1.0, 0.01, 12), generator.normal(1.2, 0.01, 18)])
     assert stats.looks_bimodal(generator.permutation(modes))
@@ -69,7 +69,7 @@ def test_two_separate_modes_are_called_bimodal_and_a_few_outliers_are_not() -> N
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 29, 100, 299])
 @pytest.mark.parametrize("t", [0.0, 0.1, 1.0, 2.5, 7.0, 30.0])
-def test_student_p_is_scipys(t: float, degrees: int) -> None:
+def test_student_p_is_scipys(t, degrees):
     expected = 2.0 * scipy.stats.t.sf(t, degrees)
     assert stats.student_two_sided_p(t, degrees) == pytest.approx(expected, abs=1e-12)
     assert stats.student_two_sided_p(-t, degrees) == stats.student_two_sided_p(t, degrees)
@@ -77,7 +77,7 @@ def test_student_p_is_scipys(t: float, degrees: int) -> None:
 
 @pytest.mark.parametrize("degrees", [1, 2, 4, 9, 50, 299])
 @pytest.mark.parametrize("alpha", [0.5, 0.05, 0.05 / 22])
-def test_student_critical_value_is_scipys(alpha: float, degrees: int) -> None:
+def test_student_critical_value_is_scipys(alpha, degrees):
     expected = scipy.stats.t.isf(alpha / 2.0, degrees)
     assert stats.student_critical(alpha, degrees) == pytest.approx(expected, rel=1e-8)
 
@@ -85,13 +85,13 @@ def test_student_critical_value_is_scipys(alpha: float, degrees: int) -> None:
 # --- ratios --------------------------------------------------------------------------------------
 
 
-def test_the_ratio_is_the_geometric_mean() -> None:
+def test_the_ratio_is_the_geometric_mean():
     logs = [math.log(2.0), math.log(8.0)]
     assert stats.estimate_ratio(logs).ratio == pytest.approx(4.0)
 
 
 @given(LOGS)
-def test_the_student_interval_and_p_are_scipys(logs: list[float]) -> None:
+def test_the_student_interval_and_p_are_scipys(logs):
     if np.ptp(logs) < 1e-6:
         return
     low, high = stats.student_mean_interval(logs)
@@ -101,7 +101,7 @@ def test_the_student_interval_and_p_are_scipys(logs: list[float]) -> None:
     assert stats.mean_is_zero_p(logs) == pytest.approx(test.pvalue, rel=1e-6, abs=1e-12)
 
 
-def test_the_bootstrap_interval_is_scipys_at_the_expanded_level() -> None:
+def test_the_bootstrap_interval_is_scipys_at_the_expanded_level():
     sample = np.random.default_rng(5).lognormal(0.0, 0.4, 20)
     critical = scipy.stats.t.isf(0.025, 19)
     level = 1.0 - 2.0 * scipy.stats.norm.cdf(-math.sqrt(20 / 19) * critical)
@@ -113,7 +113,7 @@ def test_the_bootstrap_interval_is_scipys_at_the_expanded_level() -> None:
     assert got == pytest.approx((expected.low, expected.high), abs=0.05 * width)
 
 
-def test_the_bootstrap_repeats_itself_with_its_seed() -> None:
+def test_the_bootstrap_repeats_itself_with_its_seed():
     sample = list(range(15))
     assert stats.bootstrap_mean_interval(sample, seed=3) == stats.bootstrap_mean_interval(
         sample, seed=3
@@ -123,7 +123,7 @@ def test_the_bootstrap_repeats_itself_with_its_seed() -> None:
     )
 
 
-def test_the_method_changes_with_the_number_of_rounds() -> None:
+def test_the_method_changes_with_the_number_of_rounds():
     logs = np.random.default_rng(1).normal(0.1, 0.02, stats.MAX_BOOTSTRAP_ROUNDS + 1)
     assert stats.estimate_ratio(logs[: stats.MIN_BOOTSTRAP_ROUNDS - 1]).method == "student"
     assert stats.estimate_ratio(logs[: stats.MIN_BOOTSTRAP_ROUNDS]).method == "bootstrap"
@@ -131,7 +131,7 @@ def test_the_method_changes_with_the_number_of_rounds() -> None:
     assert stats.estimate_ratio(logs).method == "student"
 
 
-def test_ratios_of_identical_pairs_and_of_one() -> None:
+def test_ratios_of_identical_pairs_and_of_one():
     for count in (4, 20):
         estimate = stats.estimate_ratio([math.log(2.0)] * count)
         assert (estimate.low, estimate.high) == pytest.approx((2.0, 2.0))
@@ -146,7 +146,7 @@ def test_ratios_of_identical_pairs_and_of_one() -> None:
 
 
 @given(LOGS)
-def test_swapping_numerator_and_denominator_mirrors_everything(logs: list[float]) -> None:
+def test_swapping_numerator_and_denominator_mirrors_everything(logs):
     there = stats.estimate_ratio(logs)
     back = stats.estimate_ratio([-x for x in logs])
     assert back.ratio == pytest.approx(1.0 / there.ratio)
@@ -156,7 +156,7 @@ def test_swapping_numerator_and_denominator_mirrors_everything(logs: list[float]
 
 
 @given(LOGS, st.randoms(use_true_random=False))
-def test_the_order_of_the_rounds_does_not_matter(logs: list[float], shuffler: object) -> None:
+def test_the_order_of_the_rounds_does_not_matter(logs, shuffler):
     shuffled = list(logs)
     shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
     before, after = stats.estimate_ratio(logs), stats.estimate_ratio(shuffled)
@@ -170,7 +170,7 @@ def test_the_order_of_the_rounds_does_not_matter(logs: list[float], shuffler: ob
 
 
 @pytest.mark.parametrize("rounds", [5, 8, 12, 30])
-def test_the_interval_covers_the_truth_as_often_as_it_claims(rounds: int) -> None:
+def test_the_interval_covers_the_truth_as_often_as_it_claims(rounds):
     generator = np.random.default_rng(100 + rounds)
     truth, trials = 0.05, 600
     hits = 0
@@ -183,16 +183,14 @@ def test_the_interval_covers_the_truth_as_often_as_it_claims(rounds: int) -> Non
 # --- many comparisons ----------------------------------------------------------------------------
 
 
-def test_holm_agrees_with_a_calculation_by_hand() -> None:
+def test_holm_agrees_with_a_calculation_by_hand():
     # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
     assert stats.holm_adjust([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert stats.holm_adjust([]) == []
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30))
-def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_the_order(
-    p_values: list[float],
-) -> None:
+def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_the_order(p_values):
     adjusted = stats.holm_adjust(p_values)
     for p, q in zip(p_values, adjusted, strict=True):
         assert p <= q <= min(1.0, p * len(p_values)) + 1e-15
@@ -200,7 +198,7 @@ def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_the_order(
     assert [q for _, q in pairs] == sorted(adjusted)
 
 
-def test_twenty_two_equal_allocators_seldom_have_a_winner() -> None:
+def test_twenty_two_equal_allocators_seldom_have_a_winner():
     """The family-wise promise, without the help of a margin: of A/A comparisons with 22 candidates
     hardly any calls even one of them better or worse."""
     generator = np.random.default_rng(9)
@@ -222,7 +220,7 @@ def test_twenty_two_equal_allocators_seldom_have_a_winner() -> None:
 # --- verdicts ------------------------------------------------------------------------------------
 
 
-def estimate_of(low: float, center: float, high: float, pairs: int = 10) -> RatioEstimate:
+def estimate_of(low, center, high, pairs=10):
     return RatioEstimate(center, low, high, 0.001, pairs, "bootstrap")
 
 
@@ -237,20 +235,18 @@ def estimate_of(low: float, center: float, high: float, pairs: int = 10) -> Rati
         (0.90, 1.05, 1.20, Verdict.UNRESOLVED),
     ],
 )
-def test_the_verdict_needs_the_whole_interval_on_one_side(
-    low: float, center: float, high: float, verdict: Verdict
-) -> None:
+def test_the_verdict_needs_the_whole_interval_on_one_side(low, center, high, verdict):
     assert stats.judge(estimate_of(low, center, high)).verdict is verdict
 
 
-def test_higher_can_be_better() -> None:
+def test_higher_can_be_better():
     higher = estimate_of(1.10, 1.15, 1.20)
     assert stats.judge(higher, higher_is_better=True) == Judgement(Verdict.BETTER)
     lower = estimate_of(0.8, 0.85, 0.9)
     assert stats.judge(lower, higher_is_better=True) == Judgement(Verdict.WORSE)
 
 
-def test_what_neither_correction_nor_noise_floor_confirms_is_unresolved() -> None:
+def test_what_neither_correction_nor_noise_floor_confirms_is_unresolved():
     clear = estimate_of(0.80, 0.85, 0.90)
     assert stats.judge(clear, p_adjusted=0.003).verdict is Verdict.UNRESOLVED
     assert stats.judge(clear, p_adjusted=0.002).verdict is Verdict.BETTER
@@ -259,7 +255,7 @@ def test_what_neither_correction_nor_noise_floor_confirms_is_unresolved() -> Non
     assert stats.judge(clear, floor=0.02).verdict is Verdict.BETTER
 
 
-def test_the_advice_follows_the_square_root_law() -> None:
+def test_the_advice_follows_the_square_root_law():
     # Half-width 0.04, needed 0.01 (from 0.05 above to the margin's end): 16 times the rounds, but
     # for Student's t, which is smaller then.
     limit = math.log(1.01)
@@ -270,13 +266,11 @@ def test_the_advice_follows_the_square_root_law() -> None:
 
 
 @given(st.integers(2, 30), st.floats(0.1, 3.0), st.sampled_from([0.05, 0.0025, 1e-4]))
-def test_the_advice_is_the_least_number_that_suffices(
-    pairs: int, reach: float, alpha: float
-) -> None:
+def test_the_advice_is_the_least_number_that_suffices(pairs, reach, alpha):
     rounds = int(stats.rounds_until(pairs, 1.0, reach, alpha))
     spread = math.sqrt(pairs) / scipy.stats.t.ppf(0.975, pairs - 1)
 
-    def surplus(count: int) -> float:
+    def surplus(count):
         quantile = scipy.stats.t.ppf(1 - alpha / 2, min(count - 1, stats.NORMAL_DEGREES))
         return reach * math.sqrt(count) / (spread * quantile)
 
@@ -284,7 +278,7 @@ def test_the_advice_is_the_least_number_that_suffices(
     assert rounds == 2 or surplus(rounds - 1) < 1 + 1e-9
 
 
-def test_margins_must_be_positive_and_hopeless_cases_get_no_number() -> None:
+def test_margins_must_be_positive_and_hopeless_cases_get_no_number():
     at_the_margin = math.log(1.01) + 1e-6
     estimate = estimate_of(math.exp(-0.05), math.exp(at_the_margin), math.exp(0.07))
     assert stats.judge(estimate) == Judgement(Verdict.UNRESOLVED, None)
@@ -293,7 +287,7 @@ def test_margins_must_be_positive_and_hopeless_cases_get_no_number() -> None:
 
 
 @given(LOGS, st.floats(0.001, 0.2))
-def test_verdicts_are_mirror_images(logs: list[float], margin: float) -> None:
+def test_verdicts_are_mirror_images(logs, margin):
     mirror = {
         Verdict.BETTER: Verdict.WORSE,
         Verdict.WORSE: Verdict.BETTER,
@@ -305,7 +299,7 @@ def test_verdicts_are_mirror_images(logs: list[float], margin: float) -> None:
     assert back.verdict is mirror[there.verdict]
 
 
-def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
+def test_the_noise_floor_is_the_farther_end_of_the_control():
     assert stats.noise_floor(estimate_of(0.99, 1.0, 1.02)) == pytest.approx(0.02)
     assert stats.noise_floor(estimate_of(0.95, 1.0, 1.02)) == pytest.approx(1 / 0.95 - 1)
     assert stats.noise_floor(stats.estimate_ratio([0.1])) is None
@@ -314,7 +308,7 @@ def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
 # --- over the rounds -----------------------------------------------------------------------------
 
 
-def test_round_effects_are_what_all_share_and_the_first_one_is_told() -> None:
+def test_round_effects_are_what_all_share_and_the_first_one_is_told():
     effects = np.array([0.3, 0.0, 0.0, -0.1, 0.0])
     speeds = np.array([[1.0], [5.0], [2.0]])
     assert stats.round_effects(speeds + effects) == pytest.approx(effects)
@@ -327,7 +321,7 @@ def test_round_effects_are_what_all_share_and_the_first_one_is_told() -> None:
 
 
 @given(st.lists(st.floats(-10.0, 10.0), min_size=5, max_size=30))
-def test_theil_sen_is_scipys(values: list[float]) -> None:
+def test_theil_sen_is_scipys(values):
     trend = stats.theil_sen(values)
     expected = scipy.stats.theilslopes(values, alpha=0.95)
     assert trend.slope == pytest.approx(expected.slope, abs=1e-9)
@@ -335,7 +329,7 @@ def test_theil_sen_is_scipys(values: list[float]) -> None:
     assert trend.high == pytest.approx(expected.high_slope, abs=1e-9)
 
 
-def test_drift_is_found_and_noise_seldom_taken_for_it() -> None:
+def test_drift_is_found_and_noise_seldom_taken_for_it():
     generator = np.random.default_rng(8)
     drifting = stats.theil_sen(generator.normal(0.0, 0.01, 20) + 0.01 * np.arange(20))
     assert drifting.significant

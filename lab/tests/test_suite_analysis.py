@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -15,7 +14,6 @@ from tsmlab.analysis import Question, at_points
 from tsmlab.analysis import analyse as compared
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
 from tsmlab.results import Failure, Sample, SweepPoint
-from tsmlab.study import SuiteAnalysis
 from tsmlab.workloads import Workload
 
 CRASH = Failure("signal", "SIGSEGV")
@@ -28,7 +26,7 @@ class Runs:
     samples: list[Sample]
 
 
-def analyse(runs: Sequence[Runs]) -> SuiteAnalysis:
+def analyse(runs):
     """The samples of each workload, as a comparison has them."""
     samples = [
         replace(sample, point=index) for index, each in enumerate(runs) for sample in each.samples
@@ -52,20 +50,20 @@ def analyse(runs: Sequence[Runs]) -> SuiteAnalysis:
 World = dict[str, tuple[float, float] | Failure]
 
 
-def sample(name: str, number: int, seconds: float, peak: float) -> Sample:
+def sample(name, number, seconds, peak):
     values = {TIME: seconds, PEAK_MEMORY: peak}
     return Sample("measured", number, 1, name, 0, 0.0, 0, values, None, None, None, {})
 
 
-def failed(name: str, number: int, failure: Failure) -> Sample:
+def failed(name, number, failure):
     return Sample("measured", number, 1, name, 0, 0.0, 0, {}, None, None, failure, {})
 
 
-def workload(name: str = "w", floors: Sequence[str] = (), memory: bool = True) -> Workload:
+def workload(name="w", floors=(), memory=True):
     return Workload(name, "it", ("/bin/true",), 1, tuple(floors), "seconds", memory)
 
 
-def runs(world: World, of: Workload, drift: Sequence[float] = (1.0, 1.0, 1.0)) -> Runs:
+def runs(world, of, drift=(1.0, 1.0, 1.0)):
     """One sample for each allocator and round; `drift` slows whole rounds."""
     samples = []
     for number, factor in enumerate(drift, start=1):
@@ -85,13 +83,13 @@ TYPICAL: World = {
 }
 
 
-def mean_of(analysis: SuiteAnalysis, name: str, key: str = "time") -> tuple[float, int, int]:
+def mean_of(analysis, name, key="time"):
     overall = next(each for each in analysis.overall if each.name == name)
     mean = overall.time if key == "time" else overall.memory
     return (math.nan if mean.ratio is None else mean.ratio), mean.workloads, mean.possible
 
 
-def test_each_quantity_has_a_best_peer_that_is_not_ours() -> None:
+def test_each_quantity_has_a_best_peer_that_is_not_ours():
     (found,) = analyse([runs(TYPICAL, workload())]).workloads
     assert (found.fastest_peer, found.smallest_peer) == ("fast", "small")
     ratios = {
@@ -107,7 +105,7 @@ def test_each_quantity_has_a_best_peer_that_is_not_ours() -> None:
     assert (found.fastest_peer, found.smallest_peer) == ("fast", "small")
 
 
-def test_the_goal_for_memory_looks_at_quick_peers_only() -> None:
+def test_the_goal_for_memory_looks_at_quick_peers_only():
     """`small` is smaller, but takes more than 1.5 times the best time."""
     analysis = analyse([runs(TYPICAL, workload())])
     (found,) = analysis.workloads
@@ -117,13 +115,13 @@ def test_the_goal_for_memory_looks_at_quick_peers_only() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "smallest"), [(1.499, "small"), (1.501, "slim")])
-def test_quick_is_up_to_one_and_a_half_times_the_best(seconds: float, smallest: str) -> None:
+def test_quick_is_up_to_one_and_a_half_times_the_best(seconds, smallest):
     world = TYPICAL | {"small": (seconds, 10e6)}
     (found,) = analyse([runs(world, workload())]).workloads
     assert found.smallest_quick_peer == smallest
 
 
-def test_ratios_are_paired_so_that_slow_rounds_cancel() -> None:
+def test_ratios_are_paired_so_that_slow_rounds_cancel():
     of_rounds = runs(TYPICAL, workload(), drift=(1.0, 3.0, 0.5))
     (found,) = analyse([of_rounds]).workloads
     time = found.score("ours").time
@@ -132,7 +130,7 @@ def test_ratios_are_paired_so_that_slow_rounds_cancel() -> None:
     assert time.ratio.pairs == 3
 
 
-def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory() -> None:
+def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory():
     silent = runs(TYPICAL, workload("silent", memory=False))
     analysis = analyse([silent, runs(TYPICAL, workload("w"))])
     found = analysis.workloads[0]
@@ -142,7 +140,7 @@ def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory() -> None:
     assert mean_of(analysis, "ours") == pytest.approx((0.9, 2, 2))
 
 
-def test_the_mean_over_workloads_is_geometric() -> None:
+def test_the_mean_over_workloads_is_geometric():
     """Twice as fast here and half as fast there is as fast as the best."""
     worlds = [TYPICAL | {"ours": (0.5, 10e6)}, TYPICAL | {"ours": (2.0, 40e6)}]
     analysis = analyse([runs(w, workload(f"w{n}")) for n, w in enumerate(worlds)])
@@ -151,7 +149,7 @@ def test_the_mean_over_workloads_is_geometric() -> None:
     assert mean_of(analysis, "slim") == pytest.approx((1.4, 2, 2))
 
 
-def test_the_best_of_all_peers_is_1_even_where_no_peer_is() -> None:
+def test_the_best_of_all_peers_is_1_even_where_no_peer_is():
     """Two peers that are each the best of one workload: both have a mean above 1."""
     first: World = {"ours": (1.0, 1.0), "fast": (1.0, 1.0), "small": (4.0, 1.0), "slim": (9.0, 1.0)}
     second = first | {"fast": (4.0, 1.0), "small": (1.0, 1.0)}
@@ -163,7 +161,7 @@ def test_the_best_of_all_peers_is_1_even_where_no_peer_is() -> None:
     assert analysis.overall[0].name == "ours"
 
 
-def test_a_means_interval_comes_from_its_rounds() -> None:
+def test_a_means_interval_comes_from_its_rounds():
     """Noise that is opposite in two workloads cancels in the mean of each round."""
     noisy = [runs(TYPICAL, workload(name)) for name in "ab"]
     for number, each in enumerate(noisy):
@@ -179,7 +177,7 @@ def test_a_means_interval_comes_from_its_rounds() -> None:
     assert (mean.ratio, mean.low, mean.high) == pytest.approx((0.9, 0.9, 0.9))
 
 
-def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean() -> None:
+def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean():
     broken = TYPICAL | {"ours": CRASH}
     analysis = analyse([runs(TYPICAL, workload("a")), runs(broken, workload("b"))])
     score = analysis.workloads[1].score("ours")
@@ -193,7 +191,7 @@ def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean() -> None:
     assert analysis.overall[-1].name == "ours"
 
 
-def test_failed_runs_cost_the_ratio_and_the_place() -> None:
+def test_failed_runs_cost_the_ratio_and_the_place():
     each = runs(TYPICAL, workload())
     index = next(n for n, s in enumerate(each.samples) if (s.allocator, s.round) == ("ours", 2))
     each.samples[index] = failed("ours", 2, CRASH)
@@ -208,7 +206,7 @@ def test_failed_runs_cost_the_ratio_and_the_place() -> None:
     assert (found.fastest_peer, found.smallest_peer, found.quick_memory) == (None, None, None)
 
 
-def test_distances_to_the_best_floor() -> None:
+def test_distances_to_the_best_floor():
     world = TYPICAL | {"null": (0.3, 1e6), "lifo": (0.45, 1e6)}
     (found,) = analyse([runs(world, workload(floors=("null", "lifo")))]).workloads
     assert found.best_floor == "null"
@@ -223,7 +221,7 @@ def test_distances_to_the_best_floor() -> None:
     assert analyse([runs(TYPICAL, workload())]).workloads[0].best_floor is None
 
 
-def test_an_interrupted_round_counts_as_far_as_it_went() -> None:
+def test_an_interrupted_round_counts_as_far_as_it_went():
     each = runs(TYPICAL, workload())
     each.samples[:] = [s for s in each.samples if s.round < 3 or s.allocator in ("ours", "small")]
     (found,) = analyse([each]).workloads
@@ -232,7 +230,7 @@ def test_an_interrupted_round_counts_as_far_as_it_went() -> None:
     assert found.fastest_peer == "fast"
 
 
-def test_before_all_peers_have_run_nobody_is_the_best() -> None:
+def test_before_all_peers_have_run_nobody_is_the_best():
     each = runs(TYPICAL, workload("b"), drift=(1.0,))
     each.samples[:] = [s for s in each.samples if s.allocator != "fast"]
     analysis = analyse([runs(TYPICAL, workload("a"), drift=(1.0,)), each])
@@ -242,7 +240,7 @@ def test_before_all_peers_have_run_nobody_is_the_best() -> None:
     assert (mean.low, mean.high) == (None, None)
 
 
-def test_a_time_of_zero_is_no_time() -> None:
+def test_a_time_of_zero_is_no_time():
     """Not even in one round of three: the other two would be another experiment."""
     each = runs(TYPICAL, workload())
     index = next(n for n, s in enumerate(each.samples) if (s.allocator, s.round) == ("ours", 2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from refusals import refused
 
@@ -11,7 +9,7 @@ from tsmlab import sweep
 from tsmlab.sweep import Parameter
 
 
-def test_points_are_the_product_and_the_last_parameter_changes_fastest() -> None:
+def test_points_are_the_product_and_the_last_parameter_changes_fastest():
     parameters = [Parameter("a", "a", [1, 2]), Parameter("b", "b", ["x", "y"])]
     points = sweep.points_of(parameters)
     assert [tuple(point.values()) for point in points] == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
@@ -29,7 +27,7 @@ def test_points_are_the_product_and_the_last_parameter_changes_fastest() -> None
         ("{{x}}", "{{x}}"),
     ],
 )
-def test_only_known_names_are_replaced(text: str, expected: str) -> None:
+def test_only_known_names_are_replaced(text, expected):
     assert sweep.filled(text, {"n": 4}) == expected
 
 
@@ -38,12 +36,12 @@ def test_only_known_names_are_replaced(text: str, expected: str) -> None:
     [("1,2,8", [1, 2, 8]), ("0.5, 1", [0.5, 1]), ("best,first", ["best", "first"]), ("7", [7]),
      ("1,x", ["1", "x"])],
 )  # fmt: skip
-def test_a_list_is_of_numbers_if_all_are(text: str, values: list[Any]) -> None:
+def test_a_list_is_of_numbers_if_all_are(text, values):
     assert sweep.parameter_list("n", text).values == values
 
 
 @pytest.mark.parametrize("text", ["", "1,,2", "1,1.0", "a,a"])
-def test_a_list_has_different_values(text: str) -> None:
+def test_a_list_has_different_values(text):
     with refused("must be different, and not empty", remedy="-L n 1,2,4"):
         sweep.parameter_list("n", text)
 
@@ -58,7 +56,7 @@ def test_a_list_has_different_values(text: str) -> None:
         (("3", "3", None), [3]),
     ],
 )
-def test_a_scan_has_both_ends(bounds: tuple[Any, Any, Any], values: list[float]) -> None:
+def test_a_scan_has_both_ends(bounds, values):
     assert sweep.parameter_scan("n", *bounds).values == values
 
 
@@ -72,12 +70,12 @@ def test_a_scan_has_both_ends(bounds: tuple[Any, Any, Any], values: list[float])
         (("1", "1e9", None), "has 1,000,000,000 values"),
     ],
 )
-def test_what_is_no_scan(bounds: tuple[Any, Any, Any], message: str) -> None:
+def test_what_is_no_scan(bounds, message):
     with refused(message):
         sweep.parameter_scan("n", *bounds)
 
 
-def test_a_parameter_has_a_name_of_its_own_and_reaches_the_program() -> None:
+def test_a_parameter_has_a_name_of_its_own_and_reaches_the_program():
     n, m = Parameter("n", "n", [1, 2]), Parameter("m", "m", list(range(600)))
     sweep.check([n], ["prog", "-j{n}"])
     with refused("the parameter n is not used", remedy="{n}"):

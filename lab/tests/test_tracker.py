@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import run_request
@@ -13,19 +12,19 @@ from refusals import refused
 from shim_programs import installed
 
 from tsmlab import paths, strace, tracker
-from tsmlab.measuring import MeasureExecutor, RunRequest
+from tsmlab.measuring import MeasureExecutor
 
 ALLOCATORS = ("glibc", "jemalloc", "tsmalloc", "lock-best")
 WORK = 'my %h; $h{"key$_"} = "v" x ($_ % 90) for 1..20000; print scalar(keys %h)'
 
 
-def request(*command: str, **changes: Any) -> RunRequest:
+def request(*command, **changes):
     quiet = {"stdout": Path("/dev/null"), "stderr": Path("/dev/null"), "timeout_seconds": 60}
     return run_request(*command, **(quiet | changes))
 
 
 @pytest.mark.parametrize("name", ALLOCATORS)
-def test_a_real_program(name: str) -> None:
+def test_a_real_program(name):
     chosen = installed(name)
     run = tracker.explain(
         request("perl", "-e", WORK, allocator=chosen, series_points=50, sample_ms=1)
@@ -47,7 +46,7 @@ def test_a_real_program(name: str) -> None:
     assert run.measurement.peak_rss_bytes > counts["peak_live_bytes"]
 
 
-def test_processes_are_added() -> None:
+def test_processes_are_added():
     run = tracker.explain(request("sh", "-c", f"perl -e '{WORK}'; perl -e 'print 1'; true"))
     alone = tracker.explain(request("perl", "-e", WORK)).counts()
     assert len(run.processes) >= 3
@@ -55,12 +54,12 @@ def test_processes_are_added() -> None:
     assert run.counts()["allocations"] > alone["allocations"]
 
 
-def test_program_that_cannot_be_preloaded() -> None:
+def test_program_that_cannot_be_preloaded():
     with refused("was not tracked", remedy="tsmalloc doctor"):
         tracker.explain(request(str(paths.tool("measure")), "--help"))
 
 
-def test_failures_are_answers() -> None:
+def test_failures_are_answers():
     failed = tracker.explain(request("perl", "-e", "exit 3"))
     assert failed.measurement.failure_text() == "exit 3"
     assert failed.counts()["allocations"] > 0
@@ -74,7 +73,7 @@ def test_failures_are_answers() -> None:
 
 
 @pytest.mark.parametrize("name", ALLOCATORS)
-def test_a_server(name: str, tmp_path: Path) -> None:
+def test_a_server(name, tmp_path):
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is not installed")
     path = tmp_path / "socket"
@@ -142,7 +141,7 @@ int main(int argc, char** argv) {
 
 
 @needs_strace
-def test_system_calls_of_threads(build: Any, tmp_path: Path) -> None:
+def test_system_calls_of_threads(build, tmp_path):
     program = build("futexes.c", FUTEXES, "-pthread")
     (_, idle), (ended, busy) = (
         strace.count(request(str(program), "4", rounds), tmp_path) for rounds in ("0", "400")
@@ -159,7 +158,7 @@ def test_system_calls_of_threads(build: Any, tmp_path: Path) -> None:
 
 
 @needs_strace
-def test_system_calls_tell_heaps_apart(tmp_path: Path) -> None:
+def test_system_calls_tell_heaps_apart(tmp_path):
     _, locked = strace.count(
         request("perl", "-e", WORK, allocator=installed("lock-best")), tmp_path
     )
@@ -168,7 +167,7 @@ def test_system_calls_tell_heaps_apart(tmp_path: Path) -> None:
 
 
 @needs_strace
-def test_environment_reaches_the_program(tmp_path: Path) -> None:
+def test_environment_reaches_the_program(tmp_path):
     out = tmp_path / "out"
     wanted = request("sh", "-c", "echo $B; exit 3", env={"B": "2"}, stdout=out)
     ended = strace.run(wanted, MeasureExecutor(), tmp_path / "calls")
@@ -187,7 +186,7 @@ TABLE = """\
 """
 
 
-def test_table_of_strace(tmp_path: Path) -> None:
+def test_table_of_strace(tmp_path):
     table = tmp_path / "table"
     table.write_text(TABLE)
     assert strace.read(table) == {
@@ -208,9 +207,7 @@ def test_table_of_strace(tmp_path: Path) -> None:
         ("exit 1", "strace: exit 1: in a container, start it with --cap-add=SYS_PTRACE"),
     ],
 )
-def test_where_strace_cannot_count_it_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, words: str
-) -> None:
+def test_where_strace_cannot_count_it_says_why(tmp_path, monkeypatch, script, words):
     monkeypatch.setenv("PATH", str(tmp_path))
     if script is not None:
         (tmp_path / "strace").write_text(f"#!/bin/sh\n{script}\n")

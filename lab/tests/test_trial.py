@@ -7,7 +7,6 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
@@ -15,23 +14,20 @@ from conftest import Behaviour, SimulatedExecutor, World
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Unkept
 from tsmlab.metrics import CUSTOM, parse_custom
-from tsmlab.results import Sample
 from tsmlab.schedule import Entry, Slot
 from tsmlab.trial import PADDING_VARIABLE, OutputCheck, Program, Trial, extra_environment_bytes
 
 PROGRAM = Program(command=("./program",), stdin=Path("/dev/null"))
 
 
-def run_once(
-    tmp_path: Path, behaviour: Any, program: Program = PROGRAM, name: str = "own"
-) -> Sample:
+def run_once(tmp_path, behaviour, program=PROGRAM, name="own"):
     allocator = World.allocator(name)
     executor = SimulatedExecutor({name: behaviour})
     trial = Trial(program, [allocator], executor, tmp_path, Unkept(executor.clock))
     return trial.run(Slot(Entry(allocator), "measured", 3, 2, 100))
 
 
-def test_a_good_run_keeps_everything(tmp_path: Path) -> None:
+def test_a_good_run_keeps_everything(tmp_path):
     sample = run_once(tmp_path, Behaviour(seconds=0.25, peak_bytes=1 << 20))
     assert sample.failure is None
     assert sample.values["time_seconds"] == pytest.approx(0.25)
@@ -54,18 +50,14 @@ def test_a_good_run_keeps_everything(tmp_path: Path) -> None:
         ({"exit_code": None}, "signal", "could not be ended"),
     ],
 )
-def test_failures_are_named_and_carry_the_programs_last_words(
-    tmp_path: Path, change: dict[str, Any], kind: str, text: str
-) -> None:
+def test_failures_are_named_and_carry_the_programs_last_words(tmp_path, change, kind, text):
     sample = run_once(tmp_path, Behaviour(stderr="a\nlast words\n", **change))
     assert sample.failure.kind == kind
     assert text in sample.failure.text
     assert sample.failure.stderr_tail.endswith("last words")
 
 
-def test_a_library_that_the_loader_refuses_is_a_failure_however_short_the_run(
-    tmp_path: Path,
-) -> None:
+def test_a_library_that_the_loader_refuses_is_a_failure_however_short_the_run(tmp_path):
     path = World.allocator("x").path
     refusal = f"ERROR: ld.so: object '{path}' from LD_PRELOAD cannot be preloaded (why): ignored.\n"
     for mapped, kind in ((None, "preload"), (True, None)):
@@ -74,19 +66,19 @@ def test_a_library_that_the_loader_refuses_is_a_failure_however_short_the_run(
     assert run_once(tmp_path, Behaviour(mapped=None, stderr="all is well\n")).failure is None
 
 
-def test_last_words_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+def test_last_words_do_nothing_to_a_terminal(tmp_path):
     failure = run_once(tmp_path, Behaviour(exit_code=1, stderr="\x1b]0;x\x07a\tb\n")).failure
     assert failure.stderr_tail == "\\x1b]0;x\\x07a\tb"
 
 
-def test_another_exit_status_may_be_the_right_one(tmp_path: Path) -> None:
+def test_another_exit_status_may_be_the_right_one(tmp_path):
     program = replace(PROGRAM, expected_exit=3)
     assert run_once(tmp_path, Behaviour(exit_code=3), program).failure is None
     failure = run_once(tmp_path, Behaviour(exit_code=0), program).failure
     assert failure.text == "exit 0 instead of 3"
 
 
-def test_long_last_words_are_cut(tmp_path: Path) -> None:
+def test_long_last_words_are_cut(tmp_path):
     stderr = "".join(f"line {i}\n" for i in range(100_000))
     failure = run_once(tmp_path, Behaviour(exit_code=1, stderr=stderr)).failure
     assert failure.stderr_tail.splitlines()[-1] == "line 99999"
@@ -94,20 +86,20 @@ def test_long_last_words_are_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_the_programs_own_number_is_found_in_either_stream(tmp_path: Path, stream: str) -> None:
+def test_the_programs_own_number_is_found_in_either_stream(tmp_path, stream):
     program = replace(PROGRAM, metrics=(parse_custom(r"rate=rate: ([\d.]+)"),))
     behaviour = Behaviour(**{stream: "warm 1\nrate: 12.5\n"})
     assert run_once(tmp_path, behaviour, program).values[CUSTOM] == 12.5
 
 
 @pytest.mark.parametrize("pattern", [r"rate: ([\d.]+)", "rate: (.*)"])
-def test_a_missing_number_is_a_failure(tmp_path: Path, pattern: str) -> None:
+def test_a_missing_number_is_a_failure(tmp_path, pattern):
     program = replace(PROGRAM, metrics=(parse_custom(f"rate={pattern}"),))
     failure = run_once(tmp_path, Behaviour(stdout="rate: fast\n"), program).failure
     assert (failure.kind, failure.text) == ("metric", "no number for rate in the output")
 
 
-def test_an_interrupted_run_interrupts_the_comparison(tmp_path: Path) -> None:
+def test_an_interrupted_run_interrupts_the_comparison(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_once(tmp_path, Behaviour(interrupted=True))
 
@@ -116,9 +108,7 @@ def test_an_interrupted_run_interrupts_the_comparison(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("outer", [None, "/lib/outer.so"])
-def test_the_environment_has_the_same_size_under_all_allocators(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outer: str | None
-) -> None:
+def test_the_environment_has_the_same_size_under_all_allocators(tmp_path, monkeypatch, outer):
     if outer is None:
         monkeypatch.delenv("LD_PRELOAD", raising=False)
     else:
@@ -144,14 +134,14 @@ def test_the_environment_has_the_same_size_under_all_allocators(
     assert min(len(r.env[PADDING_VARIABLE]) for r in executor.requests) == 100
 
 
-def test_nothing_is_added_for_the_c_librarys_own() -> None:
+def test_nothing_is_added_for_the_c_librarys_own():
     assert extra_environment_bytes(Allocator("glibc", None, "libc", "1")) == 0
 
 
 # --- set-up and clean-up -------------------------------------------------------------------------
 
 
-def test_hooks_know_the_allocator_and_are_not_timed(tmp_path: Path) -> None:
+def test_hooks_know_the_allocator_and_are_not_timed(tmp_path):
     log = tmp_path / "log"
     program = replace(
         PROGRAM,
@@ -167,7 +157,7 @@ def test_hooks_know_the_allocator_and_are_not_timed(tmp_path: Path) -> None:
     assert sample.values["time_seconds"] == pytest.approx(0.01)
 
 
-def test_cleanup_follows_a_failed_run_and_an_interrupt_too(tmp_path: Path) -> None:
+def test_cleanup_follows_a_failed_run_and_an_interrupt_too(tmp_path):
     program = replace(PROGRAM, cleanup=f"touch {tmp_path}/cleaned")
     assert run_once(tmp_path, Behaviour(exit_code=1), program).failure
     (tmp_path / "cleaned").unlink()
@@ -182,18 +172,18 @@ def test_cleanup_follows_a_failed_run_and_an_interrupt_too(tmp_path: Path) -> No
 # --- comparing outputs ---------------------------------------------------------------------------
 
 
-def outputs(tmp_path: Path, *runs: tuple[str, str]) -> list[Sample]:
+def outputs(tmp_path, *runs):
     return [run_once(tmp_path, Behaviour(stdout=text), name=name) for name, text in runs]
 
 
-def test_another_output_than_the_references_is_a_failure(tmp_path: Path) -> None:
+def test_another_output_than_the_references_is_a_failure(tmp_path):
     check = OutputCheck("glibc", enabled=True)
     judged = check.judge(outputs(tmp_path, ("glibc", "1"), ("glibc", "1"), ("a", "1"), ("b", "2")))
     assert [s.failure.kind if s.failure else None for s in judged] == [None, None, None, "output"]
     assert check.comparable is True
 
 
-def test_a_reference_that_varies_takes_the_judgement_back(tmp_path: Path) -> None:
+def test_a_reference_that_varies_takes_the_judgement_back(tmp_path):
     check = OutputCheck("glibc", enabled=True)
     judged = check.judge(outputs(tmp_path, ("glibc", "1"), ("a", "2")))
     assert judged[1].failure is not None
@@ -202,14 +192,14 @@ def test_a_reference_that_varies_takes_the_judgement_back(tmp_path: Path) -> Non
     assert check.comparable is False
 
 
-def test_outputs_are_not_compared_if_so_asked(tmp_path: Path) -> None:
+def test_outputs_are_not_compared_if_so_asked(tmp_path):
     check = OutputCheck("glibc", enabled=False)
     judged = check.judge(outputs(tmp_path, ("glibc", "1"), ("a", "2")))
     assert judged[1].failure is None
     assert check.comparable is None
 
 
-def test_a_crash_stays_a_crash_and_says_nothing_about_outputs(tmp_path: Path) -> None:
+def test_a_crash_stays_a_crash_and_says_nothing_about_outputs(tmp_path):
     crashed = run_once(tmp_path, Behaviour(signal=11, stdout="partial"), name="a")
     good = outputs(tmp_path, ("glibc", "1"))
     judged = OutputCheck("glibc", enabled=True).judge([*good, crashed])
@@ -220,7 +210,7 @@ def test_a_crash_stays_a_crash_and_says_nothing_about_outputs(tmp_path: Path) ->
     assert check.comparable is True
 
 
-def test_printed_numbers_are_values_and_there_if_promised(tmp_path: Path) -> None:
+def test_printed_numbers_are_values_and_there_if_promised(tmp_path):
     program = replace(PROGRAM, printed=("seconds", "blocks"), printed_perhaps=("live", "gone"))
     behaviour = Behaviour(stdout="seconds: 1.5\nblocks: 70\nlive: 4096\n")
     sample = run_once(tmp_path, behaviour, program)

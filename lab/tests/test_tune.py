@@ -7,7 +7,6 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import MIB, Behaviour, World, measure_answer
@@ -16,13 +15,12 @@ from tsmlab import records, texts, tune_text
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.journal import Header, Journal, Unkept
-from tsmlab.measuring import Measurement, RunRequest
+from tsmlab.measuring import Measurement
 from tsmlab.metrics import parse_custom
 from tsmlab.progress import Silence
 from tsmlab.records import CHECKSUM
-from tsmlab.results import Outcome
 from tsmlab.stats import Verdict
-from tsmlab.study import Study, from_json
+from tsmlab.study import from_json
 from tsmlab.trial import PADDING_VARIABLE, Program
 from tsmlab.tune import Options, tune
 from tsmlab.tune_options import Option
@@ -47,10 +45,10 @@ class Tuned:
     runs: int = 0
     settings: list[frozenset[tuple[str, str]]] = field(default_factory=list)
 
-    def clock(self) -> float:
+    def clock(self):
         return self.now
 
-    def run(self, request: RunRequest) -> Measurement:
+    def run(self, request):
         if self.runs == self.interrupt_at_run:
             raise KeyboardInterrupt
         self.runs += 1
@@ -74,7 +72,7 @@ class Tuned:
         return Measurement.from_json(measure_answer(behaviour, request, 0.1 * seconds))
 
 
-def variable(name: str, *values: str) -> Option:
+def variable(name, *values):
     return Option(name, values, name)
 
 
@@ -88,7 +86,7 @@ EFFECTS = {
 }
 
 
-def options(*tried: Option, **changes: Any) -> Options:
+def options(*tried, **changes):
     given = {
         "program": Program(("./program", "-x"), Path("/dev/null")),
         "allocator": Allocator("mine", None, "user", "1.0"),
@@ -102,15 +100,13 @@ def options(*tried: Option, **changes: Any) -> Options:
     return Options(**(given | changes))
 
 
-def search(
-    *tried: Option, executor: Tuned | None = None, memo: Any = None, **changes: Any
-) -> Outcome[Study]:
+def search(*tried, executor=None, memo=None, **changes):
     executor = executor or Tuned(EFFECTS)
     memo = memo or Unkept(executor.clock)
     return tune(options(*tried, **changes), executor, Silence(), memo)
 
 
-def verdicts(results: Study) -> dict[str, Verdict]:
+def verdicts(results):
     return {row.name: row.verdict for row in results.tune.rows}
 
 
@@ -121,7 +117,7 @@ def verdicts(results: Study) -> dict[str, Verdict]:
     ("objective", "found"),
     [("time", ["FAST=1"]), ("memory", ["SMALL=2"]), ("both", ["SMALL=1", "FAST=1"])],
 )
-def test_the_objective_decides(objective: str, found: list[str]) -> None:
+def test_the_objective_decides(objective, found):
     """SMALL=2 has the smallest product of time and memory, but costs time: for both it is out."""
     results = search(FAST, SMALL, objective=objective).results
     assert results.tune.settings == found
@@ -130,7 +126,7 @@ def test_the_objective_decides(objective: str, found: list[str]) -> None:
     assert results.tune.rows[0].name == goal
 
 
-def test_two_changes_that_both_help_are_found_one_after_the_other() -> None:
+def test_two_changes_that_both_help_are_found_one_after_the_other():
     effects = {("FAST", "1"): (0.8, 1.0), ("SMALL", "2"): (0.9, 1.0)}
     results = search(FAST, SMALL, NOTHING, executor=Tuned(effects)).results
     assert results.tune.settings == ["FAST=1", "SMALL=2"]
@@ -145,7 +141,7 @@ def test_two_changes_that_both_help_are_found_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("objective", ["time", "memory", "both"])
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.long)])
-def test_an_option_without_effect_never_wins(objective: str, seeds: range) -> None:
+def test_an_option_without_effect_never_wins(objective, seeds):
     for seed in seeds:
         noise = 0.02 if seed % 2 else 0.2
         executor = Tuned({}, noise=noise, seed=seed)
@@ -156,7 +152,7 @@ def test_an_option_without_effect_never_wins(objective: str, seeds: range) -> No
 
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 4), marks=pytest.mark.long)])
-def test_an_option_without_effect_does_not_ride_along(seeds: range) -> None:
+def test_an_option_without_effect_does_not_ride_along(seeds):
     for seed in seeds:
         executor = Tuned({("FAST", "1"): (0.9, 1.0)}, noise=0.02, seed=seed)
         results = search(FAST, NOTHING, executor=executor, seed=seed).results
@@ -164,7 +160,7 @@ def test_an_option_without_effect_does_not_ride_along(seeds: range) -> None:
         assert all(not name.startswith("NOTHING") for name in results.tune.settings)
 
 
-def test_what_chose_a_change_does_not_confirm_it() -> None:
+def test_what_chose_a_change_does_not_confirm_it():
     """The rounds that count begin after the race, and have no others in them."""
     results = search(FAST).results
     step = results.tune.steps[0]
@@ -174,7 +170,7 @@ def test_what_chose_a_change_does_not_confirm_it() -> None:
     assert ratio.pairs == fresh.analysis.rounds
 
 
-def test_a_number_that_the_program_prints_is_an_objective() -> None:
+def test_a_number_that_the_program_prints_is_an_objective():
     program = Program(
         ("./program",), Path("/dev/null"), metrics=(parse_custom("rate=rate ([0-9.]+):higher"),)
     )
@@ -187,7 +183,7 @@ def test_a_number_that_the_program_prints_is_an_objective() -> None:
 # --- races ----------------------------------------------------------------------------------------
 
 
-def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long() -> None:
+def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long():
     effects = {("NOTHING", str(n)): (0.9 - 0.01 * n, 1.0) for n in range(8)}
     results = search(NOTHING, executor=Tuned(effects, noise=0.001)).results
     ran = {raced.change: raced.rounds for raced in results.tune.steps[0].raced}
@@ -199,7 +195,7 @@ def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long() -> None:
     assert results.tune.steps[0].raced[0].change == "NOTHING=7"
 
 
-def test_what_cannot_be_better_any_more_falls_at_once() -> None:
+def test_what_cannot_be_better_any_more_falls_at_once():
     effects = {("NOTHING", str(n)): (1.5, 1.0) for n in range(8)}
     executor = Tuned(effects, noise=0.001)
     results = search(NOTHING, executor=executor).results
@@ -207,7 +203,7 @@ def test_what_cannot_be_better_any_more_falls_at_once() -> None:
     assert executor.runs == 1 + (8 + 2) * (1 + 3)  # the probe, a warm-up and one rung
 
 
-def test_a_value_that_breaks_the_program_is_named_and_never_wins() -> None:
+def test_a_value_that_breaks_the_program_is_named_and_never_wins():
     executor = Tuned({("FAST", "2"): (0.5, 1.0), ("FAST", "1"): (0.9, 1.0)},
                      broken=frozenset({"FAST=2"}))  # fmt: skip
     results = search(FAST, executor=executor).results
@@ -215,7 +211,7 @@ def test_a_value_that_breaks_the_program_is_named_and_never_wins() -> None:
     assert "FAILED FAST=2: SIGSEGV" in texts.report(results, 120)
 
 
-def test_the_time_budget_ends_a_race_and_leaves_time_for_fresh_rounds() -> None:
+def test_the_time_budget_ends_a_race_and_leaves_time_for_fresh_rounds():
     results = search(FAST, SMALL, NOTHING, time_budget_seconds=8.0).results
     assert "out of time" in {raced.fate for raced in results.tune.steps[0].raced}
     assert results.tune.steps[0].raced[0].change == results.tune.steps[0].change == "FAST=1"
@@ -223,14 +219,14 @@ def test_the_time_budget_ends_a_race_and_leaves_time_for_fresh_rounds() -> None:
 
 
 @pytest.mark.parametrize("budget", [2.0, 5.0, 8.0, 20.0])
-def test_a_search_keeps_to_its_time_budget(budget: float) -> None:
+def test_a_search_keeps_to_its_time_budget(budget):
     """But for a round that was begun: of the first rung, all changes."""
     executor = Tuned(EFFECTS, noise=0.05)
     search(FAST, SMALL, NOTHING, executor=executor, time_budget_seconds=budget)
     assert executor.now <= budget + 0.1 * 2.5 * (3 + 3 + 8 + 2)
 
 
-def test_a_program_that_fails_by_itself_ends_the_search() -> None:
+def test_a_program_that_fails_by_itself_ends_the_search():
     executor = Tuned({}, broken=frozenset({"ALWAYS=1"}))
     allocator = Allocator("mine", None, "user", "1.0", env={"ALWAYS": "1"})
     with pytest.raises(UserError, match="fails under the reference"):
@@ -241,12 +237,12 @@ def test_a_program_that_fails_by_itself_ends_the_search() -> None:
 
 
 @pytest.mark.parametrize("run", [3, 20, 60, 75])
-def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run: int, tmp_path: Path) -> None:
-    def journalled(executor: Tuned, journal: Journal) -> Study:
+def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run, tmp_path):
+    def journalled(executor, journal):
         with journal:
             return search(FAST, SMALL, executor=executor, memo=journal, objective="both").results
 
-    def begin(folder: Path, executor: Tuned) -> Journal:
+    def begin(folder, executor):
         header = Header.of("tune", [], 7, [])
         return Journal.begin(header, [folder], executor.clock)
 
@@ -267,12 +263,12 @@ def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run: int, tmp_path:
 BUSY = ("load_at_start", "warnings")
 
 
-def timeless(results: Study) -> Any:
+def timeless(results):
     """Without when it was, and how busy the machine; clocks of two sessions differ in their last
     digits."""
     text = records.to_json(replace(results, created=""))
 
-    def strip(value: Any) -> Any:
+    def strip(value):
         if isinstance(value, dict):
             dropped = {"created", "started_seconds", "time_budget_seconds", CHECKSUM, *BUSY}
             return {k: strip(v) for k, v in value.items() if k not in dropped}
@@ -281,7 +277,7 @@ def timeless(results: Study) -> Any:
     return strip(json.loads(text))
 
 
-def test_what_is_interrupted_before_the_first_run_has_no_results() -> None:
+def test_what_is_interrupted_before_the_first_run_has_no_results():
     with pytest.raises(KeyboardInterrupt):
         search(FAST, executor=Tuned(EFFECTS, interrupt_at_run=0))
 
@@ -289,7 +285,7 @@ def test_what_is_interrupted_before_the_first_run_has_no_results() -> None:
 # --- what is written ------------------------------------------------------------------------------
 
 
-def test_the_line_is_ready_for_a_shell() -> None:
+def test_the_line_is_ready_for_a_shell():
     path = Path(World.allocator("mine").path or "")
     allocator = Allocator("mine", path, "user", "1.0", env={"KEPT": "a b"})
     program = Program(("./my program", "-x"), Path("/dev/null"))
@@ -297,7 +293,7 @@ def test_the_line_is_ready_for_a_shell() -> None:
     assert tune_text.line(results.tune) == f"KEPT='a b' FAST=1 LD_PRELOAD={path} './my program' -x"
 
 
-def test_results_are_read_back_and_every_run_is_a_line() -> None:
+def test_results_are_read_back_and_every_run_is_a_line():
     results = search(FAST, SMALL, objective="memory").results
     assert from_json(records.to_json(results)) == results
     lines = texts.formatted(results, "csv").splitlines()

@@ -6,11 +6,9 @@ import json
 import shlex
 import signal
 from functools import partial
-from pathlib import Path
 
 import prompt
 import pytest
-from prompt import Tsmalloc
 
 from tsmlab.counting import Counters
 
@@ -18,16 +16,14 @@ COUNTERS = Counters.installed()
 
 
 @pytest.fixture
-def tune(tsmalloc: Tsmalloc) -> Tsmalloc:
+def tune(tsmalloc):
     return partial(tsmalloc, "tune")
 
 
 WASTE = ("--only", "--option", "WASTE=0,2", "--option", "NOTHING=1,2,3", "--no-doctor")
 
 
-def test_the_option_that_helps_is_found_and_its_line_works(
-    tune: Tsmalloc, waste: Path, tmp_path: Path
-) -> None:
+def test_the_option_that_helps_is_found_and_its_line_works(tune, waste, tmp_path):
     files = {name: tmp_path / f"tune.{name}" for name in ("json", "csv", "markdown")}
     exports = [word for name, file in files.items() for word in (f"--export-{name}", file)]
     words = ("--allocator", f"waste={waste}", "--for", "memory", *WASTE, *exports)
@@ -48,7 +44,7 @@ def test_the_option_that_helps_is_found_and_its_line_works(
 
 @pytest.mark.long
 @pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
-def test_instructions_decide_where_times_tell_nothing(tune: Tsmalloc, waste: Path) -> None:
+def test_instructions_decide_where_times_tell_nothing(tune, waste):
     words = ("--allocator", f"waste={waste}", "--deterministic", "--json", "--no-doctor", "--only")
     words = (*words, "--option", "WASTE=0", "--option", "NOTHING=1")
     done = tune("waste", *words, "--", "/bin/true")
@@ -58,7 +54,7 @@ def test_instructions_decide_where_times_tell_nothing(tune: Tsmalloc, waste: Pat
     assert {(raced["rounds"], raced["fate"]) for raced in nothing} == {(3, "no better")}
 
 
-def test_a_value_that_breaks_the_program_is_a_failure(tune: Tsmalloc, waste: Path) -> None:
+def test_a_value_that_breaks_the_program_is_a_failure(tune, waste):
     words = ("waste", "--allocator", f"waste={waste}", "--no-doctor", "--only")
     words = (*words, "--option", "WASTE=9")
     done = tune(*words, "--", "/bin/true", status=2)
@@ -67,9 +63,7 @@ def test_a_value_that_breaks_the_program_is_a_failure(tune: Tsmalloc, waste: Pat
 
 
 @pytest.mark.long
-def test_an_interrupted_search_goes_on(
-    tune: Tsmalloc, waste: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_interrupted_search_goes_on(tune, waste, environment, tmp_path):
     words = [
         *("tune", "waste", "--allocator", f"waste={waste}", "--for", "memory", *WASTE),
         *("--time-budget", "15s"),

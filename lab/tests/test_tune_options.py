@@ -19,12 +19,12 @@ TABLE = read_table()
 JEMALLOC = TABLE.forms["jemalloc"]
 
 
-def every_setting(name: str) -> list[Setting]:
+def every_setting(name):
     options, _ = options_for(installed(name), [])
     return [Setting(option, value) for option in options for value in option.values]
 
 
-def errors_under(name: str, setting: Setting, **more: str) -> str:
+def errors_under(name, setting, **more):
     allocator = configured(installed(name), [setting], "tuned")
     env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"} | dict(allocator.env) | more
     if allocator.path is not None:
@@ -33,7 +33,7 @@ def errors_under(name: str, setting: Setting, **more: str) -> str:
     return done.stderr + (f"status {done.returncode}" if done.returncode else "")
 
 
-def test_jemalloc_takes_every_value() -> None:
+def test_jemalloc_takes_every_value():
     """It names what it does not know, and ends the program if it is told to."""
     installed("jemalloc")
     for setting in every_setting("jemalloc"):
@@ -42,7 +42,7 @@ def test_jemalloc_takes_every_value() -> None:
     assert "no_such_option" in errors_under("jemalloc", bad)
 
 
-def test_glibc_has_every_tunable_within_its_bounds() -> None:
+def test_glibc_has_every_tunable_within_its_bounds():
     loader = next(Path("/").glob("lib64/ld-linux*.so.2"), None)
     if loader is None:
         pytest.skip("no loader of glibc here")
@@ -56,14 +56,14 @@ def test_glibc_has_every_tunable_within_its_bounds() -> None:
         assert low <= int(setting.value) <= high, setting.text
 
 
-def test_tsmalloc_takes_every_value() -> None:
+def test_tsmalloc_takes_every_value():
     for setting in every_setting("tsmalloc"):
         shown = errors_under("tsmalloc", setting, TSMALLOC_SHOW="1")
         assert f"{setting.text} (environment;" in shown
 
 
 @pytest.mark.parametrize("name", ["mimalloc", "tcmalloc"])
-def test_what_a_library_does_not_know_is_left_out(name: str) -> None:
+def test_what_a_library_does_not_know_is_left_out(name):
     allocator = installed(name)
     options, unknown = options_for(allocator, [])
     assert options
@@ -73,7 +73,7 @@ def test_what_a_library_does_not_know_is_left_out(name: str) -> None:
         assert option.name.partition("_")[2].lower().encode() in content
 
 
-def test_a_library_of_something_else_knows_none(tmp_path: Path) -> None:
+def test_a_library_of_something_else_knows_none(tmp_path):
     library = tmp_path / "lib.so"
     library.write_bytes(b"nothing")
     stranger = Allocator("jemalloc", library, "user", "?")
@@ -87,7 +87,7 @@ def test_a_library_of_something_else_knows_none(tmp_path: Path) -> None:
 # --- how they are set -----------------------------------------------------------------------------
 
 
-def test_lists_are_written_as_their_allocator_reads_them() -> None:
+def test_lists_are_written_as_their_allocator_reads_them():
     pair = (
         Setting(JEMALLOC.option("narenas", ("1",)), "1"),
         Setting(JEMALLOC.option("thp", ("never",)), "never"),
@@ -101,7 +101,7 @@ def test_lists_are_written_as_their_allocator_reads_them() -> None:
     assert environment([alone], {"A": "7"}) == {"A": "1"}
 
 
-def test_what_is_set_already_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_set_already_is_kept(monkeypatch):
     monkeypatch.setenv("MALLOC_CONF", "narenas:9")
     setting = Setting(JEMALLOC.option("thp", ("never",)), "never")
     plain = Allocator("jemalloc", None, "system", "5")
@@ -112,7 +112,7 @@ def test_what_is_set_already_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(own, [], "base").env == own.env
 
 
-def test_the_users_own_replace_and_add() -> None:
+def test_the_users_own_replace_and_add():
     glibc = allocators.glibc()
     options, _ = options_for(glibc, ["glibc.malloc.arena_max=3,4", "MY_OPTION=a"])
     by_name = {option.name: option for option in options}
@@ -140,7 +140,7 @@ def test_the_users_own_replace_and_add() -> None:
         ([], "jemaloc", "no table of options for 'jemaloc'"),
     ],
 )
-def test_what_cannot_be_tried_is_named(given: list[str], like: str | None, words: str) -> None:
+def test_what_cannot_be_tried_is_named(given, like, words):
     with pytest.raises(UserError, match=words) as caught:
         options_for(Allocator("mine", None, "user", "?"), given, like)
     assert caught.value.remedy

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab import machine, render
-from tsmlab.measuring import Measurement
 from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 
@@ -21,11 +18,11 @@ QUIET = replace(
 
 
 @pytest.fixture(autouse=True)
-def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet_machine(monkeypatch):
     monkeypatch.setattr(machine, "describe", lambda: QUIET)
 
 
-def codes(comparison: Comparison) -> set[str]:
+def codes(comparison):
     for trouble in comparison.warnings:
         assert trouble.symptom
         assert trouble.cause
@@ -33,7 +30,7 @@ def codes(comparison: Comparison) -> set[str]:
     return {trouble.code for trouble in comparison.warnings}
 
 
-def run(rounds: int = 12, **behaviour: Any) -> Comparison:
+def run(rounds=12, **behaviour):
     behaviours = {
         "glibc": Behaviour(**behaviour),
         "a": Behaviour(**behaviour),
@@ -43,7 +40,7 @@ def run(rounds: int = 12, **behaviour: Any) -> Comparison:
     return comparison
 
 
-def test_how_many_rounds_runs_and_how_much_noise() -> None:
+def test_how_many_rounds_runs_and_how_much_noise():
     assert codes(run()) == set()
     assert codes(run(rounds=3)) == {"few-rounds"}
     comparison = run(noise=0.05)
@@ -52,7 +49,7 @@ def test_how_many_rounds_runs_and_how_much_noise() -> None:
     assert codes(run(seconds=0.002)) == {"short-runs"}
 
 
-def test_a_program_that_waits_is_no_measurement_of_an_allocator() -> None:
+def test_a_program_that_waits_is_no_measurement_of_an_allocator():
     found = with_raw(lambda run: {"user_ns": run.wall_ns // 200, "system_ns": 0})
     assert codes(found) == {"waits"}
     assert found.warnings[0].symptom == "the program waits: it computes for 0.5 % of its time"
@@ -60,7 +57,7 @@ def test_a_program_that_waits_is_no_measurement_of_an_allocator() -> None:
     assert text.index("But the program waits: ") < text.index("95 % CI")
 
 
-def test_of_very_few_rounds_no_figure_is_made_up() -> None:
+def test_of_very_few_rounds_no_figure_is_made_up():
     (alone,) = run(rounds=1).warnings
     assert alone.symptom.endswith("there are no intervals")
     noisy = run(rounds=2, noise=2.0)
@@ -78,12 +75,12 @@ def test_of_very_few_rounds_no_figure_is_made_up() -> None:
         ({"address_randomisation": 0}, "no-aslr"),
     ],
 )
-def test_the_machine(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], code: str) -> None:
+def test_the_machine(monkeypatch, change, code):
     monkeypatch.setattr(machine, "describe", lambda: replace(QUIET, **change))
     assert codes(run()) == {code}
 
 
-def test_a_harmless_machine_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_harmless_machine_is_not_warned_of(monkeypatch):
     harmless = replace(
         QUIET,
         load_at_start=1.0,
@@ -95,7 +92,7 @@ def test_a_harmless_machine_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) ->
     assert codes(run()) == set()
 
 
-def slowed(factors: list[float], per_round: int) -> Any:
+def slowed(factors, per_round):
     """Each measured round has its own factor; the warm-up (and the reference's probe) has none."""
     skipped = per_round + (1 if per_round == 2 else 0)
     changes = tuple(
@@ -105,7 +102,7 @@ def slowed(factors: list[float], per_round: int) -> Any:
     return Behaviour(seconds=0.1, changes=changes)
 
 
-def over_rounds(factors: list[float]) -> Comparison:
+def over_rounds(factors):
     behaviours = {
         "glibc": slowed(factors, per_round=2),
         "a": slowed(factors, per_round=1),
@@ -123,24 +120,24 @@ def over_rounds(factors: list[float]) -> Comparison:
         ([1.0 + 0.2 * (n % 2) + 0.0005 * (n % 5) for n in range(24)], "bimodal"),
     ],
 )
-def test_odd_rounds(factors: list[float], code: str) -> None:
+def test_odd_rounds(factors, code):
     assert code in codes(over_rounds(factors))
 
 
-def test_drift() -> None:
+def test_drift():
     comparison = over_rounds([1.0 + 0.01 * n for n in range(12)])
     assert codes(comparison) == {"drift"}
     (trouble,) = comparison.warnings
     assert "slower" in trouble.symptom
 
 
-def with_raw(change: Callable[[Measurement], dict[str, Any]]) -> Comparison:
+def with_raw(change):
     """A comparison whose runs answered something else, too."""
     behaviours = {"glibc": Behaviour(), "a": Behaviour()}
     executor = SimulatedExecutor(behaviours)
     plain = executor.run
 
-    def run(request: Any) -> Any:
+    def run(request):
         measurement = plain(request)
         changed = change(measurement)
         known = {key: value for key, value in changed.items() if hasattr(measurement, key)}
@@ -150,7 +147,7 @@ def with_raw(change: Callable[[Measurement], dict[str, Any]]) -> Comparison:
     return World.comparison(behaviours, executor=executor)
 
 
-def test_several_processes_and_a_costly_look_at_the_memory() -> None:
+def test_several_processes_and_a_costly_look_at_the_memory():
     comparison = with_raw(lambda run: {"tree_peak_rss_bytes": 3 * run.peak_rss_bytes})
     assert codes(comparison) == {"several-processes"}
     assert "3.0 times" in comparison.warnings[0].cause

@@ -24,7 +24,7 @@ GOOD = {
 }
 
 
-def suite(folder: Path, *entries: dict[str, str]) -> Path:
+def suite(folder, *entries):
     path = folder / "suite.toml"
     path.write_text(
         "\n".join(
@@ -35,7 +35,7 @@ def suite(folder: Path, *entries: dict[str, str]) -> Path:
     return path
 
 
-def test_an_entry_is_read_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_is_read_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", "/some/build")
     (workload,) = read_suite(suite(tmp_path, GOOD))
     assert workload == Workload(
@@ -49,7 +49,7 @@ def test_an_entry_is_read_as_it_stands(tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
-def test_floors_may_be_left_out_and_programs_lie_beside_the_suite(tmp_path: Path) -> None:
+def test_floors_may_be_left_out_and_programs_lie_beside_the_suite(tmp_path):
     entry = {key: value for key, value in GOOD.items() if key != "floors"}
     (workload,) = read_suite(suite(tmp_path, entry | {"program": '"./work"', "time": '"wall"'}))
     assert workload.floors == ()
@@ -57,7 +57,7 @@ def test_floors_may_be_left_out_and_programs_lie_beside_the_suite(tmp_path: Path
     assert workload.command[0] == str(tmp_path / "work")
 
 
-def test_an_entry_comes_once_for_each_number_of_threads(tmp_path: Path) -> None:
+def test_an_entry_comes_once_for_each_number_of_threads(tmp_path):
     several = {"arguments": '["-p", "{half}", "--all={threads}"]', "threads": "[2, 16]"}
     workloads = read_suite(suite(tmp_path, GOOD | several))
     assert [each.command[1:] for each in workloads] == [
@@ -73,7 +73,7 @@ def test_an_entry_comes_once_for_each_number_of_threads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["workloads", "scaling"])
-def test_the_projects_own_suites_can_be_read(name: str) -> None:
+def test_the_projects_own_suites_can_be_read(name):
     workloads = read_suite(own_suite(name))
     assert len(workloads) > 10
     assert own_suite(name) == paths.repository_root() / "bench" / f"{name}.toml"
@@ -107,9 +107,7 @@ def test_the_projects_own_suites_can_be_read(name: str) -> None:
         ("argument", "[]", "the key 'argument' is unknown", "Did you mean arguments?"),
     ],
 )
-def test_each_mistake_is_named_with_its_place_and_remedy(
-    tmp_path: Path, key: str, value: str | None, message: str, remedy: str
-) -> None:
+def test_each_mistake_is_named_with_its_place_and_remedy(tmp_path, key, value, message, remedy):
     second = {"name": '"second"', **GOOD, key: value or ""}
     second["name"] = (value or "") if key == "name" else '"second"'
     if value is None:
@@ -130,25 +128,25 @@ def test_each_mistake_is_named_with_its_place_and_remedy(
         ("[[workload]\n", "is not TOML"),
     ],
 )
-def test_what_is_no_suite_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_no_suite_is_refused(tmp_path, text, message):
     path = tmp_path / "suite.toml"
     path.write_text(text)
     with refused(message, str(path)):
         read_suite(path)
 
 
-def test_a_missing_file_and_a_name_that_is_used_twice(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_name_that_is_used_twice(tmp_path):
     with refused("No such file", remedy="--suite"):
         read_suite(tmp_path / "none.toml")
     with pytest.raises(UserError, match="two workloads have the name hot-pair"):
         read_suite(suite(tmp_path, GOOD, GOOD))
 
 
-def test_names_and_globs_choose_in_the_suites_order(tmp_path: Path) -> None:
+def test_names_and_globs_choose_in_the_suites_order(tmp_path):
     names = ("remote-1-1", "batch", "remote-2-2")
     workloads = read_suite(suite(tmp_path, *(GOOD | {"name": f'"{name}"'} for name in names)))
 
-    def chosen(*asked: str) -> list[str]:
+    def chosen(*asked):
         return [workload.name for workload in select(asked, workloads)]
 
     assert chosen() == list(names)
@@ -158,7 +156,7 @@ def test_names_and_globs_choose_in_the_suites_order(tmp_path: Path) -> None:
         chosen("batch", "bach")
 
 
-def test_all_missing_programs_are_named_at_once(tmp_path: Path) -> None:
+def test_all_missing_programs_are_named_at_once(tmp_path):
     (tmp_path / "there").write_text("#!/bin/sh\n")
     (tmp_path / "there").chmod(0o755)
     (tmp_path / "closed").write_text("")

@@ -6,7 +6,6 @@ Why: what a program does must be known exactly to check what is measured of it.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ USUAL_HEADERS = """
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def build(tmp_path_factory):
     """build(name, source, *flags) compiles C (or C++, by the name) and gives the result's path.
 
     The source need not include USUAL_HEADERS.
@@ -50,7 +49,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     headers.write_text(USUAL_HEADERS)
     done: dict[tuple[str, ...], Path] = {}
 
-    def compile_once(name: str, source: str, *flags: str) -> Path:
+    def compile_once(name, source, *flags):
         key = (name, source, *flags)
         if key not in done:
             code = folder / f"{len(done)}-{name}"

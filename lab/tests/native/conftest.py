@@ -5,25 +5,23 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from shim_programs import CALLS
 
 
 @pytest.fixture(scope="session")
-def calls(build: Callable[..., Path]) -> Path:
+def calls(build):
     """The program of CALLS."""
     return build("calls.c", CALLS)
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def small_disk(tmp_path):
     """small_disk(size) is a folder with a file system of its own."""
     disk = tmp_path / "disk"
 
-    def mount(size: str) -> Path:
+    def mount(size):
         disk.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk]
         if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from prompt import ran
 
@@ -15,27 +13,26 @@ from tsmlab import paths
 from tsmlab.traces import files
 from tsmlab.traces.analysis import analyse
 
-Vector = npt.NDArray[np.int64]
 FOLDER = paths.data_dir() / "traces"
 TRACES = sorted(FOLDER.glob("*.tstrace"))
 MOST_BYTES = 600_000
 
 
-def described() -> dict[str, int]:
+def described():
     """The traces of the README's table, and their events."""
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| `(\w+)` \|.*\| ([\d,]+) \|[^|]*\|$", text)
     return {name: int(events.replace(",", "")) for name, events in rows}
 
 
-def test_the_readme_lists_each() -> None:
+def test_the_readme_lists_each():
     assert sorted(described()) == [trace.stem for trace in TRACES]
     assert len(TRACES) >= 8
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
 class TestTrace:
-    def test_it_is_whole_and_small_and_its_analysis_adds_up(self, trace: Path) -> None:
+    def test_it_is_whole_and_small_and_its_analysis_adds_up(self, trace):
         assert trace.stat().st_size <= MOST_BYTES
         contents = files.look_into(trace)
         assert contents.is_finished
@@ -47,7 +44,7 @@ class TestTrace:
         assert sum(bucket.at_peak_bytes for bucket in found.buckets) == found.peak.bytes
 
     @pytest.mark.parametrize("schedule", ["asap", "recorded", "stride"])
-    def test_it_is_replayed(self, trace: Path, schedule: str) -> None:
+    def test_it_is_replayed(self, trace, schedule):
         """redis has threads that call nothing, and so have no turn in the recorded order."""
         done = ran(paths.tool("replay"), "--schedule", schedule, trace, status=0)
         assert json.loads(done.stdout)["matches"]
@@ -56,7 +53,7 @@ class TestTrace:
 @pytest.mark.parametrize(
     "name", ["git", *(pytest.param(name, marks=pytest.mark.long) for name in ("perl", "sqlite3"))]
 )
-def test_the_bound_of_memory_can_be_attained(name: str) -> None:
+def test_the_bound_of_memory_can_be_attained(name):
     """With the whole future known, objects have addresses within 2 % of the most live bytes: the
     lower bound of `replay` is not only a bound. First the objects that live at the peak, side by
     side in the order of their births; then the others, the largest first, each at the lowest
@@ -84,7 +81,7 @@ def test_the_bound_of_memory_can_be_attained(name: str) -> None:
     assert int(np.max(addresses + sizes)) <= 1.02 * bound + 4096
 
 
-def objects_of(trace: Path) -> tuple[Vector, Vector, Vector]:
+def objects_of(trace):
     """Begin and end, in events, and the size rounded up to 16 of each object; one that is resized
     is another from then on."""
     begins: list[int] = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,27 +26,25 @@ PROGRAM = Path(__file__).with_name("counted_program.c").read_text(encoding="utf-
 MAX_RUNS = 20_000
 
 
-def counted_library(name: str) -> Path:
+def counted_library(name):
     library = counters.has_counted(Allocator(name, Path("/x.so"), "tsmalloc", "1"))
     assert library is not None, f"{name} has no counted library: cmake --build build/release"
     return library
 
 
 @pytest.fixture
-def program(build: Callable[..., Path]) -> Path:
+def program(build):
     return build("counted_program.c", PROGRAM, "-pthread")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     path = tmp_path / "reports"
     path.mkdir()
     return path
 
 
-def run(
-    name: str, folder: Path, *command: str | Path, status: int = 0, shim: str = "", **more: str
-) -> str:
+def run(name, folder, *command, status=0, shim="", **more):
     """Runs the command under the counted library of that name, and gives what it printed."""
     preload = {"LD_PRELOAD": f"{shim} {counted_library(name)}"}
     environment = {**os.environ, **preload, **counters.environment(folder), **more}
@@ -56,7 +53,7 @@ def run(
     return done.stdout
 
 
-def files(folder: Path) -> list[str]:
+def files(folder):
     """Their names, without the numbers of the processes."""
     return sorted(re.sub(r"^\d+", "PID", path.name) for path in folder.iterdir())
 
@@ -65,7 +62,7 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_calls_are_those_that_the_tracker_counts(name: str, program: Path, folder: Path) -> None:
+def test_calls_are_those_that_the_tracker_counts(name, program, folder):
     calls = folder.parent / "calls"
     calls.mkdir()
     shim = str(paths.library(tracker.LIBRARY))
@@ -86,7 +83,7 @@ def test_calls_are_those_that_the_tracker_counts(name: str, program: Path, folde
 
 
 @pytest.mark.parametrize("name", CLASSIC)
-def test_splits_and_merges_explain_every_block(name: str, program: Path, folder: Path) -> None:
+def test_splits_and_merges_explain_every_block(name, program, folder):
     run(name, folder, program, "exchange", "3000")
     counts = read(folder).counts
     # Every growth adds one block; nothing was given back.
@@ -100,7 +97,7 @@ def test_splits_and_merges_explain_every_block(name: str, program: Path, folder:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_memory_given_back_is_counted(name: str, build: Callable[..., Path], folder: Path) -> None:
+def test_memory_given_back_is_counted(name, build, folder):
     source = """
     int main(void) {
       void* block = malloc(100 << 20);
@@ -122,14 +119,12 @@ def test_memory_given_back_is_counted(name: str, build: Callable[..., Path], fol
 
 
 @pytest.mark.parametrize("name", [n for n in OWN if n.startswith("nolock")])
-def test_foreign_frees_are_exact_where_blocks_know_their_thread(
-    name: str, program: Path, folder: Path
-) -> None:
+def test_foreign_frees_are_exact_where_blocks_know_their_thread(name, program, folder):
     run(name, folder, program, "exchange", "700")
     assert read(folder).counts["foreign_frees"] == 3 * 700
 
 
-def test_the_engine_counts_blocks_of_other_heaps(program: Path, folder: Path) -> None:
+def test_the_engine_counts_blocks_of_other_heaps(program, folder):
     run("tsmalloc", folder, program, "exchange", "700")
     causes = read(folder)
     assert causes.counts["remote_frees"] == 3 * 700
@@ -139,7 +134,7 @@ def test_the_engine_counts_blocks_of_other_heaps(program: Path, folder: Path) ->
     assert causes.counts["slabs_created"] > 0
 
 
-def test_caches_explain_every_small_request(program: Path, folder: Path) -> None:
+def test_caches_explain_every_small_request(program, folder):
     run("cached-best", folder, program, "exchange", "700")
     counts = read(folder).counts
     small = counts["cache_hits"] + counts["cache_refills"]
@@ -148,7 +143,7 @@ def test_caches_explain_every_small_request(program: Path, folder: Path) -> None
     assert counts["cache_returned_blocks"] >= counts["cache_returns"]
 
 
-def test_heaps_of_ended_threads_are_adopted(program: Path, folder: Path) -> None:
+def test_heaps_of_ended_threads_are_adopted(program, folder):
     for name in ("tsmalloc", "nolock-best"):
         run(name, folder, program, "threads", "20")
     counts = read(folder).counts
@@ -156,7 +151,7 @@ def test_heaps_of_ended_threads_are_adopted(program: Path, folder: Path) -> None
     assert counts["heaps_created"] == 2 * 2
 
 
-def test_threads_without_numbers_of_their_own_share_some(program: Path, folder: Path) -> None:
+def test_threads_without_numbers_of_their_own_share_some(program, folder):
     run("lock-best", folder, program, "threads", "1500")
     causes = read(folder)
     assert len(causes.threads) == 1024
@@ -166,7 +161,7 @@ def test_threads_without_numbers_of_their_own_share_some(program: Path, folder: 
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_strategy_has_its_own_counts_alone(name: str, program: Path, folder: Path) -> None:
+def test_a_strategy_has_its_own_counts_alone(name, program, folder):
     run(name, folder, program, "end", "exit")
     counts = set(read(folder).counts)
     strategy = name.split("-", maxsplit=1)[0]
@@ -201,9 +196,7 @@ def test_a_strategy_has_its_own_counts_alone(name: str, program: Path, folder: P
         ("exec", [2]),
     ],
 )
-def test_every_process_reports_what_it_did_itself(
-    name: str, way: str, frees: list[int], program: Path, folder: Path
-) -> None:
+def test_every_process_reports_what_it_did_itself(name, way, frees, program, folder):
     run(name, folder, program, "end", way)
     assert files(folder) == ["PID.counters.json"] * len(frees)
     causes = read(folder)
@@ -212,9 +205,7 @@ def test_every_process_reports_what_it_did_itself(
 
 
 @pytest.mark.parametrize("name", LIFE_CYCLES)
-def test_cancelled_threads_write_and_killed_ones_do_not(
-    name: str, program: Path, folder: Path
-) -> None:
+def test_cancelled_threads_write_and_killed_ones_do_not(name, program, folder):
     run(name, folder, program, "end", "kill", status=-signal.SIGKILL)
     assert files(folder) == []
     run(name, folder, program, "end", "cancelled")
@@ -225,7 +216,7 @@ def test_cancelled_threads_write_and_killed_ones_do_not(
     assert [name for name in files(folder) if "unfinished" in name] == []
 
 
-def test_an_image_never_replaces_the_report_of_another(program: Path, folder: Path) -> None:
+def test_an_image_never_replaces_the_report_of_another(program, folder):
     # A process of the same number, of another time or container.
     shell = 'for end in "" -1; do echo taken > "$0/$$$end.counters.json"; done; exec "$1" end exit'
     run("lock-best", folder, "/bin/sh", "-c", shell, folder, program)
@@ -234,14 +225,14 @@ def test_an_image_never_replaces_the_report_of_another(program: Path, folder: Pa
     assert len(untouched) == 2
 
 
-def test_a_shell_and_what_it_starts(folder: Path) -> None:
+def test_a_shell_and_what_it_starts(folder):
     run("lockfree-first", folder, "/bin/sh", "-c", "(: ; true); /bin/ls / > /dev/null; true")
     # The shell itself, which ends by _exit, its subshell and ls.
     assert len(files(folder)) >= 2
     assert read(folder).counts["allocations"] > 0
 
 
-def test_folders_that_cannot_be_written_to_or_are_relative(program: Path, folder: Path) -> None:
+def test_folders_that_cannot_be_written_to_or_are_relative(program, folder):
     gone = folder / "gone"
     for name in LIFE_CYCLES:
         run(name, gone, program, "alternate", "10")
@@ -251,7 +242,7 @@ def test_folders_that_cannot_be_written_to_or_are_relative(program: Path, folder
     assert files(folder) == ["PID.counters.json"]
 
 
-def test_the_very_last_calls_are_counted(build: Callable[..., Path], folder: Path) -> None:
+def test_the_very_last_calls_are_counted(build, folder):
     source = """
     static void at_exit(void) { free(malloc(10)); }
     __attribute__((destructor)) static void at_end(void) { free(malloc(10)); }
@@ -267,7 +258,7 @@ def test_the_very_last_calls_are_counted(build: Callable[..., Path], folder: Pat
 
 
 @pytest.mark.parametrize("name", CLASSIC)
-def test_a_picture_shows_every_block(name: str, program: Path, folder: Path) -> None:
+def test_a_picture_shows_every_block(name, program, folder):
     run(name, folder, program, "alternate", "4000")
     causes = read(folder)
     (heap_map,) = causes.maps
@@ -288,7 +279,7 @@ def test_a_picture_shows_every_block(name: str, program: Path, folder: Path) -> 
     assert segment - 64 * len(heap_map.chunks) <= drawn <= segment
 
 
-def test_the_engine_shows_how_full_its_slabs_are(program: Path, folder: Path) -> None:
+def test_the_engine_shows_how_full_its_slabs_are(program, folder):
     run("tsmalloc", folder, program, "alternate", "40000")
     (heap_map,) = read(folder).maps
     (chunk,) = heap_map.chunks
@@ -300,9 +291,7 @@ def test_the_engine_shows_how_full_its_slabs_are(program: Path, folder: Path) ->
 
 
 @pytest.mark.parametrize("name", ["lock-best", "cached-first", "lockfree-best"])
-def test_a_picture_of_many_blocks_is_coarse_and_whole(
-    name: str, program: Path, folder: Path
-) -> None:
+def test_a_picture_of_many_blocks_is_coarse_and_whole(name, program, folder):
     run(name, folder, program, "alternate", "200000")
     causes = read(folder)
     (heap_map,) = causes.maps
@@ -324,7 +313,7 @@ def test_a_picture_of_many_blocks_is_coarse_and_whole(
         if name.endswith(("best", "tsmalloc"))
     ],
 )
-def test_pictures_of_a_busy_heap_harm_nobody(name: str, program: Path, folder: Path) -> None:
+def test_pictures_of_a_busy_heap_harm_nobody(name, program, folder):
     run(name, folder, program, "busy", "5")
     heap_maps = read(folder).maps
     # While other threads are inside, some strategies cannot always be drawn.
@@ -336,14 +325,14 @@ def test_pictures_of_a_busy_heap_harm_nobody(name: str, program: Path, folder: P
 # --- the libraries --------------------------------------------------------------------------------
 
 
-def symbols(library: Path, section: str) -> set[str]:
+def symbols(library, section):
     with library.open("rb") as file:
         table = ELFFile(file).get_section_by_name(section)
         return {s.name for s in table.iter_symbols() if s["st_shndx"] != "SHN_UNDEF"}
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_only_the_counted_library_has_anything_of_counting(name: str) -> None:
+def test_only_the_counted_library_has_anything_of_counting(name):
     plain = paths.library_dir() / own_library(name)
     counted = counted_library(name)
     added = {"ts_heap_snapshot", "_exit", "_Exit"}

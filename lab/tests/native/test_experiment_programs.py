@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 from prompt import ran
@@ -21,7 +20,7 @@ from tsmlab.allocators import own_library
 FITS = ("--iterations", "20", "--requests", "1000")
 
 
-def run(program: str, *arguments: str, **environment: str) -> dict[str, float]:
+def run(program, *arguments, **environment):
     """The numbers that a program prints."""
     file = paths.build_dir() / "bin" / program
     finished = ran(file, *arguments, env=os.environ | environment, status=0)
@@ -29,7 +28,7 @@ def run(program: str, *arguments: str, **environment: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines if value[:1].isdigit()}
 
 
-def counted(folder: Path, allocator: str, program: str, *arguments: str) -> dict[str, int]:
+def counted(folder, allocator, program, *arguments):
     """What the counted library of an allocator counted; its pictures stay in the folder."""
     library = paths.library_dir() / "counted" / own_library(allocator)
     run(program, *arguments, LD_PRELOAD=str(library), TSMALLOC_COUNTERS=str(folder))
@@ -38,7 +37,7 @@ def counted(folder: Path, allocator: str, program: str, *arguments: str) -> dict
     return totals
 
 
-def free_blocks(folder: Path, allocator: str, *arguments: str) -> int:
+def free_blocks(folder, allocator, *arguments):
     place = folder / f"{allocator}-{'-'.join(arguments)}"
     place.mkdir()
     return counted(place, allocator, "bench-fits", *arguments, *FITS)["free_blocks_at_snapshot"]
@@ -55,11 +54,11 @@ def free_blocks(folder: Path, allocator: str, *arguments: str) -> int:
     ],
     ids=lambda command: "-".join(command[:2]),
 )
-def test_what_is_requested_does_not_depend_on_the_allocator(command: tuple[str, ...]) -> None:
+def test_what_is_requested_does_not_depend_on_the_allocator(command):
     # What the allocator says of its own heap.
     its_word = {"free_blocks", "free_bytes", "segment_bytes"}
 
-    def told(**environment: str) -> dict[str, float]:
+    def told(**environment):
         figures = run(*command, **environment)
         return {
             name: value
@@ -88,27 +87,25 @@ def test_what_is_requested_does_not_depend_on_the_allocator(command: tuple[str, 
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_each_says_when_to_look_at_the_heap(
-    tmp_path: Path, command: tuple[str, ...], label: str
-) -> None:
+def test_each_says_when_to_look_at_the_heap(tmp_path, command, label):
     counted(tmp_path, "lock-best", *command)
     (picture,) = tmp_path.glob("*.map.json")
     assert json.loads(picture.read_text())["label"] == label
 
 
-def test_blocks_that_are_freed_at_once_leave_no_free_blocks(tmp_path: Path) -> None:
+def test_blocks_that_are_freed_at_once_leave_no_free_blocks(tmp_path):
     for fit in ("first", "best", "worst"):
         assert free_blocks(tmp_path, f"lock-{fit}", "alternating", "--threads", "2") <= 5
 
 
 @pytest.mark.parametrize("shape", ["mixed", "series"])
-def test_the_fits_differ_in_what_they_leave(tmp_path: Path, shape: str) -> None:
+def test_the_fits_differ_in_what_they_leave(tmp_path, shape):
     left = {fit: free_blocks(tmp_path, f"lock-{fit}", shape) for fit in ("first", "best", "worst")}
     assert left["best"] < left["first"] < left["worst"]
     assert left["best"] > 50  # or there was nothing to search in
 
 
-def test_without_a_way_home_each_round_needs_fresh_memory(tmp_path: Path) -> None:
+def test_without_a_way_home_each_round_needs_fresh_memory(tmp_path):
     arguments = ("bench-blow-up", "one-way", "--rounds", "8", "--blocks", "4000")
     live = run(*arguments)["live_bytes"]
     segments = {}
@@ -120,7 +117,7 @@ def test_without_a_way_home_each_round_needs_fresh_memory(tmp_path: Path) -> Non
     assert segments["nolock-best"] > 7 * live
 
 
-def test_the_heap_grows_by_exactly_what_is_missing_if_told_so() -> None:
+def test_the_heap_grows_by_exactly_what_is_missing_if_told_so():
     library = str(paths.library_dir() / own_library("lock-best"))
     command = ("thread_test_measurement", "--threads", "1", "--allocations", "2000")
     exactly = run(*command, "--growth", "0", LD_PRELOAD=library)["sbrk_calls"]

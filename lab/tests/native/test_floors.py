@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from prompt import ran
 
 from tsmlab import paths
 from tsmlab.allocators import FLOORS
-
-Build = Callable[..., Path]
 
 # Comes before each program's own requests, as a thread's first ones have memory of their own.
 PREAMBLE = r"""
@@ -107,7 +102,7 @@ int main() {
 """
 
 
-def run(floor: str, program: Path, status: int | None = 0) -> subprocess.CompletedProcess[str]:
+def run(floor, program, status=0):
     library = paths.library(f"libtsmalloc-floor-{floor}.so")
     return ran(program, env=os.environ | {"LD_PRELOAD": str(library)}, status=status)
 
@@ -115,22 +110,22 @@ def run(floor: str, program: Path, status: int | None = 0) -> subprocess.Complet
 @pytest.mark.parametrize(
     ("floor", "same"), [("null", "1 1 1"), ("bump", "0 0 0"), ("lifo", "1 0 0")]
 )
-def test_each_floor_is_what_it_says(build: Build, floor: str, same: str) -> None:
+def test_each_floor_is_what_it_says(build, floor, same):
     assert run(floor, build("sameness.c", SAMENESS)).stdout == f"{same}\n"
 
 
 @pytest.mark.parametrize("floor", ["bump", "lifo"])
-def test_blocks_of_all_sizes_keep_their_content(build: Build, floor: str) -> None:
+def test_blocks_of_all_sizes_keep_their_content(build, floor):
     assert run(floor, build("content.c", CONTENT)).stdout == "intact\n"
 
 
-def test_a_programs_first_blocks_last_on_null_as_well(build: Build) -> None:
+def test_a_programs_first_blocks_last_on_null_as_well(build):
     """Without the set-up, the blocks are among the first 1,024 requests."""
     assert run("null", build("first.c", CONTENT)).stdout == "intact\n"
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_churn_takes_little_memory(build: Build, floor: str) -> None:
+def test_churn_takes_little_memory(build, floor):
     library = paths.library(f"libtsmalloc-floor-{floor}.so")
     program = build("churn.c", CHURN)
     measured = ran(paths.tool("measure"), "--preload", library, "--", program, status=0)
@@ -139,12 +134,12 @@ def test_churn_takes_little_memory(build: Build, floor: str) -> None:
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_threads_and_operators_work(build: Build, floor: str) -> None:
+def test_threads_and_operators_work(build, floor):
     assert run(floor, build("threads.cpp", THREADS, "-std=c++17", "-pthread")).stdout == "joined\n"
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_a_program_that_is_too_large_is_told_so(build: Build, floor: str) -> None:
+def test_a_program_that_is_too_large_is_told_so(build, floor):
     source = PREAMBLE + "int main(void) { for (;;) if (!malloc(1ul << 30)) return 1; }\n"
     done = run(floor, build("large.c", source), status=None)
     assert done.returncode < 0

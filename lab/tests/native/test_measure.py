@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from measured import measure, parse, run
 
-Build = Callable[..., Path]
 NO_LOADER = "its interpreter or dynamic loader does not exist"
 
 FIELDS = {
@@ -30,7 +27,7 @@ MEASURED = {
 }
 
 
-def test_a_run_is_one_line_with_every_field() -> None:
+def test_a_run_is_one_line_with_every_field():
     answer = measure(["true"])
     assert set(answer) == FIELDS
     assert answer["schema"] == "tsmalloc-measure/1"
@@ -43,13 +40,13 @@ def test_a_run_is_one_line_with_every_field() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
-def test_exit_code(code: int) -> None:
+def test_exit_code(code):
     answer = measure(["sh", "-c", f"exit {code}"])
     assert (answer["exit_code"], answer["signal"]) == (code, None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGINT])
-def test_death_by_signal(number: signal.Signals) -> None:
+def test_death_by_signal(number):
     answer = measure(["sh", "-c", f"kill -{number.value} $$"])
     assert (answer["exit_code"], answer["signal"]) == (None, number.value)
     assert answer["interrupted"] is False
@@ -70,9 +67,7 @@ def test_death_by_signal(number: signal.Signals) -> None:
         ("--stderr /no/such/file -- true", 2, "open /no/such/file: No such file or directory"),
     ],
 )
-def test_programs_that_cannot_start(
-    tmp_path: Path, arguments: str, number: int, message: str
-) -> None:
+def test_programs_that_cannot_start(tmp_path, arguments, number, message):
     """They are results: status 0, a named error, and null for everything that was not measured."""
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     (tmp_path / "script").write_text("#!/no/such/interpreter\n")
@@ -107,19 +102,19 @@ class TestWrongUsage:
             (("--preload", "", "true"), "cannot preload ''"),
         ],
     )
-    def test_is_explained(self, arguments: tuple[str, ...], said: str) -> None:
+    def test_is_explained(self, arguments, said):
         done = run(*arguments, status=1)
         assert done.stdout == b""
         assert said in done.stderr.decode()
         assert "--help" in done.stderr.decode()
 
     @pytest.mark.parametrize("name", ["with space.so", "with:colon.so"])
-    def test_library_name_that_would_be_split(self, tmp_path: Path, name: str) -> None:
+    def test_library_name_that_would_be_split(self, tmp_path, name):
         (tmp_path / name).touch()
         done = run("--preload", tmp_path / name, "--", "true", status=1)
         assert "splits names at spaces and colons" in done.stderr.decode()
 
-    def test_output_that_cannot_be_opened_starts_nothing(self, tmp_path: Path) -> None:
+    def test_output_that_cannot_be_opened_starts_nothing(self, tmp_path):
         trace = tmp_path / "trace"
         done = run("--output", "/no/such/folder/out.json", "--", "touch", trace, status=1)
         assert (
@@ -128,12 +123,12 @@ class TestWrongUsage:
         )
         assert not trace.exists()
 
-    def test_help(self) -> None:
+    def test_help(self):
         done = run("--help")
         assert all(f"--{name}" in done.stdout.decode() for name in ("output", "preload", "timeout"))
 
 
-def test_output_file_is_replaced_or_a_full_disk_told(tmp_path: Path) -> None:
+def test_output_file_is_replaced_or_a_full_disk_told(tmp_path):
     output = tmp_path / "out.json"
     output.write_text("x" * 100_000)
     done = run("--output", output, "--", "echo", "from the program")
@@ -144,7 +139,7 @@ def test_output_file_is_replaced_or_a_full_disk_told(tmp_path: Path) -> None:
 
 
 class TestEnvironment:
-    def test_variables_are_set_and_removed_in_order(self, tmp_path: Path) -> None:
+    def test_variables_are_set_and_removed_in_order(self, tmp_path):
         seen = tmp_path / "seen"
         edits = ["--env", "A=1=2", "--env", "B=", "--unset", "C", "--env", "D=x", "--unset", "D"]
         run(*edits, "--stdout", seen, "--", "env", env={"C": "c", "A": "old"})
@@ -153,13 +148,13 @@ class TestEnvironment:
         assert "B=" in lines
         assert not any(line.startswith(("C=", "D=")) for line in lines)
 
-    def test_path_for_the_search_is_the_programs(self, tmp_path: Path) -> None:
+    def test_path_for_the_search_is_the_programs(self, tmp_path):
         program = tmp_path / "only-here"
         program.write_text("#!/bin/sh\nexit 5\n")
         program.chmod(0o755)
         assert measure(["only-here"], "--env", f"PATH={tmp_path}:/bin")["exit_code"] == 5
 
-    def test_preloads_go_before_what_is_there(self, tmp_path: Path, build: Build) -> None:
+    def test_preloads_go_before_what_is_there(self, tmp_path, build):
         first = build("first.c", "int first;", "-shared", "-fPIC")
         second = build("second.c", "int second;", "-shared", "-fPIC")
         third = build("third.c", "int third;", "-shared", "-fPIC")
@@ -170,7 +165,7 @@ class TestEnvironment:
 
 
 class TestStandardStreams:
-    def test_redirections_and_inheritance(self, tmp_path: Path) -> None:
+    def test_redirections_and_inheritance(self, tmp_path):
         (tmp_path / "in").write_text("fed\n")
         options = [f"--{name}={tmp_path / name[3:]}" for name in ("stdin", "stdout", "stderr")]
         done = run(*options, "--", "sh", "-c", "cat; echo complaint >&2")
@@ -180,7 +175,7 @@ class TestStandardStreams:
         done = run("--output", tmp_path / "json", "--", "sh", "-c", "echo out; echo err >&2")
         assert (done.stdout, done.stderr) == (b"out\n", b"err\n")
 
-    def test_redirections_are_relative_to_the_caller(self, tmp_path: Path) -> None:
+    def test_redirections_are_relative_to_the_caller(self, tmp_path):
         inner = tmp_path / "inner"
         inner.mkdir()
         program = inner / "program"
@@ -193,7 +188,7 @@ class TestStandardStreams:
 class TestWhatTheProgramInherits:
     """Nothing of the launcher's own arrangements may reach the program."""
 
-    def test_no_signals_files_or_session_are_inherited(self, tmp_path: Path) -> None:
+    def test_no_signals_files_or_session_are_inherited(self, tmp_path):
         seen = tmp_path / "seen"
         ask = "import os, signal; print(signal.pthread_sigmask(0, []), os.getsid(0) == os.getpid())"
         run("--stdout", seen, "--", sys.executable, "-c", ask)
@@ -205,10 +200,10 @@ class TestWhatTheProgramInherits:
 
 
 class TestTimes:
-    def test_wall_time_covers_the_program(self) -> None:
+    def test_wall_time_covers_the_program(self):
         assert measure(["sleep", "0.2"])["wall_ns"] >= 200_000_000
 
-    def test_processor_time_includes_children(self, build: Build) -> None:
+    def test_processor_time_includes_children(self, build):
         burn = """
         static void burn(void) { while (clock() < 0.2 * CLOCKS_PER_SEC) {} }
         int main(void) { if (fork() == 0) { burn(); return 0; } burn(); wait(0); return 0; }
@@ -217,7 +212,7 @@ class TestTimes:
         # The kernel may account in ticks of 4 to 10 ms.
         assert answer["user_ns"] + answer["system_ns"] >= 2 * 180_000_000
 
-    def test_voluntary_switches(self, build: Build) -> None:
+    def test_voluntary_switches(self, build):
         sleeper = """
         int main(void) { for (int i = 0; i < 50; ++i) usleep(1000); return 0; }
         """
@@ -237,13 +232,13 @@ class TestTimes:
         os.fsdecode(b"cut short \xe2\x82"),
     ],
 )
-def test_any_name_survives_json(name: str) -> None:
+def test_any_name_survives_json(name):
     done = run("--", os.fsencode(f"/no/{name}"))
     message = parse(done.stdout)["spawn_error"]["message"]
     assert os.fsencode(message) == os.fsencode(f"execute /no/{name}: No such file or directory")
 
 
-def test_names_longer_than_any_buffer_survive(tmp_path: Path) -> None:
+def test_names_longer_than_any_buffer_survive(tmp_path):
     name = tmp_path / ("ä" * 120) / ("b" * 250) / ("\n" * 250)
     message = parse(run("--", name).stdout)["spawn_error"]["message"]
     assert message == f"execute {name}: No such file or directory"

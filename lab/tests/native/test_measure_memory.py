@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,6 @@ from measured import measure
 from prompt import wait_until
 
 from tsmlab import paths
-
-Build = Callable[..., Path]
 
 MIB = 1 << 20
 # What a small dynamic program has resident besides its data, and the kernel's error: it keeps the
@@ -65,20 +62,20 @@ int main(int argc, char** argv) {
 
 
 @pytest.fixture
-def hog(build: Build) -> Path:
+def hog(build):
     return build("hog.c", HOG)
 
 
 @pytest.mark.parametrize("size", [16, 100, 400])
 @pytest.mark.parametrize("sample_ms", ["0", "10"])
-def test_peak_of_one_process(hog: Path, size: int, sample_ms: str) -> None:
+def test_peak_of_one_process(hog, size, sample_ms):
     answer = measure([hog, str(size), "0"], "--sample-ms", sample_ms)
     assert size * MIB - OVERHEAD < answer["peak_rss_bytes"] < size * MIB + OVERHEAD
     assert answer["peak_rss_source"] in {"wait4", "sampled-hwm"}
     assert answer["minor_faults"] >= size * MIB // 4096
 
 
-def test_memory_that_was_given_back_counts(build: Build) -> None:
+def test_memory_that_was_given_back_counts(build):
     source = """
     int main(void) {
       size_t size = 64 << 20;
@@ -105,8 +102,8 @@ print(json.dumps([json.loads(line)["peak_rss_bytes"], direct]))
 """
 
 
-def test_peak_does_not_depend_on_the_size_of_the_launcher() -> None:
-    def launch(held_mib: int) -> tuple[int, int]:
+def test_peak_does_not_depend_on_the_size_of_the_launcher():
+    def launch(held_mib):
         command = [sys.executable, "-c", LAUNCHER, str(held_mib), str(paths.tool("measure"))]
         through_measure, direct = json.loads(
             subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout
@@ -120,7 +117,7 @@ def test_peak_does_not_depend_on_the_size_of_the_launcher() -> None:
     assert large < OVERHEAD
 
 
-def test_floor_is_small_and_the_program_static() -> None:
+def test_floor_is_small_and_the_program_static():
     assert 0 < measure(["true"])["floor_bytes"] < 2 * MIB
     with paths.tool("measure").open("rb") as file:
         kinds = {segment["p_type"] for segment in ELFFile(file).iter_segments()}
@@ -128,7 +125,7 @@ def test_floor_is_small_and_the_program_static() -> None:
 
 
 class TestTrees:
-    def test_the_largest_process_is_told_from_the_sum(self, build: Build) -> None:
+    def test_the_largest_process_is_told_from_the_sum(self, build):
         answer = measure([build("herd.c", HERD), "1000", "40", "60"])
         assert answer["exit_code"] == 0
         assert 60 * MIB - OVERHEAD < answer["peak_rss_bytes"] < 60 * MIB + OVERHEAD
@@ -136,19 +133,19 @@ class TestTrees:
         assert 100 * MIB - OVERHEAD < answer["tree_peak_pss_bytes"] < 100 * MIB + 3 * OVERHEAD
         assert answer["root_hwm_bytes"] < OVERHEAD
 
-    def test_shared_memory_counts_once_in_pss(self, hog: Path) -> None:
+    def test_shared_memory_counts_once_in_pss(self, hog):
         answer = measure([hog, "50", "1000", "2"])
         assert 50 * MIB - OVERHEAD < answer["peak_rss_bytes"] < 50 * MIB + OVERHEAD
         assert 150 * MIB - OVERHEAD < answer["tree_peak_rss_bytes"] < 150 * MIB + 3 * OVERHEAD
         assert 50 * MIB - OVERHEAD < answer["tree_peak_pss_bytes"] < 50 * MIB + 3 * OVERHEAD
 
-    def test_orphans_of_another_session_are_of_the_tree(self, hog: Path) -> None:
+    def test_orphans_of_another_session_are_of_the_tree(self, hog):
         answer = measure(["sh", "-c", f"setsid sh -c '{hog} 70 300 &' & sleep 0.6"])
         assert 70 * MIB - OVERHEAD < answer["peak_rss_bytes"] < 70 * MIB + OVERHEAD
         assert answer["tree_peak_rss_bytes"] > 70 * MIB - OVERHEAD
         assert answer["left_behind"] == 0
 
-    def test_children_of_threads_are_found(self, build: Build, hog: Path) -> None:
+    def test_children_of_threads_are_found(self, build, hog):
         source = """
         static void* start(void* command) { return (void*)(long)system(command); }
         int main(int argc, char** argv) {
@@ -163,7 +160,7 @@ class TestTrees:
 
 
 class TestSampling:
-    def test_sampling_off_on_and_at_an_interval(self, hog: Path) -> None:
+    def test_sampling_off_on_and_at_an_interval(self, hog):
         answer = measure(["sleep", "0.1"], "--sample-ms", "0")
         sampled = ("root_hwm_bytes", "tree_peak_rss_bytes", "tree_peak_pss_bytes")
         assert [answer[field] for field in sampled] == [None, None, None]
@@ -178,31 +175,31 @@ class TestSampling:
 
 
 class TestControlGroup:
-    def test_peak_covers_the_tree(self, hog: Path) -> None:
+    def test_peak_covers_the_tree(self, hog):
         answer = measure([hog, "64", "200", "1"])
         if answer["cgroup_peak_bytes"] is None:
             pytest.skip("this system does not let us make a memory control group")
         assert 64 * MIB <= answer["cgroup_peak_bytes"] < 64 * MIB + 2 * OVERHEAD
 
     @staticmethod
-    def groups_of(pid: int) -> list[Path]:
+    def groups_of(pid):
         return list(Path("/sys/fs/cgroup").rglob(f"tsmalloc-measure-{pid}"))
 
     @pytest.mark.parametrize("command", [["true"], ["/no/such/program"], ["sh", "-c", "sleep 9 &"]])
-    def test_nothing_is_left(self, command: list[str]) -> None:
+    def test_nothing_is_left(self, command):
         launch = [paths.tool("measure"), "--output", "/dev/null", "--", *command]
         with subprocess.Popen(launch) as process:
             assert process.wait(timeout=60) == 0
         assert self.groups_of(process.pid) == []
 
-    def test_the_next_one_removes_what_a_killed_one_left(self, tmp_path: Path) -> None:
+    def test_the_next_one_removes_what_a_killed_one_left(self, tmp_path):
         trace = tmp_path / "trace"
         launch = [paths.tool("measure"), "--", "sh", "-c", f"touch {trace}; exec sleep 60"]
         with subprocess.Popen(launch) as process:
             wait_until(trace.exists)
             process.kill()
 
-        def is_removed() -> bool:  # the group is in use until the killed program has gone
+        def is_removed():  # the group is in use until the killed program has gone
             measure(["true"])
             return self.groups_of(process.pid) == []
 

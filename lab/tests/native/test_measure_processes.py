@@ -7,9 +7,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from measured import measure, parse, run
@@ -17,11 +14,9 @@ from prompt import is_alive, ran, start, wait_until
 
 from tsmlab import paths
 
-Build = Callable[..., Path]
-
 
 class TestTimeout:
-    def test_a_program_that_ends_in_time_is_untouched(self) -> None:
+    def test_a_program_that_ends_in_time_is_untouched(self):
         answer = measure(["sleep", "0.1"], "--timeout", "30.5")
         assert (answer["timed_out"], answer["exit_code"]) == (False, 0)
         assert answer["timeout_ns"] == 30_500_000_000
@@ -34,15 +29,13 @@ class TestTimeout:
             ("trap '' TERM; while :; do sleep 0.05; done", None, signal.SIGKILL, 2.3),
         ],
     )
-    def test_sigterm_comes_first_and_sigkill_later(
-        self, script: str, exit_code: Any, number: Any, least_seconds: float
-    ) -> None:
+    def test_sigterm_comes_first_and_sigkill_later(self, script, exit_code, number, least_seconds):
         answer = measure(["sh", "-c", script], "--timeout", "0.3")
         assert answer["timed_out"]
         assert (answer["exit_code"], answer["signal"]) == (exit_code, number)
         assert answer["wall_ns"] >= least_seconds * 1e9
 
-    def test_grandchild_that_ignores_sigterm(self, tmp_path: Path) -> None:
+    def test_grandchild_that_ignores_sigterm(self, tmp_path):
         note = tmp_path / "pid"
         stubborn = f"trap '' TERM; echo $$ > {note}; while :; do sleep 0.05; done"
         script = 'setsid sh -c "$1" & sleep 60; echo not reached'
@@ -53,13 +46,13 @@ class TestTimeout:
 
 
 class TestWhatTheRootLeavesRunning:
-    def test_is_waited_for(self, tmp_path: Path) -> None:
+    def test_is_waited_for(self, tmp_path):
         trace = tmp_path / "trace"
         answer = measure(["sh", "-c", f"setsid sh -c 'sleep 0.2; touch {trace}' & exit 3"])
         assert (answer["exit_code"], answer["left_behind"]) == (3, 0)
         assert trace.exists()
 
-    def test_is_killed_when_it_stays(self, tmp_path: Path) -> None:
+    def test_is_killed_when_it_stays(self, tmp_path):
         note = tmp_path / "pid"
         daemon = f"(setsid sh -c 'echo $$ > {note}; exec sleep 60' &) ; "
         wait = f"while [ ! -s {note} ]; do sleep 0.01; done"
@@ -72,8 +65,8 @@ class TestInterruption:
     """A signal to measure ends the tree and still gives an answer."""
 
     @pytest.fixture
-    def started(self, tmp_path: Path) -> Callable[..., Any]:
-        def start(script: str, *, interrupts: str = "default") -> Any:
+    def started(self, tmp_path):
+        def start(script, *, interrupts="default"):
             note = tmp_path / "pid"
             # The runner of the tests may ignore SIGINT, as a shell's background jobs do, and
             # SIGHUP.
@@ -87,7 +80,7 @@ class TestInterruption:
 
         return start
 
-    def test_the_tree_ends_when_the_lab_is_killed(self, tmp_path: Path) -> None:
+    def test_the_tree_ends_when_the_lab_is_killed(self, tmp_path):
         note = tmp_path / "pid"
         script = f"echo $$ > {note}.new; mv {note}.new {note}; exec sleep 600"
         env = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
@@ -97,12 +90,12 @@ class TestInterruption:
         lab.communicate()
         wait_until(lambda: not is_alive(int(note.read_text())))
 
-    def test_another_parent_is_refused(self) -> None:
+    def test_another_parent_is_refused(self):
         done = ran(paths.tool("measure"), "--parent", "1", "--", "true", status=1)
         assert "process 1 of --parent did not start this" in done.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    def test_is_reported(self, started: Any, number: signal.Signals) -> None:
+    def test_is_reported(self, started, number):
         process, pid = started("sleep 60")
         process.send_signal(number)
         answer = parse(process.communicate(timeout=60)[0])
@@ -111,7 +104,7 @@ class TestInterruption:
         assert answer["signal"] == signal.SIGTERM.value
         assert not is_alive(pid)
 
-    def test_second_signal_kills(self, started: Any, tmp_path: Path) -> None:
+    def test_second_signal_kills(self, started, tmp_path):
         trace = tmp_path / "trace"
         process, _ = started(f"trap 'touch {trace}' TERM; while :; do sleep 0.05; done")
         process.send_signal(signal.SIGTERM)
@@ -121,13 +114,13 @@ class TestInterruption:
         answer = parse(process.communicate(timeout=60)[0])
         assert (answer["interrupted"], answer["signal"]) == (True, signal.SIGKILL.value)
 
-    def test_an_ignored_signal_stays_ignored(self, started: Any) -> None:
+    def test_an_ignored_signal_stays_ignored(self, started):
         process, _ = started("sleep 0.5", interrupts="ignore")
         process.send_signal(signal.SIGINT)
         answer = parse(process.communicate(timeout=60)[0])
         assert (answer["interrupted"], answer["exit_code"]) == (False, 0)
 
-    def test_program_does_not_outlive_a_killed_measure(self, started: Any) -> None:
+    def test_program_does_not_outlive_a_killed_measure(self, started):
         process, pid = started("exec sleep 60")
         process.kill()
         process.communicate(timeout=60)
@@ -138,21 +131,21 @@ class TestPreloadProof:
     """Each asked-for library is seen in the program, or seen to be missing."""
 
     @pytest.fixture
-    def library(self, build: Build) -> Path:
+    def library(self, build):
         return build("library.so.c", "int answer(void) { return 42; }", "-shared", "-fPIC")
 
     @pytest.mark.parametrize("options", [[], ["--sample-ms", "0"]])
-    def test_mapped(self, library: Path, options: list[str]) -> None:
+    def test_mapped(self, library, options):
         answer = measure(["sleep", "0.5"], "--preload", library, *options)
         assert answer["preloaded"] == [{"path": str(library), "mapped": True}]
 
     @pytest.mark.parametrize("flag", ["-static", "-static-pie"])
-    def test_static_program(self, build: Build, library: Path, flag: str) -> None:
+    def test_static_program(self, build, library, flag):
         program = build("static.c", "int main(void) { return usleep(500000); }", flag)
         answer = measure([program], "--preload", library)
         assert answer["preloaded"] == [{"path": str(library), "mapped": False}]
 
-    def test_library_that_the_loader_refuses(self, library: Path, tmp_path: Path) -> None:
+    def test_library_that_the_loader_refuses(self, library, tmp_path):
         broken = tmp_path / "broken.so"
         broken.write_text("no library")
         options = ["--preload", library, "--preload", broken, "--stderr", tmp_path / "complaint"]
@@ -160,7 +153,7 @@ class TestPreloadProof:
         assert [each["mapped"] for each in answer["preloaded"]] == [True, False]
         assert "cannot be preloaded" in (tmp_path / "complaint").read_text()
 
-    def test_symbolic_link_is_passed_on_as_it_is(self, library: Path, tmp_path: Path) -> None:
+    def test_symbolic_link_is_passed_on_as_it_is(self, library, tmp_path):
         spaced = tmp_path / "a folder"
         spaced.mkdir()
         (spaced / "real.so").write_bytes(library.read_bytes())
@@ -170,18 +163,18 @@ class TestPreloadProof:
         assert done.stderr.decode() == f"{link}\n"
         assert parse(done.stdout)["preloaded"] == [{"path": str(link), "mapped": True}]
 
-    def test_bare_name_is_searched(self, library: Path, tmp_path: Path) -> None:
+    def test_bare_name_is_searched(self, library, tmp_path):
         (tmp_path / "libfound.so").write_bytes(library.read_bytes())
         search = f"LD_LIBRARY_PATH={tmp_path}"
         answer = measure(["sleep", "0.5"], "--preload", "libfound.so", "--env", search)
         assert answer["preloaded"] == [{"path": "libfound.so", "mapped": True}]
 
-    def test_relative_path_is_made_absolute(self, library: Path) -> None:
+    def test_relative_path_is_made_absolute(self, library):
         options = ["--preload", f"./{library.name}", "--cwd", "/"]
         done = run(*options, "--", "sleep", "0.5", cwd=library.parent)
         expected = f"{library.parent}/./{library.name}"
         assert parse(done.stdout)["preloaded"] == [{"path": expected, "mapped": True}]
 
-    def test_nothing_is_claimed_if_nothing_ran(self, library: Path) -> None:
+    def test_nothing_is_claimed_if_nothing_ran(self, library):
         answer = measure(["/no/such/program"], "--preload", library)
         assert answer["preloaded"] == [{"path": str(library), "mapped": None}]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import run_request as request
@@ -21,11 +20,11 @@ from tsmlab.measuring import MeasureExecutor, Measurement, measure_arguments
 
 
 class TestRequests:
-    def test_least_command_line(self) -> None:
+    def test_least_command_line(self):
         expected = ["--sample-ms", "10", "--stdin", "/dev/null", "--", "ls", "--all"]
         assert measure_arguments(request("ls", "--all")) == expected
 
-    def test_everything_is_passed_on(self) -> None:
+    def test_everything_is_passed_on(self):
         allocator = Allocator("mine", Path("/mine.so"), "user", "1", env={"A": "1", "B": "1"})
         full = request(
             "x",
@@ -48,7 +47,7 @@ class TestRequests:
 
 
 class TestExecutor:
-    def test_measures(self, tmp_path: Path) -> None:
+    def test_measures(self, tmp_path):
         out = tmp_path / "out"
         measurement = MeasureExecutor().run(request("sh", "-c", "echo hello; exit 3", stdout=out))
         assert out.read_text() == "hello\n"
@@ -58,16 +57,14 @@ class TestExecutor:
         assert measurement.raw["schema"] == "tsmalloc-measure/1"
         assert measurement.raw["wall_ns"] == measurement.wall_ns
 
-    def test_program_without_input_reads_nothing_and_one_that_is_not_there_fails(self) -> None:
+    def test_program_without_input_reads_nothing_and_one_that_is_not_there_fails(self):
         assert not MeasureExecutor().run(request("cat")).failed
         measurement = MeasureExecutor().run(request("/no/such/program"))
         assert measurement.failed
         assert measurement.spawn_error.errno == 2
         assert measurement.wall_ns == 0
 
-    def test_tools_that_do_not_start_fail_or_are_of_another_version(
-        self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_tools_that_do_not_start_fail_or_are_of_another_version(self, tmp_path, capfd):
         with pytest.raises(UserError, match="does not start"):
             MeasureExecutor(tmp_path / "measure").run(request("true"))
         with pytest.raises(UserError, match=r"failed \(exit 1\)"):
@@ -79,7 +76,7 @@ class TestExecutor:
         with pytest.raises(UserError, match="tsmalloc-measure/0"):
             MeasureExecutor(tool).run(request("true"))
 
-    def test_interrupt_ends_the_program_first(self, tmp_path: Path) -> None:
+    def test_interrupt_ends_the_program_first(self, tmp_path):
         note = tmp_path / "pid"
         script = f"""
 import signal
@@ -108,7 +105,7 @@ except KeyboardInterrupt:
 
 
 @pytest.fixture
-def answer() -> dict[str, Any]:
+def answer():
     return json.loads(json.dumps(MeasureExecutor().run(request("true")).raw))
 
 
@@ -134,15 +131,13 @@ def answer() -> dict[str, Any]:
         ),
     ],
 )
-def test_failures_in_words(
-    answer: dict[str, Any], changes: dict[str, Any], failed: bool, text: str
-) -> None:
+def test_failures_in_words(answer, changes, failed, text):
     measurement = Measurement.from_json(answer | changes)
     assert (measurement.failed, measurement.failure_text()) == (failed, text)
 
 
 class TestSeries:
-    def test_series_are_asked_for_and_given_only_then(self) -> None:
+    def test_series_are_asked_for_and_given_only_then(self):
         arguments = measure_arguments(request("x", series_points=400))
         assert arguments[:4] == ["--sample-ms", "10", "--series", "400"]
         assert "--series" not in measure_arguments(request("x"))
@@ -150,11 +145,11 @@ class TestSeries:
         assert measured.series == ()
         assert "series" not in measured.raw
 
-    def run(self, points: int, *command: str, sample_ms: int = 1) -> Measurement:
+    def run(self, points, *command, sample_ms=1):
         wanted = request(*command, series_points=points, sample_ms=sample_ms)
         return MeasureExecutor().run(wanted)
 
-    def test_grows_as_the_program_does(self) -> None:
+    def test_grows_as_the_program_does(self):
         step = "push @a, 'x' x 1000000; select undef, undef, undef, 0.02"
         # After a sample that a busy machine held up for 100 ms the sampler waits for 3 s.
         script = f"my @a; for (1..20) {{ {step} }} sleep 4"
@@ -173,14 +168,14 @@ class TestSeries:
         assert measured.sampling_ns <= 0.03 * measured.wall_ns
 
     @pytest.mark.parametrize("points", [1, 2, 7, 8])
-    def test_never_more_points_than_asked_for(self, points: int) -> None:
+    def test_never_more_points_than_asked_for(self, points):
         measured = self.run(points, "sleep", "0.4")
         assert points // 2 < len(measured.series) <= points < measured.samples
         gaps = {b[0] - a[0] for a, b in pairwise(measured.series)}
         assert all(gap > 0 for gap in gaps)
         assert measured.series[0][0] < 50_000_000  # the beginning stays
 
-    def test_sums_up_the_tree(self) -> None:
+    def test_sums_up_the_tree(self):
         script = "perl -e '$x = q(x) x 20000000; sleep 1' & perl -e '$x = q(x) x 20000000; sleep 1'"
         measured = self.run(100, "sh", "-c", script + "; wait", sample_ms=10)
         assert max(size for _, size in measured.series) > 40_000_000

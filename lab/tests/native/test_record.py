@@ -13,17 +13,13 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prompt import is_alive, ran, wait_until
 from recorder_world import (
     MAKES,
-    Image,
-    Recorded,
     finish_record,
     kill_record,
     read_events,
@@ -48,10 +44,7 @@ from shim_programs import (
 from tsmlab import paths, tracker
 from tsmlab.traces.files import look_into
 
-Build = Callable[..., Path]
-Record = Callable[..., Recorded]
 Command = list[str | Path]
-Compare = Callable[..., None]
 
 NO_ODDITIES = {
     "unknown_frees": 0,
@@ -63,18 +56,11 @@ NO_ODDITIES = {
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> Record:
+def record(tmp_path):
     """record(command, *options, allocator="", status=0, **environment) records it."""
     runs = 0
 
-    def run(
-        command: Command,
-        *options: str | Path,
-        allocator: str = "",
-        exit_code: int | None = 0,
-        stdout: Path = Path(os.devnull),
-        **environment: str,
-    ) -> Recorded:
+    def run(command, *options, allocator="", exit_code=0, stdout=Path(os.devnull), **environment):
         nonlocal runs
         runs += 1
         trace = tmp_path / f"run{runs}.tstrace"
@@ -90,17 +76,17 @@ def record(tmp_path: Path) -> Record:
     return run
 
 
-def skip_unless_it_runs(wrapper: Command) -> None:
+def skip_unless_it_runs(wrapper):
     """Some containers may not make namespaces."""
     if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this container may not make namespaces")
 
 
-def oddities(image: Image) -> dict[str, int]:
+def oddities(image):
     return {name: image[name] for name in NO_ODDITIES}
 
 
-def more(busy: Counter[Any], idle: Counter[Any]) -> dict[Any, int]:
+def more(busy, idle):
     """What one has that the other has not; the other has nothing of its own."""
     assert not idle - busy
     return dict(busy - idle)
@@ -113,9 +99,7 @@ class TestFunctions:
         # Of nothing, realloc makes a block as malloc does.
         [(name, kind.replace("realloc", "malloc"), size) for name, kind, size in FUNCTIONS],
     )
-    def test_c_functions(
-        self, record: Record, calls: Path, allocator: str, function: str, kind: str, size: int
-    ) -> None:
+    def test_c_functions(self, record, calls, allocator, function, kind, size):
         idle = record([calls, function, "0"], allocator=allocator).only
         busy = record([calls, function, "1000"], allocator=allocator).only
         assert more(busy.counts(), idle.counts()) == {kind: 1000, "free": 1000}
@@ -131,7 +115,7 @@ class TestFunctions:
         assert busy["allocator"].split(".so")[0] == expected.split(".so")[0]
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_refusals(self, record: Record, calls: Path, allocator: str) -> None:
+    def test_refusals(self, record, calls, allocator):
         idle = record([calls, "refused", "0"], allocator=allocator).only
         busy = record([calls, "refused", "100"], allocator=allocator).only
         assert more(busy.counts(), idle.counts()) == {"malloc": 100, "free": 100, "refused": 400}
@@ -140,16 +124,14 @@ class TestFunctions:
         assert busy.live == idle.live
         assert oddities(busy) == NO_ODDITIES
 
-    def test_freeing_nothing_is_no_event(self, record: Record, calls: Path) -> None:
+    def test_freeing_nothing_is_no_event(self, record, calls):
         idle = record([calls, "free", "0"]).only
         busy = record([calls, "free", "1000"]).only
         assert busy.counts() == idle.counts()
         assert busy["null_frees"] - idle["null_frees"] == 1000
 
     @pytest.mark.parametrize("allocator", ALLOCATORS)
-    def test_new_and_delete_in_all_forms(
-        self, record: Record, build: Build, allocator: str
-    ) -> None:
+    def test_new_and_delete_in_all_forms(self, record, build, allocator):
         if allocator in ("tcmalloc", "mimalloc"):
             pytest.skip("where others throw, it writes a warning, or aborts")
         program = build("operators.cpp", OPERATORS)
@@ -186,7 +168,7 @@ class TestFunctions:
     """
 
     @pytest.mark.parametrize("allocator", ALLOCATORS)
-    def test_reallocations(self, record: Record, build: Build, allocator: str) -> None:
+    def test_reallocations(self, record, build, allocator):
         program = build("record-reallocations.c", self.REALLOCATIONS)
         idle = record([program, "0"], allocator=allocator).only
         busy = record([program, "20"], allocator=allocator).only
@@ -203,7 +185,7 @@ class TestFunctions:
         assert busy.live == idle.live
         assert oddities(busy) == NO_ODDITIES
 
-    def test_blocks_that_came_or_went_unseen(self, record: Record, build: Build) -> None:
+    def test_blocks_that_came_or_went_unseen(self, record, build):
         source = """
         void* __libc_malloc(size_t);
         void __libc_free(void*);
@@ -222,7 +204,7 @@ class TestFunctions:
         assert image.sizes("malloc")[88888] == 1
         assert image.live_bytes == 3333
 
-    def test_times(self, record: Record, build: Build) -> None:
+    def test_times(self, record, build):
         source = """
         int main(void) {
           for (int i = 0; i < 5; ++i) { malloc(4321); usleep(20000); }
@@ -240,9 +222,7 @@ class TestFunctions:
 class TestThreads:
     @pytest.mark.parametrize("allocator", ALLOCATORS)
     @pytest.mark.parametrize("ring", [[], ["--ring-chunks", "24"]])
-    def test_sixteen_producers_and_consumers(
-        self, record: Record, build: Build, allocator: str, ring: list[str], tmp_path: Path
-    ) -> None:
+    def test_sixteen_producers_and_consumers(self, record, build, allocator, ring, tmp_path):
         program = build("record-producers.c", PRODUCERS, "-pthread")
         idle = record([program, "0", "0"], allocator=allocator).only
         out = tmp_path / "out"
@@ -264,7 +244,7 @@ class TestThreads:
         assert busy.counts()["thread_end"] == 16
         assert busy["waits"] > 0 or not ring, "such a ring is always full"
 
-    def test_more_threads_than_chunks(self, record: Record, build: Build) -> None:
+    def test_more_threads_than_chunks(self, record, build):
         source = """
         static pthread_barrier_t together;
         static void* work(void* none) {
@@ -297,7 +277,7 @@ class TestThreads:
         assert image.counts()["thread_end"] == 300
         assert oddities(image) == NO_ODDITIES
 
-    def test_births_and_ends(self, record: Record, build: Build) -> None:
+    def test_births_and_ends(self, record, build):
         source = """
         #include <threads.h>
         static void* leaf(void* size) { free(malloc((size_t)size)); return 0; }
@@ -337,7 +317,7 @@ class TestThreads:
         assert kinds[0][0] == "thread_begin"
         assert kinds[-1][0] == "thread_end"
 
-    def test_allocations_after_a_threads_end(self, record: Record, build: Build) -> None:
+    def test_allocations_after_a_threads_end(self, record, build):
         source = """
         static pthread_key_t key;
         static void late(void* value) {         /* called in each of the four rounds */
@@ -363,7 +343,7 @@ class TestThreads:
         assert late[0].thread == 1
         assert oddities(image) == NO_ODDITIES
 
-    def test_threads_that_nobody_announced(self, record: Record, build: Build) -> None:
+    def test_threads_that_nobody_announced(self, record, build):
         source = """
         static volatile int is_done;
         static void ring(union sigval none) { free(malloc(4444)); is_done = 1; }
@@ -384,7 +364,7 @@ class TestThreads:
         assert births[event.thread] == 0
 
     @pytest.mark.long
-    def test_signals_that_jump_out_of_events(self, record: Record, build: Build) -> None:
+    def test_signals_that_jump_out_of_events(self, record, build):
         source = """
         #include <setjmp.h>
         #include <sys/time.h>
@@ -444,7 +424,7 @@ class TestThreads:
 
 class TestProcesses:
     @pytest.mark.parametrize("fork", ["fork()", "_Fork()"])
-    def test_forked_children_inherit(self, record: Record, build: Build, fork: str) -> None:
+    def test_forked_children_inherit(self, record, build, fork):
         program = build("forks.c", FORKS, f"-DFORK={fork}")
         parent, child, grandchild = record([program]).images
         assert [each["birth"] for each in (parent, child, grandchild)] == ["root", "fork", "fork"]
@@ -460,7 +440,7 @@ class TestProcesses:
         assert {each["end"] for each in (parent, child, grandchild)} == {"exited"}
         assert {each["unknown_frees"] for each in (parent, child, grandchild)} == {0}
 
-    def test_raw_forks_begin_with_nothing(self, record: Record, build: Build) -> None:
+    def test_raw_forks_begin_with_nothing(self, record, build):
         program = build("forks.c", FORKS, "-DFORK=(pid_t)syscall(SYS_fork)")
         parent, child, grandchild = record([program]).images
         assert [each["birth"] for each in (child, grandchild)] == ["orphan"] * 2
@@ -470,7 +450,7 @@ class TestProcesses:
         assert child["unknown_frees"] == grandchild["unknown_frees"] == 1
 
     @pytest.mark.parametrize("allocator", under("", "tsmalloc", also=("jemalloc", "lock-best")))
-    def test_forks_among_busy_threads(self, record: Record, build: Build, allocator: str) -> None:
+    def test_forks_among_busy_threads(self, record, build, allocator):
         program = build("busy.c", BUSY_FORKS, "-pthread")
         # As many events as are needed, no more.
         parent, *children = record([program, "30", "rest"], allocator=allocator).images
@@ -485,7 +465,7 @@ class TestProcesses:
         assert parent.counts()["fork"] == 30
         assert oddities(parent) == NO_ODDITIES
 
-    def test_daemons_fork_twice(self, record: Record, build: Build) -> None:
+    def test_daemons_fork_twice(self, record, build):
         source = """
         int main(void) {
           malloc(100);
@@ -502,7 +482,7 @@ class TestProcesses:
         assert images[2].live_bytes == images[0].live_bytes + 200
         assert [image["end"] for image in images] == ["exited"] * 3
 
-    def test_exec_and_vfork_and_spawn(self, record: Record, build: Build, calls: Path) -> None:
+    def test_exec_and_vfork_and_spawn(self, record, build, calls):
         first, *others = record([build("spawns.c", SPAWNS), calls]).images
         assert first.live_bytes == 2
         assert (first["birth"], first["end"]) == ("root", "exec")
@@ -512,7 +492,7 @@ class TestProcesses:
         assert [each.counts() for each in others] == [{"malloc": 4, "free": 4}] * 3
         assert others[2]["pid"] == first["pid"]
 
-    def test_exec_from_a_thread(self, record: Record, build: Build, calls: Path) -> None:
+    def test_exec_from_a_thread(self, record, build, calls):
         first, second = record([build("becomes.c", BECOMES, "-pthread"), calls]).images
         assert first.sizes("malloc")[77] > 100
         assert oddities(first) == NO_ODDITIES
@@ -528,14 +508,12 @@ class TestProcesses:
             ("kill(getpid(), SIGKILL);", None, "killed"),
         ],
     )
-    def test_no_way_to_end_loses_events(
-        self, record: Record, build: Build, end: str, exit_code: int | None, said: str
-    ) -> None:
+    def test_no_way_to_end_loses_events(self, record, build, end, exit_code, said):
         recorded = record([build("ends.c", ENDS, f"-DEND={end}")], exit_code=exit_code)
         assert recorded.only.sizes("malloc")[3] == 7
         assert recorded.only["end"] == said
 
-    def test_killed_in_the_middle(self, tmp_path: Path, build: Build) -> None:
+    def test_killed_in_the_middle(self, tmp_path, build):
         # It counts before and after each call, in a file that its death does not lose.
         source = """
         struct counts { atomic_long begun, done; char rest[48]; };
@@ -573,7 +551,7 @@ class TestProcesses:
             assert (image["unknown_frees"], image["missed_frees"]) == (0, 0)
             assert image["end"] == "killed"
 
-    def test_a_slow_recorder_learns_how_a_program_ended(self, tmp_path: Path, build: Build) -> None:
+    def test_a_slow_recorder_learns_how_a_program_ended(self, tmp_path, build):
         # It may look at the dead more than once before it asks the system how they ended.
         source = """
         #include <poll.h>
@@ -601,7 +579,7 @@ class TestProcesses:
             [sleeper] = recorded.of("sleep")
             assert (recorded.images[0]["end"], sleeper["end"]) == ("killed", "exited")
 
-    def test_constructors_and_destructors_around_main(self, record: Record, build: Build) -> None:
+    def test_constructors_and_destructors_around_main(self, record, build):
         program = early_and_late(build)
         image = record([program], LD_LIBRARY_PATH=str(program.parent)).only
         assert image.counts() == {"malloc": 1, "free": 1}
@@ -613,7 +591,7 @@ class TestHindrances:
         "hindrance",
         ["close_range(0, ~0U, 0);", "prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);"],
     )
-    def test_nothing_but_memory_is_left(self, record: Record, build: Build, hindrance: str) -> None:
+    def test_nothing_but_memory_is_left(self, record, build, hindrance):
         source = f"""
         #include <linux/seccomp.h>
         int main(void) {{
@@ -626,7 +604,7 @@ class TestHindrances:
         image = record([build("record-hindered.c", source)], "--ring-chunks", "16").only
         assert image.sizes("malloc")[66] == 100_000
 
-    def test_chroot(self, record: Record, build: Build, tmp_path: Path) -> None:
+    def test_chroot(self, record, build, tmp_path):
         if os.geteuid() != 0:
             pytest.skip("chroot needs root")
         source = """
@@ -644,7 +622,7 @@ class TestHindrances:
         assert parent.sizes("malloc")[70] == 1
         assert child.sizes("malloc")[71] == 1
 
-    def test_another_pid_namespace(self, record: Record, calls: Path) -> None:
+    def test_another_pid_namespace(self, record, calls):
         unshare: Command = ["unshare", "--pid", "--fork"]
         skip_unless_it_runs(unshare)
         script = f"{calls} malloc 20000; {calls} calloc 20000"
@@ -653,7 +631,7 @@ class TestHindrances:
         assert first.counts()["malloc"] == 20_000
         assert second.counts()["calloc"] == 20_000
 
-    def test_limit_on_address_space(self, record: Record, calls: Path) -> None:
+    def test_limit_on_address_space(self, record, calls):
         script = f"ulimit -v 30000; {calls} malloc 10; exec {calls} malloc 10"
         recorded = record(["/bin/sh", "-c", script])
         assert recorded.of(calls) == []
@@ -666,7 +644,7 @@ class TestHindrances:
     int main(void) { free(malloc(10)); usleep(400000); return 0; }
     """
 
-    def test_programs_that_escape_are_named(self, record: Record, build: Build) -> None:
+    def test_programs_that_escape_are_named(self, record, build):
         static = build("record-static.c", self.LIVES, "-static")
         recorded = record(["sh", "-c", f"{static}; exec {static}"])
         assert recorded.unrecorded == [static.name]
@@ -679,7 +657,7 @@ class TestHindrances:
         recorded = record(["/usr/bin/env", "-i", program])
         assert recorded.unrecorded == [program.name]
 
-    def test_ordinary_programs_are_not_named(self, record: Record, build: Build) -> None:
+    def test_ordinary_programs_are_not_named(self, record, build):
         program = build("record-lives.c", self.LIVES)
         recorded = record(["sh", "-c", f"{program} & {program}; wait; sleep 0.2"])
         assert recorded.unrecorded == []
@@ -693,13 +671,13 @@ class TestEnds:
     """
 
     @pytest.fixture
-    def trace(self, tmp_path: Path) -> Path:
+    def trace(self, tmp_path):
         return tmp_path / "t.tstrace"
 
-    def wait_for_bytes(self, trace: Path, least: int) -> None:
+    def wait_for_bytes(self, trace, least):
         wait_until(lambda: trace.exists() and trace.stat().st_size > least)
 
-    def test_interrupted(self, build: Build, trace: Path) -> None:
+    def test_interrupted(self, build, trace):
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
         self.wait_for_bytes(trace, 1000)
         process.send_signal(signal.SIGINT)
@@ -708,13 +686,13 @@ class TestEnds:
         assert recorded.only.sizes("malloc")[99] > 100
         assert recorded.only["end"] == "killed"
 
-    def test_timeout(self, build: Build, trace: Path) -> None:
+    def test_timeout(self, build, trace):
         program = build("record-endless.c", self.ENDLESS)
         recorded = finish_record(start_record(trace, [program], "--timeout", "0.3"), trace)
         assert recorded.answer["timed_out"]
         assert recorded.only.sizes("malloc")[99] > 100
 
-    def test_recorder_killed(self, build: Build, trace: Path) -> None:
+    def test_recorder_killed(self, build, trace):
         shm = Path("/dev/shm")
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
         self.wait_for_bytes(trace, 2000)
@@ -727,7 +705,7 @@ class TestEnds:
         assert finish_record(start_record(again, ["true"]), again).status == 0
         assert left - {path.name for path in shm.glob("tsmalloc-record-*")}
 
-    def test_programs_outlive_a_killed_recorder(self, build: Build, tmp_path: Path) -> None:
+    def test_programs_outlive_a_killed_recorder(self, build, tmp_path):
         # A grandchild is not killed with the recorder; it fills the ring, waits, and goes on.
         source = """
         int main(int argc, char** argv) {
@@ -755,7 +733,7 @@ class TestEnds:
         pid = int(pid_file.read_text())
         wait_until(lambda: not is_alive(pid))
 
-    def test_an_old_trace_is_overwritten_if_asked(self, trace: Path) -> None:
+    def test_an_old_trace_is_overwritten_if_asked(self, trace):
         recorded = finish_record(start_record(trace, ["/no/such/program"]), trace)
         assert "/no/such/program" in recorded.answer["spawn_error"]["message"]
         assert not trace.exists()
@@ -768,16 +746,14 @@ class TestEnds:
         assert trace.read_text() == "precious"
         assert finish_record(start_record(trace, ["true"], "-f"), trace).images
 
-    def test_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
+    def test_folder_that_cannot_be_written(self, tmp_path):
         trace = Path("/proc/t.tstrace")
         recorded = finish_record(start_record(trace, ["true"], answer=tmp_path / "answer"), trace)
         assert recorded.status == 1
         assert "cannot write '/proc/t.tstrace'" in recorded.stderr
         assert "-o" in recorded.stderr
 
-    def test_full_disk(
-        self, build: Build, tmp_path: Path, small_disk: Callable[[str], Path]
-    ) -> None:
+    def test_full_disk(self, build, tmp_path, small_disk):
         source = """
         int main(void) {
           unsigned state = 1;
@@ -799,7 +775,7 @@ class TestEnds:
         assert "No space left" in stderr
         assert sum(each.kind == "malloc" for each in read_events(trace)[0]) > 10_000
 
-    def test_no_room_for_the_ring(self, tmp_path: Path) -> None:
+    def test_no_room_for_the_ring(self, tmp_path):
         script = f"""
         mount -t tmpfs -o size=1m none /dev/shm || exit 77
         exec {paths.tool("record")} -o {tmp_path}/t.tstrace -- true
@@ -816,8 +792,8 @@ class TestAgainstTheTracker:
     """Both are in the same run, one behind the other, and see the same calls."""
 
     @pytest.fixture
-    def compare(self, record: Record, tmp_path: Path) -> Compare:
-        def run(command: Command, allocator: str = "") -> None:
+    def compare(self, record, tmp_path):
+        def run(command, allocator=""):
             folder = tmp_path / "counts"
             folder.mkdir()
             recorded = record(
@@ -860,26 +836,26 @@ class TestAgainstTheTracker:
         "command",
         [["perl", "-e", PERL], ["/usr/bin/python3", "-c", PYTHON], ["sqlite3", ":memory:", SQL]],
     )
-    def test_programs(self, compare: Compare, command: Command, allocator: str) -> None:
+    def test_programs(self, compare, command, allocator):
         if shutil.which(command[0]) is None:
             pytest.skip(f"{command[0]} is not installed")
         compare(command, allocator)
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_sixteen_threads(self, compare: Compare, build: Build, allocator: str) -> None:
+    def test_sixteen_threads(self, compare, build, allocator):
         compare([build("record-producers.c", PRODUCERS, "-pthread"), "16", "3000"], allocator)
 
-    def test_shells_that_fork(self, compare: Compare) -> None:
+    def test_shells_that_fork(self, compare):
         compare(REAL_PROGRAMS[-1])
 
-    def test_the_compiler(self, compare: Compare, tmp_path: Path) -> None:
+    def test_the_compiler(self, compare, tmp_path):
         code = tmp_path / "code.cpp"
         code.write_text("#include <map>\nstd::map<int, int> m; int f(int i) { return m[i]; }\n")
         compare(["g++", "-O1", "-c", str(code), "-o", str(tmp_path / "code.o")])
 
 
 @pytest.mark.parametrize("command", REAL_PROGRAMS)
-def test_programs_do_what_they_always_do(record: Record, command: Command, tmp_path: Path) -> None:
+def test_programs_do_what_they_always_do(record, command, tmp_path):
     out = tmp_path / "out"
     recorded = record(command, stdout=out)
     assert out.read_bytes() == subprocess.run(command, capture_output=True, check=True).stdout
@@ -887,7 +863,7 @@ def test_programs_do_what_they_always_do(record: Record, command: Command, tmp_p
     assert re.fullmatch(r"[\w.+-]+", recorded.images[0]["program"])
 
 
-def test_nothing_is_recorded_without_a_recorder(calls: Path) -> None:
+def test_nothing_is_recorded_without_a_recorder(calls):
     shim = paths.library("libtsmalloc-record.so")
     for ring in ("", "/no/such/ring", "/etc/passwd"):
         environment = {"LD_PRELOAD": str(shim), "TSMALLOC_RECORD": ring}

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,6 @@ from shared_libraries import C_LIBRARY, needed_libraries
 
 from tsmlab import paths, tracker
 from tsmlab.traces import files
-
-Build = Callable[..., Path]
-Odd = Callable[[str], dict[str, str]]
 
 SCHEDULES = ("asap", "recorded", "round-robin", "lottery", "stride")
 REPEATABLE = ("recorded", "round-robin", "lottery", "stride")
@@ -86,21 +82,16 @@ class Synthetic:
     images: list[dict[str, Any]]
 
 
-def run_tool(
-    name: str, *arguments: str | Path, status: int | None = 0, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def run_tool(name, *arguments, status=0, env=None):
     own = {"stdin": subprocess.DEVNULL, "env": os.environ | (env or {}), "status": status}
     return ran(paths.tool(name), *arguments, timeout=LONGEST_REPLAY_SECONDS, **own)
 
 
-Make = Callable[..., Synthetic]
-
-
 @pytest.fixture
-def synthetic(tmp_path: Path) -> Make:
+def synthetic(tmp_path):
     """synthetic(threads=4, ...) makes a trace; replay/synthetic.h has the names."""
 
-    def make(**recipe: int) -> Synthetic:
+    def make(**recipe):
         folder = tmp_path / f"trace-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         trace = folder / "trace"
@@ -112,19 +103,17 @@ def synthetic(tmp_path: Path) -> Make:
 
 
 @pytest.fixture
-def odd(build: Build) -> Odd:
+def odd(build):
     """odd(what) is the environment that makes the odd allocator do that."""
     library = build("odd.c", ODD_ALLOCATOR, "-shared", "-fPIC")
     return lambda what: {"LD_PRELOAD": str(library), "ODD": what}
 
 
-def preload(library: str) -> dict[str, str]:
+def preload(library):
     return {"LD_PRELOAD": str(paths.library(library))} if library else {}
 
 
-def replay(
-    trace: Path, *options: str, status: int = 0, env: dict[str, str] | None = None
-) -> dict[str, Any]:
+def replay(trace, *options, status=0, env=None):
     done = run_tool("replay", *options, trace, env=env, status=status)
     assert done.stdout.count("\n") == 1
     line = json.loads(done.stdout)
@@ -132,7 +121,7 @@ def replay(
     return dict(line)
 
 
-def assert_right(line: dict[str, Any], expected: dict[str, Any]) -> None:
+def assert_right(line, expected):
     assert line["matches"]
     assert line["calls"] == expected["calls"]
     assert line["bytes"] == expected["bytes"]
@@ -145,9 +134,7 @@ def assert_right(line: dict[str, Any], expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("library", ALLOCATORS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_sixteen_threads_end_with_what_was_live(
-    synthetic: Make, schedule: str, library: str
-) -> None:
+def test_sixteen_threads_end_with_what_was_live(synthetic, schedule, library):
     trace = synthetic(threads=16, events=20_000, seed=5)
     line = replay(
         trace.trace, "--schedule", schedule, "--verify", "--touch", "all", env=preload(library)
@@ -160,7 +147,7 @@ def test_sixteen_threads_end_with_what_was_live(
 
 @pytest.mark.parametrize("library", ALLOCATORS)
 @pytest.mark.parametrize("schedule", REPEATABLE)
-def test_two_runs_have_the_same_addresses(synthetic: Make, schedule: str, library: str) -> None:
+def test_two_runs_have_the_same_addresses(synthetic, schedule, library):
     trace = synthetic(threads=6, events=20_000).trace
     # the time of the housekeeper's rounds is the kernel's choice
     env = preload(library) | {"TSMALLOC_BACKGROUND": "off"}
@@ -173,7 +160,7 @@ def test_two_runs_have_the_same_addresses(synthetic: Make, schedule: str, librar
     assert not runs[0]["huge_pages"]
 
 
-def test_seeds_and_schedules_are_different_orders(synthetic: Make) -> None:
+def test_seeds_and_schedules_are_different_orders(synthetic):
     trace = synthetic(threads=6, events=10_000, live_objects=200).trace
     options = [("lottery", "1"), ("lottery", "2"), ("round-robin", "1"), ("recorded", "1")]
     sums = {replay(trace, "--schedule", name, "--seed", seed)["checksum"] for name, seed in options}
@@ -182,9 +169,7 @@ def test_seeds_and_schedules_are_different_orders(synthetic: Make) -> None:
 
 @pytest.mark.parametrize("schedule", ["asap", "recorded"])
 @pytest.mark.parametrize("threads", [1, 6])
-def test_replay_itself_never_allocates(
-    synthetic: Make, tmp_path: Path, schedule: str, threads: int
-) -> None:
+def test_replay_itself_never_allocates(synthetic, tmp_path, schedule, threads):
     trace = synthetic(threads=threads)
     env = {
         "LD_PRELOAD": str(paths.library(tracker.LIBRARY)),
@@ -206,11 +191,11 @@ def test_replay_itself_never_allocates(
     assert others == started * (others // max(started, 1))
 
 
-def test_replay_needs_the_c_library_alone() -> None:
+def test_replay_needs_the_c_library_alone():
     assert needed_libraries(paths.tool("replay")) <= C_LIBRARY
 
 
-def test_forked_children_make_their_own_calls(synthetic: Make) -> None:
+def test_forked_children_make_their_own_calls(synthetic):
     trace = synthetic(forks=4, threads=5)
     schedules = ("asap", "stride", "recorded")
     for window, schedule in itertools.product(("0", "50", "1000"), schedules):
@@ -225,7 +210,7 @@ def test_forked_children_make_their_own_calls(synthetic: Make) -> None:
             assert_right(child, trace.images[child["image"]])
 
 
-def test_the_busiest_program_is_replayed_or_by_number(synthetic: Make) -> None:
+def test_the_busiest_program_is_replayed_or_by_number(synthetic):
     """As of a program that a shell script starts: image 0 is the shell."""
     trace = synthetic(events=300, execs=2, exec_events=9_000)
     line = replay(trace.trace)
@@ -237,7 +222,7 @@ def test_the_busiest_program_is_replayed_or_by_number(synthetic: Make) -> None:
     assert_right(replay(trace.trace, "--image", "2"), trace.images[2])
 
 
-def test_null_results_are_survived(synthetic: Make, odd: Odd) -> None:
+def test_null_results_are_survived(synthetic, odd):
     trace = synthetic(threads=4)
     line = replay(trace.trace, "--verify", "--latency", env=odd("scarce"))
     assert line["null_results"] > 100
@@ -248,7 +233,7 @@ def test_null_results_are_survived(synthetic: Make, odd: Odd) -> None:
 
 
 @pytest.mark.parametrize("what", ["not zero", "loses content", "twice"])
-def test_content_that_is_lost_is_found(synthetic: Make, odd: Odd, what: str) -> None:
+def test_content_that_is_lost_is_found(synthetic, odd, what):
     trace = synthetic(threads=1).trace
     assert replay(trace, "--verify", env=odd("nothing"))["corrupt"] == 0
     line = replay(trace, "--verify", status=WRONG, env=odd(what))
@@ -259,7 +244,7 @@ def test_content_that_is_lost_is_found(synthetic: Make, odd: Odd, what: str) -> 
     assert replay(trace, env=odd(what))["corrupt"] == 0, "only --verify looks"
 
 
-def test_addresses_that_are_not_aligned_are_found(synthetic: Make, odd: Odd) -> None:
+def test_addresses_that_are_not_aligned_are_found(synthetic, odd):
     line = replay(synthetic(threads=1).trace, "--verify", status=WRONG, env=odd("misaligns"))
     assert line["misaligned"] > 10
     assert line["corrupt"] == 0
@@ -267,7 +252,7 @@ def test_addresses_that_are_not_aligned_are_found(synthetic: Make, odd: Odd) -> 
     assert line["fault"]["address"] % 16 == 8
 
 
-def test_a_crash_ends_replay_and_of_a_child_is_told(synthetic: Make, odd: Odd) -> None:
+def test_a_crash_ends_replay_and_of_a_child_is_told(synthetic, odd):
     done = run_tool("replay", synthetic().trace, env=odd("crashes"), status=-signal.SIGSEGV)
     assert done.stdout == ""
     trace = synthetic(forks=1).trace
@@ -278,14 +263,14 @@ def test_a_crash_ends_replay_and_of_a_child_is_told(synthetic: Make, odd: Odd) -
     assert line["matches"]
 
 
-def test_paced_calls_come_at_their_times(synthetic: Make) -> None:
+def test_paced_calls_come_at_their_times(synthetic):
     trace = synthetic(threads=3, events=500, ns_per_event=2_000_000)
     line = replay(trace.trace, "--schedule", "paced", "--verify")
     assert_right(line, trace.images[0])
     assert line["wall_ns"] >= 990_000_000
 
 
-def test_latencies_are_counted_for_each_kind(synthetic: Make) -> None:
+def test_latencies_are_counted_for_each_kind(synthetic):
     trace = synthetic(threads=4)
     line = replay(trace.trace, "--latency")
     assert line["clock"]["source"] in {"tsc", "monotonic"}
@@ -302,7 +287,7 @@ def test_latencies_are_counted_for_each_kind(synthetic: Make) -> None:
     assert replay(trace.trace)["latency"] is None
 
 
-def test_memory_is_that_of_the_blocks(synthetic: Make) -> None:
+def test_memory_is_that_of_the_blocks(synthetic):
     # 64 MB of blocks that the C library maps one by one, each written from end to end.
     trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000)
     line = replay(trace.trace, "--touch", "all", "--samples", "100", "--settle", "0.01")
@@ -324,7 +309,7 @@ def test_memory_is_that_of_the_blocks(synthetic: Make) -> None:
         assert held >= used
 
 
-def test_untouched_blocks_are_not_resident(synthetic: Make) -> None:
+def test_untouched_blocks_are_not_resident(synthetic):
     trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000).trace
     peaks = [
         replay(trace, "--touch", touch, "--samples", "50")["peak_resident_bytes"]
@@ -334,7 +319,7 @@ def test_untouched_blocks_are_not_resident(synthetic: Make) -> None:
     assert abs(peaks[3] - peaks[2]) < peaks[3] * 0.05
 
 
-def test_memory_of_replay_itself_is_not_counted(synthetic: Make) -> None:
+def test_memory_of_replay_itself_is_not_counted(synthetic):
     trace = synthetic(threads=1, most_bytes=0, live_objects=100_000, events=400_000, has_aligned=0)
     all_events = np.concatenate([events for _, _, _, events in files.chunks(trace.trace)])
     objects = int(all_events["slot"].max()) + 1  # one thread: those live at the peak
@@ -344,7 +329,7 @@ def test_memory_of_replay_itself_is_not_counted(synthetic: Make) -> None:
     assert abs(line["peak_resident_bytes"] - 32 * objects) < 500_000
 
 
-def test_figures_of_an_allocator_are_its_own(synthetic: Make) -> None:
+def test_figures_of_an_allocator_are_its_own(synthetic):
     trace = synthetic(threads=1).trace
     with_own = replay(trace, "--samples", "3")
     assert all(sample[4] is not None for sample in with_own["samples"])
@@ -353,7 +338,7 @@ def test_figures_of_an_allocator_are_its_own(synthetic: Make) -> None:
     assert all(sample[4] is None for sample in floor["samples"])
 
 
-def test_tickets_share_the_processor(synthetic: Make) -> None:
+def test_tickets_share_the_processor(synthetic):
     trace = synthetic(threads=3, threads_end=0, everybody_shares=0, events=30_000)
     options = ("--schedule", "stride", "--tickets", "3,2,1", "--quantum", "10", "--meters", "1000")
     line = replay(trace.trace, "--window", "0", *options)
@@ -376,13 +361,13 @@ def test_tickets_share_the_processor(synthetic: Make) -> None:
         (["--nonsense", "a"], "--help"),
     ],
 )
-def test_wrong_usage_says_what_is_right(words: list[str], remedy: str) -> None:
+def test_wrong_usage_says_what_is_right(words, remedy):
     done = run_tool("replay", *words, status=1)
     assert remedy in done.stderr
     assert done.stdout == ""
 
 
-def test_bad_traces_are_refused(synthetic: Make, tmp_path: Path) -> None:
+def test_bad_traces_are_refused(synthetic, tmp_path):
     whole = synthetic(threads=2).trace.read_bytes()
     middle = len(whole) // 2
     bad = tmp_path / "bad"
@@ -403,7 +388,7 @@ def test_bad_traces_are_refused(synthetic: Make, tmp_path: Path) -> None:
     run_tool("replay", tmp_path, status=FAILED)
 
 
-def test_what_a_killed_recorder_left_is_replayed(synthetic: Make, tmp_path: Path) -> None:
+def test_what_a_killed_recorder_left_is_replayed(synthetic, tmp_path):
     """Its last chunks are missing, which is the end of the trace and that of its image."""
     trace = synthetic(threads=2)
     cut = tmp_path / "cut"
@@ -418,7 +403,7 @@ def test_what_a_killed_recorder_left_is_replayed(synthetic: Make, tmp_path: Path
     pytest.fail("there is no place between two chunks")
 
 
-def test_addresses_are_written_down_in_their_order(synthetic: Make, tmp_path: Path) -> None:
+def test_addresses_are_written_down_in_their_order(synthetic, tmp_path):
     trace = synthetic(threads=3, forks=1)
     logs = [tmp_path / "one", tmp_path / "two"]
     for log in logs:
@@ -445,12 +430,12 @@ def test_addresses_are_written_down_in_their_order(synthetic: Make, tmp_path: Pa
     assert "cannot write the addresses" in done.stderr
 
 
-def test_an_image_that_is_not_there_is_told(synthetic: Make) -> None:
+def test_an_image_that_is_not_there_is_told(synthetic):
     done = run_tool("replay", "--image", "9", synthetic().trace, status=FAILED)
     assert "the last is 0" in done.stderr
 
 
-def test_slots_follow_what_lives(synthetic: Make) -> None:
+def test_slots_follow_what_lives(synthetic):
     """Not every object that ever was: replay's own memory is that of slots and stacks."""
     few, many = (
         replay(synthetic(threads=4, live_objects=1_000, events=events).trace)["own_bytes"]

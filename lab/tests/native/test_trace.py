@@ -23,11 +23,11 @@ from tsmlab.traces import files
 FORKS = paths.data_dir() / "traces" / "forks.tstrace"
 
 
-def trace(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+def trace(*arguments, status=0):
     return ran(paths.tool("trace"), *arguments, status=status, errors="replace")
 
 
-def test_info_tells_of_processes() -> None:
+def test_info_tells_of_processes():
     answer = json.loads(trace("info", FORKS).stdout)
     assert answer["schema"] == "tsmalloc-trace-info/2"
     assert answer["finished"] is True
@@ -39,7 +39,7 @@ def test_info_tells_of_processes() -> None:
     assert answer["events"] == sum(image["events"] for image in answer["images"])
 
 
-def test_the_example_in_the_document_reads_a_trace(tmp_path: Path) -> None:
+def test_the_example_in_the_document_reads_a_trace(tmp_path):
     text = (paths.repository_root() / "docs" / "formats" / "trace.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     script = tmp_path / "example.py"
@@ -54,7 +54,7 @@ def test_the_example_in_the_document_reads_a_trace(tmp_path: Path) -> None:
     assert f"{frees} frees" in done.stdout.splitlines()[0]
 
 
-def test_unpack_is_what_zstd_makes_of_the_file() -> None:
+def test_unpack_is_what_zstd_makes_of_the_file():
     command = [paths.tool("trace"), "unpack", FORKS]
     unpacked = subprocess.run(command, capture_output=True, check=True).stdout
     assert unpacked.startswith(b"TSTR")
@@ -65,7 +65,7 @@ def test_unpack_is_what_zstd_makes_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("command", ["info", "unpack"])
-def test_what_cannot_be_read_has_a_remedy(tmp_path: Path, command: str) -> None:
+def test_what_cannot_be_read_has_a_remedy(tmp_path, command):
     whole = FORKS.read_bytes()
     broken = {
         "foreign": b"not a trace\n" * 100,
@@ -89,13 +89,13 @@ def test_what_cannot_be_read_has_a_remedy(tmp_path: Path, command: str) -> None:
     assert "No such file" in trace(command, "/none", status=1).stderr
 
 
-def test_usage() -> None:
+def test_usage():
     assert trace("--help").stdout.startswith("usage: trace unpack TRACE")
     for arguments in ([], ["nothing", FORKS], ["info"], ["info", FORKS, FORKS]):
         assert "usage: trace unpack TRACE" in trace(*arguments, status=2).stderr
 
 
-def test_a_full_disk_is_an_error_and_a_reader_that_has_enough_is_none() -> None:
+def test_a_full_disk_is_an_error_and_a_reader_that_has_enough_is_none():
     command = [paths.tool("trace"), "unpack", FORKS]
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

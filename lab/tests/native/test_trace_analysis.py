@@ -31,7 +31,7 @@ from tsmlab.traces.size_classes import SizeClasses, classes_of
 from tsmlab.wording import quantity
 
 
-def synthetic(folder: Path, **recipe: int) -> Path:
+def synthetic(folder, **recipe):
     trace = folder / "made-up.tstrace"
     words = [f"{name}={number}" for name, number in recipe.items()]
     ran(paths.tool("synthetic_trace"), trace, *words, status=0)
@@ -39,17 +39,17 @@ def synthetic(folder: Path, **recipe: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_up(tmp_path_factory):
     folder = tmp_path_factory.mktemp("traces")
     return synthetic(folder, events=30_000, threads=4, forks=2, seed=11)
 
 
-def wasteful(sizes: Any) -> Any:
+def wasteful(sizes):
     return (sizes + 99) // 100 * 100 + 24
 
 
 @pytest.fixture(scope="module")
-def plausible(made_up: Path) -> TraceAnalysis:
+def plausible(made_up):
     classes = [
         SizeClasses("sixteens", lambda sizes: (sizes + 15) // 16 * 16),
         SizeClasses("also-sixteens", lambda sizes: (sizes + 15) // 16 * 16),
@@ -64,7 +64,7 @@ def plausible(made_up: Path) -> TraceAnalysis:
 class Oracle:
     """The definitions of docs/formats/trace.md word by word, one event after the other."""
 
-    def __init__(self, inherited: dict[int, int]) -> None:
+    def __init__(self, inherited):
         self.live: dict[int, dict[str, Any]] = {
             slot: {"size": size, "thread": None, "resizes": 0} for slot, size in inherited.items()
         }
@@ -79,7 +79,7 @@ class Oracle:
         self.live_bytes = self.most = sum(inherited.values())
         self.peak: tuple[int, Counter[int]] | None = None
 
-    def add(self, number: int, event: Any) -> None:
+    def add(self, number, event):
         kind, slot, size = int(event["kind"]), int(event["slot"]), int(event["size"])
         thread, now = int(event["thread"]), int(event["time_ns"])
         own = self.threads.setdefault(thread, Counter())
@@ -112,7 +112,7 @@ class Oracle:
             self.most = self.live_bytes
             self.peak = (number, Counter(each["size"] for each in self.live.values()))
 
-    def _free(self, number: int, item: dict[str, Any], thread: int, now: int, own: Any) -> None:
+    def _free(self, number, item, thread, now, own):
         own["frees"] += 1
         if item["thread"] is None:
             self.counts["inherited_frees"] += 1
@@ -129,17 +129,17 @@ class Oracle:
         )  # fmt: skip
         self.end_chain(item)
 
-    def end_chain(self, item: dict[str, Any]) -> None:
+    def end_chain(self, item):
         if item["resizes"] and item["thread"] is not None:
             self.chains.append((item["resizes"], item["first"], item["size"]))
 
 
-def octaves(values: list[int]) -> dict[int, int]:
+def octaves(values):
     """How many are in each octave, by its upper end."""
     return dict(Counter(0 if v == 0 else 1 << max(v - 1, 0).bit_length() for v in values))
 
 
-def compare(found: dict[str, Any], oracle: Oracle) -> None:
+def compare(found, oracle):
     left = list(oracle.live.values())
     for item in left:
         oracle.end_chain(item)
@@ -185,7 +185,7 @@ def compare(found: dict[str, Any], oracle: Oracle) -> None:
 
 @pytest.mark.parametrize("image", [0, 1, 2])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_each_figure_is_that_of_a_naive_account(made_up: Path, image: int, seed: int) -> None:
+def test_each_figure_is_that_of_a_naive_account(made_up, image, seed):
     """Of chunks of any length: so objects live within one, and across several."""
     contents = files.look_into(made_up)
     parts: dict[int, list[Events]] = {0: [], 1: [], 2: []}
@@ -215,7 +215,7 @@ def test_each_figure_is_that_of_a_naive_account(made_up: Path, image: int, seed:
     compare(analyst.answer(()), oracle)
 
 
-def test_sums_of_a_trace_agree_with_each_other(plausible: TraceAnalysis) -> None:
+def test_sums_of_a_trace_agree_with_each_other(plausible):
     allocated = plausible.amount("allocations")
     assert sum(b.allocations for b in plausible.buckets) == allocated.objects
     assert sum(b.allocated_bytes for b in plausible.buckets) == allocated.bytes
@@ -226,7 +226,7 @@ def test_sums_of_a_trace_agree_with_each_other(plausible: TraceAnalysis) -> None
     assert plausible.is_finished
 
 
-def test_threads_add_up() -> None:
+def test_threads_add_up():
     found = analyse(paths.data_dir() / "traces" / "streams.tstrace")
     assert found.threads_seen == len(found.threads) == 17
     allocated = sum(thread["allocations"]["objects"] for thread in found.threads)
@@ -235,7 +235,7 @@ def test_threads_add_up() -> None:
     assert given_away == found.amount("cross_thread_frees").objects > 30_000
 
 
-def test_predicted_waste_is_what_the_classes_say(plausible: TraceAnalysis) -> None:
+def test_predicted_waste_is_what_the_classes_say(plausible):
     by_name = {each.allocator: each for each in plausible.predicted}
     assert list(by_name)[:2] in (["sixteens", "also-sixteens"], ["also-sixteens", "sixteens"])
     for found in by_name.values():
@@ -253,14 +253,14 @@ def test_predicted_waste_is_what_the_classes_say(plausible: TraceAnalysis) -> No
 
 
 @given(st.lists(st.integers(0, (1 << 62) - 1), min_size=1), st.sampled_from([0, 3, 5]))
-def test_a_value_is_in_the_bucket_whose_bounds_hold_it(values: list[int], bits: int) -> None:
+def test_a_value_is_in_the_bucket_whose_bounds_hold_it(values, bits):
     for value, place in zip(values, bucket(np.array(values), bits), strict=True):
         assert value <= upper(int(place), bits)
         assert place == 0 or value > upper(int(place) - 1, bits)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 57)), min_size=1))
-def test_sums_are_exact(pairs: list[tuple[int, int]]) -> None:
+def test_sums_are_exact(pairs):
     groups, values = (np.array(each) for each in zip(*pairs, strict=True))
     found = sums(groups, values, 4)
     assert [int(each) for each in found] == [
@@ -268,7 +268,7 @@ def test_sums_are_exact(pairs: list[tuple[int, int]]) -> None:
     ]
 
 
-def rows_of(table: SizeTable) -> dict[int, dict[str, int]]:
+def rows_of(table):
     sizes, counts = table.counts()
     return {
         int(size): {name: int(each[place]) for name, each in counts.items()}
@@ -276,7 +276,7 @@ def rows_of(table: SizeTable) -> dict[int, dict[str, int]]:
     }
 
 
-def test_sizes_are_counted_one_by_one_or_by_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_counted_one_by_one_or_by_bounds(monkeypatch):
     table = SizeTable("allocations", "resizes")
     table.add("allocations", np.array([5, 7, 5]))
     table.add("resizes", np.array([7]))
@@ -296,7 +296,7 @@ def test_sizes_are_counted_one_by_one_or_by_bounds(monkeypatch: pytest.MonkeyPat
 # --- what contradicts itself ----------------------------------------------------------------------
 
 
-def event(kind: int, slot: int, generation: int = 0, size: int = 1) -> Any:
+def event(kind, slot, generation=0, size=1):
     made = np.zeros(1, EVENT)
     made["kind"], made["slot"], made["generation"], made["size"] = kind, slot, generation, size
     return made
@@ -315,7 +315,7 @@ def event(kind: int, slot: int, generation: int = 0, size: int = 1) -> Any:
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_events_that_make_no_sense_are_noticed(events: list[Any], at_once: bool) -> None:
+def test_events_that_make_no_sense_are_noticed(events, at_once):
     analyst = Analyst(trace_of(len(events)), 0)
     analyst.begin(Slots())
     parts = [np.concatenate(events)] if at_once else events
@@ -323,17 +323,17 @@ def test_events_that_make_no_sense_are_noticed(events: list[Any], at_once: bool)
         add_all(analyst, parts)
 
 
-def add_all(analyst: Analyst, parts: list[Any]) -> None:
+def add_all(analyst, parts):
     for number, each in enumerate(parts):
         analyst.add(number, each)
 
 
-def trace_of(events: int) -> Trace:
+def trace_of(events):
     image = Image(0, "root", None, 0, "p", "a", events, 1, 0, "exited")
     return Trace(Path("t"), 1, True, (image,), ({"number": 0},))
 
 
-def test_what_cannot_be_analysed_is_the_users_error(made_up: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_analysed_is_the_users_error(made_up, tmp_path):
     with refused("no image 77", remedy="last is 2"):
         analyse(made_up, image=77)
     cut = tmp_path / "cut.tstrace"
@@ -345,7 +345,7 @@ def test_what_cannot_be_analysed_is_the_users_error(made_up: Path, tmp_path: Pat
 # --- text and pages -------------------------------------------------------------------------------
 
 
-def test_tables_show_the_figures(plausible: TraceAnalysis) -> None:
+def test_tables_show_the_figures(plausible):
     text = analysis_text.report(plausible, 120)
     assert f"{plausible.events:,} events" in text
     assert f"{plausible.peak.objects:,} objects" in text
@@ -359,15 +359,13 @@ def test_tables_show_the_figures(plausible: TraceAnalysis) -> None:
     assert "recorder was killed" in analysis_text.report(unfinished, 120)
 
 
-def test_allocators_of_the_same_classes_share_a_row(plausible: TraceAnalysis) -> None:
+def test_allocators_of_the_same_classes_share_a_row(plausible):
     groups = analysis_text.grouped(plausible.predicted)
     assert sorted(len(group) for group in groups) == [1, 2]
     assert {p.allocator for p in max(groups, key=len)} == {"sixteens", "also-sixteens"}
 
 
-def test_a_page_and_its_files(
-    made_up: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_and_its_files(made_up, tmp_path, capsys):
     page, folder = tmp_path / "page.html", tmp_path / "report"
     words = ["analyze", str(made_up), "-a", "none", "--html", str(page), "--report", str(folder)]
     assert cli.main(words) == 0
@@ -382,9 +380,7 @@ def test_a_page_and_its_files(
     assert page.read_text() == "mine"
 
 
-def test_json_that_was_printed_can_be_reported(
-    made_up: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_that_was_printed_can_be_reported(made_up, tmp_path, capsys):
     assert cli.main(["analyze", str(made_up), "-a", "none", "--json"]) == 0
     file = tmp_path / "analysis.json"
     file.write_text(capsys.readouterr().out)
@@ -397,7 +393,7 @@ def test_json_that_was_printed_can_be_reported(
         report.read(file)
 
 
-def test_notes_that_cannot_be_written_cost_nothing(made_up: Path, tmp_path: Path) -> None:
+def test_notes_that_cannot_be_written_cost_nothing(made_up, tmp_path):
     page = tmp_path / "page.html"
     words = ("analyze", str(made_up), "-a", "none", "--html", str(page))
     with Path("/dev/full").open("w") as full:
@@ -407,7 +403,7 @@ def test_notes_that_cannot_be_written_cost_nothing(made_up: Path, tmp_path: Path
     assert "30,000 events" in shown
 
 
-def test_shares_of_a_heat_map_are_steps_of_ten() -> None:
+def test_shares_of_a_heat_map_are_steps_of_ten():
     shares = (1.0, 0.11, 0.09, 0.011, 0.009, 0.0009, 1e-9)
     cells = {(str(place), "row"): share for place, share in enumerate(shares)}
     columns = [column for column, _ in cells]
@@ -421,7 +417,7 @@ def test_shares_of_a_heat_map_are_steps_of_ten() -> None:
 
 
 @given(value=st.integers(0, 1 << 40))
-def test_bounds_of_octaves_and_buckets(value: int) -> None:
+def test_bounds_of_octaves_and_buckets(value):
     octave = pages.octave_of(value)
     assert octave >= value
     assert value <= 1 or octave < 2 * value
@@ -434,7 +430,7 @@ def test_bounds_of_octaves_and_buckets(value: int) -> None:
 # --- size classes ---------------------------------------------------------------------------------
 
 
-def test_who_tells_no_classes_is_noted() -> None:
+def test_who_tells_no_classes_is_noted():
     answers = {
         "literal": lambda sizes: sizes,
         "good": lambda sizes: (sizes + 15) // 16 * 16,
@@ -442,7 +438,7 @@ def test_who_tells_no_classes_is_noted() -> None:
     }
     notes: list[str] = []
 
-    def answer(allocator: Any, sizes: Any) -> Any:
+    def answer(allocator, sizes):
         if allocator.name not in answers:
             raise UserError(f"usable fails under {allocator.name}.")
         return answers[allocator.name](sizes)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -35,21 +34,19 @@ from shim_programs import (
 
 from tsmlab import paths, tracker
 from tsmlab.errors import UserError
-from tsmlab.tracker import Sums, Tracked
+from tsmlab.tracker import Sums
 
-Build = Callable[..., Path]
-Track = Callable[..., list[Tracked]]
 SOME = ["", "jemalloc", "tsmalloc", "lock-best"]
 
 
 @pytest.fixture
-def track(tmp_path: Path) -> Track:
+def track(tmp_path):
     """track(command, allocator="", status=0, **environment) runs it and gives what was tracked."""
     run = run_in(tmp_path, tracker.LIBRARY, tracker.VARIABLE)
     return lambda *what, **how: tracker.read(run(*what, **how))
 
 
-def more(busy: Tracked, idle: Tracked) -> dict[str, int]:
+def more(busy, idle):
     """What the one has of calls and blocks beyond the other."""
     several, few = (dict(each.by_kind) | asdict(each.sums) for each in (busy, idle))
     left_out = ("reused_bytes", "usable_bytes")
@@ -64,9 +61,7 @@ def more(busy: Tracked, idle: Tracked) -> dict[str, int]:
     ("function", "kind", "bytes_each"),
     [*FUNCTIONS, ("valloc", "aligned", 50), ("pvalloc", "aligned", 4096), ("usable", "malloc", 10)],
 )
-def test_c_functions(
-    track: Track, calls: Path, allocator: str, function: str, kind: str, bytes_each: int
-) -> None:
+def test_c_functions(track, calls, allocator, function, kind, bytes_each):
     library = library_of(allocator)
     passed_on = {"reallocarray": "realloc", "zero": "malloc", "usable": "malloc"}
     if library and passed_on.get(function, function) not in exported_names(library):
@@ -86,7 +81,7 @@ def test_c_functions(
     )
 
 
-def test_refused_requests_are_calls_that_got_nothing(track: Track, calls: Path) -> None:
+def test_refused_requests_are_calls_that_got_nothing(track, calls):
     [idle] = track([calls, "refused", "0", "errno"])
     [busy] = track([calls, "refused", "5", "errno"])
     found = more(busy, idle)
@@ -100,7 +95,7 @@ def test_refused_requests_are_calls_that_got_nothing(track: Track, calls: Path) 
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
-def test_new_and_delete_in_all_forms(track: Track, build: Build, allocator: str) -> None:
+def test_new_and_delete_in_all_forms(track, build, allocator):
     program = build("operators.cpp", OPERATORS)
     [idle] = track([program, "0", "0"], allocator)
     [busy] = track([program, "100", "0"], allocator)
@@ -146,7 +141,7 @@ int main(int argc, char** argv) {
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
-def test_reallocations(track: Track, build: Build, allocator: str, tmp_path: Path) -> None:
+def test_reallocations(track, build, allocator, tmp_path):
     program, out = build("reallocations.c", REALLOCATIONS), tmp_path / "out"
     [idle] = track([program, "0"], allocator)
     [busy] = track([program, "20"], allocator, stdout=out)
@@ -173,7 +168,7 @@ int main(int argc, char** argv) {
 
 
 @pytest.mark.parametrize("allocator", SOME)
-def test_usable_bytes(track: Track, build: Build, allocator: str, tmp_path: Path) -> None:
+def test_usable_bytes(track, build, allocator, tmp_path):
     program, out = build("usable.c", USABLE), tmp_path / "out"
     [idle] = track([program, "0"], allocator)
     [busy] = track([program, "2000"], allocator, stdout=out)
@@ -184,7 +179,7 @@ def test_usable_bytes(track: Track, build: Build, allocator: str, tmp_path: Path
     assert found >= busy.sums.requested_bytes - idle.sums.requested_bytes
 
 
-def test_an_allocator_that_does_not_know_is_not_asked(track: Track, build: Build) -> None:
+def test_an_allocator_that_does_not_know_is_not_asked(track, build):
     lifo = paths.library("libtsmalloc-floor-lifo.so")
     preload = f"{paths.library(tracker.LIBRARY)}:{lifo}"
     source = "int main(void) { for (int i = 0; i < 100; ++i) free(malloc(i)); return 0; }"
@@ -193,9 +188,7 @@ def test_an_allocator_that_does_not_know_is_not_asked(track: Track, build: Build
     assert found.provider == str(lifo)
 
 
-def test_blocks_that_come_or_go_by_functions_of_the_allocators_own(
-    track: Track, build: Build
-) -> None:
+def test_blocks_that_come_or_go_by_functions_of_the_allocators_own(track, build):
     source = """
     extern void* __libc_malloc(size_t);
     extern void __libc_free(void*);
@@ -213,7 +206,7 @@ def test_blocks_that_come_or_go_by_functions_of_the_allocators_own(
     assert (busy.missed_frees, busy.live_blocks, busy.live_bytes) == (1, 1, 77)
 
 
-def test_calls_alone(calls: Path, tmp_path: Path) -> None:
+def test_calls_alone(calls, tmp_path):
     count = run_in(tmp_path, tracker.LIBRARY, tracker.VARIABLE_OF_CALLS)
     [found] = tracker.read(count([calls, "malloc", "3"]))
     assert (found.malloc, found.free, found.bytes_requested) == (3, 3, 30)
@@ -221,7 +214,7 @@ def test_calls_alone(calls: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
-def test_against_a_program_that_knows(track: Track, allocator: str, tmp_path: Path) -> None:
+def test_against_a_program_that_knows(track, allocator, tmp_path):
     out = tmp_path / "out"
     program = paths.build_dir() / "bin" / "thread_test_measurement"
     if not program.is_file():
@@ -261,23 +254,21 @@ class TestReuse:
 
     @pytest.mark.parametrize("size", [8, 20, 24, 100, 1000])
     @pytest.mark.parametrize("allocator", SOME)
-    def test_blocks_handed_out_again(
-        self, track: Track, build: Build, allocator: str, size: int
-    ) -> None:
+    def test_blocks_handed_out_again(self, track, build, allocator, size):
         [books] = track([build("twice.c", self.TWICE), str(size), "1000"], allocator)
         # All of the second lot: each of these allocators uses what was freed last, or lies lowest.
         # A block that begins where another size's lay may miss some bytes of its last 8.
         assert books.sums.reused_bytes >= 0.97 * size * 1000
         assert books.sums.reused_bytes <= size * 1000 + 20_000
 
-    def test_nothing_is_reused_where_nothing_is_freed(self, track: Track, build: Build) -> None:
+    def test_nothing_is_reused_where_nothing_is_freed(self, track, build):
         source = "int main(void) { for (int i = 0; i < 30000; ++i) malloc(i % 700); return 0; }"
         [books] = track([build("keeps.c", source)])
         assert books.sums.reused_bytes < 2000
         assert books.live_bytes >= sum(i % 700 for i in range(30000))
         assert books.live_blocks >= 30000
 
-    def test_huge_blocks(self, track: Track, build: Build) -> None:
+    def test_huge_blocks(self, track, build):
         source = """
         int main(void) {
           for (int i = 0; i < 5; ++i) {
@@ -298,7 +289,7 @@ class TestReuse:
 
 
 class TestCurve:
-    def test_follows_a_known_course(self, track: Track, build: Build) -> None:
+    def test_follows_a_known_course(self, track, build):
         source = """
         int main(void) {
           static char* blocks[1000];
@@ -321,7 +312,7 @@ class TestCurve:
         # Seen all along, and not in one jump.
         assert max(b - a for a, b in pairwise(rise)) < 2_000_000
 
-    def test_long_runs_keep_their_beginning(self, track: Track, build: Build) -> None:
+    def test_long_runs_keep_their_beginning(self, track, build):
         source = """
         int main(void) {
           struct timespec now;
@@ -348,7 +339,7 @@ class TestCurve:
 
 
 @pytest.mark.parametrize("allocator", SOME)
-def test_threads_pass_blocks_on(track: Track, build: Build, allocator: str, tmp_path: Path) -> None:
+def test_threads_pass_blocks_on(track, build, allocator, tmp_path):
     program, out = build("producers.c", PRODUCERS, "-pthread"), tmp_path / "out"
     [idle] = track([program, "6", "0"], allocator)
     [busy] = track([program, "6", "50000"], allocator, stdout=out)
@@ -364,7 +355,7 @@ def test_threads_pass_blocks_on(track: Track, build: Build, allocator: str, tmp_
     assert (busy.untracked_blocks, busy.missed_frees) == (0, 0)
 
 
-def test_more_threads_than_places(track: Track, build: Build) -> None:
+def test_more_threads_than_places(track, build):
     source = """
     static void* work(void* none) { for (int i = 0; i < 10; ++i) free(malloc(5)); return none; }
     int main(void) {
@@ -384,7 +375,7 @@ def test_more_threads_than_places(track: Track, build: Build) -> None:
 
 class TestProcesses:
     @pytest.mark.parametrize("fork", ["fork", "_Fork"])
-    def test_forked_child_begins_its_own(self, track: Track, build: Build, fork: str) -> None:
+    def test_forked_child_begins_its_own(self, track, build, fork):
         parent, child, grandchild = track([build("forks.c", FORKS, f"-DFORK={fork}()")])
         assert (child.parent_pid, grandchild.parent_pid) == (parent.pid, child.pid)
         assert (parent.sums.allocations, parent.sums.frees, parent.live_bytes) == (2, 1, 2000)
@@ -397,19 +388,19 @@ class TestProcesses:
         assert found == [(2, 1, 0), (1, 1, 3000), (1, 1, 2500)]
 
     @pytest.mark.parametrize("allocator", SOME)
-    def test_forks_among_busy_threads(self, track: Track, build: Build, allocator: str) -> None:
+    def test_forks_among_busy_threads(self, track, build, allocator):
         parent, *children = track([build("busy.c", BUSY_FORKS, "-pthread"), "50"], allocator)
         assert parent.sums.allocations > 0
         found = [(r.malloc, r.calloc, r.free, r.sums.allocations, r.sums.frees) for r in children]
         assert found == [(1, 1, 2, 2, 2)] * 50
         assert parent.live_bytes < 200_000
 
-    def test_programs_leave_a_file_without_calls(self, track: Track, build: Build) -> None:
+    def test_programs_leave_a_file_without_calls(self, track, build):
         assert len(track([build("quiet.c", "int main(void) { return fork() < 0; }")])) == 1
         [record] = track([build("nothing.c", "int main(void) { return 0; }")])
         assert record.calls == 0
 
-    def test_exec_and_vfork(self, track: Track, build: Build, calls: Path) -> None:
+    def test_exec_and_vfork(self, track, build, calls):
         program = build("spawns.c", SPAWNS)
         found = track([program, calls])
         first, second = (each for each in found if each.pid == found[0].pid)
@@ -420,14 +411,12 @@ class TestProcesses:
             *[(2, 2), (4, 4), (4, 4), (4, 4)]
         ]
 
-    def test_exec_from_a_thread(self, track: Track, build: Build, calls: Path) -> None:
+    def test_exec_from_a_thread(self, track, build, calls):
         first, second = track([build("becomes.c", BECOMES, "-pthread"), calls])
         assert first.sums.allocations > 100
         assert second.sums.allocations == 4
 
-    def test_child_finds_the_folder_whatever_the_program_did(
-        self, track: Track, build: Build, tmp_path: Path
-    ) -> None:
+    def test_child_finds_the_folder_whatever_the_program_did(self, track, build, tmp_path):
         source = """
         int main(void) {
           clearenv();
@@ -445,14 +434,12 @@ class TestProcesses:
         ("end", "status"),
         [("return 0;", 0), ("_exit(3);", 3), ("abort();", -6), ("kill(getpid(), SIGKILL);", -9)],
     )
-    def test_no_way_to_end_loses_anything(
-        self, track: Track, build: Build, end: str, status: int
-    ) -> None:
+    def test_no_way_to_end_loses_anything(self, track, build, end, status):
         [found] = track([build("ends.c", ENDS, f"-DEND={end}")], status=status)
         assert (found.malloc, found.sums.allocations) == (7, 7)
         assert (found.live_bytes, found.peak_live_bytes) == (21, 21)
 
-    def test_constructors_before_main_and_destructors(self, track: Track, build: Build) -> None:
+    def test_constructors_before_main_and_destructors(self, track, build):
         program = early_and_late(build)
         [found] = track([program], LD_LIBRARY_PATH=str(program.parent))
         assert (found.malloc, found.free) == (1, 1)
@@ -461,9 +448,7 @@ class TestProcesses:
 
 @pytest.mark.parametrize("allocator", SOME)
 @pytest.mark.parametrize("command", REAL_PROGRAMS)
-def test_real_programs(
-    track: Track, allocator: str, command: list[str | Path], tmp_path: Path
-) -> None:
+def test_real_programs(track, allocator, command, tmp_path):
     out = tmp_path / "out"
     books = track(command, allocator, stdout=out, PATH=os.environ["PATH"])
     plain = subprocess.run(command, capture_output=True, check=True).stdout
@@ -477,19 +462,19 @@ class TestWithoutAFile:
     """The program runs as ever; the missing file says that nothing was tracked."""
 
     @pytest.mark.parametrize("folder", ["/no/such/folder", "", "/proc"])
-    def test_folder_that_cannot_be_written(self, track: Track, calls: Path, folder: str) -> None:
+    def test_folder_that_cannot_be_written(self, track, calls, folder):
         assert track([calls, "malloc", "10"], TSMALLOC_TRACKER=folder) == []
 
-    def test_limit_on_file_sizes(self, track: Track, calls: Path) -> None:
+    def test_limit_on_file_sizes(self, track, calls):
         script = f"ulimit -f 0; exec {calls} malloc 10"
         assert all(each.program != str(calls) for each in track(["/bin/sh", "-c", script]))
 
-    def test_limit_on_address_space(self, track: Track, calls: Path) -> None:
+    def test_limit_on_address_space(self, track, calls):
         found = track(["/bin/sh", "-c", f"ulimit -v 30000; exec {calls} malloc 10"])
         [books] = [each for each in found if each.program == str(calls)]
         assert books.malloc == books.sums.allocations + books.untracked_blocks == 10
 
-    def test_full_disk(self, track: Track, calls: Path, small_disk: Callable[[str], Path]) -> None:
+    def test_full_disk(self, track, calls, small_disk):
         disk = small_disk("4k")
         (disk / "filler").write_bytes(b"x" * 4096)
         track([calls, "malloc", "10"], TSMALLOC_TRACKER=str(disk))
@@ -519,7 +504,7 @@ class TestPlugins:
     }
     """
 
-    def test_shared_run_time_library(self, track: Track, build: Build) -> None:
+    def test_shared_run_time_library(self, track, build):
         plugin = build("plugin.cpp", self.PLUGIN, "-shared", "-fPIC")
         [record] = track([build("host.c", self.HOST), plugin])
         assert (record.operator_new, record.operator_delete) == (2, 1)
@@ -530,7 +515,7 @@ class TestPlugins:
     extern "C" int work(std::size_t size) { operator delete(operator new(size)); return 0; }
     """
 
-    def test_plugins_without_a_run_time_library(self, track: Track, build: Build) -> None:
+    def test_plugins_without_a_run_time_library(self, track, build):
         plugin = build("bare.cpp", self.BARE, "-shared", "-fPIC", "-nodefaultlibs", "-lc")
         [small], [large] = (track([build("host.c", self.HOST), plugin, n]) for n in ("9", "1009"))
         assert (small.operator_new, small.operator_delete) == (1, 1)
@@ -547,14 +532,14 @@ class TestPlugins:
         ("record", ["pthread_create", "thrd_create", "_Fork", "_exit", "_Exit", "prctl"]),
     ],
 )
-def test_shims_need_libc_and_export_little_else(shim: str, also: list[str]) -> None:
+def test_shims_need_libc_and_export_little_else(shim, also):
     expect_shim(paths.library(f"libtsmalloc-{shim}.so"), *also)
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
-def test_what_no_tracker_wrote(tmp_path: Path) -> None:
+def test_what_no_tracker_wrote(tmp_path):
     file = tmp_path / "1-0.tracker"
     file.touch()  # its process was killed before it was filled
     assert tracker.read(tmp_path) == []
@@ -572,7 +557,7 @@ def test_what_no_tracker_wrote(tmp_path: Path) -> None:
         ({7: 8, 8: 7}, [7, 8]),
     ],
 )
-def test_parents_come_first(tmp_path: Path, parents: dict[int, int], order: list[int]) -> None:
+def test_parents_come_first(tmp_path, parents, order):
     for pid, parent in parents.items():
         for number in (9, 10):
             content = b"TSTRACK1" + bytes(4) + parent.to_bytes(4, "little") + bytes(36464)

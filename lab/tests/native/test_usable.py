@@ -14,7 +14,7 @@ from tsmlab import allocators, paths
 from tsmlab.traces.size_classes import ask, classes_of
 
 
-def test_glibc_has_steps_of_16_bytes() -> None:
+def test_glibc_has_steps_of_16_bytes():
     sizes = np.arange(1, 3000)
     expected = np.maximum(24, (sizes + 8 + 15) // 16 * 16 - 8)
     assert np.array_equal(ask(allocators.glibc(), sizes), expected)
@@ -23,7 +23,7 @@ def test_glibc_has_steps_of_16_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", ["tsmalloc", "lock-first", "nolock-best", "jemalloc", "tcmalloc"])
-def test_every_block_holds_its_request_whatever_was_asked_before(name: str) -> None:
+def test_every_block_holds_its_request_whatever_was_asked_before(name):
     found = {each.name: each for each in allocators.discover((), versions=False)}
     if name not in found:
         pytest.skip(f"{name} is not installed, or not built")
@@ -36,12 +36,12 @@ def test_every_block_holds_its_request_whatever_was_asked_before(name: str) -> N
     assert classes.blocks(np.array([1 << 62])) == [1 << 62], "which cannot be had"
 
 
-def test_an_allocator_without_an_answer_is_named() -> None:
+def test_an_allocator_without_an_answer_is_named():
     with refused("does not tell its blocks' usable sizes"):
         ask(allocators.floor("lifo"), np.array([1]))
 
 
-def test_usage() -> None:
+def test_usage():
     assert "SIZES" in ran(paths.tool("usable"), "--help", status=0).stdout
     assert "usable --help" in ran(paths.tool("usable"), "more", status=1).stderr
     with Path("/dev/full").open("wb") as full:
