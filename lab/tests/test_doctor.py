@@ -16,6 +16,7 @@ from pathlib import Path
 
 import prompt
 import pytest
+from refusals import refused
 
 from tsmlab import doctor, system_libraries
 from tsmlab.allocators import Allocator, glibc
@@ -187,7 +188,9 @@ def test_program_whose_loader_is_missing(build):
     diagnosis = diagnose([str(program)])
     assert [f.code for f in diagnosis.fatal] == ["loader-missing"]
     assert "/no/such/ld.so" in finding(diagnosis, "loader-missing").message
-    assert diagnosis.refusal().exit_code == 126
+    with refused() as caught:
+        diagnosis.heed(as_shells=True)
+    assert caught.value.exit_code == 126
 
 
 def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path):
@@ -196,7 +199,9 @@ def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path):
     file.chmod(0o755)
     diagnosis = diagnose([str(file)])
     assert codes(diagnosis) == {"not-elf": "fatal"}
-    assert diagnosis.refusal().exit_code == 126
+    with refused() as caught:
+        diagnosis.heed(as_shells=True)
+    assert caught.value.exit_code == 126
     diagnosis = diagnose(["/no/such/program"])
     assert (diagnosis.resolved, codes(diagnosis)) == (None, {"not-found": "fatal"})
 

@@ -60,6 +60,7 @@ OVERHEAD_SECONDS = 0.05
 # Where no trial succeeded, nothing is known of how long a run takes.
 UNKNOWN_TIMEOUT_SECONDS = 300.0
 WARM_FACTOR = 4.0
+NO_DOCTOR = "(--no-doctor compares all the same.)"
 MIN_WARM_BYTES = 1 << 30
 
 
@@ -310,21 +311,11 @@ class _Session:
 
     def _heed(self, diagnosis: doctor.Diagnosis) -> None:
         """Stops at findings that make a comparison meaningless; notes others, each kind once."""
-        if fatal := diagnosis.fatal:
-            startable = diagnosis.resolved is not None
-            remedies = [finding.remedy for finding in fatal if finding.remedy]
-            if startable:
-                remedies.append("(--no-doctor compares all the same.)")
-            raise UserError(
-                f"comparing would be meaningless: {' '.join(f.message for f in fatal)}"
-                if startable
-                else fatal[0].message,
-                "\n".join(remedies),
-            )
-        for finding in diagnosis.findings:
-            if finding.severity == "warning" and finding.code not in self._findings:
+        diagnosis.heed(NO_DOCTOR)
+        for finding in diagnosis.warnings:
+            if finding.code not in self._findings:
                 self._findings[finding.code] = finding
-                self.reporter.note(f"doctor     {finding.message} {finding.remedy}")
+                self.reporter.note(f"doctor     {finding.told}")
 
     def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Comparison:
         options = self.options
@@ -407,7 +398,7 @@ def _daemon(left: int) -> UserError:
         f"the program goes on in the background: {counted(left, 'process')} outlived it, and would "
         "not be measured.".replace("processs", "processes"),
         "Keep it in the foreground (often an option like --nodaemon, -D or -f), with a client that "
-        "ends it when its work is done. (--no-doctor compares all the same.)",
+        f"ends it when its work is done. {NO_DOCTOR}",
     )
 
 

@@ -97,6 +97,10 @@ class Finding:
     message: str
     remedy: str = ""
 
+    @property
+    def told(self) -> str:
+        return f"{self.message} {self.remedy}"
+
 
 fatal = partial(Finding, "fatal")
 warning = partial(Finding, "warning")
@@ -117,14 +121,22 @@ class Diagnosis:
     def preloadable(self) -> bool:
         return not self.fatal
 
-    def refusal(self, hint: str = "") -> UserError:
-        """The refusal of a verb that would run it; with the status of shells if it cannot be
-        started, else with the hint."""
-        finding = self.fatal[0]
-        if self.resolved and finding.code not in START_FAILURES:
-            return UserError(finding.message, finding.remedy + hint)
-        status = START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
-        return UserError(finding.message, finding.remedy, status)
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "warning")
+
+    def heed(self, hint: str = "", *, as_shells: bool = False) -> None:
+        """Refuses to run what cannot be, or in vain; with the status of shells, if the verb stands
+        for the program, where it cannot be started, else with the hint."""
+        if not self.fatal:
+            return
+        code, status = self.fatal[0].code, EXIT_USAGE
+        if not self.resolved or code in START_FAILURES:
+            status = START_FAILURES.get(code, EXIT_CANNOT_EXECUTE) if as_shells else EXIT_USAGE
+            hint = ""
+        message = " ".join(finding.message for finding in self.fatal)
+        remedies = [*(finding.remedy for finding in self.fatal), hint]
+        raise UserError(message, "\n".join(filter(None, remedies)), status)
 
 
 def diagnose(

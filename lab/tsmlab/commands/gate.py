@@ -154,9 +154,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     candidate = Side(tuple(program), under)
     for side in (candidate, baseline):
         if side is not None and side.allocator.path is not None:
-            diagnosis = diagnose(side.command)
-            if diagnosis.fatal:
-                raise diagnosis.refusal()
+            diagnose(side.command).heed(as_shells=True)
     limits = _limits(given, counters)
     metrics = BUILT_IN if counters is None else counters.metrics
     if counters is not None:

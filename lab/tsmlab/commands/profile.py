@@ -404,7 +404,7 @@ def run(
     line = parameters.command_line(program, "profile")
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
-        raise diagnosis.refusal()
+        diagnosis.heed(as_shells=True)
     options = ["--interval", interval] if interval is not None else []
     options += ["--peak"] if is_peak else []
     kept = None if output is None else Path(output).absolute()

@@ -47,9 +47,8 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
     allocator = allocators.find(name, allocators.discover(extra, versions=False))
     command_line = program[1:] if program[:1] == ("--",) else program
     diagnosis = diagnose(command_line)
-    is_in_vain = diagnosis.fatal and allocator.path is not None and not force
-    if is_in_vain or diagnosis.resolved is None:
-        raise diagnosis.refusal("\nTo run it all the same: tsmalloc run --force ...")
+    if (allocator.path is not None and not force) or diagnosis.resolved is None:
+        diagnosis.heed("To run it all the same: tsmalloc run --force ...", as_shells=True)
     start(allocator, command_line)
 
 

@@ -119,10 +119,7 @@ def default_trace(command: Sequence[str]) -> Path:
 
 def check(request: Request) -> None:
     """Raises UserError for a recording that would be in vain."""
-    diagnosis = diagnose(request.command)
-    if diagnosis.fatal:
-        finding = diagnosis.fatal[0]
-        raise UserError(finding.message, finding.remedy)
+    diagnose(request.command).heed()
     trace = request.trace
     if trace.is_dir():
         raise UserError(f"{trace} is a folder.", "Name a file: -o FILE")
