@@ -12,10 +12,13 @@ import numpy as np
 import prompt
 import pytest
 from prompt import wait_until
+from refusals import refused
 from service_programs import LOAD, SERVER, SHIM
 
 from tsmlab import records, stats, texts
 from tsmlab.allocators import Allocator, glibc
+from tsmlab.errors import EXIT_OK, EXIT_REGRESSION
+from tsmlab.gate import status_of
 from tsmlab.journal import Unkept
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Silence
@@ -139,6 +142,8 @@ void *malloc(size_t size) {
         ),
         (["--server", "sleep 60", "--load", "no", "--ready", "true"], "the load failed: exit 127"),
         (["--server", "x", "--load", "x", "--reset", "exit 3"], "x"),
+        (["--server", "x", "--load", "x", "--limit", "p99"], "no limit, like p99=+5%"),
+        (["--server", "x", "--load", "x", "--limit", "p99=5", "--soak", "1h"], "needs rounds"),
     ],
 )
 def test_bad_input_has_one_clear_line(service, given, text):
@@ -263,7 +268,7 @@ def a_life(rng, p99=1.0, memory=1.0, cpu=1.0):
 def simulated(monkeypatch):
     """A study whose lives are made up; `kinds` has the factors of each allocator."""
 
-    def make(kinds, seed=1, rounds=8):
+    def make(kinds, seed=1, rounds=8, limits=()):
         rng = np.random.default_rng(seed)
 
         def run(_, slot):
@@ -281,6 +286,7 @@ def simulated(monkeypatch):
             glibc(),
             seed,
             StopRule(runs=rounds),
+            limits=dict(limits),
         )
         return study(options, Silence(), Unkept()).results
 
@@ -325,6 +331,36 @@ def test_the_table_keeps_to_the_width(simulated, width):
     table = [line for line in text.splitlines() if line.startswith(("p99 ", "memory "))]
     assert max(map(len, table)) <= max(width, 80)
     assert all(name in text for name in ("one", "two", "three", "four"))
+
+
+@pytest.mark.parametrize(
+    ("p99", "limits", "status"),
+    [
+        (1.2, {"p99": 0.05}, EXIT_REGRESSION),
+        (1.2, {"p99": 0.4, "memory at peak": 0.05}, EXIT_OK),
+        (0.7, {"p99": 0.05}, EXIT_OK),
+        (1.0, {"requests/s": 0.05}, EXIT_OK),
+        (1.2, {}, EXIT_OK),
+    ],
+)
+def test_limits_make_a_gate_of_it(simulated, p99, limits, status):
+    found = simulated({"one": {"p99": p99}, "two": {}}, limits=limits)
+    assert status_of(found) == status
+    rows = found.gate.rows if found.gate else []
+    assert len(rows) == 2 * len(limits)
+    told = {row.name: (row.verdict, row.limit) for row in rows}
+    if status == EXIT_REGRESSION:
+        assert told == {"one: p99": ("regression", 0.05), "two: p99": ("pass", 0.05)}
+        assert re.search(
+            r"(?m)^REGRESSION one: p99: \+.* limit \+5\.0 %$", texts.report(found, 120)
+        )
+    if "requests/s" in limits:  # which is to be high
+        assert told["one: requests/s"][1] == -0.05
+
+
+def test_a_limit_on_what_is_not_measured(simulated):
+    with refused("no metric p98 is judged", remedy="p99, "):
+        simulated({"one": {}}, limits={"p98": 0.05})
 
 
 def test_the_page_has_the_figures_of_a_service(simulated):

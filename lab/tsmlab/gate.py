@@ -15,7 +15,7 @@ from tsmlab import compare, stats, study
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import logs_by_round
 from tsmlab.counting import CACHE_MISSES, INSTRUCTIONS, NOT_OF_COUNTS, SYSTEM_CALLS
-from tsmlab.errors import EXIT_PROGRAM_FAILED, EXIT_USAGE, UserError
+from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_REGRESSION, EXIT_USAGE, UserError
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, Measurement, RunRequest
@@ -62,6 +62,12 @@ class Options:
     expected_exit: int = 0
     cpus: tuple[int, ...] | None = None
     deterministic: bool = False
+
+
+def status_of(study: Study, strict: bool = False) -> int:
+    verdict = "pass" if study.gate is None else verdict_of(study.gate, study.failed_rows)
+    regressed = verdict == "regression" or (strict and verdict == "unresolved")
+    return EXIT_REGRESSION if regressed else EXIT_OK
 
 
 def verdict_of(gate: Gate, failed: Sequence[object]) -> GateVerdict | Literal["failed"]:
@@ -122,14 +128,14 @@ def gate(
 
 
 def _unresolved(analysis: Analysis, options: Options) -> int:
-    return sum(row.verdict == "unresolved" for row in paired_rows(analysis, options))
+    return sum(row.verdict == "unresolved" for row in _paired_rows(analysis, options))
 
 
 def _results(options: Options, comparison: Comparison) -> Study:
     if options.before is not None:
         rows = unpaired_rows(comparison.samples, options.before.samples, options)
     else:
-        rows = paired_rows(comparison.analysis, options)
+        rows = _paired_rows(comparison.analysis, options)
     against = options.baseline or options.candidate
     before = options.before
     if before is not None:
@@ -202,20 +208,32 @@ def judge(
     return "unresolved", max(1, math.ceil(rounds - ratio.pairs))
 
 
-def paired_rows(analysis: Analysis, options: Options) -> list[GateRow]:
-    """From a comparison of both sides in the same rounds."""
+def _paired_rows(analysis: Analysis, options: Options) -> list[GateRow]:
+    return paired_rows(analysis, CANDIDATE, BASELINE, options.metrics, options.limits)
+
+
+def paired_rows(
+    analysis: Analysis,
+    candidate_name: str,
+    baseline_name: str,
+    metrics: Sequence[MetricSpec],
+    limits: Mapping[str, float],
+    judgements: int = 0,
+) -> list[GateRow]:
+    """From a comparison of both sides in the same rounds. judgements: how many there are in all,
+    unless it is one for each limit."""
     rows = {row.allocator: row for row in analysis.rows}
-    candidate, baseline = rows[CANDIDATE], rows.get(BASELINE)
+    candidate, baseline = rows[candidate_name], rows.get(baseline_name)
     found = []
-    for spec in options.metrics:
+    for spec in metrics:
         own = candidate.metrics.get(spec.key)
         if own is None or not spec.judged:
             continue
         other = baseline.metrics.get(spec.key) if baseline else None
-        limit = options.limits.get(spec.key) if baseline else None
+        limit = limits.get(spec.key) if baseline else None
         medians = (other.median if other else None, own.median)
         floor = analysis.noise_floors.get(spec.key)
-        found.append(_row(spec, limit, medians, own.ratio, len(options.limits), floor))
+        found.append(_row(spec, limit, medians, own.ratio, judgements or len(limits), floor))
     return found
 
 
@@ -227,7 +245,12 @@ def _row(
     limits: int,
     floor: float | None = None,
 ) -> GateRow:
-    verdict, more = judge(ratio, limit, floor, limits)
+    """Of a metric that is to be high, the limit is how much less it may be."""
+    if limit is not None and spec.higher_is_better:
+        verdict, more = judge(ratio and ratio.inverse, 1.0 / (1.0 - limit) - 1.0, floor, limits)
+        limit = -limit
+    else:
+        verdict, more = judge(ratio, limit, floor, limits)
     return GateRow(spec.key, spec.name, spec.unit, limit, *medians, ratio, verdict, more)
 
 
@@ -256,7 +279,7 @@ def read_baseline(path: Path) -> Comparison:
     file = "FILE" if path.exists() else path
     make = f"Make one where the program is good: tsmalloc gate --export-json {file} -- PROGRAM"
     found = study.read(path, make, "baseline")
-    if found.gate is None:
+    if found.verb != "gate":
         raise UserError(f"{path} is of `tsmalloc {found.verb}`, not of a gate.", make)
     usable = [s for s in found.comparison.samples if s.phase == "measured" and not s.failure]
     if not any(sample.allocator == CANDIDATE for sample in usable):

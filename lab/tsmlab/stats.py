@@ -27,7 +27,7 @@ at length. References:
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal, TypeVar
@@ -188,6 +188,11 @@ class RatioEstimate:
     p_value: float | None
     pairs: int
     method: Literal["none", "student", "bootstrap"]
+
+    @property
+    def inverse(self) -> "RatioEstimate":
+        low, high = (None if each is None else 1.0 / each for each in (self.high, self.low))
+        return replace(self, ratio=1.0 / self.ratio, low=low, high=high)
 
 
 @lru_cache(maxsize=2)

@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting, machine, study
+from tsmlab import counting, machine
 from tsmlab import gate as flow
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE, option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters
 from tsmlab.doctor import diagnose
-from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
+from tsmlab.errors import UserError
 from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, Options, Side
 from tsmlab.metrics import BUILT_IN
 from tsmlab.schedule import MIN_ROUNDS, StopRule
@@ -124,16 +124,9 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
         [side.allocator for side in sides],
         [*programs, *baseline],
         lambda journal, reporter, fleet: flow.gate(options, executor, reporter, journal, fleet),
-        partial(_status, strict),
+        partial(flow.status_of, strict=strict),
         notes,
     )
-
-
-def _status(strict: bool, found: study.Study) -> int:
-    assert found.gate is not None
-    verdict = flow.verdict_of(found.gate, found.failed_rows)
-    regressed = verdict == "regression" or (strict and verdict == "unresolved")
-    return EXIT_REGRESSION if regressed else EXIT_OK
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:

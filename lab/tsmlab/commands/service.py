@@ -14,6 +14,7 @@ from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.compare import NO_DOCTOR
 from tsmlab.errors import UserError
+from tsmlab.gate import status_of
 from tsmlab.schedule import MAX_ROUNDS, MIN_ROUNDS, StopRule
 from tsmlab.service import loads
 from tsmlab.service.life import LINE, Phase, Service
@@ -24,6 +25,14 @@ IDLE_SECONDS = 5.0
 SLICE_SECONDS = 60.0
 BUDGET_SECONDS = 600.0
 FIRST_BUDGET_SECONDS = 1800.0
+
+
+def _limit(value: str) -> tuple[str, float]:
+    name, _, text = value.rpartition("=")
+    percent = parameters.percent(text)
+    if not name or not 0.0 <= percent < 100.0:
+        raise click.BadParameter(f"{value!r} is no limit, like p99=+5%")
+    return name, percent / 100.0
 
 
 @click.command("service", cls=Study)
@@ -59,6 +68,13 @@ FIRST_BUDGET_SECONDS = 1800.0
     "A number that the load prints, the first group of REGEX; behind it :higher if that is "
     "better, and :UNIT (s, ms, us, B, KiB, count) if none is printed. The first one ranks.",
     "metrics",
+    multiple=True,
+)
+@option(
+    "--limit METRIC=PERCENT",
+    "How much worse a metric of the table may be than the reference's, as p99=+5%: a gate.",
+    "limits",
+    type=_limit,
     multiple=True,
 )
 @parameters.allocators_option("Which to compare")
@@ -123,7 +139,8 @@ def command(**given: Any) -> int:
       tsmalloc service --server ... --load ... --soak 2h -a tsmalloc,glibc
 
     Exit status: 0; 1 wrong usage or environment; 2 the server or its load failed under an
-    allocator; 130 interrupted, and what was measured until then is kept.
+    allocator; 3 a metric is shown to be beyond its --limit; 130 interrupted, and what was measured
+    until then is kept.
     """
     options, words = _options(given)
     if not given["no_doctor"]:
@@ -137,6 +154,7 @@ def command(**given: Any) -> int:
         options.allocators,
         parameters.files_of(words, given),
         lambda journal, reporter, _fleet: study(options, reporter, journal),
+        status_of,
         notes=known.advice(given["chosen"]),
     )
 
@@ -158,6 +176,8 @@ def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
             "--load has {port}, and the server is not told that port.",
             "Put {port} into --server, or name the server's own: --port N",
         )
+    if given["limits"] and given["soak_seconds"]:
+        raise UserError("--limit needs rounds, and --soak has none.", "Leave one of them out.")
     available = known.discover(given["extra"])
     compared = known.select_or_default(given["chosen"], available)
     reference, compared = known.with_reference(given["reference"], compared, available)
@@ -195,6 +215,7 @@ def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
         service=service,
         allocators=tuple(compared),
         reference=reference,
+        limits=dict(given["limits"]),
         rule=StopRule.of_rounds(given["rounds"], budget) if given["rounds"] else rule,
     )
     return options, words

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
-from tsmlab import tables
+from tsmlab import gate_text, tables
 from tsmlab.metrics import PEAK_MEMORY, MetricSpec
 from tsmlab.render import failed_lines, full_name
 from tsmlab.results import Comparison, Row
@@ -35,6 +35,9 @@ def blocks(study: Study) -> Iterator[Block]:
     yield Block(lines=heading(study))
     if columns := table(found):
         yield Block(table=lambda _: columns, folded=True)
+    if gate := study.gate:
+        lines = list(gate_text.conclusion(study))
+        yield Block(lines=lines, style="bold", table=lambda _: gate_text.table(gate))
     if lines := growth_lines(served):
         yield Block(lines=lines)
     if failed := failed_lines(found):

@@ -1,7 +1,7 @@
 """The flow: a trial of the reference, then rounds of lives or a soak, then the analysis."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -10,12 +10,14 @@ from tsmlab import __version__, machine, records, series, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, count_unresolved
 from tsmlab.errors import UserError
+from tsmlab.gate import paired_rows
 from tsmlab.journal import Memo
 from tsmlab.machine import Machine
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Reporter
 from tsmlab.results import (
     AllocatorInfo,
+    Analysis,
     Comparison,
     Failure,
     Outcome,
@@ -30,7 +32,7 @@ from tsmlab.service.life import Broken, Part, Phase, Server, Service
 from tsmlab.service.loads import THROUGHPUT
 from tsmlab.service.processes import Look
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, READY, Setup
-from tsmlab.study import Study
+from tsmlab.study import Gate, GateRow, Study
 from tsmlab.trial import PADDING_VARIABLE, extra_environment_bytes
 from tsmlab.wording import names, quantity, share
 
@@ -46,7 +48,8 @@ ERRORS_LIMIT = 0.001
 
 @dataclass(frozen=True)
 class Options:
-    """soak_seconds: of load on each allocator, one after the other, in place of rounds."""
+    """soak_seconds: of load on each allocator, one after the other, in place of rounds. limits: by
+    the name of a metric, how much worse it may be than the reference's."""
 
     service: Service
     allocators: tuple[Allocator, ...]
@@ -55,6 +58,7 @@ class Options:
     rule: StopRule = field(default_factory=StopRule)
     margin: float = 0.01
     soak_seconds: float | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -323,6 +327,12 @@ class _Session:
 
     def run(self) -> Outcome[Study]:
         self._probe = self._try_reference()
+        judged = [spec.name for spec in self._question.metrics if spec.judged]
+        if unknown := self.options.limits.keys() - judged:
+            raise UserError(
+                f"--limit: no metric {', '.join(sorted(unknown))} is judged here.",
+                f"There are {', '.join(judged)}.",
+            )
         if self.options.soak_seconds is not None:
             return self._soak(self.options.soak_seconds)
         options = self.options
@@ -332,7 +342,7 @@ class _Session:
             seed=options.seed,
             run_one=self._trial.run,
             judge=self._after_round,
-            unresolved=lambda samples: count_unresolved(analyse(samples, self._question)),
+            unresolved=self._unresolved,
             memo=self.memo,
             observer=self.reporter,
         )
@@ -347,6 +357,24 @@ class _Session:
                 raise
             stop, error = Stop("aborted", failed.message), failed
         return Outcome(self._conclude(scheduler.samples, stop), error)
+
+    def _unresolved(self, samples: Sequence[Sample]) -> int:
+        analysis = analyse(samples, self._question)
+        rows = self._gate_rows(analysis)
+        return count_unresolved(analysis) + sum(row.verdict == "unresolved" for row in rows)
+
+    def _gate_rows(self, analysis: Analysis) -> list[GateRow]:
+        """Those of all allocators but the reference, by the limits."""
+        named, reference = self.options.limits, self.options.reference.name
+        limited = [spec for spec in self._question.metrics if spec.name in named]
+        limits = {spec.key: named[spec.name] for spec in limited}
+        rivals = [each.name for each in self.options.allocators if each.name != reference]
+        count = len(limits) * len(rivals)
+        return [
+            replace(row, name=f"{rival}: {row.name}")
+            for rival in rivals
+            for row in paired_rows(analysis, rival, reference, limited, limits, count)
+        ]
 
     def _try_reference(self) -> Sample:
         """One short life, which must succeed; it also tells how long a load takes."""
@@ -470,7 +498,9 @@ class _Session:
             growth=_growth(samples, options),
         )
         comparison = replace(comparison, warnings=troubles_of(comparison, answer))
-        return Study.of("service", [comparison], service=answer)
+        rows = self._gate_rows(comparison.analysis)
+        gate = Gate(comparison.command, comparison.command, None, False, rows) if rows else None
+        return Study.of("service", [comparison], service=answer, gate=gate)
 
 
 REMEDIES = {
