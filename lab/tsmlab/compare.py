@@ -24,6 +24,7 @@ from tsmlab.measuring import Executor
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
 from tsmlab.progress import Reporter
 from tsmlab.results import (
+    EARLY,
     AllocatorInfo,
     Analysis,
     Comparison,
@@ -34,6 +35,7 @@ from tsmlab.results import (
     Stop,
     SweepPoint,
     Trouble,
+    ended,
 )
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
@@ -281,12 +283,11 @@ class _Session:
             round_seconds = scheduler.warm_up(options.warmup_rounds)
             self._announce(round_seconds)
             stop = scheduler.measure(options.rule)
-        except KeyboardInterrupt:
-            stop = Stop("interrupted", "interrupted by the user")
-        except UserError as error:
-            if not any(s.phase == "measured" for s in scheduler.samples):
+        except EARLY as problem:
+            measured = any(s.phase == "measured" for s in scheduler.samples)
+            if isinstance(problem, UserError) and not measured:
                 raise
-            return Outcome(self._conclude(scheduler.samples, Stop("aborted", error.message)), error)
+            return ended(problem, lambda stop: self._conclude(scheduler.samples, stop))
         return Outcome(self._conclude(scheduler.samples, stop))
 
     def _unresolved(self, samples: Sequence[Sample]) -> int:

@@ -40,7 +40,7 @@ from tsmlab.journal import Memo, Part
 from tsmlab.measuring import Executor, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, PEAK_OVER_LIVE, TIME, MetricSpec, Unit
 from tsmlab.progress import Reporter
-from tsmlab.results import Causes, Comparison, Outcome, Stop
+from tsmlab.results import EARLY, Causes, Comparison, Outcome, Stop, ended
 from tsmlab.schedule import StopRule
 from tsmlab.study import Study
 from tsmlab.sweep import ALLOCATOR, Parameter, Point, points_of
@@ -500,17 +500,16 @@ class _Session:
                 if outcome.error is not None or outcome.results.interrupted:
                     stop, error = outcome.results.stop, outcome.error or error
                     break
-        except KeyboardInterrupt:
+        except EARLY as problem:
             if not self._done:
                 raise
-            stop = Stop("interrupted", "interrupted by the user")
-        except UserError as problem:
-            if not self._done:
-                raise
-            error, stop = problem, Stop("aborted", problem.message)
+            return ended(problem, self._study)
         if not self._done and error is not None:
             raise error
-        return Outcome(Study.of("experiment", self._done, stop=stop), error)
+        return Outcome(self._study(stop), error)
+
+    def _study(self, stop: Stop) -> Study:
+        return Study.of("experiment", self._done, stop=stop)
 
     def _one(self, each: Plan, left: int) -> Outcome[Comparison]:
         """The rounds, the causes, the answers. left: how many experiments share the time that is

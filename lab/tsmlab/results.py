@@ -6,6 +6,7 @@ too, so that anyone can analyse them again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -114,7 +115,7 @@ class AllocatorInfo:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """The options in effect. timeout_seconds is None only if no run was ever limited."""
 
@@ -122,17 +123,17 @@ class Settings:
     runs: int | None
     min_rounds: int
     max_rounds: int
-    warmup_rounds: int
+    warmup_rounds: int = 0
     time_budget_seconds: float
     timeout_seconds: float | None
     timeout_chosen_by: Literal["user", "lab"]
     margin: float
-    expected_exit: int
-    output_checked: bool
+    expected_exit: int = 0
+    output_checked: bool = False
     setup: str | None
-    cleanup: str | None
-    input: str | None
-    cpus: list[int] | None
+    cleanup: str | None = None
+    input: str | None = None
+    cpus: list[int] | None = None
     metric_patterns: list[str] = field(default_factory=list)
 
 
@@ -140,6 +141,17 @@ class Settings:
 class Stop:
     reason: StopReason
     text: str
+
+
+# What ends the measuring early, with what was measured kept.
+EARLY = (KeyboardInterrupt, UserError)
+
+
+def ended(problem: BaseException, results: Callable[[Stop], Found]) -> Outcome[Found]:
+    """The outcome of what one of EARLY has ended."""
+    if isinstance(problem, UserError):
+        return Outcome(results(Stop("aborted", problem.message)), problem)
+    return Outcome(results(Stop("interrupted", "interrupted by the user")))
 
 
 @dataclass(frozen=True)

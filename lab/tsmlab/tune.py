@@ -21,7 +21,7 @@ from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME, MetricSpec, measured_values
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Stop
+from tsmlab.results import EARLY, AllocatorInfo, Analysis, Comparison, Outcome, Stop, ended
 from tsmlab.schedule import MIN_ROUNDS, StopRule
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.study import Objective, Raced, Step, Study, Tune, TuneRow
@@ -127,18 +127,13 @@ class _Search:
         self._rows: list[TuneRow] = []
 
     def run(self) -> Outcome[Study]:
-        error = None
         try:
             stop = self._search()
-        except KeyboardInterrupt:
+        except EARLY as problem:
             if not self._stages:
                 raise
-            stop = Stop("interrupted", "interrupted by the user")
-        except UserError as problem:
-            if not self._stages:
-                raise
-            error, stop = problem, Stop("aborted", problem.message)
-        return Outcome(self._study(stop), error)
+            return ended(problem, self._study)
+        return Outcome(self._study(stop))
 
     def _search(self) -> Stop:
         """Goes on while a step finds something. A winner of several changes meets the default once

@@ -16,6 +16,7 @@ from tsmlab.machine import Machine
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Reporter
 from tsmlab.results import (
+    EARLY,
     AllocatorInfo,
     Analysis,
     Comparison,
@@ -24,6 +25,7 @@ from tsmlab.results import (
     Sample,
     Stop,
     Trouble,
+    ended,
 )
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for, round_order
 from tsmlab.service import render, results
@@ -347,16 +349,13 @@ class _Session:
             observer=self.reporter,
         )
         self.reporter.expect(options.rule.rounds_that_fit(self._round_seconds()))
-        error = None
         try:
             stop = scheduler.measure(options.rule)
-        except KeyboardInterrupt:
-            stop = Stop("interrupted", "interrupted by the user")
-        except UserError as failed:
-            if not scheduler.samples:
+        except EARLY as problem:
+            if isinstance(problem, UserError) and not scheduler.samples:
                 raise
-            stop, error = Stop("aborted", failed.message), failed
-        return Outcome(self._conclude(scheduler.samples, stop), error)
+            return ended(problem, lambda stop: self._conclude(scheduler.samples, stop))
+        return Outcome(self._conclude(scheduler.samples, stop))
 
     def _unresolved(self, samples: Sequence[Sample]) -> int:
         analysis = analyse(samples, self._question)
@@ -439,9 +438,9 @@ class _Session:
                 samples.append(self._trial.soak(slot, seconds))
                 self._trial.partial.pop(entry.allocator.name, None)
                 self.reporter.run_finished(samples[-1])
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as problem:
             samples += self._trial.partial.values()
-            stop = Stop("interrupted", "interrupted by the user")
+            return ended(problem, lambda stop: self._conclude(samples, stop))
         return Outcome(self._conclude(samples, stop))
 
     @property
@@ -468,16 +467,10 @@ class _Session:
             reference=options.reference.name,
             settings=options.rule.settings(
                 seed=options.seed,
-                warmup_rounds=0,
                 timeout_seconds=service.load_seconds,
                 timeout_chosen_by="lab" if options.service.load_seconds is None else "user",
                 margin=options.margin,
-                expected_exit=0,
-                output_checked=False,
                 setup=service.reset,
-                cleanup=None,
-                input=None,
-                cpus=None,
                 metric_patterns=[metric.custom.pattern for metric in service.metrics],
             ),
             machine=self._machine,

@@ -22,7 +22,7 @@ from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
 from tsmlab.progress import NotesOnly, Reporter
-from tsmlab.results import Comparison, Outcome, Sample, Stop
+from tsmlab.results import EARLY, Comparison, Outcome, Sample, Stop, ended
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.study import Study
@@ -174,16 +174,29 @@ def replay(
         )
         return *_finished(subject, schedule, outcome.results), outcome.error
 
-    done, stop, error = _gather(
+    def results(stop: Stop | None = None) -> Study:
+        parts_made = [comparison for _, comparison in done]
+        answer = replay_results.Replays(
+            _settings(options), options.reference.name, [each for each, _ in done]
+        )
+        return Study.of("replay", parts_made, created, described, stop, replay=answer)
+
+    done: list[tuple[replay_results.Replayed, Comparison]] = []
+    made = (
         starmap(partial(replayed, reporter), parts())
         if fleet is None
         else _side_by_side(fleet, partial(replayed, NotesOnly(reporter)), parts())
     )
-    answer = replay_results.Replays(
-        _settings(options), options.reference.name, [each for each, _ in done]
-    )
-    parts_made = [comparison for _, comparison in done]
-    return Outcome(Study.of("replay", parts_made, created, described, stop, replay=answer), error)
+    try:
+        for each, comparison, error in made:
+            done.append((each, comparison))
+            if error is not None or comparison.interrupted:
+                return Outcome(results(), error)
+    except EARLY as problem:
+        if not done:
+            raise
+        return ended(problem, results)
+    return Outcome(results())
 
 
 def _side_by_side(
@@ -368,29 +381,3 @@ def _settings(options: Options) -> replay_results.ReplaySettings:
     names = [field.name for field in fields(replay_results.ReplaySettings)]
     same = {name: getattr(options, name) for name in names}
     return replay_results.ReplaySettings(**same | {"schedules": list(options.schedules)})
-
-
-# --- one after the other --------------------------------------------------------------------------
-
-
-def _gather(
-    measured: Iterable[Made],
-) -> tuple[list[tuple[replay_results.Replayed, Comparison]], Stop | None, UserError | None]:
-    """All that was measured until something ended it, why it ended unless with the last of them,
-    and the error if it was one. Raises UserError and KeyboardInterrupt only where nothing has been
-    measured."""
-    done: list[tuple[replay_results.Replayed, Comparison]] = []
-    try:
-        for each, comparison, error in measured:
-            done.append((each, comparison))
-            if error is not None or comparison.interrupted:
-                return done, None, error
-    except UserError as error:
-        if not done:
-            raise
-        return done, Stop("aborted", error.message), error
-    except KeyboardInterrupt:
-        if not done:
-            raise
-        return done, Stop("interrupted", "interrupted by the user"), None
-    return done, None, None
