@@ -149,8 +149,6 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("metric", "source", '"causes"', "the key 'source' is unknown", "name, title"),
     ("metric ", "name", '"seconds"', "two metrics have the name seconds", "Rename"),
     ("analysis", "kind", '"fitt"', "kind is 'fitt'", "pair, order, fit"),
-    ("analysis", "kind", '"winner"', "kind is 'winner'", "one of pair, order, fit"),
-    ("analysis", "kind", '"amdahl"', "kind is 'amdahl'", "pair, order, fit"),
     ("analysis", "metric", '"secnds"', "metric is 'secnds'", "Did you mean seconds?"),
     ("analysis", "parameter", '"thread"', "parameter is 'thread'", "Did you mean threads?"),
     ("analysis", "when", "2020-01-01", "when is datetime.date", "Use texts"),
