@@ -1,9 +1,5 @@
-"""A simulated world for the tests of `compare`: programs that take no time.
-
-Why: the schedule, the failure rules, the statistics and the reports must be tested on runs whose
-truth is known, hundreds of them in a blink.
-Refuses to: start a process. Tests of the real tools build their own programs (compiled_programs.py)
-and start them (prompt.py).
+"""A simulated world for the tests of `compare`: programs that take no time, whose truth is known.
+Tests of the real tools build their own programs (compiled_programs.py) and start them (prompt.py).
 """
 
 from __future__ import annotations

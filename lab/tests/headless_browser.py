@@ -1,7 +1,5 @@
 """A headless browser that tests can drive: DevTools over a pipe, with the standard library alone.
-
-Why: whether a page overflows, complains or hides something is known only to a browser.
-Refuses to: use the network. The page's own rule forbids it, and the browser is told so, too.
+It is told to use no network.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Runs the lab's command line as a fork of one process that has imported it.
-
-Why: an interpreter takes a third of a second of a processor to import the lab, and tests run it
-more than a hundred times.
+"""Runs the lab's command line as a fork of one process that has imported it: to import it takes a
+third of a second of a processor, and tests run it more than a hundred times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The lab at the prompt, as tests of its verbs use it; results are kept below the test's folder.
-
-Why: what a user types, gets and finds again is the same for every verb.
-"""
+"""The lab at the prompt, as tests of its verbs use it; results are kept below the test's folder."""
 
 from __future__ import annotations
 

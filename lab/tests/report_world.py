@@ -1,8 +1,5 @@
-"""Results for the tests of reports: comparisons of simulated runs, experiments made up.
-
-Why: a page must hold for the largest results and for the oddest names, and what it shows must be
-checked against numbers that are known.
-Refuses to: measure. The numbers here are computed; only their form is real.
+"""Results for the tests of reports: comparisons of simulated runs, experiments made up. The numbers
+are computed; only their form is real.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Discovery and choice of allocators.
-
-Why: a name must always mean the same library, and what is missing or misspelled must be said.
-"""
+"""Discovery and choice of allocators."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`tsmalloc bench` as a user meets it: tiny programs, over real allocators and floors.
-
-Why: that the pieces fit, and that each option does what it says, shows only at the prompt.
-"""
+"""`tsmalloc bench` as a user meets it: tiny programs, over real allocators and floors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command line itself: help, errors, exit statuses, and the verbs list, lib and run.
-
-Why: it is what scripts and strangers rely on.
-"""
+"""The command line itself: help, errors, exit statuses, and the verbs list, lib and run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""`tsmalloc compare` as a user meets it: real programs, real libraries, real signals.
-
-Why: the acceptance of the lab is its behaviour at the prompt: each thing that can go wrong has a
-clear message, a remedy and the right exit status.
+"""`tsmalloc compare` as a user meets it: real programs, real libraries, real signals. Each thing
+that can go wrong has a clear message, a remedy and the right exit status.
 """
 
 from __future__ import annotations

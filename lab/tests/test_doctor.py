@@ -1,8 +1,5 @@
-"""The doctor: every reason why an allocator cannot be preloaded, on a program that has it.
-
-Why: a wrong diagnosis sends a user after a ghost, and a missed one makes a comparison worthless.
-Refuses to: trust descriptions of programs. Each case is compiled or made here, and the proof runs
-them under a real library.
+"""The doctor: every reason why an allocator cannot be preloaded, on a program that has it, compiled
+or made here; the proof runs it under a real library.
 """
 
 from __future__ import annotations

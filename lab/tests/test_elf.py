@@ -1,8 +1,4 @@
-"""What is read from program files, on real programs built here, and how commands are followed.
-
-Why: these facts decide what a user is told about a program; a compiler's output is the only honest
-specimen.
-"""
+"""What is read from program files, on real programs built here, and how commands are followed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`tsmalloc experiment` as a user meets it: a small program, real allocators, real signals.
-
-Why: that the pieces fit, and that a run survives what ends it, shows only at the prompt.
-"""
+"""`tsmalloc experiment` as a user meets it: a small program, real allocators, real signals."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The shipped experiments: that each file says what can be run, and that its parts fit together.
-
-Why: a name that is wrong in a data file would be found after half an hour of measuring, or never:
-an analysis of a metric that is not measured only says that it cannot tell.
-"""
+"""The shipped experiments: that each file says what can be run, and that its parts fit together."""
 
 from __future__ import annotations
 

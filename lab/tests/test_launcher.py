@@ -1,9 +1,6 @@
 """The launcher and the set-up behind it: first use, second use, and all that can go wrong between.
-
-Why: it is the first thing that a user meets, on machines that are not ours.
-Refuses to: build the real libraries or download anything. A copy of the tree is set up with an
-empty list of packages and a `cmake` that only notes how it was called; one test looks at the real
-tree.
+A copy of the tree is set up with an empty list of packages and a `cmake` that only notes how it
+was called; one test looks at the real tree.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """The statistics of a comparison, as pure functions on numpy arrays.
 
-Why it exists: "which allocator is faster?" is answered by noisy numbers. Each step from the numbers
-to an answer must be small enough to be checked by hand, by scipy and by simulation.
-What it refuses to do: it drops no sample (outliers are flagged, never deleted), knows nothing about
-allocators, files or terminals, and gives no verdict where the data do not carry one.
+Each step from noisy numbers to an answer is small enough to be checked by hand, by scipy and by
+simulation. No sample is dropped (outliers are flagged), and there is no verdict where the data do
+not carry one.
 
 The design is a randomised complete block design: a round is a block in which every allocator runs
 once. A candidate is compared with the reference through the log-ratio *within* each round, so
-whatever slows a whole round (frequency, neighbours, drift) cancels. docs/design/lab.md tells it
-at length. References:
+whatever slows a whole round (frequency, neighbours, drift) cancels. docs/design/lab.md tells it at
+length. References:
 
   [BH]   Box, Hunter & Hunter, Statistics for Experimenters, 2nd ed., 2005, ch. 4 (blocking).
   [ET]   Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13 (percentile interval).

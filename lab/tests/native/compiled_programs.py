@@ -1,7 +1,4 @@
-"""Programs in C that tests compile on demand; here, and in tests/tools.
-
-Why: what a program does must be known exactly to check what is measured of it.
-"""
+"""Programs in C that tests compile on demand; here, and in tests/tools."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The counted libraries: what they report is what a program of known calls did, in every way in
 which a process can end; and the libraries that do not count have no trace of it.
-
-Why: the reports are read as causes, so each number must be one that can be checked from outside.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""The programs of experiments: the same work under every allocator, and a look at the heap where it
-matters.
-
-Why: an experiment compares allocators by what these programs print and by the heap that they leave;
-both must follow from the arguments alone.
-Refuses to: measure. Times are never looked at; what is checked holds on any machine.
+"""The programs of experiments: the same work under every allocator, which follows from the
+arguments alone, and a look at the heap where it matters. Times are never looked at.
 """
 
 from __future__ import annotations

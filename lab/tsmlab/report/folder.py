@@ -1,8 +1,5 @@
-"""The folder of a report: whose it is, and how it is written.
-
-Why: a report is written again and again into the same folder, but never over other files, and
-a reader never meets half a page.
-Refuses to: delete what it did not write. The list of its own files is kept beside them.
+"""The folder of a report, which is written again and again, but never over other files, and never
+by halves. Only what a report wrote is deleted: the list of its files is kept beside them.
 """
 
 import contextlib
