@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
 from tsmlab.report import vega, writing
-from tsmlab.results import Comparison, Outcome
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
 
@@ -59,7 +57,7 @@ class Behaviour:
     interrupted: bool = False
     changes: tuple[tuple[int, Behaviour], ...] = ()
 
-    def at(self, run: int) -> Behaviour:
+    def at(self, run):
         current = self
         for start, changed in self.changes:
             if run >= start:
@@ -77,10 +75,10 @@ class SimulatedExecutor:
     requests: list[RunRequest] = field(default_factory=list)
     interrupt_at_run: int | None = None
 
-    def clock(self) -> float:
+    def clock(self):
         return self.now
 
-    def run(self, request: RunRequest) -> Measurement:
+    def run(self, request):
         number = len(self.requests)
         name = request.allocator.name
         earlier = sum(r.allocator.name == name for r in self.requests)
@@ -97,7 +95,7 @@ class SimulatedExecutor:
         return Measurement.from_json(measure_answer(behaviour, request, seconds))
 
 
-def measure_answer(behaviour: Behaviour, request: RunRequest, seconds: float) -> dict[str, Any]:
+def measure_answer(behaviour, request, seconds):
     """What the native tool would have written."""
     ran = behaviour.spawn_error is None
     ended_itself = ran and not behaviour.timed_out and behaviour.signal is None
@@ -134,27 +132,24 @@ def measure_answer(behaviour: Behaviour, request: RunRequest, seconds: float) ->
     }
 
 
-def run_request(*command: str, **changes: Any) -> RunRequest:
+def run_request(*command, **changes):
     """A request under the C library's own allocator, unless something else is said."""
     plain: dict[str, Any] = {"allocator": Allocator("glibc", None, "libc", "2.36"), "env": {}}
     plain |= dict.fromkeys(("stdin", "stdout", "stderr", "timeout_seconds", "cwd"))
     return RunRequest(command=command, **(plain | changes))
 
 
-Behaviours = dict[str, Behaviour]
-
-
 class World:
     """Makes allocators, options and whole comparisons out of behaviours."""
 
     @staticmethod
-    def allocator(name: str) -> Allocator:
+    def allocator(name):
         # The executor never loads a library, but the results hash it, so it has to be a file.
         path = None if name == "glibc" else Path(__file__).resolve()
         return Allocator(name, path, "libc" if path is None else "tsmalloc", "1.0")
 
     @classmethod
-    def options(cls, names: Sequence[str], **changes: Any) -> Options:
+    def options(cls, names, **changes):
         allocators = tuple(cls.allocator(name) for name in names)
         program = Program(command=("./program", "--flag"), stdin=Path("/dev/null"))
         program = replace(program, **changes.pop("program", {}))
@@ -166,15 +161,13 @@ class World:
         )
 
     @classmethod
-    def outcome(
-        cls, behaviours: Behaviours, executor: SimulatedExecutor | None = None, **changes: Any
-    ) -> Outcome[Comparison]:
+    def outcome(cls, behaviours, executor=None, **changes):
         executor = executor or SimulatedExecutor(behaviours)
         options = cls.options(list(behaviours), **changes)
         return compare(options, executor, Silence(), Unkept(executor.clock))
 
     @classmethod
-    def comparison(cls, behaviours: Behaviours, **changes: Any) -> Comparison:
+    def comparison(cls, behaviours, **changes):
         return cls.outcome(behaviours, **changes).results
 
 
@@ -211,7 +204,7 @@ def vega_at_hand():
         yield
 
 
-def typical(**changes: Any) -> Comparison:
+def typical(**changes):
     """A comparison with a winner, a loser, an equal, and one under which the program crashes."""
     behaviours = {
         "glibc": Behaviour(noise=0.002),

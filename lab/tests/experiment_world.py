@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,14 @@ from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab import experiments
 from tsmlab.analysis import Question, analyse, at_points
-from tsmlab.definition import Asked, Definition, Kind
+from tsmlab.definition import Asked, Definition
 from tsmlab.experiments import Options, Plan
-from tsmlab.journal import Memo, Unkept
+from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
-from tsmlab.progress import Reporter, Silence
-from tsmlab.results import Causes, Comparison, Failure, Outcome, Sample, SweepPoint
-from tsmlab.study import Study
-from tsmlab.sweep import Parameter, Point, points_of
+from tsmlab.progress import Silence
+from tsmlab.results import Comparison, Failure, Sample, SweepPoint
+from tsmlab.sweep import Parameter, points_of
 
 HERE = Path(__file__).resolve()
 MIB = 1 << 20
@@ -28,21 +26,13 @@ NAMES = ("tsmalloc", "glibc", "other")
 SECONDS = MetricSpec("seconds", "time", "seconds", judged=True)
 THREADS = Parameter("threads", "number of threads", [1, 2, 4, 8])
 CRASH = Failure("signal", "SIGSEGV")
-Pick = Callable[[str, tuple[str, ...]], Any]
 
 
-def asked(
-    kind: Kind,
-    metric: str = "seconds",
-    parameter: str | None = None,
-    at: Point | None = None,
-    allocators: Sequence[str] = (),
-    **options: Any,
-) -> Asked:
+def asked(kind, metric="seconds", parameter=None, at=None, allocators=(), **options):
     return Asked(kind, metric, parameter, at or {}, list(allocators), options)
 
 
-def definition(name: str = "sweep", **changes: Any) -> Definition:
+def definition(name="sweep", **changes):
     """Its program and its own file are this one: files that can be hashed, but are never used."""
     values: dict[str, Any] = {
         "name": name,
@@ -65,24 +55,24 @@ def definition(name: str = "sweep", **changes: Any) -> Definition:
     return Definition(**(values | changes))
 
 
-def single(name: str = "single", **changes: Any) -> Definition:
+def single(name="single", **changes):
     return definition(name, **({"parameters": [], "arguments": []} | changes))
 
 
 class Programs:
     """An executor: `pick` says how the program fares, by allocator and arguments."""
 
-    def __init__(self, pick: Pick | None = None) -> None:
+    def __init__(self, pick=None):
         self._pick = pick or (lambda *_: prints(1.0))
         self.requests: list[RunRequest] = []
         self.now = 0.0
         self.interrupt_at_run: int | None = None
         self.error: BaseException | None = None
 
-    def clock(self) -> float:
+    def clock(self):
         return self.now
 
-    def run(self, request: RunRequest) -> Measurement:
+    def run(self, request):
         number = len(self.requests)
         self.requests.append(request)
         if number == self.interrupt_at_run:
@@ -94,7 +84,7 @@ class Programs:
         return measurement
 
 
-def prints(seconds: float, **others: Any) -> Any:
+def prints(seconds, **others):
     """A program that takes half a second more than the time that it prints."""
     text = others.pop("more", "")
     return Behaviour(seconds=seconds + 0.5, stdout=f"seconds: {seconds}\n{text}", **others)
@@ -103,12 +93,12 @@ def prints(seconds: float, **others: Any) -> Any:
 class Counting:
     """An observer that remembers its requests."""
 
-    def __init__(self, executor: Programs, **counts: float) -> None:
+    def __init__(self, executor, **counts):
         self._executor = executor
         self._counts = counts
         self.requests: list[RunRequest] = []
 
-    def __call__(self, request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
+    def __call__(self, request, folder):
         assert not list(folder.iterdir())
         (folder / "left behind").write_text("")
         self.requests.append(request)
@@ -119,18 +109,18 @@ class Counting:
 class Notes(Silence):
     """A reporter that remembers its notes, and how many rounds it was told to expect."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.texts: list[str] = []
         self.expected: int | None = None
 
-    def expect(self, rounds: int) -> None:
+    def expect(self, rounds):
         self.expected = rounds
 
-    def note(self, text: str) -> None:
+    def note(self, text):
         self.texts.append(text)
 
 
-def plan_of(definition: Definition, **changes: Any) -> Plan:
+def plan_of(definition, **changes):
     allocators = tuple(World.allocator(name) for name in NAMES)
     values: dict[str, Any] = {
         "program": HERE,
@@ -143,15 +133,15 @@ def plan_of(definition: Definition, **changes: Any) -> Plan:
 
 
 def go_on(
-    definitions: Sequence[Definition],
-    executor: Programs,
-    observers: Sequence[Any] = (),
-    reporter: Reporter | None = None,
-    memo: Memo | None = None,
-    time_budget_seconds: float | None = None,
-    seed: int = 7,
-    **changes: Any,
-) -> Outcome[Study]:
+    definitions,
+    executor,
+    observers=(),
+    reporter=None,
+    memo=None,
+    time_budget_seconds=None,
+    seed=7,
+    **changes,
+):
     """Runs the experiments, or what the memo lacks of them."""
     plans = tuple(plan_of(each, **changes) for each in definitions)
     return experiments.run(
@@ -167,22 +157,10 @@ def go_on(
 # --- samples without any run ----------------------------------------------------------------------
 
 
-# A cell's values, by allocator and point; None where the runs fail.
-Truth = Callable[[str, Point], Mapping[str, float] | None]
-
-
-def made_up(
-    parameters: Sequence[Parameter],
-    names: Sequence[str],
-    truth: Truth,
-    metrics: Sequence[MetricSpec] = (SECONDS,),
-    rounds: int = 8,
-    noise: float = 0.01,
-    seed: int = 1,
-    causes: Sequence[Causes] = (),
-) -> Comparison:
-    """Every value varies by a factor of its own and by one of the round, both log-normal. The first
-    name is the reference, which runs twice."""
+def made_up(parameters, names, truth, metrics=(SECONDS,), rounds=8, noise=0.01, seed=1, causes=()):
+    """truth(allocator, point) gives a cell's values, None where the runs fail. Every value varies
+    by a factor of its own and by one of the round, both log-normal. The first name is the
+    reference, which runs twice."""
     generator = random.Random(seed)
     points = points_of(parameters)
     template = World.comparison({name: Behaviour() for name in ("glibc", *names)})
@@ -213,20 +191,13 @@ def made_up(
     return Comparison(**(vars(template) | changes))
 
 
-def sample(
-    name: str,
-    number: int,
-    point: int,
-    values: dict[str, float],
-    failure: Failure | None = None,
-    replicate: int = 0,
-) -> Sample:
+def sample(name, number, point, values, failure=None, replicate=0):
     return Sample(
         "measured", number, 1, name, replicate, 0.0, 0, values, None, None, failure, {}, point
     )
 
 
-def noisy_logs(truth: Sequence[float], rounds: int, noise: float, seed: int) -> list[list[float]]:
+def noisy_logs(truth, rounds, noise, seed):
     """Rows of logarithms; a whole row is shifted, too."""
     generator = random.Random(seed)
     rows = []
@@ -236,5 +207,5 @@ def noisy_logs(truth: Sequence[float], rounds: int, noise: float, seed: int) -> 
     return rows
 
 
-def amdahl_seconds(serial: float, processors: int) -> Callable[[float], float]:
+def amdahl_seconds(serial, processors):
     return lambda threads: serial + (1.0 - serial) / min(threads, processors)

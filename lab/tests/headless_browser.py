@@ -12,7 +12,6 @@ import select
 import shutil
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -30,7 +29,7 @@ OPTIONS = (
 )
 
 
-def program() -> str | None:
+def program():
     """The browser of this machine, if it has one."""
     return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
@@ -38,7 +37,7 @@ def program() -> str | None:
 class Browser:
     """One browser with one page. Messages are JSON with a zero byte behind each."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile):
         path = program()
         assert path is not None
         to_browser, self._out = os.pipe()
@@ -69,16 +68,16 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
-    def __enter__(self) -> Browser:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         os.kill(self._process, signal.SIGKILL)
         os.waitpid(self._process, 0)
         os.close(self._in)
         os.close(self._out)
 
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def call(self, method, **parameters):
         """Sends a command and returns its result; what happens meanwhile goes to `events`."""
         number = next(self._numbers)
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
@@ -93,7 +92,7 @@ class Browser:
                 result: dict[str, Any] = answer["result"]
                 return result
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive(self):
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
@@ -107,7 +106,7 @@ class Browser:
             self.events.append(message)
         return message
 
-    def open(self, page: Path, width: int, height: int = 900, theme: str = "light") -> None:
+    def open(self, page, width, height=900, theme="light"):
         """Loads a page at a size and in the system's colours, and waits until it is there."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -123,24 +122,24 @@ class Browser:
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
 
-    def allow_scripts(self, allowed: bool) -> None:
+    def allow_scripts(self, allowed):
         """Of pages. What a test asks for with evaluate() runs all the same."""
         self.call("Emulation.setScriptExecutionDisabled", value=not allowed)
 
-    def evaluate(self, expression: str) -> Any:
+    def evaluate(self, expression):
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
-    def press(self, key: str, code: int) -> None:
+    def press(self, key, code):
         for kind in ("keyDown", "keyUp"):
             self.call(
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
             )
 
     @property
-    def complaints(self) -> list[str]:
+    def complaints(self):
         """What the browser logged as an error or warning, and each thing that it asked for from
         elsewhere than the page itself."""
         found = []

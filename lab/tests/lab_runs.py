@@ -16,15 +16,12 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 
 MOST_BYTES = 1 << 20  # of a request
 
 
-def run(
-    *arguments: str | Path, env: Mapping[str, str], cwd: Path | None = None, timeout: float = 180
-) -> subprocess.CompletedProcess[str]:
+def run(*arguments, env, cwd=None, timeout=180):
     """What `subprocess.run([sys.executable, "-m", "tsmlab", ...])` would return."""
     words = list(map(str, arguments))
     request = json.dumps([words, dict(env), str(cwd or Path.cwd())]).encode()
@@ -46,7 +43,7 @@ def run(
 
 
 @functools.cache
-def _server() -> socket.socket:
+def _server():
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, its):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
@@ -62,12 +59,12 @@ def _server() -> socket.socket:
     return ours
 
 
-def _end(connection: socket.socket, server: subprocess.Popen[bytes]) -> None:
+def _end(connection, server):
     connection.close()
     server.wait()
 
 
-def _serve(number: int) -> None:
+def _serve(number):
     import numpy.ma  # noqa: F401, PLC0415 - what nearly each run imports
 
     import tsmlab.cli  # noqa: PLC0415
@@ -89,7 +86,7 @@ def _serve(number: int) -> None:
         connection.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def _be_run(request: bytes, files: list[int]) -> None:
+def _be_run(request, files):
     """Becomes `python -m tsmlab` as far as it can tell."""
     words, environment, folder = json.loads(request)
     for standard, file in enumerate(files, 1):

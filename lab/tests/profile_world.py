@@ -9,9 +9,7 @@ from __future__ import annotations
 import gzip
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tsmlab.profile.messages import Message
 
@@ -19,7 +17,7 @@ INTERVAL = 512 * 1024
 KINDS = ("alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "pinned_space")
 
 
-def wrapped(value: float) -> int:
+def wrapped(value):
     """As 64 bits with a sign have it."""
     return (round(value) + (1 << 63)) % (1 << 64) - (1 << 63)
 
@@ -36,11 +34,11 @@ class Site:
     cut: bool = False
     age_ms: int | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.block = self.block or max(16, -(-self.size // 16) * 16)
 
     @property
-    def probability(self) -> float:
+    def probability(self):
         return -math.expm1(-self.block / INTERVAL)
 
 
@@ -85,11 +83,11 @@ class Writer:
     drop_frames: str = ""
     has_pinned: bool = True
 
-    def data(self) -> bytes:
+    def data(self):
         message = Message()
         strings: dict[str, int] = {}
 
-        def text(value: str) -> int:
+        def text(value):
             return strings.setdefault(value, len(strings))
 
         text("")
@@ -145,13 +143,13 @@ class Writer:
         message.string_table.extend(each.encode(errors="surrogateescape") for each in strings)
         return bytes(message.SerializeToString())
 
-    def write(self, path: Path, packed_file: bool = False) -> Path:
+    def write(self, path, packed_file=False):
         data = self.data()
         path.write_bytes(gzip.compress(data) if packed_file else data)
         return path
 
 
-def sampled(sites: Sequence[Site], seed: int) -> list[Row]:
+def sampled(sites, seed):
     """Each malloc is sampled with its probability; a block that lives on keeps its sample."""
     chance = random.Random(seed)
     rows = []
@@ -163,7 +161,7 @@ def sampled(sites: Sequence[Site], seed: int) -> list[Row]:
     return rows
 
 
-def binomial(chance: random.Random, count: int, p: float) -> int:
+def binomial(chance, count, p):
     """By the gaps between successes, so that millions of blocks take no time."""
     if p >= 1.0:
         return count

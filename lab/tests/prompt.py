@@ -6,9 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import lab_runs
 import pytest
@@ -56,16 +54,14 @@ def tsmalloc(environment):
     return run
 
 
-def start(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
+def start(*words, **more):
     """A command line that has begun, with an interpreter of its own."""
     command = [sys.executable, "-m", "tsmlab", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, text=True, **(pipes | more))
 
 
-def ran(
-    *command: str | Path, status: int | None = None, timeout: float = 180, **more: Any
-) -> subprocess.CompletedProcess[str]:
+def ran(*command, status=None, timeout=180, **more):
     """Any command that has ended, with this status if one is given, and the text that it wrote."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=timeout, **more
@@ -74,15 +70,15 @@ def ran(
     return done
 
 
-def run_alone(*words: str | Path, status: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
+def run_alone(*words, status=0, **more):
     """A command line that has ended, with an interpreter of its own."""
     return ran(sys.executable, "-m", "tsmlab", *words, status=status, **more)
 
 
-def in_process(verb: str, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def in_process(verb, capfd):
     """A function (*words, status=0) of what the verb writes, in this process: out, err."""
 
-    def call(*words: str | Path, status: int = 0) -> Any:
+    def call(*words, status=0):
         found = main([verb, *map(str, words)])
         said = capfd.readouterr()
         assert found == status, said.err
@@ -91,7 +87,7 @@ def in_process(verb: str, capfd: pytest.CaptureFixture[str]) -> Callable[..., An
     return call
 
 
-def wait_until(condition: Callable[[], object]) -> None:
+def wait_until(condition):
     """Returns when it holds, and fails when that takes too long."""
     give_up = time.monotonic() + 60
     while not condition():
@@ -99,7 +95,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid):
     """Whether a process exists and has not ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -11,7 +10,7 @@ from tsmlab.errors import UserError
 
 
 @contextmanager
-def refused(*words: str, remedy: str = "") -> Iterator[pytest.ExceptionInfo[UserError]]:
+def refused(*words, remedy=""):
     """What is done in it is the user's error, whose message has these words, and whose remedy."""
     with pytest.raises(UserError) as caught:
         yield caught

@@ -8,14 +8,13 @@ replay real traces.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab.journal import Unkept
-from tsmlab.progress import Reporter, Silence
+from tsmlab.progress import Silence
 from tsmlab.results import Outcome
 from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import ReplayResults
@@ -28,7 +27,7 @@ CALLS = {"malloc": 100, "calloc": 10, "aligned": 0, "realloc": 5, "free": 110, "
 LIVE = ((0, 1 * MIB), (100, 2 * MIB), (225, 1 * MIB))
 
 
-def line(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
+def line(overhead=1.5, **changes):
     """What replay prints of one process; memory is always `overhead` times what is requested."""
     samples = [
         [event, live, int(live * overhead), 0, int(live * overhead), live] for event, live in LIVE
@@ -66,14 +65,14 @@ def line(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
     return whole | changes
 
 
-def latency(*buckets: tuple[int, int]) -> dict[str, Any]:
+def latency(*buckets):
     """Of one kind of call."""
     calls = sum(number for _, number in buckets)
     longest = max(upper for upper, _ in buckets)
     return {"calls": calls, "max_ns": longest, "buckets": [list(b) for b in buckets]}
 
 
-def stride(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
+def stride(overhead=1.5, **changes):
     """Under stride, with tickets 3:2:1 and six ticks, two of which the third thread missed."""
     shares = [[0, 3, 4, 0, 3.4], [1, 2, 2, 0, 2.266667], [2, 1, 0, 2, 0.333333]]
     meters = [
@@ -85,7 +84,7 @@ def stride(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
     return line(overhead, **(told | changes))
 
 
-def behaviour(printed: dict[str, Any], **changes: Any) -> Behaviour:
+def behaviour(printed, **changes):
     """A run of replay that prints this. The process takes longer than the calls, and is larger."""
     defaults: dict[str, Any] = {"seconds": 0.2, "peak_bytes": 90 * MIB}
     return Behaviour(stdout=json.dumps(printed) + "\n", **(defaults | changes))
@@ -95,11 +94,11 @@ class Looker:
     """Stands in for `trace info`: what is said to be in each trace. others: image and events of
     programs that are not replayed."""
 
-    def __init__(self, *others: tuple[int, int], is_finished: bool = True) -> None:
+    def __init__(self, *others, is_finished=True):
         self.others = dict(others)
         self.is_finished = is_finished
 
-    def __call__(self, path: Path) -> Trace:
+    def __call__(self, path):
         count = max([0, *(number + 1 for number in self.others)])
         busiest = next(n for n in range(count + 1) if n not in self.others)
         images = []
@@ -113,7 +112,7 @@ class Looker:
         return Trace(path, 7, self.is_finished, tuple(images), ())
 
 
-def options(traces: Sequence[Path], names: Sequence[str], **changes: Any) -> Options:
+def options(traces, names, **changes):
     allocators = tuple(World.allocator(name) for name in names)
     defaults: dict[str, Any] = {"schedules": ("asap",), "seed": 7, "rounds": 3}
     reference = next(a for a in allocators if a.name == "glibc")
@@ -122,14 +121,7 @@ def options(traces: Sequence[Path], names: Sequence[str], **changes: Any) -> Opt
     )
 
 
-def replayed(
-    trace: Path | Sequence[Path],
-    behaviours: dict[str, Behaviour],
-    executor: SimulatedExecutor | None = None,
-    looker: Looker | None = None,
-    reporter: Reporter | None = None,
-    **changes: Any,
-) -> Outcome[ReplayResults]:
+def replayed(trace, behaviours, executor=None, looker=None, reporter=None, **changes):
     traces = [trace] if isinstance(trace, Path) else list(trace)
     for each in traces:
         if not each.exists():
@@ -146,7 +138,7 @@ def replayed(
     return Outcome(ReplayResults(found.results), found.error)
 
 
-def side_by_side(folder: Path) -> ReplayResults:
+def side_by_side(folder):
     """Two traces under three schedules, with latencies: all that a page can have."""
     timed = {
         "malloc": latency((32, 900), (64, 90), (1024, 9), (20_000, 1)),

@@ -14,10 +14,10 @@ from experiment_world import made_up
 from tsmlab import experiments
 from tsmlab.allocators import own_names
 from tsmlab.findings import find
-from tsmlab.results import AllocatorInfo, Causes, Comparison, Failure, Sample, Stop
+from tsmlab.results import AllocatorInfo, Causes, Failure, Stop
 from tsmlab.schedule import StopRule
 from tsmlab.study import Study
-from tsmlab.sweep import Point, points_of
+from tsmlab.sweep import points_of
 
 MIB = 1 << 20
 PEERS = ("tsmalloc", "glibc", "jemalloc", "mimalloc", "tcmalloc", "tbbmalloc", "scudo")
@@ -25,11 +25,11 @@ NAMES = tuple(dict.fromkeys([*PEERS, *own_names()]))
 SERIES_POINTS = 256
 
 
-def with_series(comparison: Comparison, points: int = SERIES_POINTS) -> Comparison:
+def with_series(comparison, points=SERIES_POINTS):
     """Each run with a curve of its memory, as `measure --series` writes it."""
     generator = random.Random(5)
 
-    def sampled(sample: Sample) -> Sample:
+    def sampled(sample):
         wall = sample.measurement.get("wall_ns") or 0
         peak = sample.values.get("peak_memory_bytes", 0.0)
         series, held = [], 0.1
@@ -42,7 +42,7 @@ def with_series(comparison: Comparison, points: int = SERIES_POINTS) -> Comparis
     return replace(comparison, samples=[sampled(sample) for sample in comparison.samples])
 
 
-def compared(count: int = 25, rounds: int = 15, series: int = SERIES_POINTS) -> Comparison:
+def compared(count=25, rounds=15, series=SERIES_POINTS):
     """A comparison of this many allocators, each run's memory sampled; the first is the fastest."""
     generator = random.Random(2)
     names = NAMES[:count]
@@ -64,9 +64,7 @@ def compared(count: int = 25, rounds: int = 15, series: int = SERIES_POINTS) -> 
 SHIPPED = {path.stem: path for path in experiments.default_folder().glob("*.toml")}
 
 
-def experimented(
-    name: str, allocators: tuple[str, ...] = NAMES, rounds: int | None = None
-) -> Comparison:
+def experimented(name, allocators=NAMES, rounds=None):
     """A shipped experiment with made-up runs. Larger numbers in a point take longer; causes are
     counted at the first and the last point."""
     definition = experiments.read_file(SHIPPED[name])
@@ -79,7 +77,7 @@ def experimented(
         for each, level in levels.items()
     ]
 
-    def truth(each: str, point: Point) -> dict[str, float]:
+    def truth(each, point):
         size = sum(float(v) for v in point.values() if isinstance(v, int | float)) ** 0.8 or 1.0
         return {spec.key: levels[each] * size for spec in definition.metrics}
 
@@ -96,12 +94,12 @@ def experimented(
     return replace(asked, findings=find(asked, definition.analyses, 2))
 
 
-def info(name: str) -> AllocatorInfo:
+def info(name):
     family = "tsmalloc" if name == "tsmalloc" or "-" in name else "system"
     return AllocatorInfo(name, family, "1.2", None, f"/lib/lib{name}.so", "ab" * 32, {})
 
 
-def counts_of(level: float) -> dict[str, float]:
+def counts_of(level):
     return {
         "growth_calls": float(int(100 * level)),
         "growth_bytes": level * 4e7,
@@ -112,12 +110,12 @@ def counts_of(level: float) -> dict[str, float]:
     }
 
 
-def in_one_run(*comparisons: Comparison) -> Study:
+def in_one_run(*comparisons):
     stop = Stop("runs", "all experiments done")
     return Study.of("experiment", comparisons, "2026-11-21T10:00:00+00:00", stop=stop)
 
 
-def failing(comparison: Comparison, text: str) -> Comparison:
+def failing(comparison, text):
     """The same, with a failure of this text in the last row."""
     failure = Failure("exit", f"exit {text}", text)
     rows = comparison.analysis.rows

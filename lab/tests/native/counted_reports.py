@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Block(NamedTuple):
@@ -28,7 +27,7 @@ class HeapMap(NamedTuple):
     total_chunks: int
     truncated: bool
 
-    def pieces(self, state: str) -> int:
+    def pieces(self, state):
         return sum(b.count for chunk in self.chunks for b in chunk.blocks if b.state == state)
 
 
@@ -40,7 +39,7 @@ class Reports(NamedTuple):
     maps: list[HeapMap]
 
 
-def read(folder: Path) -> Reports:
+def read(folder):
     totals, threads = Counter[str](), []
     for file in _parsed(folder, "counters"):
         totals.update(file["totals"])
@@ -53,7 +52,7 @@ def read(folder: Path) -> Reports:
     return Reports(dict(totals), threads, maps)
 
 
-def _parsed(folder: Path, kind: str) -> list[dict[str, Any]]:
+def _parsed(folder, kind):
     """By process and then by number: PID-10 comes after PID-9."""
     files = folder.glob(f"*.{kind}.json")
     ordered = sorted(files, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])

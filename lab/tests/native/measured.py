@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
-from typing import Any
 
 from tsmlab import paths
 
 
-def run(
-    *arguments: str | bytes | Path,
-    status: int = 0,
-    env: dict[str, str] | None = None,
-    cwd: Path | None = None,
-) -> subprocess.CompletedProcess[bytes]:
+def run(*arguments, status=0, env=None, cwd=None):
     """Runs measure with these arguments, with an empty standard input."""
     done = subprocess.run(
         [paths.tool("measure"), *arguments],
@@ -31,13 +24,13 @@ def run(
     return done
 
 
-def parse(line: bytes) -> dict[str, Any]:
+def parse(line):
     """The answer of a tool, which must be one line."""
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     return dict(json.loads(line))
 
 
-def measure(command: list[str | Path], *options: str | Path) -> dict[str, Any]:
+def measure(command, *options):
     """The answer about a command whose output is thrown away."""
     return parse(run(*options, "--stdout", "/dev/null", "--", *command).stdout)

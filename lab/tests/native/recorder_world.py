@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ class Numbers:
     living: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot: generation, number
     next: int = 0
 
-    def of(self, kind: str, slot: int, generation: int) -> int:
+    def of(self, kind, slot, generation):
         if kind in MAKES:
             assert slot not in self.living
             self.living[slot] = (generation, self.next)
@@ -61,7 +60,7 @@ class Image:
     peak_live_bytes: int = 0
     forks: dict[int, dict[int, int]] = field(default_factory=dict)  # child: what it inherits
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         """Follows the events, each of which must be possible."""
         self.live = dict(self.inherited)
         next_object: int | None = None
@@ -95,26 +94,26 @@ class Image:
         assert len(self.events) == self.said["events"]
         assert born == self.said["threads"]
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name):
         return self.said[name]
 
     @property
-    def live_bytes(self) -> int:
+    def live_bytes(self):
         return sum(self.live.values())
 
-    def counts(self) -> Counter[str]:
+    def counts(self):
         return Counter(event.kind for event in self.events)
 
-    def sizes(self, *kinds: str) -> Counter[int]:
+    def sizes(self, *kinds):
         return Counter(
             event.size for event in self.events if event.kind in kinds and event.size is not None
         )
 
-    def requested(self) -> int:
+    def requested(self):
         """Bytes of all that was granted."""
         return sum(size * n for size, n in self.sizes(*MAKES, "realloc").items())
 
-    def by_thread(self, kind: str) -> Counter[int]:
+    def by_thread(self, kind):
         return Counter(event.thread for event in self.events if event.kind == kind)
 
 
@@ -128,19 +127,19 @@ class Recorded:
     images: list[Image]
 
     @property
-    def only(self) -> Image:
+    def only(self):
         [image] = self.images
         return image
 
     @property
-    def unrecorded(self) -> list[str]:
+    def unrecorded(self):
         return [each["program"] for each in self.answer["unrecorded"]]
 
-    def of(self, program: Path | str) -> list[Image]:
+    def of(self, program):
         return [image for image in self.images if image["program"] == Path(program).name[:127]]
 
 
-def read_events(trace: Path) -> dict[int, list[Event]]:
+def read_events(trace):
     """The events of a whole trace, by image."""
     found: dict[int, list[Event]] = {}
     numbers: dict[int, Numbers] = {}
@@ -173,7 +172,7 @@ def read_events(trace: Path) -> dict[int, list[Event]]:
     return found
 
 
-def read_images(trace: Path, said: Sequence[dict[str, Any]]) -> list[Image]:
+def read_images(trace, said):
     """The images of a whole trace. said: what `record` says of them."""
     events = read_events(trace) if any(each["events"] for each in said) else {}
     images: list[Image] = []
@@ -186,14 +185,7 @@ def read_images(trace: Path, said: Sequence[dict[str, Any]]) -> list[Image]:
     return images
 
 
-def start_record(
-    trace: Path,
-    command: Sequence[str | Path],
-    *options: str | Path,
-    environment: Mapping[str, str] | None = None,
-    stdout: Path = Path(os.devnull),
-    answer: Path | None = None,
-) -> subprocess.Popen[str]:
+def start_record(trace, command, *options, environment=None, stdout=Path(os.devnull), answer=None):
     """`record`, which is to write its line into `answer`, or else beside the trace."""
     output = ["--output", answer or trace.with_suffix(".json")]
     arguments = [paths.tool("record"), "-o", trace, *output, "--stdout", stdout, *options]
@@ -207,14 +199,14 @@ def start_record(
     )
 
 
-def finish_record(process: subprocess.Popen[str], trace: Path) -> Recorded:
+def finish_record(process, trace):
     _, stderr = process.communicate(timeout=120)
     line = json.loads(trace.with_suffix(".json").read_text()) if process.returncode == 0 else {}
     images = read_images(trace, line["images"]) if line.get("images") else []
     return Recorded(process.returncode, stderr, line, images)
 
 
-def kill_record(process: subprocess.Popen[str]) -> None:
+def kill_record(process):
     """What it has started may live on, and hold its pipes."""
     process.kill()
     process.wait()

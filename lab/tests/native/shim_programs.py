@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tsmlab import paths
-from tsmlab.allocators import Allocator, discover
+from tsmlab.allocators import discover
 
 
-def under(*always: str, also: tuple[str, ...]) -> tuple[object, ...]:
+def under(*always, also):
     """Allocators as parameters: `also` for `make test-all`. "" is the C library's own."""
     return (*always, *(pytest.param(name, marks=pytest.mark.every_allocator) for name in also))
 
@@ -37,7 +36,7 @@ FUNCTIONS = (
 )
 
 
-def installed(name: str) -> Allocator:
+def installed(name):
     """The allocator of this name; skips the test where there is none."""
     found = {each.name: each for each in discover(versions=False)}
     if name not in found:
@@ -45,22 +44,16 @@ def installed(name: str) -> Allocator:
     return found[name]
 
 
-def library_of(allocator: str) -> Path | None:
+def library_of(allocator):
     return installed(allocator).path if allocator else None
 
 
-def run_in(place: Path, shim: str, variable: str) -> Callable[..., Path]:
+def run_in(place, shim, variable):
     """run(command, allocator="", status=0, **environment) runs it with the shim before the
     allocator, and gives the folder that the variable named.
     """
 
-    def run(
-        command: list[str | Path],
-        allocator: str = "",
-        status: int = 0,
-        stdout: Path = Path(os.devnull),
-        **environment: str,
-    ) -> Path:
+    def run(command, allocator="", status=0, stdout=Path(os.devnull), **environment):
         folder = place / f"folder-{len(list(place.iterdir()))}"
         folder.mkdir()
         preloads = (paths.library(shim), library_of(allocator))
@@ -285,7 +278,7 @@ __attribute__((destructor)) static void late(void) { free(kept); }
 """
 
 
-def early_and_late(build: Callable[..., Path]) -> Path:
+def early_and_late(build):
     """A program whose library, in the same folder, makes a block before main() and frees it."""
     library = build("early.so.c", EARLY_AND_LATE, "-shared", "-fPIC")
     flags = ("-Wl,--no-as-needed", str(library))
