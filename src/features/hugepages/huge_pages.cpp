@@ -38,7 +38,7 @@ constinit Growth growth;
 
 // Whether blocks in use make up three quarters of it. Those count that have slabs of one page, thus
 // about 4 KiB at most: of larger blocks, programs often touch but a part. A racy read.
-bool is_full(const std::byte* step) noexcept {
+bool is_step_full(const std::byte* step) noexcept {
   const std::size_t first = page_of(step);
   std::size_t bytes = 0;
   for (std::size_t page = first; page < first + pages_per_huge_page; ++page) {
@@ -59,7 +59,7 @@ bool is_promising(std::byte* step) noexcept {
   }
   auto& [last, last_but_one] = growth.small_steps;
   const auto is_evidence = [](const std::byte* small) {
-    return small != nullptr && is_full(small);
+    return small != nullptr && is_step_full(small);
   };
   const bool is_first = address_of(step) - page_map.base < first_huge_step * huge_page_bytes;
   if (!is_first && (is_evidence(last) || is_evidence(last_but_one))) {
