@@ -51,7 +51,7 @@ Slot* slot_of(const void* p) noexcept {
   return &slots[page == 0 ? 0 : (page - 1) / 2];
 }
 
-std::byte* page_of(const Slot& slot) noexcept {
+std::byte* page_of_slot(const Slot& slot) noexcept {
   const auto number = static_cast<std::size_t>(&slot - slots);
   return region.load(std::memory_order_relaxed) + (2 * number + 1) * os::page_bytes();
 }
@@ -103,8 +103,8 @@ void* take_sample(std::size_t bytes) noexcept {
   if (!open_region()) return nullptr;
   const Guard guard{sampled_guard_lock};
   Slot* const slot = free_slot();
-  if (slot == nullptr || !os::commit(page_of(*slot), os::page_bytes())) return nullptr;
-  slot->block = page_of(*slot) + os::page_bytes() - bytes;
+  if (slot == nullptr || !os::commit(page_of_slot(*slot), os::page_bytes())) return nullptr;
+  slot->block = page_of_slot(*slot) + os::page_bytes() - bytes;
   slot->bytes = bytes;
   slot->allocated = stack;
   slot->is_in_use = true;
@@ -159,7 +159,7 @@ std::int64_t next_interval(std::uint32_t sample) noexcept {
     found = *slot;
   }
   if (is_freed) {
-    os::withdraw(page_of(*slot), os::page_bytes());  // if not, less is noticed
+    os::withdraw(page_of_slot(*slot), os::page_bytes());  // if not, less is noticed
     const Guard guard{sampled_guard_lock};
     slot->is_leaving = false;
     return true;
