@@ -291,7 +291,9 @@ def processes_of(program):
 def test_an_interrupt_keeps_what_was_measured(work, environment, tmp_path, number):
     arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
     words = ("compare", *arguments, "--", work, "slow")
-    process = prompt.start(*words, env=environment)
+    # Under nohup these tests would hand on that SIGHUP is ignored.
+    heard = {"preexec_fn": lambda: signal.signal(number, signal.SIG_DFL)}
+    process = prompt.start(*words, env=environment, **heard)
     assert "preflight" in process.stderr.readline()
     time.sleep(3.0)
     process.send_signal(number)

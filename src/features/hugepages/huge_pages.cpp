@@ -46,7 +46,8 @@ bool is_step_full(const std::byte* step) noexcept {
     if (!is_of_slab(entry)) continue;
     const SizeClass& c = size_class_of(entry);
     if (c.slab_pages == 1)
-      bytes += page_map.spans[page].used.load(std::memory_order_relaxed) * c.block_bytes;
+      bytes +=
+          std::size_t{page_map.spans[page].used.load(std::memory_order_relaxed)} * c.block_bytes;
   }
   return bytes >= huge_page_bytes / 4 * 3;
 }
