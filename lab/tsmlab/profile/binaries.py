@@ -114,7 +114,12 @@ def read(path: Path) -> Binary | None:
     """None for a file that is no ELF file, is damaged, or cannot be read."""
     try:
         with path.open("rb") as file:
-            return _read(path, file) if file.read(4) == b"\x7fELF" else None
+            if file.read(4) != b"\x7fELF":
+                return None
+            binary = _read(path, file)
+        if path.is_relative_to("/proc"):
+            _ = binary.symbols  # now: the process may end meanwhile
+        return binary
     except Exception:
         # As in elf.py: the parser is written for sound files, and stumbles over others anyhow.
         return None
