@@ -1,6 +1,6 @@
-// One heap that threads share which cannot have their own: they are ending and have abandoned theirs,
-// the system would not report their end, or there are no addresses for another heap. One call at a
-// time.
+// One heap shared by threads that cannot have their own: they are ending and have abandoned theirs,
+// the system would not report their end, or there are no addresses left for another heap. One call
+// at a time.
 #pragma once
 
 #include "core/types.h"

@@ -154,11 +154,11 @@ ThreadHeap* attach_heap() noexcept {
 
 namespace {
 
-// A list. A heap is abandoned to its front and adopted from there; collect_abandoned() puts the first
-// one last. Meanwhile it is out of the list, marked as abandoned all the same, and the thread holds
-// collection_lock but not abandoned_lock: threads begin and end. Invariant: the heaps are linked from first to
-// last, each marked as abandoned. Their kept_pages is the sum over heaps that keep their bins.
-// any_abandoned is true if and only if there is a first.
+// A list. A heap is abandoned to its front and adopted from there; collect_abandoned() puts the
+// first one last. Meanwhile it is out of the list, marked as abandoned all the same, and the thread
+// holds collection_lock but not abandoned_lock: threads begin and end. Invariant: the heaps are
+// linked from first to last, each marked as abandoned. Their kept_pages is the sum over heaps that
+// keep their bins. any_abandoned is true if and only if there is a first.
 constinit Plain<ThreadHeap*> first TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<ThreadHeap*> last TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;

@@ -26,10 +26,11 @@ ThreadHeap* attach_heap() noexcept;
 
 // ---- abandoned heaps ----
 
-// A thread that ends leaves its heap, whole, to the next thread that starts. Until then others collect
-// from it: a thread that needs fresh memory (some heaps), is about to fail, or trims (all of them),
-// and the background thread, once enough is pending (PageHeap::note_uncollected). The heap keeps the blocks of its bins for the adopting thread,
-// unless all such heaps then had more than 16 MiB of slabs.
+// A thread that ends leaves its heap, whole, to the next thread that starts. Until then others
+// collect from it: a thread that needs fresh memory (some heaps), is about to fail, or trims (all
+// of them), and the background thread, once enough is pending (PageHeap::note_uncollected). The
+// heap keeps the blocks of its bins for the adopting thread, unless all such heaps then had more
+// than 16 MiB of slabs.
 
 // The list of abandoned heaps, and what is noted of them. Threads take it as they begin and end.
 inline constinit Mutex abandoned_lock;

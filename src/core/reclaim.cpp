@@ -11,7 +11,7 @@ namespace ts::engine {
 
 namespace {
 
-// A reclaim that leaves slabs on the stack puts off the next one: by a page for each so many of them.
+// A reclaim that leaves slabs on the stack delays the next one: by a page for every eight left.
 constexpr std::int32_t left_slabs_per_page = 8;
 
 // Whether each block of the slab is free or pending, by its bits, and so many are pending.

@@ -135,8 +135,8 @@ void* hand_out(Block* block) noexcept {
 }
 
 // A block that no bin takes comes back to its slab. The block itself is not touched: the caller has
-// given it a mark, or its slab unmarked_bit. Without a busy mark: a forked child may see the first of these stores alone, and then
-// a free block counts as used, which is harmless.
+// given it a mark, or its slab unmarked_bit. Without a busy mark: a forked child may see the first
+// of these stores alone, and then a free block counts as used, which is harmless.
 [[gnu::always_inline]] inline void release_to_slab(void* p, HeapFront* heap, std::size_t slab_page,
                                                    std::uint32_t number) noexcept {
   if constexpr (counting) count_event(Event::bin_overflows);
