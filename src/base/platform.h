@@ -142,6 +142,21 @@ inline bool decrement_below_zero(std::int32_t& number) noexcept {
 #endif
 }
 
+// Sets a bit of a word, by its number modulo 64; true if it was set. gcc never uses the flag that
+// the instruction leaves.
+inline bool set_bit(std::uint64_t& word, std::uint64_t number) noexcept {
+#if TS_X86_ASM
+  bool was_set;
+  __asm__("btsq %[number], %[word]" : [word] "+r"(word), "=@ccc"(was_set) : [number] "r"(number));
+  return was_set;
+#else
+  const std::uint64_t bit = std::uint64_t{1} << number % 64;
+  const bool was_set = (word & bit) != 0;
+  word |= bit;
+  return was_set;
+#endif
+}
+
 // The same value, of which the compiler knows nothing: it computes what is derived from it anew,
 // and has it as one number, not as the sum that it was.
 template <class Integer>

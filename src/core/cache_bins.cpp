@@ -104,7 +104,7 @@ std::int32_t count_of_slab(const Block* block, std::int32_t left, const Span& sl
 }  // namespace
 
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
-  Block* const block = heap.bins[size_class].head;
+  Block* const block = first_block(heap.bins[size_class]);
   const std::int32_t count = counted_blocks(heap, size_class);
   drop_bin(heap, size_class);
   if (block != nullptr) flush_list(heap, size_class, block, count);
@@ -179,13 +179,16 @@ void end_heap_sampling(ThreadHeap& heap) noexcept {
   std::ranges::fill(heap.until_sample, 0U);
   heap.drawn_interval = 0;
   heap.has_sampling_bins = false;
+  for (unsigned c = 1; c < class_count; ++c) {
+    if (heap.capacities[c] == 0) set_head_of_empty(heap, c);
+  }
 }
 
 void recount_bins(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) {
     CacheBin& bin = heap.bins[c];
     bin.capacity_left = heap.capacities[c];
-    const std::int32_t length = length_of(bin.head);
+    const std::int32_t length = length_of(first_block(bin));
     bin.capacity_left -= length;
     if (length > max_length) drop_bin(heap, c);
     if (!heap.has_sampling_bins) continue;

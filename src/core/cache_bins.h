@@ -68,11 +68,17 @@ inline void set_sampling_capacity(ThreadHeap& heap, unsigned size_class,
 // Reports a damaged list of the class.
 [[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
 
+// To be called when an empty bin got its capacity, or the heap got or lost its sampling bins.
+inline void set_head_of_empty(ThreadHeap& heap, unsigned size_class) noexcept {
+  const bool is_closed = heap.capacities[size_class] == 0 && !heap.has_sampling_bins;
+  heap.bins[size_class].head = is_closed ? closed_bin() : nullptr;
+}
+
 // Empties a bin without its list, whose blocks are lost.
 inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   heap.bins[size_class].capacity_left = heap.capacities[size_class];
   std::atomic_signal_fence(std::memory_order_release);
-  heap.bins[size_class].head = nullptr;
+  set_head_of_empty(heap, size_class);
 }
 
 // Reports a damaged list, and drops the bin that has it.
@@ -81,14 +87,19 @@ inline void drop_damaged_bin(ThreadHeap& heap, unsigned size_class, const void* 
   drop_bin(heap, size_class);
 }
 
-// Gives an empty bin another capacity.
+// Gives an empty bin another capacity. It is closed last, and opened first: a signal handler finds
+// a closed bin without capacity.
 inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
+  heap.bins[size_class].head = nullptr;
+  std::atomic_signal_fence(std::memory_order_release);
   if (capacity > heap.capacities[size_class])
     heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
   std::atomic_signal_fence(std::memory_order_release);
   heap.capacities[size_class] = static_cast<std::uint16_t>(capacity);
   std::atomic_signal_fence(std::memory_order_release);
   heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  if (capacity == 0) set_head_of_empty(heap, size_class);
 }
 
 // Gives an empty bin its largest capacity: the class takes fresh blocks.

@@ -29,7 +29,7 @@ SpanForHeap::~SpanForHeap() {
 
 void* allocate_from(ThreadHeap& heap, unsigned size_class, SpanForHeap& span) noexcept {
   CacheBin& bin = heap.bins[size_class];
-  if (Block* const block = bin.head; block != nullptr) {
+  if (Block* const block = first_block(bin); block != nullptr) {
     bin.head = block->next;
     ++bin.capacity_left;
     if (take_mark(block)) [[likely]]

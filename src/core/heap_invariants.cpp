@@ -93,9 +93,12 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
     return {"a cache bin's capacity is at most its class's", &bin};
   if (heap.bypassed_refills != 0 && capacity != 0)
     return {"bypassed cache bins have capacity 0", &bin};
-  if (capacity == 0 && bin.head != nullptr) return {"a cache bin without capacity is empty", &bin};
+  if (capacity == 0 && first_block(bin) != nullptr)
+    return {"a cache bin without capacity is empty", &bin};
+  if (bin.head == closed_bin() && (capacity != 0 || heap.has_sampling_bins))
+    return {"a closed cache bin has no capacity, and no sampling bin beside it", &bin};
   std::int64_t length = 0;
-  for (const Block* block = bin.head; block != nullptr; block = block->next) {
+  for (const Block* block = first_block(bin); block != nullptr; block = block->next) {
     if (++length > max_in_bin) return {"a cache bin's list ends", &bin};
     const PageMapEntry entry = entry_of(block);
     if (!is_of_slab(entry) || &size_class_of(entry) != &c)

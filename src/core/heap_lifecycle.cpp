@@ -91,7 +91,10 @@ ThreadHeap* new_heap(PageMapEntry kind, std::uint32_t spare) noexcept TS_NO_ANAL
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;
-  for (unsigned c = 1; c < class_count; ++c) heap->bins[c].reciprocal = size_classes[c].reciprocal;
+  for (unsigned c = 1; c < class_count; ++c) {
+    heap->bins[c].reciprocal = size_classes[c].reciprocal;
+    set_head_of_empty(*heap, c);
+  }
   // release: the child of a fork takes heaps with a number over, and finds all of this there
   heap->self.store(number << heap_shift | kind, std::memory_order_release);
   if (kind == 0) hooks::heap_begins(*heap);

@@ -35,9 +35,10 @@ struct PageMap {
 };
 inline constinit PageMap page_map;
 
-// The lowest address of any block; 1 until there is one. malloc tests a list's head against it
-// instead of null: one comparison notices the end of a list and most overwritten links.
-inline constinit std::atomic<std::size_t> lowest_block{1};
+// The lowest address of any block; above closed_bin() until there is one. malloc tests a list's head
+// against it instead of null: one comparison notices the end of a list, a closed bin, and most
+// overwritten links.
+inline constinit std::atomic<std::size_t> lowest_block{2};
 
 // ---- pages ----
 
@@ -92,10 +93,11 @@ struct BlockPlace {
 };
 
 // Of the address's page, and the reciprocal of its class: number_in_slab() and is_multiple() by one
-// multiplication.
+// multiplication. `pages` is the page map's, where the caller has it at hand.
 [[gnu::always_inline]] inline BlockPlace place_in(const void* p, std::size_t page,
-                                                  std::uint32_t reciprocal) noexcept {
-  const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
+                                                  std::uint32_t reciprocal,
+                                                  const MapPage* pages = page_map.pages) noexcept {
+  const std::uint32_t offset = offset_in_slab(p, pages[page]);
   const std::uint64_t product = std::uint64_t{offset} * reciprocal;
   return {page - (offset >> page_shift), static_cast<std::uint32_t>(product >> 32),
           static_cast<std::uint32_t>(product) < reciprocal};

@@ -136,6 +136,15 @@ inline std::uint32_t fresh_blocks(const ThreadHeap& heap, const Span& slab) noex
   return slab.zeroed ? of_page : std::max(of_page, wanted_blocks(heap, slab.size_class));
 }
 
+// Makes a list of so many blocks, one behind the other.
+inline Block* link_in_a_row(std::byte* first, std::size_t bytes, std::uint32_t count) noexcept {
+  std::byte* const last = first + (count - 1) * bytes;
+  for (std::byte* at = first; at != last; at += bytes)
+    set_mark(at)->next = reinterpret_cast<Block*>(at + bytes);
+  set_mark(last)->next = nullptr;
+  return reinterpret_cast<Block*>(first);
+}
+
 // Takes fresh blocks, so many at most; none without a slab that has some.
 Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) noexcept
     TS_REQUIRES(heap) {
@@ -146,11 +155,8 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   const std::uint32_t first = slab->carved;
   const std::uint32_t end = std::min<std::uint32_t>(
       first + std::min(at_most, fresh_blocks(heap, *slab)), slab->slab_blocks);
-  std::byte* at = memory_of(slab) + std::size_t{first} * c.block_bytes;
-  auto* const block = reinterpret_cast<Block*>(at);
-  for (std::uint32_t i = first + 1; i < end; ++i, at += c.block_bytes)
-    set_mark(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
-  set_mark(at)->next = nullptr;
+  Block* const block = link_in_a_row(memory_of(slab) + std::size_t{first} * c.block_bytes,
+                                     c.block_bytes, end - first);
   for (std::uint32_t number = first / 64 * 64; number < end; number += 64) {
     Atomic<std::uint64_t>& word = free_word_of(*slab, number / 64);
     const std::uint64_t below = first > number ? lowest_bits(first - number) : 0;
@@ -199,9 +205,9 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
   look_after_all_in_time(heap);
   // At the end of its list, a bin must not have counted more blocks.
-  if (heap.bins[size_class].head != nullptr || counted_blocks(heap, size_class) > count_tolerance)
-      [[unlikely]]
-    drop_damaged_bin(heap, size_class, heap.bins[size_class].head);
+  Block* const head = first_block(heap.bins[size_class]);
+  if (head != nullptr || counted_blocks(heap, size_class) > count_tolerance) [[unlikely]]
+    drop_damaged_bin(heap, size_class, head);
   if (heap.bypassed_refills != 0) [[unlikely]]
     return refill_bypassed(heap, size_class);
   widen_bin(heap, size_class);
@@ -219,7 +225,7 @@ Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
   const unsigned size_class = span.size_class;
   add_slab(heap, span);
   // A replaced function of the system may have allocated meanwhile.
-  if (heap.bypassed_refills != 0 || heap.bins[size_class].head != nullptr)
+  if (heap.bypassed_refills != 0 || first_block(heap.bins[size_class]) != nullptr)
     return take_fresh(heap, size_class, 1).first;
   open_bin_wide(heap, size_class);
   const Taken taken = take_fresh(heap, size_class, max_slab_blocks);

@@ -143,7 +143,7 @@ std::uint64_t marked_blocks(const Span& slab, std::uint32_t first, std::uint64_t
 // and get marks where others of the slab may have one. Reports those that were free, and returns
 // their number.
 std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  const bool may_be_in_bin = heap.bins[slab.size_class].head != nullptr || heap.has_sampling_bins;
+  const bool may_be_in_bin = first_block(heap.bins[slab.size_class]) != nullptr || heap.has_sampling_bins;
   std::uint32_t strays = 0;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
     Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);

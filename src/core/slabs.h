@@ -89,10 +89,10 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 // A used block comes back: false if it is free already. `used` stays as it is.
 inline bool set_free(Span& slab, std::uint32_t number) noexcept {
   Atomic<std::uint64_t>& word = free_word_of(slab, number / 64);
-  const std::uint64_t before = word.load(std::memory_order_relaxed);
-  const std::uint64_t bit = std::uint64_t{1} << number % 64;
-  word.store(before | bit, std::memory_order_relaxed);
-  return (before & bit) == 0;
+  std::uint64_t bits = word.load(std::memory_order_relaxed);
+  const bool was_free = set_bit(bits, number);
+  word.store(bits, std::memory_order_relaxed);
+  return !was_free;
 }
 
 // Before a slab has free blocks with a mark. Those of a long slab always get theirs: they are few, and

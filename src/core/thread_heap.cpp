@@ -142,10 +142,10 @@ void* hand_out(Block* block) noexcept {
   if constexpr (counting) count_event(Event::bin_overflows);
   Span& slab = page_map.spans[slab_page];
   Atomic<std::uint64_t>& word = free_word_at(slab_page, number / 64);
-  const std::uint64_t before = word.load(std::memory_order_relaxed);
-  if ((before >> number % 64 & 1) != 0) [[unlikely]]
+  std::uint64_t bits = word.load(std::memory_order_relaxed);
+  if (set_bit(bits, number)) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
-  word.store(before | std::uint64_t{1} << number % 64, std::memory_order_relaxed);
+  word.store(bits, std::memory_order_relaxed);
   const std::uint32_t others = used(slab) - 1;
   if (static_cast<std::int16_t>(others) <= slab.fast_free_threshold) [[unlikely]]  // -1, or few
     return finish_release(heap, slab);
@@ -173,11 +173,6 @@ void* hand_out(Block* block) noexcept {
   }
   note_mark(slab, p);
   release_to_slab(p, &heap, slab_page, number);
-}
-
-// Whether no bin of the heap has a block of this bin's class, and this one takes none.
-inline bool takes_none(const HeapFront& heap, const CacheBin& bin) noexcept {
-  return bin.head == nullptr && bin.capacity_left <= 0 && !heap.has_sampling_bins;
 }
 
 }  // namespace
@@ -213,17 +208,18 @@ void report_double_free(void* p, CacheBin& bin) noexcept {
 void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
   ++bin.capacity_left;  // as it was before release()
   const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal);
-  if (!takes_none(*heap, bin)) return release_checking_mark(p, bin, slab_page, number);
+  if (bin.head != closed_bin()) return release_checking_mark(p, bin, slab_page, number);
   set_unmarked(page_map.spans[slab_page], true);
   release_to_slab(p, heap, slab_page, number);
 }
 
-void release_unmarked(void* p, std::size_t kind, HeapFront* heap, std::size_t page) noexcept {
+void release_unmarked(void* p, std::size_t kind, HeapFront* heap, std::size_t page,
+                      const MapPage* pages) noexcept {
   CacheBin& bin = bin_at(heap, kind - unmarked_bit);
-  const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal);
+  const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal, pages);
   if (!is_beginning) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
-  if (!takes_none(*heap, bin)) [[unlikely]]
+  if (bin.head != closed_bin()) [[unlikely]]
     return release_checking_mark(p, bin, slab_page, number);
   release_to_slab(p, heap, slab_page, number);
 }

@@ -55,7 +55,7 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 [[gnu::cold, gnu::noinline]] void report_double_free(void* p, CacheBin& bin) noexcept;
 // Takes a block of the current heap of a slab with unmarked_bit.
 [[gnu::noinline]] void release_unmarked(void* p, std::size_t kind, HeapFront* heap,
-                                        std::size_t page) noexcept;
+                                        std::size_t page, const MapPage* pages) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind, HeapFront* heap,
@@ -105,7 +105,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   const std::size_t kind =
       exclusive_or(pages[page].entry.load(std::memory_order_relaxed), heap->self);
   if (kind >= unmarked_bit) [[unlikely]] {
-    if (kind < heap_unit) return release_unmarked(p, kind, heap, page);
+    if (kind < heap_unit) return release_unmarked(p, kind, heap, page, pages);
     return release_slow(p, static_cast<PageMapEntry>(kind), heap, page);
   }
   page = of_one_access(page);

@@ -71,12 +71,22 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // The capacity is 0 until the first refill, after many frees in a row (close_bin), and while bins
 // are bypassed: a thread that only frees keeps nothing. It falls when many slabs of the class become
 // sparse, since each block of a bin may be the last of its slab; refills raise it again
-// (cache_bins.h). A bin without capacity is empty.
+// (cache_bins.h). A bin without capacity is empty, and closed unless the heap has sampling bins: no
+// bin of the heap has a block of the class then, and none takes one.
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
   Plain<std::uint32_t> reciprocal = 0;  // const: the class's, where free() has it at hand
 };
+
+// The head of a closed bin. No block, and below lowest_block: malloc takes it for the end of a list.
+inline Block* closed_bin() noexcept { return reinterpret_cast<Block*>(1); }
+
+// The first block of a bin; null if it is empty.
+inline Block* first_block(const CacheBin& bin) noexcept {
+  Block* const head = bin.head;
+  return head != closed_bin() ? head : nullptr;
+}
 
 static_assert(sizeof(CacheBin) == std::size_t{1} << class_shift);
 

@@ -67,7 +67,7 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
     cached.add_word(i, remote_word_of(&slab, i).load(std::memory_order_relaxed));
   }
   for_each_heap([&](const ThreadHeap& heap) {
-    cached.add_list(heap.bins[slab.size_class].head);
+    cached.add_list(first_block(heap.bins[slab.size_class]));
     if (heap.has_sampling_bins) cached.add_list(heap.sampling_bins[slab.size_class].head);
     for (const RemoteBatch& batch : heap.batches) {
       if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);

@@ -63,7 +63,7 @@ Turn take_from_slabs(ThreadHeap& heap, unsigned size_class) noexcept {
   const HeapHold hold{heap};
   const Turn turn = turn_of(first, 1 + counted_blocks(heap, size_class));
   if (first != nullptr)
-    first->next = heap.bins[size_class].head;  // of bypassed bins, it is the slab's
+    first->next = first_block(heap.bins[size_class]);  // of bypassed bins, it is the slab's
   drop_bin(heap, size_class);
   if (heap.has_sampling_bins) set_sampling_capacity(heap, size_class, heap.capacities[size_class]);
   return turn;
@@ -122,6 +122,9 @@ Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_
 // to.
 [[gnu::cold]] void begin_interval(ThreadHeap& heap, std::uint64_t interval) noexcept {
   heap.has_sampling_bins = true;
+  for (unsigned c = 1; c < class_count; ++c) {
+    if (heap.capacities[c] == 0) set_head_of_empty(heap, c);
+  }
   heap.drawn_interval = interval;
   std::ranges::fill(heap.until_sample, 0U);
 }

@@ -273,7 +273,7 @@ TS_ENGINE_TEST(Attach, AThreadWithManySlabsFlushesAtItsEnd) {
   }}.join();
   ThreadHeap* const heap = engine::adopt_abandoned();
   ASSERT_NE(heap, nullptr);
-  EXPECT_EQ(heap->bins[class_for(4000)].head, nullptr);
+  EXPECT_EQ(engine::first_block(heap->bins[class_for(4000)]), nullptr);
   expect_sound();
 }
 

@@ -106,7 +106,7 @@ TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
     EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
     expect_sound();
     while (heap.capacities[c] != 0) release(heap, blocks[next++]);
-    EXPECT_EQ(heap.bins[c].head, nullptr);
+    EXPECT_EQ(heap.bins[c].head, engine::closed_bin());
     release(heap, in_between);
     expect_sound();
     const std::size_t end = next + 3 * engine::blocks_in_slab(size_classes[c], 1) / 2;

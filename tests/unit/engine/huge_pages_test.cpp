@@ -304,6 +304,7 @@ TS_ENGINE_TEST(HugePages, GrowthStopsAskingOnceAStepIsNotFull) {
 }
 
 TS_ENGINE_TEST(HugePages, AStepMayBeFilledAWhileAfterTheNextOneBegan) {
+  if (debug_level >= 2) GTEST_SKIP() << "the counts that it writes are no heap's, as level 2 sees";
   Growth growth;
   growth.fill(6, 1000);
   const auto set_used = [](std::size_t step, std::uint32_t (*used)(const engine::Span&)) {

@@ -305,6 +305,8 @@ const std::vector<Row>& heap_rows() {
       {"a block of a cache bin is not free",
        [](Whole& w) { engine::set_free(*w.slab, w.number(w.bin().head)); }},
       {"a cache bin without capacity is empty", [](Whole& w) { w.heap.capacities[w.small] = 0; }},
+      {"a closed cache bin has no capacity, and no sampling bin beside it",
+       [](Whole& w) { w.bin().head = engine::closed_bin(); }},
       {"a cache bin has beginnings of blocks",
        [](Whole& w) {  // behind the last block there is room for a link
          w.bin().head = reinterpret_cast<Block*>(engine::block_at(*w.slab, w.slab->slab_blocks));

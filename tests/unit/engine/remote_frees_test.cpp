@@ -129,7 +129,7 @@ TS_ENGINE_TEST(RemoteFrees, OfBlocksOfWholeCacheLinesStayWhereTheyAreFreed) {
   // Not with a thread that has not allocated such blocks: it would only keep them.
   void* const early = allocate(owner, 1024);
   release(other, early);
-  EXPECT_EQ(other.bins[k].head, nullptr);
+  EXPECT_EQ(engine::first_block(other.bins[k]), nullptr);
   engine::flush_batches(other);
   EXPECT_EQ(pending_of(span_of(early)), 1U);
   use_class_of(other, 1024);
