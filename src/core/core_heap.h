@@ -58,6 +58,11 @@ class CoreHeap {
   static void check_size(const void* p, std::size_t bytes) noexcept {
     if (!surely_has(p, bytes)) check_larger_size(p, bytes);
   }
+  static constexpr std::size_t max_sized_bytes = max_fine_bytes;
+  // Frees a block for which surely_has() is true; else calls `otherwise()`.
+  [[gnu::always_inline]] void release_sized(void* p, std::size_t bytes, auto otherwise) noexcept {
+    engine::release_sized(p, bytes, otherwise);
+  }
   // Whether a block that begins there has so many bytes; false where that takes a closer look.
   static bool surely_has(const void* p, std::size_t bytes) noexcept {
     return bytes <= max_fine_bytes && (entry_of(p) & class_mask) >= bin_offsets[bytes];

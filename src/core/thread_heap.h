@@ -8,7 +8,7 @@
 //                          -> allocate_slow -> refill -> take_carved | collect | take_fresh
 //                                           -> hooks::allocate_sampled (hooks.h)
 //                                           -> attach_heap | allocate_from_common
-//   free    release -> push
+//   free    release, release_sized -> push
 //                   -> report_invalid_pointer (misuse.h)
 //                   -> release_overflow -> release_to_slab | release_checking_mark -> close_bin, push
 //                   -> release_unmarked -> release_to_slab | release_checking_mark
@@ -93,17 +93,21 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
       });
 }
 
-// Null has no owner, as every address outside of the engine's memory.
-[[gnu::always_inline]] inline void release(void* p) noexcept {
+// Frees the block if `fits(its entry)`; else calls `otherwise()`. Null has no owner, as every address
+// outside of the engine's memory: their entry is 0.
+[[gnu::always_inline]] inline void release_if(void* p, auto fits, auto otherwise) noexcept {
   std::size_t page = page_of(p);
   HeapFront* const heap = this_thread.heap;
   if (!is_below(page, page_map.page_count)) [[unlikely]]
-    return release_slow(p, self(), heap, page);  // as if its entry were 0
+    return fits(0) ? release_slow(p, self(), heap, page) : otherwise();
   const MapPage* const pages = page_map.pages;
+  // relaxed: as in entry_of()
+  const PageMapEntry entry = pages[page].entry.load(std::memory_order_relaxed);
+  if (!fits(entry)) [[unlikely]]
+    return otherwise();
   // Another heap's number leaves high bits; so do unmarked_bit, a large block's entry, and 0, where
-  // no block begins. relaxed: as in entry_of()
-  const std::size_t kind =
-      exclusive_or(pages[page].entry.load(std::memory_order_relaxed), heap->self);
+  // no block begins.
+  const std::size_t kind = exclusive_or(entry, heap->self);
   if (kind >= unmarked_bit) [[unlikely]] {
     if (kind < heap_unit) return release_unmarked(p, kind, heap, page, pages);
     return release_slow(p, static_cast<PageMapEntry>(kind), heap, page);
@@ -122,6 +126,18 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
     return report_double_free(p, bin);
   Block* const block = set_mark(p);
   push_front(bin.head, block, head);
+}
+
+[[gnu::always_inline]] inline void release(void* p) noexcept {
+  release_if(
+      p, [](PageMapEntry) { return true; }, [] {});
+}
+
+// The same for a block of a slab that surely has so many bytes, max_fine_bytes at most.
+[[gnu::always_inline]] inline void release_sized(void* p, std::size_t bytes,
+                                                 auto otherwise) noexcept {
+  release_if(
+      p, [=](PageMapEntry entry) { return (entry & class_mask) >= bin_offsets[bytes]; }, otherwise);
 }
 
 }  // namespace ts::engine
