@@ -12,12 +12,11 @@ The core includes no feature. No feature includes another, but for the pairs in 
 
 Files of one name (foo.h, foo.cpp) are one unit; units that include one another in a cycle are
 named with the lines that do. Only two places may have preprocessor conditions, and no file more
-than 600 lines. The last lines name the longest file and the longest function.
+than 600 lines. The last line names the longest file.
 """
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import re
 import sys
@@ -186,78 +185,6 @@ def cycle_complaints(sources: list[Source]) -> list[str]:
     return found
 
 
-# ---- the longest function ----
-
-COMMENT_OR_LITERAL = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'|"(?:\\.|[^"\\\n])*"|"""
-    r"""^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*""",
-    re.DOTALL | re.MULTILINE,
-)
-ATTRIBUTE = re.compile(r"\[\[.*?\]\]|\balignas\([^()]*\)", re.DOTALL)
-NO_FUNCTION = re.compile(
-    r"^(?:template\s*<.*>\s*)?(?:inline\s+)?(?:class|struct|union|enum|namespace|extern)\b",
-    re.DOTALL,
-)
-
-
-@dataclass(frozen=True)
-class Function:
-    name: str
-    where: str
-    lines: int
-
-
-def functions(source: Source) -> Iterator[Function]:
-    """Its outermost functions and what lambdas initialise, from the first line of the head."""
-    text = "\n".join(source.lines)
-    # The same length, so that places stay what they are.
-    code = COMMENT_OR_LITERAL.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
-    newlines = [match.start() for match in re.finditer("\n", code)]
-    head = 0  # where the text begins that a brace may be the body of
-    depth = 0  # of braces inside the function
-    name = None  # of the function
-    for match in re.finditer(r"[{};]", code):
-        if depth > 0:
-            depth += {"{": 1, "}": -1, ";": 0}[match[0]]
-            if depth == 0:
-                first = head + len(code[head:]) - len(code[head:].lstrip())
-                begin = bisect.bisect_left(newlines, first) + 1
-                lines = bisect.bisect_left(newlines, match.start()) + 2 - begin
-                if name is not None:
-                    yield Function(name, f"src/{source.name}:{begin}", lines)
-                head = match.end()
-            continue
-        if match[0] == "{":
-            words = ATTRIBUTE.sub("", code[head : match.start()]).strip()
-            if not NO_FUNCTION.match(words):
-                depth, name = 1, function_name(words)
-                continue
-        head = match.end()
-
-
-def function_name(head: str) -> str | None:
-    """Of what stands before a body; None for a list of values, or an assertion."""
-    if head.startswith("static_assert"):
-        return None
-    if match := re.search(r"([\w:~]+)\s*=\s*\[", head):
-        return match[1]
-    if match := re.search(
-        r"((?:[\w:]+::)?(?:operator\s*[^\s\w]+|operator\s+\w+|~?\w+))\s*\(", head
-    ):
-        return match[1]
-    return None
-
-
-def longest(sources: list[Source]) -> str:
-    file = max(sources, key=lambda source: len(source.lines))
-    said = f"longest file: src/{file.name}, {len(file.lines)} lines"
-    all_functions = [function for source in sources for function in functions(source)]
-    if not all_functions:
-        return said
-    most = max(all_functions, key=lambda function: function.lines)
-    return f"{said}\nlongest function: {most.name} ({most.where}), {most.lines} lines"
-
-
 def main(arguments: list[str]) -> int:
     root = Path(arguments[0]) if arguments else SOURCE
     sources = [
@@ -273,7 +200,8 @@ def main(arguments: list[str]) -> int:
     for complaint in found:
         print(complaint, file=sys.stderr)
     print(f"{len(sources)} files, {len(found)} violations of the layers")
-    print(longest(sources))
+    file = max(sources, key=lambda source: len(source.lines))
+    print(f"longest file: src/{file.name}, {len(file.lines)} lines")
     return 1 if found else 0
 
 

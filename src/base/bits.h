@@ -22,7 +22,7 @@ static_assert(!is_power_of_two(0) && !is_power_of_two(48) && !is_power_of_two(SI
 
 // Spreads an address over 64 bits, so that addresses at any stride get unrelated values. One
 // multiplication is not enough: multiples of a constant are so regular that a treap over them
-// degenerates (docs/adr/0101-priority-from-the-end-of-a-block.md has the figures).
+// degenerates (docs/adr/0100-classic-heaps.md has the figures).
 constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   constexpr std::uint64_t golden = 0x9e37'79b9'7f4a'7c15U;  // 2^64 / golden ratio (Knuth, The Art
                                                             // of Computer Programming 3, 6.4)

@@ -20,7 +20,7 @@ constexpr std::size_t max_reserved_pages = std::size_t{1} << 26;  // 1 TiB
 constexpr std::size_t min_reserved_pages = std::size_t{1} << 9;   // 8 MiB
 
 // A slab's descriptor and its bits are written in turn. Were their addresses alike but for high bits,
-// as parts of this range are, processors would take one line for the other (docs/adr/0140).
+// as parts of this range are, processors would take one line for the other (docs/adr/0006).
 constexpr std::size_t bits_skew = 4096 + 33 * sizeof(FreeBits);
 
 constexpr std::size_t aligned(std::size_t bytes) noexcept {

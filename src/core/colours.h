@@ -1,6 +1,6 @@
 // The colour of a large block: its offset in bytes from the beginning of its span. Equal offsets of
 // many large blocks then share neither the sets of a cache nor the low 12 bits of their addresses.
-// A loop over many arrays keeps a line of each (docs/adr/0062). Blocks of up to 64 KiB have no
+// A loop over many arrays keeps a line of each (docs/adr/0059). Blocks of up to 64 KiB have no
 // colour: they replace each other in the same lines.
 #pragma once
 

@@ -95,43 +95,6 @@ def test_layers(tmp_path: Path, name: str, text: str, words: str) -> None:
     assert words in said
 
 
-LONG_FUNCTION = """\
-namespace ts {
-struct alignas(64) Span {
-  // { a comment's brace, and a string's
-  const char* text() { return "}{"; }
-  char brace() { return '{'; }
-};
-
-template <class Heap>
-[[gnu::noinline]] void* Engine<Heap>::allocate(
-    unsigned size_class) noexcept TS_REQUIRES(lock) {
-  for (int i = 0; i < 1'000; ++i) {
-    if (i == 3) return nullptr;
-  }
-  return nullptr;
-}
-
-constexpr int table[] = {
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-};
-}  // namespace ts
-"""
-
-
-def test_the_longest_function_is_found_among_braces(tmp_path: Path) -> None:
-    status, said = check(tmp_path, {"engine/a.cpp": LONG_FUNCTION})
-    assert status == 0
-    assert "longest function: allocate (src/engine/a.cpp:8), 8 lines" in said
-
-
 def test_no_sources_are_no_success(tmp_path: Path) -> None:
     status, said = check(tmp_path, {})
     assert status == 1

@@ -180,7 +180,7 @@ NAMED = "TSMALLOC_0 { global: malloc; local: *; };"
 
 
 def test_a_named_version_would_replace_nothing(tmp_path: Path) -> None:
-    """Why exports.map has no name (docs/adr/0121): the same library with and without one."""
+    """Why exports.map has no name (docs/adr/0034): the same library with and without one."""
     (tmp_path / "program.c").write_text(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
         "int main(void) { void* (*volatile f)(size_t) = malloc; Dl_info where;"

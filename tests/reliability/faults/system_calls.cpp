@@ -219,7 +219,7 @@ using namespace ts::faults;
 extern "C" {
 
 // By name: what tsmalloc's libraries let others see, and all calls of other allocators
-// (dev/reliability).
+// (dev/conformance).
 void* mmap(void* begin, std::size_t bytes, int protection, int flags, int file,
            off_t offset) noexcept {
   return reinterpret_cast<void*>(
