@@ -57,7 +57,7 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   page_map.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
   page_map.base = memory_.begin;
   page_map.pages_per_os_page = std::max(os::page_bytes() / page_bytes, std::size_t{1});
-  lowest_block.store(memory_.begin, std::memory_order_relaxed);
+  page_map.lowest_block.store(memory_.begin, std::memory_order_relaxed);
   capacity_ = capacity;
   heap_capacity_ = heap_capacity;
 }

@@ -20,25 +20,26 @@
 
 namespace ts::engine {
 
-// All const once page_count is positive, but for the counts.
-struct PageMap {
-  std::uintptr_t base = 0;                   // address of page 0
-  std::atomic<std::size_t> page_count{0};    // any: pages in use
-  std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps ever made
+// All const once page_count is positive, but for the counts. What malloc and free read lies in one
+// line, which is not to be where pages begin (HeapBeginning).
+struct alignas(1024) PageMap {
+  std::byte unused[5 * 64] = {};
+  std::uintptr_t base = 0;                 // address of page 0
+  std::atomic<std::size_t> page_count{0};  // any: pages in use
   MapPage* pages = nullptr;
+  // The lowest address of any block; above closed_bin() until there is one. malloc tests a list's head
+  // against it instead of null: one comparison notices the end of a list, a closed bin, and most
+  // overwritten links.
+  std::atomic<std::size_t> lowest_block{2};
   Span* spans = nullptr;
   FreeBits* free_bits = nullptr;
   FreeBits* more_free_bits = nullptr;  // touched for slabs of the smallest class alone
   RemoteFrees* remote_frees = nullptr;
   ThreadHeap* heaps = nullptr;
-  std::size_t pages_per_os_page = 1;  // 1 also where OS pages are shorter
+  std::size_t pages_per_os_page = 1;         // 1 also where OS pages are shorter
+  std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps ever made
 };
 inline constinit PageMap page_map;
-
-// The lowest address of any block; above closed_bin() until there is one. malloc tests a list's head
-// against it instead of null: one comparison notices the end of a list, a closed bin, and most
-// overwritten links.
-inline constinit std::atomic<std::size_t> lowest_block{2};
 
 // ---- pages ----
 

@@ -65,7 +65,7 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 [[gnu::always_inline]] inline void* pop(std::size_t bin_offset, auto if_empty, auto if_damaged) {
   CacheBin& bin = bin_at(this_thread.heap, bin_offset);
   Block* const block = in_result_register<Block>(bin.head);
-  if (is_below(address_of(block), lowest_block)) [[unlikely]]
+  if (is_below(address_of(block), page_map.lowest_block)) [[unlikely]]
     return if_empty(bin_offset);
   Block* const next = block->next;
   bin.head = next;

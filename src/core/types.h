@@ -79,7 +79,7 @@ struct CacheBin {
   Plain<std::uint32_t> reciprocal = 0;  // const: the class's, where free() has it at hand
 };
 
-// The head of a closed bin. No block, and below lowest_block: malloc takes it for the end of a list.
+// The head of a closed bin. No block, and below PageMap::lowest_block: malloc takes it for the end of a list.
 inline Block* closed_bin() noexcept { return reinterpret_cast<Block*>(1); }
 
 // The first block of a bin; null if it is empty.
@@ -212,7 +212,7 @@ struct ScopeFrame {
 };
 
 // The part of a heap that malloc and free read before they know whether the thread has one.
-struct HeapFront {
+struct alignas(64) HeapFront {
   // Its number as map entries have it, const; and sampling_bit, which any thread may set and clear
   // (sampling.h). relaxed: to its thread either value is right at any time.
   Atomic<PageMapEntry> self{no_owner};
@@ -229,10 +229,17 @@ struct HeapFront {
   CacheBin bins[class_count];                   // owner
 };
 
+// What stands before that in a heap, which begins with a page. A program that touches the first lines of
+// many pages, as blocks of some kilobytes make it do, evicts other lines of their place in the first
+// cache: HeapFront, which every malloc and free reads, is to begin elsewhere.
+struct alignas(64) HeapBeginning {
+  Plain<Span*> partial[class_count] = {};  // holder: slabs with blocks to give, by class
+  RemoteBatch batches[batch_count];        // owner
+};
+
 // Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The
 // list partial[c] links those of them that are listed, in both directions.
-struct TS_CAPABILITY("heap") ThreadHeap : HeapFront {
-  Plain<Span*> partial[class_count] = {};      // holder: slabs with blocks to give, by class
+struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   std::uint16_t capacities[class_count] = {};  // owner: of the bins
   // owner: how many frees in a row found the bin full with first_when_full at its head (is_burst)
   std::uint8_t frees_when_full[class_count] = {};
@@ -250,7 +257,6 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapFront {
   std::uint16_t sparse_slabs[class_count] = {};
   Plain<std::uint64_t> round_began = 0;       // nanoseconds
   Plain<std::uint64_t> scavenged_at = 0;      // likewise
-  RemoteBatch batches[batch_count];           // owner
   alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
   Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
   Atomic<bool> is_abandoned{false};           // abandoned_lock; to others a hint
@@ -268,7 +274,8 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapFront {
 
   // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
   // sampling_capacities - capacity_left blocks.
-  alignas(heap_page_bytes) std::byte before_bins[offsetof(HeapFront, bins)];
+  alignas(heap_page_bytes) std::byte
+      before_bins[sizeof(HeapBeginning) + offsetof(HeapFront, bins)];
   CacheBin sampling_bins[class_count];
   std::uint16_t sampling_capacities[class_count] = {};  // owner
   std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn

@@ -116,7 +116,7 @@ void make_first_tables() {
   page_map.free_bits = tables.free_bits.data();
   page_map.remote_frees = tables.remote_frees.data();
   page_map.heaps = tables.heaps.data();
-  lowest_block.store(page_map.base);
+  page_map.lowest_block.store(page_map.base);
   while (heap_count() < first_heaps) attach_heap();
   std::memcpy(first_tables, tables_bytes, sizeof first_tables);
 }

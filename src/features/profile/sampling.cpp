@@ -35,7 +35,7 @@ static_assert(37 * max_sampling_interval / 16 < std::uint64_t{1} << 32, "a draw 
 // many: the list is damaged.
 Block* last_of(Block* first, std::uint32_t count) noexcept {
   for (Block* last = first;; last = last->next) {
-    if (is_below(address_of(last), lowest_block) || !is_marked(last)) return nullptr;
+    if (is_below(address_of(last), page_map.lowest_block) || !is_marked(last)) return nullptr;
     if (--count == 0) return last;
   }
 }

@@ -34,7 +34,7 @@ void use_tables(const AddressRange& range) {
     page_map.remote_frees[page].pending.store(0);
   }
   ASSERT_EQ(page_map.base % huge_page_bytes, 0U);
-  ASSERT_EQ(engine::lowest_block.load(), page_map.base);
+  ASSERT_EQ(engine::page_map.lowest_block.load(), page_map.base);
 }
 
 void use_heap(std::uint32_t number) {
