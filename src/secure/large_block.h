@@ -40,6 +40,7 @@ struct LargeBlock {
   std::uint64_t canary;
   LargeState state;
   bool is_in_group;
+  bool has_remains;  // behind it are pages that the system refused to take, with their contents
 };
 
 // Checks all of them but `memory`.

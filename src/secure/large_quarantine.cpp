@@ -22,7 +22,10 @@ constexpr std::size_t max_idle_bytes = std::size_t{4} << 20;
 // that for it, if it is full.
 void LargeBlocks::put_away(const LargeBlock& block) noexcept {
   // As one mapping again, with what is around it. A part of a group stays accessible.
-  const bool is_withdrawn = !block.is_in_group && os::withdraw(memory_of(block), pages_of(block));
+  const std::size_t room = block.reserved_begin + block.reserved_bytes - block.begin;
+  const bool is_withdrawn =
+      !block.is_in_group &&
+      os::withdraw(memory_of(block), block.has_remains ? room : pages_of(block));
   if (!is_withdrawn && !os::discard(memory_of(block), pages_of(block)))
     make_zero(memory_of(block), pages_of(block));  // it is zero, at least
   const Guard guard{lock_};

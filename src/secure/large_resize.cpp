@@ -28,11 +28,11 @@ void change_end(const LargeBlock& old, const LargeBlock& resized) noexcept {
 }
 
 // To fewer pages. False if the others cannot be made inaccessible; the block is as it was then.
-bool shorten(const LargeBlock& old, const LargeBlock& resized) noexcept {
+bool shorten(const LargeBlock& old, LargeBlock& resized) noexcept {
   const std::size_t kept = pages_of(resized);
   std::byte* const behind = memory_of(old) + kept;
   if (!os::make_inaccessible(behind, pages_of(old) - kept)) return false;
-  os::withdraw(behind, pages_of(old) - kept);
+  if (!os::withdraw(behind, pages_of(old) - kept)) resized.has_remains = true;
   change_end(old, resized);
   return true;
 }
@@ -74,7 +74,8 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
       if (bytes <= max_small_bytes || !has_room(resized)) return false;
       block->state = LargeState::leaving;
     } else {
-      if (wanted > now && (!has_room(resized) || !os::commit(memory_of(old) + now, wanted - now)))
+      if (wanted > now && (!has_room(resized) || old.has_remains ||
+                           !os::commit(memory_of(old) + now, wanted - now)))
         return false;
       change_end(old, resized);
       block->bytes = bytes;
@@ -93,7 +94,7 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   LargeBlock& block = *table_.find(old.begin);
   check(block.state == LargeState::leaving, "a block that is resized is leaving", &block);
   block.state = LargeState::used;
-  if (fits) block.bytes = bytes;
+  if (fits) block = resized;
   if constexpr (debug_level >= 2) check_slow_path(old.begin);
   return fits;
 }

@@ -14,6 +14,7 @@
 
 #include "os/cgroup.h"
 #include "os/os.h"
+#include "programs/support/seccomp.h"
 #include "secure/large_block.h"
 #include "secure/large_table.h"
 #include "secure/mappings.h"
@@ -510,6 +511,24 @@ TEST(SecureHeap, ResizesInPlaceToWhatIsAskedFor) {
   }
   EXPECT_FALSE(heap.resize(block, 121));
   heap.release(block);
+}
+
+// Until it grows, or another block gets its addresses: with the old contents behind it, it would look
+// damaged, and show them.
+TEST(SecureHeap, ALargeBlockShrinksWhereTheSystemTakesNoPages) {
+  in_child([] {
+    Secure heap;
+    constexpr std::size_t bytes = 60 * 4096 - 100;
+    void* const block = heap.allocate(bytes, 16);
+    std::memset(block, 'x', bytes);
+    if (stop_calls(SYS_mmap, SYS_madvise, SECCOMP_RET_ERRNO | ENOMEM) != 0) return;
+    ASSERT_TRUE(heap.resize(block, 40 * 4096));
+    EXPECT_FALSE(heap.resize(block, bytes));
+    EXPECT_EQ(Secure::usable_size(block), 40U * 4096);
+    EXPECT_TRUE(heap.resize(block, 39 * 4096));
+    heap.release(block);
+    EXPECT_TRUE(heap.is_valid());
+  });
 }
 
 // Takes all addresses from one on, and leaves gaps of less than 64 KiB.
