@@ -86,8 +86,8 @@ void before_large_release(const Span& span) noexcept;
 
 // Purged blocks of one page are as other free ones from now on. The slab must have some.
 void restore_blocks(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
-// Purges the heap's oldest sparse slabs, so many at most; takes `lock`, if there is one, around
-// each change. The calling thread owns the heap. Free.
+// Purges the heap's oldest sparse slabs, so many at most, and takes each out of the queue; takes
+// `lock`, if there is one, around each change. The calling thread owns the heap. Free.
 void purge_sparse_slabs(ThreadHeap& heap, std::size_t at_most, Mutex* lock) noexcept;
 
 // ---- trim: all free memory goes back ----

@@ -3,6 +3,7 @@
 #include "core/common_heap.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
+#include "core/sparse_slabs.h"
 #include "core/page_heap.h"
 #include "core/reclaim.h"
 #include "os/touched_pages.h"
@@ -40,7 +41,10 @@ void hooks::before_large_release(const Span&) noexcept {}
 
 // Nothing purges within slabs.
 void hooks::restore_blocks(ThreadHeap&, Span&) noexcept {}
-void hooks::purge_sparse_slabs(ThreadHeap&, std::size_t, Mutex*) noexcept {}
+void hooks::purge_sparse_slabs(ThreadHeap& heap, std::size_t, Mutex*) noexcept {
+  const HeapHold hold{heap};
+  while (heap.first_sparse != 0) unqueue_sparse_slab(heap, queued_slab(heap.first_sparse));
+}
 
 void hooks::flush_heaps() noexcept {}
 void hooks::purge_slabs(ThreadHeap&) noexcept {}
