@@ -109,7 +109,7 @@ static char* long_text(void) {
   return text;
 }
 
-static void parses(void) {
+CHECK("a parser that knows nothing of it allocates in an arena") {
   ts_arena* const arena = new_arena();
   char* const text = long_text();
   for (int round = 0; round < 5; ++round) {
@@ -137,7 +137,7 @@ static void parses(void) {
 
 // ---- the rules ----
 
-static void blocks_are_mallocs(void) {
+CHECK("an arena's blocks are blocks of malloc") {
   ts_arena* const arena = new_arena();
   static const size_t sizes[] = {0, 1, 100, 4000, 32768, 32769, 100000, 5000000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
@@ -164,7 +164,7 @@ static void blocks_are_mallocs(void) {
   EXPECT(ts_arena_destroy(arena) == 0, "busy");
 }
 
-static void mistakes(void) {
+CHECK("mistakes are errors that change nothing") {
   ts_arena* const arena = new_arena();
   errno = 7;
   EXPECT(ts_scope_leave() == EINVAL, "left no scope");
@@ -183,7 +183,7 @@ static void mistakes(void) {
   EXPECT(ts_arena_malloc(NULL, 1) == NULL && errno == EINVAL, "errno %d", errno);
 }
 
-static void nesting(void) {
+CHECK("scopes nest") {
   ts_arena* const outer = new_arena();
   ts_arena* const inner = new_arena();
   ts_scope_enter(outer);
@@ -222,7 +222,7 @@ static void* run(void* (*start)(void*), void* argument) {
   return result;
 }
 
-static void freed_by_others(void) {
+CHECK("other threads free an arena's blocks") {
   static Task task;
   task.arena = new_arena();
   for (int round = 0; round < 10; ++round) {
@@ -247,7 +247,7 @@ static void* end_in_scopes(void* argument) {
   return task;
 }
 
-static void ended_in_a_scope(void) {
+CHECK("a thread that ends leaves its scopes") {
   static Task task;
   task.arena = new_arena();
   for (int round = 0; round < 5; ++round) {
@@ -265,7 +265,7 @@ static int end_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-static void forks(void) {
+CHECK("a fork keeps arenas and scopes") {
   ts_arena* const arena = new_arena();
   ts_arena* const idle = new_arena();
   char* const block = ts_arena_malloc(idle, 1000);
@@ -301,7 +301,7 @@ static void* stay_in_scope(void* argument) {
   return NULL;
 }
 
-static void forks_while_another_is_in_a_scope(void) {
+CHECK("a fork frees the arena of a thread that it lacks") {
   static Task task;
   task.arena = new_arena();
   pthread_barrier_init(&entered, NULL, 2);
@@ -326,7 +326,7 @@ static void forks_while_another_is_in_a_scope(void) {
 
 // ---- many ----
 
-static void many_arenas(void) {
+CHECK("many arenas come and go") {
   static ts_arena* arenas[3000];
   arenas[0] = new_arena();
   for (size_t i = 1; i < COUNT_OF(arenas); ++i) arenas[i] = new_arena();
@@ -350,7 +350,7 @@ static void many_arenas(void) {
 
 // ---- without arenas ----
 
-static void without(void) {
+CHECK("without arenas each function says so") {
   if (are_expected()) skip_check("there are arenas");
   struct ts_arena_usage usage;
   errno = 0;
@@ -363,18 +363,3 @@ static void without(void) {
   EXPECT(ts_arena_stats(NULL, &usage) == ENOTSUP, "another error");
   EXPECT(ts_scope_enter(NULL) == ENOTSUP && ts_scope_leave() == ENOTSUP, "another error");
 }
-
-static const Check checks[] = {
-    {"a parser that knows nothing of it allocates in an arena", parses},
-    {"an arena's blocks are blocks of malloc", blocks_are_mallocs},
-    {"mistakes are errors that change nothing", mistakes},
-    {"scopes nest", nesting},
-    {"other threads free an arena's blocks", freed_by_others},
-    {"a thread that ends leaves its scopes", ended_in_a_scope},
-    {"a fork keeps arenas and scopes", forks},
-    {"a fork frees the arena of a thread that it lacks", forks_while_another_is_in_a_scope},
-    {"many arenas come and go", many_arenas},
-    {"without arenas each function says so", without},
-};
-
-CHECK_MAIN(checks)

@@ -217,7 +217,13 @@ static int run_apart(char* program, const Check* check) {
   return failed;
 }
 
-int run_checks(int argc, char** argv, const Check* checks, size_t count) {
+// A program with a main of its own may have none.
+extern const Check __start_checks[] __attribute__((weak, visibility("hidden")));
+extern const Check __stop_checks[] __attribute__((weak, visibility("hidden")));
+
+int run_checks(int argc, char** argv) {
+  const Check* const checks = __start_checks;
+  const size_t count = (size_t)(__stop_checks - __start_checks);
   const char* base = strrchr(argv[0], '/');
   program_name = base == NULL ? argv[0] : base + 1;
   if (!preload_took_effect()) return unusable;
@@ -251,3 +257,5 @@ int run_checks(int argc, char** argv, const Check* checks, size_t count) {
           count_failed, count_skipped);
   return count_failed == 0 ? passed : failed;
 }
+
+__attribute__((weak)) int main(int argc, char** argv) { return run_checks(argc, argv); }

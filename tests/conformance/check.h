@@ -1,30 +1,32 @@
-// The frame of every conformance program: a table of named checks, each run in a process of its
-// own, so that a crash, a hang or an exhausted heap fails that check alone. It refuses to know
-// which allocator it tests, and it allocates nothing itself.
+// The frame of every conformance program: named checks, each run in a process of its own, so that
+// a crash, a hang or an exhausted heap fails that check alone. It refuses to know which allocator
+// it tests, and it allocates nothing itself.
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "listed.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct Check {
-  const char* name;  // a sentence without a verb of hope: "free preserves errno"
   void (*run)(void);
+  const char* name;
 } Check;
 
-// The body of main. Without arguments runs all checks and returns 0 if none failed; with one
-// argument runs only the check of that name, in this process (for a debugger). --long before that
-// makes checks that can be longer so.
-int run_checks(int argc, char** argv, const Check* checks, size_t count);
+// A check of this program, named by a sentence without a verb of hope:
+//
+//   CHECK("free preserves errno") { ... }
+#define CHECK(name) LISTED_FUNCTION(Check, checks, void, name)
 
-#define CHECK_MAIN(checks)                                                 \
-  int main(int argc, char** argv) {                                        \
-    return run_checks(argc, argv, checks, sizeof checks / sizeof *checks); \
-  }
+// What main does, unless the program has its own. Without arguments runs all checks and returns 0
+// if none failed; with one argument runs only the check of that name, in this process (for a
+// debugger). --long before that makes checks that can be longer so.
+int run_checks(int argc, char** argv);
 
 // Prints the expectation and the outcome (a printf format), and goes on.
 #define EXPECT(condition, ...)                                                     \

@@ -93,7 +93,7 @@ static void start_threads(void) {
   for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
 }
 
-static void child_starts_threads(void) {
+CHECK("the child starts threads that allocate") {
   start_workers();
   expect_child(start_threads, 15);
   stop_workers();
@@ -123,7 +123,7 @@ __attribute__((section(".preinit_array"),
                used)) static void (*const before_constructors)(int, char**,
                                                                char**) = register_early_handlers;
 
-static void old_handlers_allocate(void) {
+CHECK("the program's oldest fork handlers allocate") {
   need_glibc("the C library runs no .preinit_array");
   REQUIRE(early_handlers_wanted, ".preinit_array did not run");
   start_workers();
@@ -131,7 +131,7 @@ static void old_handlers_allocate(void) {
   stop_workers();
 }
 
-static void handlers_allocate(void) {
+CHECK("the program's fork handlers allocate") {
   REQUIRE(pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler) == 0,
           "pthread_atfork failed");
   start_workers();
@@ -139,7 +139,7 @@ static void handlers_allocate(void) {
   stop_workers();
 }
 
-static void parent_goes_on(void) {
+CHECK("the parent goes on") {
   char* block[200];
   for (int round = 0; round < 10; ++round) {
     for (size_t i = 0; i < COUNT_OF(block); ++i) {
@@ -154,11 +154,3 @@ static void parent_goes_on(void) {
     }
   }
 }
-
-static const Check checks[] = {
-    {"the child starts threads that allocate", child_starts_threads},
-    {"the program's fork handlers allocate", handlers_allocate},
-    {"the program's oldest fork handlers allocate", old_handlers_allocate},
-    {"the parent goes on", parent_goes_on},
-};
-CHECK_MAIN(checks)

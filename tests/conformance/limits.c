@@ -31,7 +31,7 @@ static const struct {
     {"pvalloc(n)", pvalloc},
 };
 
-static void impossible_sizes(void) {
+CHECK("impossible sizes are refused with ENOMEM") {
   static const size_t sizes[] = {PTRDIFF_MAX - 4096,
                                  PTRDIFF_MAX - 1,
                                  PTRDIFF_MAX,
@@ -72,7 +72,7 @@ static size_t memory_that_is_not_overcommitted(void) {
   return (machine.totalram + machine.totalswap) * machine.mem_unit;
 }
 
-static void more_than_the_machine_has(void) {
+CHECK("more than the machine has is refused with ENOMEM") {
   const size_t bytes = 8 * memory_that_is_not_overcommitted();
   for (size_t f = 0; f < COUNT_OF(functions); ++f) {
     errno = 0;
@@ -99,7 +99,7 @@ static void more_than_the_machine_has(void) {
 
 // A table that grows, and is copied each time: the blocks before, which are free, and the last are
 // more than the machine has, and the kernel would refuse a fork if it counted both.
-static void forks_with_much_that_is_free(void) {
+CHECK("a process with much that is free can fork") {
   if (library_is_ours() && strcmp(tested_library(), "libtsmalloc.so") != 0 &&
       strcmp(tested_library(), "libtsmalloc-secure.so") != 0)
     skip_check("the teaching heaps' memory counts, free or not");
@@ -120,10 +120,3 @@ static void forks_with_much_that_is_free(void) {
   if (child > 0) waitpid(child, NULL, 0);
   free(table);
 }
-
-static const Check checks[] = {
-    {"more than the machine has is refused with ENOMEM", more_than_the_machine_has},
-    {"a process with much that is free can fork", forks_with_much_that_is_free},
-    {"impossible sizes are refused with ENOMEM", impossible_sizes},
-};
-CHECK_MAIN(checks)

@@ -29,27 +29,27 @@ static void hold_to(const char* name, int parameter, const Row* rows, size_t cou
   }
 }
 
-static void arena_max(void) {
+CHECK("M_ARENA_MAX is accepted") {
   static const Row rows[] = {{1, 1}, {4, 1}, {1000, 1}, {0, 1}};
   hold_to("M_ARENA_MAX", M_ARENA_MAX, rows, COUNT_OF(rows));
 }
 
-static void arena_test(void) {
+CHECK("M_ARENA_TEST is accepted") {
   static const Row rows[] = {{1, 1}, {8, 1}};
   hold_to("M_ARENA_TEST", M_ARENA_TEST, rows, COUNT_OF(rows));
 }
 
-static void check_action(void) {
+CHECK("M_CHECK_ACTION is accepted") {
   static const Row rows[] = {{0, 1}, {1, 1}, {2, 1}, {3, 1}, {5, 1}, {7, 1}};
   hold_to("M_CHECK_ACTION", M_CHECK_ACTION, rows, COUNT_OF(rows));
 }
 
-static void mmap_max(void) {
+CHECK("M_MMAP_MAX is accepted") {
   static const Row rows[] = {{0, 1}, {1, 1}, {65536, 1}};
   hold_to("M_MMAP_MAX", M_MMAP_MAX, rows, COUNT_OF(rows));
 }
 
-static void mmap_threshold(void) {
+CHECK("M_MMAP_THRESHOLD is accepted up to the manual's limit") {
   static const Row rows[] = {{128 << 10, 1}, {0, 1}, {most_mmap_threshold, 1}};
   hold_to("M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, rows, COUNT_OF(rows));
   // glibc itself takes any number, from 2.35 on at least.
@@ -57,17 +57,17 @@ static void mmap_threshold(void) {
   if (library_is_ours()) hold_to("M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, beyond, COUNT_OF(beyond));
 }
 
-static void mxfast(void) {
+CHECK("M_MXFAST is accepted up to the manual's limit") {
   static const Row rows[] = {{0, 1}, {64, 1}, {most_fast, 1}, {most_fast + 1, 0}, {-1, 0}};
   hold_to("M_MXFAST", M_MXFAST, rows, COUNT_OF(rows));
 }
 
-static void trim_threshold(void) {
+CHECK("M_TRIM_THRESHOLD is accepted") {
   static const Row rows[] = {{128 << 10, 1}, {0, 1}, {1 << 30, 1}, {-1, 1}};
   hold_to("M_TRIM_THRESHOLD", M_TRIM_THRESHOLD, rows, COUNT_OF(rows));
 }
 
-static void no_parameter(void) {
+CHECK("what is no parameter is refused") {
   if (!library_is_ours()) skip_check("glibc returns 1 for what is no parameter");
   static const int parameters[] = {-100, -9, 0, 5, 100};
   for (size_t i = 0; i < COUNT_OF(parameters); ++i) {
@@ -76,7 +76,7 @@ static void no_parameter(void) {
   }
 }
 
-static void perturb_is_kept_or_refused(void) {
+CHECK("M_PERTURB fills blocks, or is refused") {
   enum { bytes = 5000, pattern = 0x5a };
   EXPECT(mallopt(M_PERTURB, 0) == 1, "mallopt(M_PERTURB, 0) returned %d", mallopt(M_PERTURB, 0));
   const int result = mallopt(M_PERTURB, pattern);
@@ -92,7 +92,7 @@ static void perturb_is_kept_or_refused(void) {
 }
 
 // Where the heap is the data segment, it grows by so much more at a time.
-static void top_pad(void) {
+CHECK("M_TOP_PAD makes the break move further") {
   enum { pad = 8 << 20, bytes = 1000, blocks = 4000 };
   const Row rows[] = {{0, 1}, {pad, 1}};
   hold_to("M_TOP_PAD", M_TOP_PAD, rows, COUNT_OF(rows));
@@ -106,17 +106,3 @@ static void top_pad(void) {
   if (grown == 0) skip_check("the heap does not grow by the break");
   EXPECT(grown >= pad, "the break moved by %td bytes", grown);
 }
-
-static const Check checks[] = {
-    {"M_ARENA_MAX is accepted", arena_max},
-    {"M_ARENA_TEST is accepted", arena_test},
-    {"M_CHECK_ACTION is accepted", check_action},
-    {"M_MMAP_MAX is accepted", mmap_max},
-    {"M_MMAP_THRESHOLD is accepted up to the manual's limit", mmap_threshold},
-    {"M_MXFAST is accepted up to the manual's limit", mxfast},
-    {"M_PERTURB fills blocks, or is refused", perturb_is_kept_or_refused},
-    {"M_TOP_PAD makes the break move further", top_pad},
-    {"M_TRIM_THRESHOLD is accepted", trim_threshold},
-    {"what is no parameter is refused", no_parameter},
-};
-CHECK_MAIN(checks)

@@ -34,7 +34,7 @@ static void expect_contents_kept(size_t from, size_t to, uint64_t seed) {
   free(moved);
 }
 
-static void contents_survive(void) {
+CHECK("realloc keeps contents from every size to every size") {
   static const size_t sizes[] = {1,    8,    15,    16,    24,     25,     40,      64,     100,
                                  1000, 4096, 10000, 65536, 131072, 140000, 1 << 20, 3 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
@@ -43,7 +43,7 @@ static void contents_survive(void) {
   }
 }
 
-static void grows_step_by_step(void) {
+CHECK("realloc grows and shrinks step by step") {
   enum { last = 300000 };
   char* block = NULL;
   // A neighbour every now and then, so that growing in place does not always succeed.
@@ -71,7 +71,7 @@ static void grows_step_by_step(void) {
   for (size_t i = 0; i < neighbours; ++i) free(neighbour[i]);
 }
 
-static void failure_keeps_the_block(void) {
+CHECK("a realloc that fails keeps the old block") {
   static const size_t sizes[] = {1, 24, 1000, 100000, 4 << 20};
   static const size_t impossible[] = {PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 4096,
                                       SIZE_MAX - 16, SIZE_MAX};
@@ -92,7 +92,7 @@ static void failure_keeps_the_block(void) {
   }
 }
 
-static void same_size_stays(void) {
+CHECK("realloc to the same size stays in place") {
   for (size_t bytes = 1; bytes < 300000; bytes = bytes * 3 + 1) {
     void* block = malloc(bytes);
     const uintptr_t address = (uintptr_t)block;
@@ -103,7 +103,7 @@ static void same_size_stays(void) {
   }
 }
 
-static void aligned_blocks(void) {
+CHECK("realloc takes blocks of the aligned functions") {
   for (size_t alignment = 32; alignment <= 65536; alignment *= 2) {
     void* block = NULL;
     REQUIRE(posix_memalign(&block, alignment, 1000) == 0, "posix_memalign(%zu, 1000) failed",
@@ -133,7 +133,7 @@ static void* filled(size_t bytes) {
 
 // An allocator that knows which of its memory was never used need not clear that; and a block that
 // grows, and finds no room behind it, is what makes it look for such memory.
-static void calloc_clears_after_growth(void) {
+CHECK("calloc clears what a block that grew has left behind") {
   enum { kibibyte = 1 << 10 };
   for (size_t last = 1000; last <= 10000; last += 500) {
     char* growing = filled((size_t)600 * kibibyte);
@@ -153,7 +153,7 @@ static void calloc_clears_after_growth(void) {
   }
 }
 
-static void calloc_clears_whatever_was_there(void) {
+CHECK("calloc clears whatever was there") {
   struct {
     char* address;
     size_t bytes;
@@ -184,7 +184,7 @@ static void calloc_clears_whatever_was_there(void) {
 }
 
 // The system moves the pages of a block up to those that userfaultfd watches, and then refuses.
-static void watched_pages_survive(void) {
+CHECK("pages that userfaultfd watches survive") {
 #ifdef UFFD_API
   enum { mebibyte = 1 << 20 };
   const int descriptor = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
@@ -209,15 +209,3 @@ static void watched_pages_survive(void) {
   skip_check("userfaultfd is not declared");
 #endif
 }
-
-static const Check checks[] = {
-    {"pages that userfaultfd watches survive", watched_pages_survive},
-    {"realloc keeps contents from every size to every size", contents_survive},
-    {"realloc grows and shrinks step by step", grows_step_by_step},
-    {"a realloc that fails keeps the old block", failure_keeps_the_block},
-    {"realloc to the same size stays in place", same_size_stays},
-    {"realloc takes blocks of the aligned functions", aligned_blocks},
-    {"calloc clears what a block that grew has left behind", calloc_clears_after_growth},
-    {"calloc clears whatever was there", calloc_clears_whatever_was_there},
-};
-CHECK_MAIN(checks)

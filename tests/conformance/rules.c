@@ -289,12 +289,12 @@ static void hold_to(const Rule* rule) {
   free(old);
 }
 
-static void one_after_another(void) {
+CHECK("each call returns what it must, and leaves errno and the block") {
   for (size_t i = 0; i < COUNT_OF(rules); ++i) hold_to(&rules[i]);
 }
 
 // Again and again, in every order of magnitude of heap: a block here and there between them.
-static void in_a_used_heap(void) {
+CHECK("so it does in a heap that is in use") {
   enum { rounds = 30, held = 500 };
   static void* holding[held];
   uint64_t random = 17;
@@ -310,7 +310,7 @@ static void in_a_used_heap(void) {
 }
 
 // realloc(p, 0) frees: a gigabyte of them costs nothing.
-static void freeing_by_realloc(void) {
+CHECK("realloc(p, 0) frees") {
   static const struct {
     size_t bytes;
     int times;
@@ -328,10 +328,3 @@ static void freeing_by_realloc(void) {
            rounds[i].bytes, resident_bytes() - before);
   }
 }
-
-static const Check checks[] = {
-    {"each call returns what it must, and leaves errno and the block", one_after_another},
-    {"so it does in a heap that is in use", in_a_used_heap},
-    {"realloc(p, 0) frees", freeing_by_realloc},
-};
-CHECK_MAIN(checks)

@@ -18,7 +18,7 @@ static void* filled(void* block, size_t bytes) {
   return opaque_pointer(block);
 }
 
-static void free_sized_frees(void) {
+CHECK("free_sized frees what malloc, calloc and realloc gave") {
   const FreeSized free_sized = (FreeSized)find_function("free_sized");
   if (free_sized == NULL) skip_check("no free_sized (glibc has it from 2.43 on)");
   free_sized(opaque_pointer(NULL), 0);
@@ -33,7 +33,7 @@ static void free_sized_frees(void) {
   }
 }
 
-static void free_aligned_sized_frees(void) {
+CHECK("free_aligned_sized frees what aligned_alloc gave") {
   const FreeAlignedSized free_aligned_sized = (FreeAlignedSized)find_function("free_aligned_sized");
   if (free_aligned_sized == NULL) skip_check("no free_aligned_sized (glibc has it from 2.43 on)");
   free_aligned_sized(opaque_pointer(NULL), 64, 0);
@@ -44,14 +44,14 @@ static void free_aligned_sized_frees(void) {
   }
 }
 
-static void sdallocx_frees(void) {
+CHECK("sdallocx frees") {
   const SizedDeallocate sdallocx = (SizedDeallocate)find_function("sdallocx");
   if (sdallocx == NULL) skip_check("no sdallocx");
   for (size_t i = 1; i < COUNT_OF(sizes); ++i)
     sdallocx(filled(malloc(sizes[i]), sizes[i]), sizes[i], 0);
 }
 
-static void sized_frees_lose_nothing(void) {
+CHECK("sized frees lose no memory") {
   const FreeSized free_sized = (FreeSized)find_function("free_sized");
   if (free_sized == NULL) skip_check("no free_sized (glibc has it from 2.43 on)");
   const size_t before = resident_bytes();
@@ -59,11 +59,3 @@ static void sized_frees_lose_nothing(void) {
   const size_t grown = resident_bytes() - before;
   EXPECT(grown < (size_t)64 << 20, "500 blocks of 1 MiB made the process %zu bytes larger", grown);
 }
-
-static const Check checks[] = {
-    {"free_sized frees what malloc, calloc and realloc gave", free_sized_frees},
-    {"free_aligned_sized frees what aligned_alloc gave", free_aligned_sized_frees},
-    {"sdallocx frees", sdallocx_frees},
-    {"sized frees lose no memory", sized_frees_lose_nothing},
-};
-CHECK_MAIN(checks)

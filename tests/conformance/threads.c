@@ -27,7 +27,7 @@ static void* allocate_and_leave(void* argument) {
   return NULL;
 }
 
-static void blocks_outlive_their_thread(void) {
+CHECK("blocks outlive the thread that made them") {
   for (int round = 0; round < 100; ++round) {
     void* kept[100];
     pthread_join(start(allocate_and_leave, kept), NULL);
@@ -56,7 +56,7 @@ static void* use_and_free(void* argument) {
   return NULL;
 }
 
-static void dead_threads_lose_no_memory(void) {
+CHECK("dead threads lose no memory") {
   pthread_join(start(use_and_free, NULL), NULL);
   const size_t before = resident_bytes();
   for (int i = 0; i < 200; ++i) pthread_join(start(use_and_free, NULL), NULL);
@@ -70,7 +70,7 @@ static void* wait_and_use(void* argument) {
   return use_and_free(NULL);
 }
 
-static void many_threads_begin_at_once(void) {
+CHECK("many threads begin at once") {
   enum { threads = 48 };
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, threads);
@@ -117,7 +117,7 @@ static void* set_keys(void* argument) {
   return NULL;
 }
 
-static void destructors_allocate(void) {
+CHECK("thread-exit destructors allocate and free in every round") {
   enum { threads = 50 };
   for (size_t i = 0; i < COUNT_OF(keys); ++i) {
     const int error = pthread_key_create(&keys[i], allocate_in_destructor);
@@ -189,7 +189,7 @@ static void use_all_keys(void) {
          atomic_load(&values_destroyed), (int)expected);
 }
 
-static void a_program_makes_all_keys_at_first(void) {
+CHECK("a program makes all keys before its first malloc") {
   make_all_keys();
   use_all_keys();
 }
@@ -202,7 +202,7 @@ static void* use_and_wait(void* barrier) {
 }
 
 // When threads, this one too, have allocated, and an allocator may have needed a key.
-static void a_program_makes_all_keys_later(void) {
+CHECK("a program makes all keys when threads have allocated") {
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, 2);
   void* const block = malloc(100);
@@ -216,7 +216,7 @@ static void a_program_makes_all_keys_later(void) {
   use_all_keys();
 }
 
-static void a_program_makes_all_keys_of_c11(void) {
+CHECK("a program makes all keys of C11") {
   need_all_keys();
   free(malloc(100));
   for (size_t i = 0; i < PTHREAD_KEYS_MAX; ++i) {
@@ -227,7 +227,7 @@ static void a_program_makes_all_keys_of_c11(void) {
   EXPECT(tss_create(&one_more, NULL) == thrd_error, "there are more than PTHREAD_KEYS_MAX keys");
 }
 
-static void small_stacks(void) {
+CHECK("threads with small stacks") {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   // What the C library itself and the signal frame need is not ours to shrink: four times the least
@@ -240,15 +240,3 @@ static void small_stacks(void) {
   pthread_join(thread, NULL);
   pthread_attr_destroy(&attributes);
 }
-
-static const Check checks[] = {
-    {"blocks outlive the thread that made them", blocks_outlive_their_thread},
-    {"dead threads lose no memory", dead_threads_lose_no_memory},
-    {"many threads begin at once", many_threads_begin_at_once},
-    {"thread-exit destructors allocate and free in every round", destructors_allocate},
-    {"a program makes all keys before its first malloc", a_program_makes_all_keys_at_first},
-    {"a program makes all keys when threads have allocated", a_program_makes_all_keys_later},
-    {"a program makes all keys of C11", a_program_makes_all_keys_of_c11},
-    {"threads with small stacks", small_stacks},
-};
-CHECK_MAIN(checks)

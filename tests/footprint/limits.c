@@ -156,7 +156,7 @@ static void share_count(unsigned rounds) {
   wanted_rounds = rounds;
 }
 
-static void survives_in_a_group(void) {
+CHECK("a program survives in a group of its size") {
   share_count(check_is_long() ? 1000 : 20);
   run_in_group(256 * mb, do_rounds);
   EXPECT(*survived == wanted_rounds, "only %u of %u rounds", *survived, wanted_rounds);
@@ -192,7 +192,9 @@ static void shrink_while_running(void) {
          "the group has another limit");
 }
 
-static void survives_a_smaller_group(void) { run_in_group(1024 * mb, shrink_while_running); }
+CHECK("a program survives when its group shrinks") {
+  run_in_group(1024 * mb, shrink_while_running);
+}
 
 // ---- the soft limit ----
 
@@ -215,7 +217,7 @@ static size_t peak_of_sizes(void) {
   return memory("VmHWM:");
 }
 
-static void dirty_memory_goes_back_first(void) {
+CHECK("dirty memory goes back before fresh is used") {
   REQUIRE(ts_option_set("LIMIT", "80M") == 0, "the option is refused");
   const size_t others = memory("VmRSS:");  // the limit counts the allocator's own pages
   free(filled(mb));
@@ -224,7 +226,7 @@ static void dirty_memory_goes_back_first(void) {
   EXPECT(peak <= 80 * mb, "%zu KB were resident", peak / kb);
 }
 
-static void the_soft_limit_never_refuses(void) {
+CHECK("the soft limit never refuses") {
   REQUIRE(ts_option_set("LIMIT", "8M") == 0, "the option is refused");
   void* blocks[100];
   for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
@@ -242,7 +244,7 @@ static size_t fill_up(void** blocks, size_t most, size_t bytes) {
   return count;
 }
 
-static void malloc_fails_beyond(void) {
+CHECK("malloc fails beyond the hard limit") {
   static void* blocks[kb * kb];
   static const size_t sizes[] = {100, 1000, 20000, 100000, 3 * mb};
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
@@ -266,7 +268,7 @@ static void malloc_fails_beyond(void) {
 }
 
 // A block that moves its pages, or grows where it is, needs its growth alone.
-static void realloc_grows_up_to_it(void) {
+CHECK("realloc grows up to the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
   unsigned char* block = filled(40 * mb);
   REQUIRE(block != NULL, "malloc is null");
@@ -285,7 +287,7 @@ static void* fill_all(void* total) {
   return NULL;
 }
 
-static void threads_share_it(void) {
+CHECK("threads share the hard limit") {
   size_t total = 0;
   pthread_t thread[4];
   REQUIRE(ts_option_set("HARD_LIMIT", "100M") == 0, "the option is refused");
@@ -295,7 +297,7 @@ static void threads_share_it(void) {
   EXPECT(total >= 90 * mb && total <= 100 * mb, "%zu MB", total / mb);
 }
 
-static void a_child_keeps_it(void) {
+CHECK("a child keeps the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
   free(filled(mb));
   const pid_t child = fork();
@@ -319,7 +321,7 @@ static void note(int event, size_t bytes) {
   bytes_of_event[event] = bytes;
 }
 
-static void events_are_told(void) {
+CHECK("events are told") {
   REQUIRE(ts_on_event(note) == 0, "the handler is refused");
   REQUIRE(ts_option_set("LIMIT", "32M") == 0 && ts_option_set("HARD_LIMIT", "64M") == 0,
           "an option is refused");
@@ -351,7 +353,7 @@ static void keep(int event, size_t bytes) {
   note(event, bytes);
 }
 
-static void a_handler_in_a_scope_allocates_outside(void) {
+CHECK("a handler in a scope allocates outside") {
   REQUIRE(ts_on_event(keep) == 0 && ts_option_set("LIMIT", "32M") == 0, "refused");
   ts_arena* const arena = ts_arena_create();
   REQUIRE(ts_scope_enter(arena) == 0, "no scope");
@@ -370,7 +372,7 @@ static void ask_for_more(int event, size_t bytes) {
   free(malloc(opaque(40 * mb)));
 }
 
-static void a_handler_is_refused_and_not_told(void) {
+CHECK("a handler is refused and not told") {
   REQUIRE(ts_on_event(ask_for_more) == 0 && ts_option_set("HARD_LIMIT", "64M") == 0, "refused");
   for (size_t size = 16; malloc(opaque(size)) != NULL; size = size % 20000 + 16) continue;
   EXPECT(calls >= 1, "it was not called");
@@ -395,7 +397,7 @@ static void* first_is_refused(void* heaps) {
   return NULL;
 }
 
-static void a_thread_keeps_the_heap_of_its_handler(void) {
+CHECK("a thread keeps the heap of its handler") {
   REQUIRE(ts_on_event(keep) == 0 && ts_option_set("HARD_LIMIT", "64M") == 0, "refused");
   pthread_t thread;
   unsigned heap[2] = {0};
@@ -404,7 +406,7 @@ static void a_thread_keeps_the_heap_of_its_handler(void) {
   EXPECT(heap[0] == heap[1], "heaps %u and %u", heap[0], heap[1]);
 }
 
-static void statistics_tell_a_limit_at_once(void) {
+CHECK("statistics tell a limit at once") {
   free(filled(mb));
   static const struct {
     const char* value;
@@ -425,7 +427,7 @@ static void* trim_until_told(void* unused) {
 }
 
 // What a purge gives back is in no list meanwhile, and yet no memory in use.
-static void a_purge_meanwhile_refuses_nothing(void) {
+CHECK("a purge meanwhile refuses nothing") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
   trims = true;
   pthread_t thread;
@@ -460,7 +462,7 @@ static int status_without_open(size_t megabytes) {
   return status;
 }
 
-static void a_small_heap_asks_nothing(void) {
+CHECK("a small heap reads no file") {
   REQUIRE(ts_option_set("LIMIT", "auto") == 0, "the option is refused");
   EXPECT(status_without_open(50) == 0, "a heap of 50 MB reads files");
   EXPECT(status_without_open(80) != 0, "a heap of 80 MB reads none");
@@ -468,13 +470,13 @@ static void a_small_heap_asks_nothing(void) {
   EXPECT(status_without_open(80) == 0, "without a limit it reads files");
 }
 
-static void without_proc_nothing_changes(void) {
+CHECK("without /proc nothing changes") {
   if (chroot("/var/empty") != 0 && chroot("/mnt") != 0) skip_check("no other root may be set");
   void* blocks[300];
   EXPECT(fill_up(blocks, COUNT_OF(blocks), mb) == COUNT_OF(blocks), "malloc is null");
 }
 
-static void a_limit_of_address_space_holds(void) {
+CHECK("a limit of address space holds") {
   const struct rlimit limit = {200 * mb, 200 * mb};
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
   static void* blocks[300];
@@ -484,28 +486,8 @@ static void a_limit_of_address_space_holds(void) {
   EXPECT(fill_up(blocks, 100, mb) == 100, "it does not come back");
 }
 
-static const Check checks[] = {
-    {"a program survives in a group of its size", survives_in_a_group},
-    {"a program survives when its group shrinks", survives_a_smaller_group},
-    {"dirty memory goes back before fresh is used", dirty_memory_goes_back_first},
-    {"the soft limit never refuses", the_soft_limit_never_refuses},
-    {"malloc fails beyond the hard limit", malloc_fails_beyond},
-    {"realloc grows up to the hard limit", realloc_grows_up_to_it},
-    {"threads share the hard limit", threads_share_it},
-    {"a child keeps the hard limit", a_child_keeps_it},
-    {"events are told", events_are_told},
-    {"a handler in a scope allocates outside", a_handler_in_a_scope_allocates_outside},
-    {"a handler is refused and not told", a_handler_is_refused_and_not_told},
-    {"a thread keeps the heap of its handler", a_thread_keeps_the_heap_of_its_handler},
-    {"statistics tell a limit at once", statistics_tell_a_limit_at_once},
-    {"a purge meanwhile refuses nothing", a_purge_meanwhile_refuses_nothing},
-    {"a small heap reads no file", a_small_heap_asks_nothing},
-    {"without /proc nothing changes", without_proc_nothing_changes},
-    {"a limit of address space holds", a_limit_of_address_space_holds},
-};
-
 int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], "rounds") == 0)
     return print_rounds((unsigned)atoi(argv[2]), (size_t)atoi(argv[3]) * mb);
-  return run_checks(argc, argv, checks, COUNT_OF(checks));
+  return run_checks(argc, argv);
 }

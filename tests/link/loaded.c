@@ -132,7 +132,9 @@ static void use_it_beside_libcs(void) {
   EXPECT(loaded.malloc == before, "it was unloaded, and loaded again elsewhere");
 }
 
-static void load_it_after_others(void) {
+CHECK("threads, forks and dlclose") { use_it_beside_libcs(); }
+
+CHECK("after many libraries with thread-local storage") {
   for (int i = 1; i <= OTHER_LIBRARIES; ++i) {
     char path[4096];
     snprintf(path, sizeof path, OTHER_LIBRARY, i);
@@ -163,7 +165,7 @@ static void* open_and_close(void* argument) {
   return NULL;
 }
 
-static void open_it_again_and_again(void) {
+CHECK("threads that open and close it again and again") {
   size_t early = 0;
   for (size_t round = 0; round < 10; ++round) {
     pthread_t thread[4];
@@ -174,10 +176,3 @@ static void open_it_again_and_again(void) {
   }
   EXPECT(resident_bytes() < early + (4 << 20), "%zu bytes became %zu", early, resident_bytes());
 }
-
-static const Check checks[] = {
-    {"threads, forks and dlclose", use_it_beside_libcs},
-    {"threads that open and close it again and again", open_it_again_and_again},
-    {"after many libraries with thread-local storage", load_it_after_others},
-};
-CHECK_MAIN(checks)

@@ -42,7 +42,7 @@ static unsigned called;
 
 static void call_everything(void) { broken = use_every_function(find_in_program, &called); }
 
-static void every_function_is_completed(void) {
+CHECK("every function does its work in a thread that is being cancelled") {
   EXPECT(is_completed(call_everything, true), "a function was cut off");
   EXPECT(broken == NULL, "%s does not work in a thread that is being cancelled", broken);
   EXPECT(called >= 20, "only %u functions", called);
@@ -79,16 +79,9 @@ static int lines_of_report(bool is_cancelled) {
   return lines;
 }
 
-static void reports_of_misuse_are_whole(void) {
+CHECK("a report of misuse is whole when its thread is being cancelled") {
   const int lines = lines_of_report(false);
   const int when_cancelled = lines_of_report(true);
   EXPECT(when_cancelled == lines, "%d lines, and %d of a thread that is being cancelled", lines,
          when_cancelled);
 }
-
-static const Check checks[] = {
-    {"every function does its work in a thread that is being cancelled",
-     every_function_is_completed},
-    {"a report of misuse is whole when its thread is being cancelled", reports_of_misuse_are_whole},
-};
-CHECK_MAIN(checks)

@@ -132,7 +132,7 @@ static void expect_end(pid_t child, size_t number) {
          WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? ": it hung" : "");
 }
 
-static void child_of_64_threads(void) {
+CHECK("the child of 64 threads allocates, forks again and execs") {
   const size_t forks = check_is_long() ? 500 : 10;
   start_workers(most_workers);
   for (size_t i = 0; i < forks && !check_has_failed(); ++i) {
@@ -200,7 +200,7 @@ static int compare_sizes(const void* a, const void* b) {
   return (left > right) - (left < right);
 }
 
-static void many_forks_lose_little(void) {
+CHECK("forks amid threads that allocate lose little") {
   enum { most_forks = 1000 };
   static size_t lost[most_forks];
   const size_t forks = check_is_long() ? most_forks : 50;
@@ -242,7 +242,7 @@ static void* flush_all_streams(void* unused) {
   return unused;
 }
 
-static void forks_amid_flushes(void) {
+CHECK("a fork waits for no thread that waits for it") {
   need_glibc("its lock of the list of streams has no name that an allocator could hold");
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, flush_all_streams, NULL) == 0, "pthread_create failed");
@@ -285,7 +285,7 @@ static void fork_in_handler(int signal) {
 
 // POSIX allowed fork in a signal handler until 2024, and the reports of crashes still use it. Where
 // several threads are, this may hang: the owner of a lock is unknown.
-static void forks_in_signal_handlers(void) {
+CHECK("a signal handler of a process of one thread forks") {
   const char* const library = tested_library();
   if (strncmp(library, "libtsmalloc-", 12) == 0 && strstr(library, "secure") == NULL)
     skip_check("the classic heaps' locks do not know who has them");
@@ -307,11 +307,3 @@ static void forks_in_signal_handlers(void) {
   }
   timer_delete(timer);
 }
-
-static const Check checks[] = {
-    {"the child of 64 threads allocates, forks again and execs", child_of_64_threads},
-    {"forks amid threads that allocate lose little", many_forks_lose_little},
-    {"a fork waits for no thread that waits for it", forks_amid_flushes},
-    {"a signal handler of a process of one thread forks", forks_in_signal_handlers},
-};
-CHECK_MAIN(checks)

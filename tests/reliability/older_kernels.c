@@ -236,30 +236,17 @@ static void try_world(size_t number) {
   }
 }
 
-#define WORLD_CHECK(number) \
-  static void world_##number(void) { try_world(number); }
-WORLD_CHECK(0)
-WORLD_CHECK(1)
-WORLD_CHECK(2)
-WORLD_CHECK(3)
-WORLD_CHECK(4)
-WORLD_CHECK(5)
-WORLD_CHECK(6)
-WORLD_CHECK(7)
-
-static const Check checks[] = {
-    {"the system is Linux 5.4", world_0},
-    {"mremap is refused", world_1},
-    {"advice about huge pages is refused", world_2},
-    {"madvise is refused", world_3},
-    {"getrandom is refused", world_4},
-    {"mincore is refused, and mremap for want of memory", world_5},
-    {"files are refused", world_6},
-    {"reading the page map is refused", world_7},
-};
+CHECK("the system is Linux 5.4") { try_world(0); }
+CHECK("mremap is refused") { try_world(1); }
+CHECK("advice about huge pages is refused") { try_world(2); }
+CHECK("madvise is refused") { try_world(3); }
+CHECK("getrandom is refused") { try_world(4); }
+CHECK("mincore is refused, and mremap for want of memory") { try_world(5); }
+CHECK("files are refused") { try_world(6); }
+CHECK("reading the page map is refused") { try_world(7); }
 
 int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], inside) == 0)
     run_inside(&worlds[strtoul(argv[2], NULL, 10)], (int)strtol(argv[3], NULL, 10));
-  return run_checks(argc, argv, checks, COUNT_OF(checks));
+  return run_checks(argc, argv);
 }

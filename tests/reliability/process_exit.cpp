@@ -93,21 +93,17 @@ void end_while_others_allocate() {
   std::exit(0);
 }
 
-void return_calls_everything() { expect_late_calls(register_all, "pte12"); }
-void quick_exit_calls_everything() { expect_late_calls(end_by_quick_exit, "e"); }
-void exit_calls_everything() { expect_late_calls(end_by_exit, "pte12"); }
+CHECK("destructors of three objects and exit handlers call every function") {
+  expect_late_calls(end_by_exit, "pte12");
+}
+CHECK("they do when main returns") { expect_late_calls(register_all, "pte12"); }
+CHECK("handlers of quick_exit call every function") { expect_late_calls(end_by_quick_exit, "e"); }
 // (glibc forgets the thread_locals of a first thread that ends by itself.)
-void another_threads_exit_calls_everything() { expect_late_calls(end_by_another_thread, "pe12"); }
-void exit_amid_threads_calls_everything() { expect_late_calls(end_while_others_allocate, "pte12"); }
-
-const Check checks[] = {
-    {"destructors of three objects and exit handlers call every function", exit_calls_everything},
-    {"they do when main returns", return_calls_everything},
-    {"handlers of quick_exit call every function", quick_exit_calls_everything},
-    {"they do when the first thread ended before", another_threads_exit_calls_everything},
-    {"they do while other threads allocate", exit_amid_threads_calls_everything},
-};
+CHECK("they do when the first thread ended before") {
+  expect_late_calls(end_by_another_thread, "pe12");
+}
+CHECK("they do while other threads allocate") {
+  expect_late_calls(end_while_others_allocate, "pte12");
+}
 
 }  // namespace
-
-CHECK_MAIN(checks)

@@ -79,7 +79,7 @@ static void* churn(void* argument) {
   return NULL;
 }
 
-static void interrupted_threads_hold_what_they_held(void) {
+CHECK("threads that signals interrupt hold what they held") {
   struct sigaction action = {.sa_handler = handle};
   REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction: %s", strerror(errno));
   REQUIRE(sigaction(SIGPROF, &action, NULL) == 0, "sigaction: %s", strerror(errno));
@@ -108,8 +108,3 @@ static void interrupted_threads_hold_what_they_held(void) {
   const bool may_grow = strstr(tested_library(), "-worst") != NULL;
   EXPECT(may_grow || late <= early * 2 + (16 << 20), "%zu bytes became %zu", early, late);
 }
-
-static const Check checks[] = {
-    {"threads that signals interrupt hold what they held", interrupted_threads_hold_what_they_held},
-};
-CHECK_MAIN(checks)

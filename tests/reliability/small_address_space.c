@@ -62,7 +62,7 @@ static int run_limited(const char* command) {
   return status;
 }
 
-static void programs_run_in_little(void) {
+CHECK("programs start, also in 40 MB of address space") {
   need_glibc("/bin/sh may be of another C library than this program");
   static const char* const limits[] = {"unlimited", "200000", "100000", "40000"};
   for (size_t i = 0; i < COUNT_OF(limits); ++i) {
@@ -107,7 +107,7 @@ static void skip_libcs_arenas(void) {
 
 // A limit that a program sets for itself, when the allocator is at work already, leaves room for
 // threads and mappings of others, and the allocator the rest.
-static void limit_is_set_late(void) {
+CHECK("a limit that is set late leaves room for others") {
   skip_libcs_arenas();
   free(opaque_pointer(malloc(1000)));
   limit(RLIMIT_AS, (size_t)300 * megabyte);
@@ -139,8 +139,10 @@ static void raise_limit(__rlimit_resource_t resource, size_t now) {
   give_back(many, 5000);
 }
 
-static void address_limit_is_raised(void) { raise_limit(RLIMIT_AS, address_space_bytes()); }
-static void data_limit_is_raised(void) { raise_limit(RLIMIT_DATA, data_bytes()); }
+CHECK("when a limit on address space is raised, there is more") {
+  raise_limit(RLIMIT_AS, address_space_bytes());
+}
+CHECK("when a limit on data is raised, there is more") { raise_limit(RLIMIT_DATA, data_bytes()); }
 
 // A block that cannot be had takes nothing from those that can.
 static void ask_too_much(__rlimit_resource_t resource, size_t now) {
@@ -160,10 +162,12 @@ static void ask_too_much(__rlimit_resource_t resource, size_t now) {
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   EXPECT(mapped != MAP_FAILED, "200 MB more of 1000 cannot be mapped: %s", strerror(errno));
 }
-static void failures_take_no_addresses(void) { ask_too_much(RLIMIT_AS, address_space_bytes()); }
-static void failures_take_no_data(void) { ask_too_much(RLIMIT_DATA, data_bytes()); }
+CHECK("requests that fail use up no limit on address space") {
+  ask_too_much(RLIMIT_AS, address_space_bytes());
+}
+CHECK("requests that fail use up no limit on data") { ask_too_much(RLIMIT_DATA, data_bytes()); }
 
-static void many_threads_in_little(void) {
+CHECK("300 threads in 80 MB") {
   skip_libcs_arenas();
   limit(RLIMIT_AS, address_space_bytes() + 80 * (size_t)megabyte);
   start_threads(300, 64 << 10);
@@ -179,7 +183,7 @@ static void* wait_and_use(void* barrier) {
 }
 
 // Memory that large blocks left is there for the first small ones of threads.
-static void threads_use_what_is_freed(void) {
+CHECK("threads begin when all addresses are taken") {
   skip_libcs_arenas();
   enum { threads = 40, each = 50000 };
   pthread_barrier_t barrier;
@@ -223,7 +227,7 @@ static void* ask_for_absurd_sizes(void* seed) {
   return NULL;
 }
 
-static void absurd_sizes_end_nothing(void) {
+CHECK("threads that ask for absurd sizes until addresses run out go on") {
   pthread_t thread[4];
   for (size_t i = 0; i < COUNT_OF(thread); ++i) {
     const int error = pthread_create(&thread[i], NULL, ask_for_absurd_sizes, (void*)(i + 1));
@@ -274,7 +278,7 @@ static long resident_in_shell(bool with_library) {
   return resident[COUNT_OF(resident) / 2];
 }
 
-static void tiny_programs_stay_tiny(void) {
+CHECK("a program that hardly allocates holds at most 300 KiB more") {
   need_glibc("/bin/sh may be of another C library than this program");
   if (access("/proc/self/smaps_rollup", R_OK) != 0) skip_check("the system has no smaps_rollup");
   const long more = resident_in_shell(true) - resident_in_shell(false);
@@ -282,7 +286,7 @@ static void tiny_programs_stay_tiny(void) {
   EXPECT(more <= 300 || strcmp(tested_library(), "libtsmalloc.so") != 0, "%ld KiB more", more);
 }
 
-static void little_address_space_is_taken(void) {
+CHECK("a program that hardly allocates has little address space") {
   free(opaque_pointer(malloc(100)));
   report_figure("the process has %zu MB of address space", address_space_bytes() >> 20);
   EXPECT(address_space_bytes() < (size_t)64 * megabyte ||
@@ -291,7 +295,7 @@ static void little_address_space_is_taken(void) {
 }
 
 // A limit on locked memory counts addresses, and 8 MiB are the usual one.
-static void memory_can_be_locked(void) {
+CHECK("a program that hardly allocates can lock its memory") {
   const char* const library = tested_library();
   if (library_is_ours() && strcmp(library, "libtsmalloc.so") != 0 &&
       strcmp(library, "libtsmalloc-secure.so") != 0)
@@ -307,19 +311,3 @@ static void memory_can_be_locked(void) {
   free(large);
   free(opaque_pointer(malloc(1000)));
 }
-
-static const Check checks[] = {
-    {"programs start, also in 40 MB of address space", programs_run_in_little},
-    {"a limit that is set late leaves room for others", limit_is_set_late},
-    {"when a limit on address space is raised, there is more", address_limit_is_raised},
-    {"when a limit on data is raised, there is more", data_limit_is_raised},
-    {"requests that fail use up no limit on address space", failures_take_no_addresses},
-    {"requests that fail use up no limit on data", failures_take_no_data},
-    {"300 threads in 80 MB", many_threads_in_little},
-    {"threads begin when all addresses are taken", threads_use_what_is_freed},
-    {"threads that ask for absurd sizes until addresses run out go on", absurd_sizes_end_nothing},
-    {"a program that hardly allocates holds at most 300 KiB more", tiny_programs_stay_tiny},
-    {"a program that hardly allocates has little address space", little_address_space_is_taken},
-    {"a program that hardly allocates can lock its memory", memory_can_be_locked},
-};
-CHECK_MAIN(checks)

@@ -37,7 +37,7 @@ static void call_everything(void) {
 __attribute__((section(".preinit_array"),
                used)) static void (*const before_constructors)(void) = call_everything;
 
-static void early_calls_work(void) {
+CHECK("every function works before the first constructor") {
   need_glibc("the C library runs no .preinit_array");
   REQUIRE(early.ran, ".preinit_array did not run");
   EXPECT(early.broken == NULL, "%s does not work before the first constructor", early.broken);
@@ -53,7 +53,7 @@ static void early_calls_work(void) {
   free(early.of_libc);
 }
 
-static void audit_library_calls_work(void) {
+CHECK("every function works in an audit library") {
   need_glibc("only glibc's dynamic linker has audit libraries");
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
@@ -85,7 +85,7 @@ static void* touch_storage(void* storage_of_thread) {
   return NULL;
 }
 
-static void thread_storage_comes_from_it(void) {
+CHECK("thread-local storage of loaded libraries comes from it") {
   for (int round = 0; round < 20; ++round) {
     void* const library = dlopen(TLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library != NULL, "dlopen: %s", dlerror());
@@ -98,10 +98,3 @@ static void thread_storage_comes_from_it(void) {
     dlclose(library);
   }
 }
-
-static const Check checks[] = {
-    {"every function works before the first constructor", early_calls_work},
-    {"every function works in an audit library", audit_library_calls_work},
-    {"thread-local storage of loaded libraries comes from it", thread_storage_comes_from_it},
-};
-CHECK_MAIN(checks)

@@ -93,7 +93,7 @@ void* set_keys(void*) {
   return nullptr;
 }
 
-void destructors_call_everything() {
+CHECK("destructors of keys call every function in every round") {
   constexpr unsigned threads = 10;
   make_youngest_key();
   uses_everything = true;
@@ -104,7 +104,7 @@ void destructors_call_everything() {
 
 // The values of the last round are lost: 600 bytes a thread, and what lies between them, which is
 // more where each block is cut from the largest free one.
-void late_allocations_keep_nothing() {
+CHECK("what is allocated in the last destructors keeps nothing else") {
   const unsigned threads = check_is_long() ? 100'000 : 6000;
   make_youngest_key();
   const std::size_t growth = growth_over(threads, set_keys);
@@ -137,7 +137,7 @@ class Holder {
 thread_local Holder holder;
 thread_local std::vector<std::string> words;
 
-void thread_locals_call_everything() {
+CHECK("destructors of thread_locals call every function") {
   for (int round = 0; round < 5; ++round) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
@@ -163,7 +163,7 @@ void* live_shortly(void*) {
   return nullptr;
 }
 
-void short_threads_leave_nothing() {
+CHECK("short threads leave nothing behind") {
   const unsigned threads = check_is_long() ? 100'000 : 10'000;
   const std::size_t growth = growth_over(threads, live_shortly);
   EXPECT(growth <= 2 * megabyte, "%u threads left %zu bytes behind", threads, growth);
@@ -197,7 +197,7 @@ void* work_until_cancelled(void* argument) {
 
 // In the first half a heap that places blocks at random, as the hardened one, comes to use all the
 // memory that it spreads them over.
-void cancelled_threads_leave_nothing() {
+CHECK("cancelled threads leave nothing behind") {
   const unsigned rounds = check_is_long() ? 5000 : 600;
   constexpr std::size_t at_once = 4;
   std::size_t early = 0;
@@ -220,14 +220,4 @@ void cancelled_threads_leave_nothing() {
          rounds / 2 * static_cast<unsigned>(at_once), late - early);
 }
 
-const Check checks[] = {
-    {"destructors of keys call every function in every round", destructors_call_everything},
-    {"what is allocated in the last destructors keeps nothing else", late_allocations_keep_nothing},
-    {"destructors of thread_locals call every function", thread_locals_call_everything},
-    {"short threads leave nothing behind", short_threads_leave_nothing},
-    {"cancelled threads leave nothing behind", cancelled_threads_leave_nothing},
-};
-
 }  // namespace
-
-CHECK_MAIN(checks)
