@@ -154,8 +154,7 @@ TEST_F(ArenasTest, ThereAreNoMoreThanTheLimit) {
 TEST_F(ArenasTest, AThreadWaitsWhereThereIsNoMemoryForAnArena) {
   const Buffer buffer{65536};
   Scoped<ArenasHeap> heap{buffer.config()};
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
+  fake_os::refuse(fake_os::Call::map);
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
@@ -177,8 +176,7 @@ TEST_F(ArenasTest, ARequestIsServedElsewhereBeforeItFails) {
   const std::vector<void*> blocks = allocate_at_once(*heap, 2, 2);
   heap->release(blocks[1]);
   void* const keep = heap->allocate(large, 16);  // both arenas' chunks are in part in use
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
+  fake_os::refuse(fake_os::Call::map);
   std::vector<void*> mine;
   bool from_first = false;
   bool from_second = false;

@@ -15,12 +15,6 @@
 namespace ts::testing {
 namespace {
 
-using engine::class_for;
-using engine::HeapHold;
-using engine::page_bytes;
-using engine::size_classes;
-using engine::ThreadHeap;
-
 void abandon(ThreadHeap& heap, bool keeps_bins) {
   const std::uint32_t pages = engine::pages_of_slabs(heap);
   const Guard guard{engine::abandoned_lock};
@@ -278,8 +272,7 @@ TS_ENGINE_TEST(Attach, AThreadWithManySlabsFlushesAtItsEnd) {
 }
 
 TS_ENGINE_TEST(Attach, WithoutWordOfTheThreadsEndItGetsNoHeap) {
-  fake_os::refuse_if(
-      [](const fake_os::Request& r) { return r.call == fake_os::Call::call_at_thread_exit; });
+  fake_os::refuse(fake_os::Call::call_at_thread_exit);
   engine::Engine engine;
   EXPECT_EQ(engine::attach_heap(), nullptr);
   EXPECT_FALSE(engine::has_heap());
@@ -294,7 +287,7 @@ TS_ENGINE_TEST(Attach, WithoutWordOfTheThreadsEndItGetsNoHeap) {
 }
 
 TS_ENGINE_TEST(Attach, WithoutMemoryThereIsNoHeapAndAllIsWellLater) {
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   engine::Engine engine;
   EXPECT_EQ(engine::attach_heap(), nullptr);
   errno = 0;
@@ -338,9 +331,7 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
   }}.join();
   expect_sound();
   // Without a heap: at once.
-  fake_os::refuse_if([](const fake_os::Request& request) {
-    return request.call == fake_os::Call::call_at_thread_exit;
-  });
+  fake_os::refuse(fake_os::Call::call_at_thread_exit);
   const std::uint32_t pending = pending_of(span_of(p));
   std::thread{[&] { release(r); }}.join();
   EXPECT_EQ(pending_of(span_of(p)), pending + 1);
@@ -367,7 +358,7 @@ TS_ENGINE_TEST(CommonHeap, ServesThreadsThatAreEnding) {
   engine::flush_common_heap();
   expect_sound();
   EXPECT_EQ(common->slabs[class_for(100)], 0U);
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   const auto fail = [&] {
     std::size_t got = 0;
     while (engine.allocate(30'000, 16) != nullptr) ++got;

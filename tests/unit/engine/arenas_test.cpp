@@ -24,8 +24,6 @@ namespace {
 
 using engine::ArenaHandle;
 using engine::ArenaUsage;
-using engine::page_bytes;
-using engine::ThreadHeap;
 
 ArenaHandle make_arena() {
   const ArenaHandle arena = engine::create_arena();
@@ -240,7 +238,7 @@ TS_ENGINE_TEST(Arenas, NoBlockOfAScopeIsSampled) {
 TS_ENGINE_TEST(Arenas, WithoutMemoryThereIsNone) {
   allocate(100);
   const ArenaHandle arena = make_arena();
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   std::size_t arenas = 0;
   while (engine::create_arena() != 0) ++arenas;
   EXPECT_GT(arenas, 0U) << "the table of heaps grows in steps";

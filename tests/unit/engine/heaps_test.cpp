@@ -13,20 +13,6 @@
 namespace ts::testing {
 namespace {
 
-using engine::Block;
-using engine::CacheBin;
-using engine::class_count;
-using engine::class_for;
-using engine::HeapHold;
-using engine::page_bytes;
-using engine::page_heap;
-using engine::page_map;
-using engine::size_classes;
-using engine::SizeClass;
-using engine::Span;
-using engine::SpanState;
-using engine::ThreadHeap;
-
 // A class of each kind of slab: short and dense, the largest of all, long.
 constexpr unsigned small_class = 4;  // 64 bytes
 constexpr unsigned last_class = class_for(engine::max_shared_bytes);
@@ -243,7 +229,7 @@ TS_ENGINE_TEST(Refill, CollectsBeforeItTouchesFreshMemory) {
 
 TS_ENGINE_TEST(Refill, FailsWithoutMemoryAndSucceedsLater) {
   ThreadHeap& heap = make_heap();
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   errno = 0;
   EXPECT_EQ(allocate(heap, 16), nullptr);
   EXPECT_EQ(errno, ENOMEM);

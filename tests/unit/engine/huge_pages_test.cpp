@@ -13,7 +13,6 @@ namespace ts::testing {
 namespace {
 
 using engine::huge_page_bytes;
-using engine::page_bytes;
 using fake_os::Call;
 using fake_os::Event;
 

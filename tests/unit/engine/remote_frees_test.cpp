@@ -17,13 +17,7 @@ namespace ts::testing {
 namespace {
 
 using engine::blocks_in_slab;
-using engine::class_for;
-using engine::HeapHold;
 using engine::RemoteBatch;
-using engine::size_classes;
-using engine::SizeClass;
-using engine::Span;
-using engine::ThreadHeap;
 
 constexpr std::size_t bytes = 48;  // no multiple of a cache line: frees of others are sent
 constexpr unsigned size_class = class_for(bytes);
@@ -457,7 +451,7 @@ TS_ENGINE_TEST(Reclaim, AnOwnerWaitsForAReclaimer) {
 TS_ENGINE_TEST(Reclaim, ARequestForFreshMemoryReclaimsBeforeItFails) {
   Blocked heaps{20};
   heaps.free_all();
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   std::uint32_t got = 0;
   while (allocate(heaps.other, 16000) != nullptr) ++got;
   EXPECT_GT(got, 20U);

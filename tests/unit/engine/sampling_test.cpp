@@ -20,10 +20,8 @@
 namespace ts::testing {
 namespace {
 
-using engine::class_for;
 using engine::Estimate;
 using engine::samples;
-using engine::ThreadHeap;
 
 // The sums of a call site, over all of its rows.
 struct Site {
@@ -460,9 +458,7 @@ TS_ENGINE_TEST(SamplingTest, WhatASitePinsIsTheFreeRoomOfItsSlabs) {
 
 // ---- on and off ----
 
-TS_ENGINE_TEST(SamplingTest, SwitchesInTheMiddle) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
+TS_HEAP_TEST(SamplingTest, SwitchesInTheMiddle) {
   std::mt19937 random{3};
   std::vector<void*> blocks;
   const std::size_t intervals[] = {0, 64, 4096, 0, 1 << 20};
@@ -579,9 +575,7 @@ TS_ENGINE_TEST(SamplingTest, TheOptionStartsAndStops) {
 
 // Guarded blocks come as well, and each of their mallocs passes, too.
 // Where the program asks for no profile, a tracer at the probes gets samples, which have no stacks.
-TS_ENGINE_TEST(SamplingTest, ATracerStartsAndStopsWhatTheProgramDoesNotAskFor) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
+TS_HEAP_TEST(SamplingTest, ATracerStartsAndStopsWhatTheProgramDoesNotAskFor) {
   const auto attach = [](std::uint16_t tracers) {
     engine::probe_semaphores.alloc.store(tracers);
     engine::follow_profile_option();
@@ -670,9 +664,7 @@ TS_ENGINE_TEST(SamplingTest, WithoutRoomSamplesAreDroppedAndBlocksAreNot) {
   ThreadHeap& heap = begin(1);
   const As as{heap};
   release(allocate_at(site_a, small));
-  fake_os::refuse_if([](const fake_os::Request& request) {
-    return request.call == fake_os::Call::commit || request.call == fake_os::Call::map;
-  });
+  fake_os::refuse(fake_os::Call::commit, fake_os::Call::map);
   std::vector<void*> blocks;
   for (std::uintptr_t i = 0; i < 5000; ++i) {
     fake_os::set_call_site(i << 4);

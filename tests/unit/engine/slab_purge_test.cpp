@@ -18,12 +18,6 @@
 namespace ts::testing {
 namespace {
 
-using engine::class_count;
-using engine::page_bytes;
-using engine::size_classes;
-using engine::Span;
-using engine::ThreadHeap;
-
 void purge(ThreadHeap& heap, Span& slab) {
   engine::SlabPurge purge;
   {
@@ -213,8 +207,7 @@ TS_ENGINE_TEST(SlabPurge, ThatTheSystemRefusesChangesNothing) {
   Span& slab = filled.last();
   filled.free_unless([](std::uint32_t number) { return number == 7; });
   const std::uint32_t free_before = engine::count_free_blocks(slab);
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::discard; });
+  fake_os::refuse(fake_os::Call::discard);
   purge(filled.heap, slab);
   EXPECT_EQ(engine::count_free_blocks(slab), free_before);
   EXPECT_EQ(slab.purged_blocks, 0U);
