@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -193,8 +192,7 @@ CHECK("ts_stats tells of all threads' bins, ts_thread_flush empties them") {
   if (!is_engine()) skip_check("of the engine's bins");
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, 2);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, use_and_wait, &barrier) == 0, "no thread");
+  const pthread_t thread = start_thread(use_and_wait, &barrier);
   ts_statistics s;
   pthread_barrier_wait(&barrier);
   ts_thread_flush();
@@ -487,8 +485,7 @@ static void* allocate_until_done(void* argument) {
 CHECK("questions while other threads go on") {
   is_in_order = is_engine();
   pthread_t thread[3];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, allocate_until_done, (void*)(i + 1)) == 0, "thread");
+  start_threads(thread, COUNT_OF(thread), allocate_until_done);
   void* const own = malloc(5000);
   for (int i = 0; i < 200; ++i) {
     ts_statistics s;
@@ -503,7 +500,7 @@ CHECK("questions while other threads go on") {
     ts_thread_flush();
   }
   is_done = 1;
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, COUNT_OF(thread));
   free(own);
 }
 
@@ -511,7 +508,6 @@ CHECK("the child of a fork visits its blocks") {
   is_in_order = is_engine();
   void* const block = malloc(5000);
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork");
   if (child == 0) {
     Sums sums = {0, 0, 0, block, -1, 0, NULL};
     const int result = ts_visit(TSMALLOC_BLOCKS, add_piece, &sums);
@@ -519,8 +515,7 @@ CHECK("the child of a fork visits its blocks") {
         ts_available() ? result == 0 && sums.wanted_state == TSMALLOC_USED : result == -1;
     _exit(is_right ? 0 : 1);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(status == 0, "the child ended with %d", status);
   free(block);
 }

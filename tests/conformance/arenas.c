@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -214,14 +213,6 @@ static void* free_all(void* argument) {
   return task;
 }
 
-static void* run(void* (*start)(void*), void* argument) {
-  pthread_t thread;
-  void* result = NULL;
-  REQUIRE(pthread_create(&thread, NULL, start, argument) == 0, "no thread");
-  pthread_join(thread, &result);
-  return result;
-}
-
 CHECK("other threads free an arena's blocks") {
   static Task task;
   task.arena = new_arena();
@@ -230,7 +221,7 @@ CHECK("other threads free an arena's blocks") {
     for (size_t i = 0; i < COUNT_OF(task.blocks); ++i) task.blocks[i] = malloc(16 + i % 700);
     task.blocks[0] = realloc(task.blocks[0], 200000);
     ts_scope_enter(NULL);  // what a new thread needs is not the arena's
-    EXPECT(run(free_all, &task) == &task, "another thread was in the scope");
+    EXPECT(run_thread(free_all, &task) == &task, "another thread was in the scope");
     ts_scope_leave();
     EXPECT(ts_scope_leave() == 0, "in no scope");
     EXPECT(usage_of(task.arena).used_bytes == 0, "%zu bytes", usage_of(task.arena).used_bytes);
@@ -251,18 +242,12 @@ CHECK("a thread that ends leaves its scopes") {
   static Task task;
   task.arena = new_arena();
   for (int round = 0; round < 5; ++round) {
-    EXPECT(run(end_in_scopes, &task) == &task, "refused");
+    EXPECT(run_thread(end_in_scopes, &task) == &task, "refused");
     for (size_t i = 0; i < COUNT_OF(task.blocks); i += 2) free(task.blocks[i]);
     EXPECT(usage_of(task.arena).used_bytes >= 100 * COUNT_OF(task.blocks) / 2, "freed too much");
     EXPECT(ts_arena_reset(task.arena) == 0, "the ended thread is in its scope");
   }
   EXPECT(ts_arena_destroy(task.arena) == 0, "busy");
-}
-
-static int end_of(pid_t child) {
-  int status = 0;
-  REQUIRE(child > 0 && waitpid(child, &status, 0) == child, "no child");
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
 CHECK("a fork keeps arenas and scopes") {
@@ -282,7 +267,7 @@ CHECK("a fork keeps arenas and scopes") {
                        ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0;
     _exit(works ? 0 : 1);
   }
-  EXPECT(end_of(child) == 0, "the child's arenas");
+  EXPECT(status_of(child) == 0, "the child's arenas");
   EXPECT(ts_scope_leave() == 0, "the parent's scope");
   EXPECT(usage_of(idle).used_bytes >= 1000, "%zu bytes", usage_of(idle).used_bytes);
   EXPECT(ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0, "busy");
@@ -305,8 +290,7 @@ CHECK("a fork frees the arena of a thread that it lacks") {
   static Task task;
   task.arena = new_arena();
   pthread_barrier_init(&entered, NULL, 2);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, stay_in_scope, &task) == 0, "no thread");
+  const pthread_t thread = start_thread(stay_in_scope, &task);
   pthread_barrier_wait(&entered);
   const pid_t child = fork();
   if (child == 0) {
@@ -317,7 +301,7 @@ CHECK("a fork frees the arena of a thread that it lacks") {
     works &= ts_scope_leave() == 0 && ts_arena_destroy(task.arena) == 0;
     _exit(works ? 0 : 1);
   }
-  EXPECT(end_of(child) == 0, "the child's arena");
+  EXPECT(status_of(child) == 0, "the child's arena");
   pthread_barrier_wait(&entered);
   pthread_join(thread, NULL);
   EXPECT(usage_of(task.arena).used_bytes == 0, "%zu bytes", usage_of(task.arena).used_bytes);

@@ -83,6 +83,34 @@ const char* tested_library(void) {
 
 bool library_is_ours(void) { return strncmp(tested_library(), "libtsmalloc", 11) == 0; }
 
+pthread_t start_thread(void* (*body)(void*), void* argument) {
+  pthread_t thread;
+  const int error = pthread_create(&thread, NULL, body, argument);
+  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  return thread;
+}
+
+void* run_thread(void* (*body)(void*), void* argument) {
+  void* result = NULL;
+  pthread_join(start_thread(body, argument), &result);
+  return result;
+}
+
+void start_threads(pthread_t* threads, size_t count, void* (*body)(void*)) {
+  for (size_t i = 0; i < count; ++i) threads[i] = start_thread(body, (void*)(i + 1));
+}
+
+void join_threads(const pthread_t* threads, size_t count) {
+  for (size_t i = 0; i < count; ++i) pthread_join(threads[i], NULL);
+}
+
+int status_of(pid_t child) {
+  int status = 0;
+  REQUIRE(child >= 0, "no process: %s", strerror(errno));
+  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
+  return status;
+}
+
 static unsigned char pattern_byte(size_t offset, uint64_t seed) {
   return (unsigned char)((seed * 0x9e3779b97f4a7c15u >> 56) + offset * 7 + (offset >> 8));
 }

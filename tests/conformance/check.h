@@ -3,9 +3,11 @@
 // it tests, and it allocates nothing itself.
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "listed.h"
 
@@ -75,6 +77,16 @@ void* find_function(const char* name);
 const char* tested_library(void);
 // Whether it is one of this project's.
 bool library_is_ours(void);
+
+// A thread; and its result. The check ends if there is none to be had.
+pthread_t start_thread(void* (*body)(void*), void* argument);
+void* run_thread(void* (*body)(void*), void* argument);
+// So many at once, which get 1, 2, ... for an argument.
+void start_threads(pthread_t* threads, size_t count, void* (*body)(void*));
+void join_threads(const pthread_t* threads, size_t count);
+
+// The wait status of a child, which fork() or posix_spawn() returned, when it has ended.
+int status_of(pid_t child);
 
 // A pattern that differs from block to block: fill writes it, first_damage returns the offset of
 // the first byte that differs, or `bytes`.

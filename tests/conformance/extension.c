@@ -234,9 +234,8 @@ static void* ask_and_trim(void* argument) {
 
 CHECK("threads ask and trim") {
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, ask_and_trim, (void*)(i + 1)) == 0, "no thread");
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  start_threads(thread, COUNT_OF(thread), ask_and_trim);
+  join_threads(thread, COUNT_OF(thread));
 }
 
 static void ignore_event(int event, size_t bytes) {
@@ -370,9 +369,8 @@ CHECK("threads change options") {
   strcpy(kept, option("GUARD_SAMPLE"));
   ts_option_set("GUARD_SAMPLE", "0");
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, change_options, (void*)(i + 1)) == 0, "no thread");
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  start_threads(thread, COUNT_OF(thread), change_options);
+  join_threads(thread, COUNT_OF(thread));
   ts_option_set("GUARD_SAMPLE", kept);
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,14 +25,6 @@ CHECK("the signal mask is left alone") {
 // So many that an allocator that guards some of its blocks (TSMALLOC_GUARD_SAMPLE) has begun to.
 static void allocate_some(void) {
   for (int i = 0; i < 5000; ++i) opaque_pointer(malloc(64));
-}
-
-static int status_of(pid_t child) {
-  int status = 0;
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
 }
 
 CHECK("a SIGSEGV that is sent ends the process") {

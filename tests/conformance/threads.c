@@ -10,13 +10,6 @@
 
 #include "check.h"
 
-static pthread_t start(void* (*body)(void*), void* argument) {
-  pthread_t thread;
-  const int error = pthread_create(&thread, NULL, body, argument);
-  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  return thread;
-}
-
 static void* allocate_and_leave(void* argument) {
   void** kept = argument;
   for (size_t i = 0; i < 100; ++i) {
@@ -30,7 +23,7 @@ static void* allocate_and_leave(void* argument) {
 CHECK("blocks outlive the thread that made them") {
   for (int round = 0; round < 100; ++round) {
     void* kept[100];
-    pthread_join(start(allocate_and_leave, kept), NULL);
+    run_thread(allocate_and_leave, kept);
     for (size_t i = 0; i < COUNT_OF(kept); ++i) {
       EXPECT(first_damage(kept[i], 100 + i, i) == 100 + i,
              "a block of %zu bytes changed when its thread had ended", 100 + i);
@@ -57,9 +50,9 @@ static void* use_and_free(void* argument) {
 }
 
 CHECK("dead threads lose no memory") {
-  pthread_join(start(use_and_free, NULL), NULL);
+  run_thread(use_and_free, NULL);
   const size_t before = resident_bytes();
-  for (int i = 0; i < 200; ++i) pthread_join(start(use_and_free, NULL), NULL);
+  for (int i = 0; i < 200; ++i) run_thread(use_and_free, NULL);
   const size_t grown = resident_bytes() - before;
   EXPECT(grown < (size_t)32 << 20,
          "200 threads that each used and freed 2 MiB made the process %zu bytes larger", grown);
@@ -75,8 +68,8 @@ CHECK("many threads begin at once") {
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, threads);
   pthread_t thread[threads];
-  for (size_t i = 0; i < threads; ++i) thread[i] = start(wait_and_use, &barrier);
-  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  for (size_t i = 0; i < threads; ++i) thread[i] = start_thread(wait_and_use, &barrier);
+  join_threads(thread, threads);
 }
 
 // POSIX runs destructors again while they set new values, PTHREAD_DESTRUCTOR_ITERATIONS (4) times.
@@ -123,7 +116,7 @@ CHECK("thread-exit destructors allocate and free in every round") {
     const int error = pthread_key_create(&keys[i], allocate_in_destructor);
     REQUIRE(error == 0, "pthread_key_create: %s", strerror(error));
   }
-  for (int i = 0; i < threads; ++i) pthread_join(start(set_keys, NULL), NULL);
+  for (int i = 0; i < threads; ++i) run_thread(set_keys, NULL);
   const int expected_calls = threads * (int)COUNT_OF(keys) * PTHREAD_DESTRUCTOR_ITERATIONS;
   EXPECT(atomic_load(&destructor_calls) == expected_calls, "%d calls instead of %d",
          atomic_load(&destructor_calls), expected_calls);
@@ -179,7 +172,7 @@ static void use_all_keys(void) {
     EXPECT(pthread_getspecific(all_keys[i]) == NULL, "key %zu begins with a value", i);
   for (int i = 0; i < threads; ++i) {
     void* left = NULL;
-    pthread_join(start(set_all_keys, &left), NULL);
+    run_thread(set_all_keys, &left);
     REQUIRE(left != NULL, "malloc is null");
     memset(left, 1, 300);
     free(left);
@@ -207,7 +200,7 @@ CHECK("a program makes all keys when threads have allocated") {
   pthread_barrier_init(&barrier, NULL, 2);
   void* const block = malloc(100);
   REQUIRE(block != NULL, "malloc is null");
-  const pthread_t other = start(use_and_wait, &barrier);
+  const pthread_t other = start_thread(use_and_wait, &barrier);
   pthread_barrier_wait(&barrier);
   make_all_keys();
   pthread_barrier_wait(&barrier);

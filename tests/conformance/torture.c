@@ -141,11 +141,8 @@ CHECK("random operations in threads that steal blocks") {
   enum { threads = 4 };
   pthread_t thread[threads];
   for (size_t i = 0; i < shared_slots; ++i) pthread_mutex_init(&shared[i].lock, NULL);
-  for (size_t i = 0; i < threads; ++i) {
-    const int error = pthread_create(&thread[i], NULL, steal_and_swap, (void*)(uintptr_t)(i + 1));
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
-  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  start_threads(thread, threads, steal_and_swap);
+  join_threads(thread, threads);
   for (size_t i = 0; i < shared_slots; ++i) {
     if (shared[i].shadow.block != NULL) drop(&shared[i].shadow);
   }

@@ -26,8 +26,7 @@ CHECK("after a burst of 500 MB less than a tenth stays resident") {
       burst(sizes[i], (size_t)500 << 20);
       _exit(memory("VmRSS:") < memory("VmHWM:") / 10 ? 0 : 1);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
+    const int status = status_of(child);
     EXPECT(status == 0, "blocks of %zu bytes: more than a tenth of the peak is resident", sizes[i]);
   }
 }
@@ -47,7 +46,7 @@ static void run_threads(unsigned count, void* (*run)(void*), void* argument) {
     const int error = pthread_create(&ids[i], &attributes, run, argument);
     REQUIRE(error == 0, "pthread_create: %s", strerror(error));
   }
-  for (unsigned i = 0; i < count; ++i) pthread_join(ids[i], NULL);
+  join_threads(ids, count);
 }
 
 typedef struct Turns {
@@ -84,8 +83,7 @@ CHECK("256 waiting threads hold half as much again as one") {
         const size_t peak = peak_of_turns(sizes[i], round == 0 ? 1 : waiting_threads);
         _exit(write(results[1], &peak, sizeof peak) == sizeof peak ? 0 : 1);
       }
-      int status = 0;
-      waitpid(child, &status, 0);
+      const int status = status_of(child);
       REQUIRE(status == 0, "a child ended with status %d", status);
     }
     size_t peaks[2];
@@ -114,9 +112,8 @@ static void* consume(void* argument) {
 
 CHECK("a stream between threads holds what is live") {
   static Stream stream;
-  pthread_t consumer;
   pthread_barrier_init(&stream.turn, NULL, 2);
-  REQUIRE(pthread_create(&consumer, NULL, consume, &stream) == 0, "pthread_create failed");
+  const pthread_t consumer = start_thread(consume, &stream);
   size_t live = 0;
   for (int round = 0; round < stream_rounds; ++round) {
     size_t bytes = 0;
@@ -330,8 +327,7 @@ CHECK("of two threads that free a large block one is told") {
       free_it(NULL);
       _exit(0);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
+    const int status = status_of(child);
     EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT,
            "two threads freed a block of %zu bytes, and the process ended with status %d",
            sizes[i % COUNT_OF(sizes)], status);
@@ -422,14 +418,12 @@ static void* free_large_blocks(void* unused) {
 CHECK("a fork inherits no file that free has open") {
   enum { forks = 300 };
   if (fcntl(3, F_GETFD) != -1) skip_check("the program began with a descriptor 3");
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, free_large_blocks, NULL) == 0, "pthread_create failed");
+  const pthread_t thread = start_thread(free_large_blocks, NULL);
   int inherited = 0;
   for (int i = 0; i < forks; ++i) {
     const pid_t child = fork();
     if (child == 0) _exit(fcntl(3, F_GETFD) == -1 ? 0 : 1);
-    int status = 0;
-    waitpid(child, &status, 0);
+    const int status = status_of(child);
     inherited += status != 0 ? 1 : 0;
   }
   atomic_store(&forks_are_done, true);

@@ -101,12 +101,6 @@ static void* only_free(void* blocks) {
   return NULL;
 }
 
-static void run_thread(void* (*run)(void*), void* argument) {
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, run, argument) == 0, "no thread");
-  pthread_join(thread, NULL);
-}
-
 // Has the process have a housekeeper, and returns its number.
 static long begin_with_a_housekeeper(void) {
   long task = 0;
@@ -114,12 +108,6 @@ static long begin_with_a_housekeeper(void) {
   run_thread(allocate, NULL);
   REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
   return task;
-}
-
-static int status_of(pid_t child) {
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
-  return status;
 }
 
 // As an event loop to which nothing comes in.
@@ -172,8 +160,7 @@ static void* wait_for_ever(void* unused) {
 // Its calls never come here, but it may have memory given back.
 CHECK("beside a thread that never allocates") {
   need_glibc("it tells whether there is a second thread");
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0, "no thread");
+  start_thread(wait_for_ever, NULL);
   burst(100, 60 * mb);
   idle(2500);
   report_figure("%zu KB are left", resident_bytes() >> 10);
@@ -506,9 +493,8 @@ static void* change_it(void* unused) {
 CHECK("it follows the last change") {
   pthread_t thread[4];
   for (int round = 0; round < 3; ++round) {
-    for (size_t i = 0; i < COUNT_OF(thread); ++i)
-      REQUIRE(pthread_create(&thread[i], NULL, change_it, NULL) == 0, "no thread");
-    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    start_threads(thread, COUNT_OF(thread), change_it);
+    join_threads(thread, COUNT_OF(thread));
     ts_option_set("BACKGROUND", "off");
     EXPECT(housekeepers_until(0) == 0, "there is one after `off`");
     ts_option_set("BACKGROUND", "on");

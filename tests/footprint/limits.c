@@ -88,14 +88,12 @@ static void remove_group(void) {
 static int status_in_group(void (*run)(void)) {
   fflush(NULL);
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     REQUIRE(write_to_group("cgroup.procs", 0), "the group takes no process");
     run();
-    _exit(check_has_failed() ? 1 : 0);
+    end_check();
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
+  const int status = status_of(child);
   remove_group();
   return status;
 }
@@ -293,7 +291,7 @@ CHECK("threads share the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "100M") == 0, "the option is refused");
   for (size_t i = 0; i < COUNT_OF(thread); ++i)
     REQUIRE(pthread_create(&thread[i], NULL, fill_all, &total) == 0, "no thread");
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, COUNT_OF(thread));
   EXPECT(total >= 90 * mb && total <= 100 * mb, "%zu MB", total / mb);
 }
 
@@ -301,10 +299,8 @@ CHECK("a child keeps the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
   free(filled(mb));
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork");
   if (child == 0) _exit(malloc(opaque(70 * mb)) == NULL && malloc(opaque(30 * mb)) != NULL ? 0 : 1);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child, "waitpid");
+  const int status = status_of(child);
   EXPECT(status == 0, "the child has no limit");
 }
 
@@ -430,8 +426,7 @@ static void* trim_until_told(void* unused) {
 CHECK("a purge meanwhile refuses nothing") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
   trims = true;
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, trim_until_told, NULL) == 0, "no thread");
+  const pthread_t thread = start_thread(trim_until_told, NULL);
   int refused = 0;
   for (int i = 0; i < 300; ++i) {
     char* const block = filled(40 * mb);
@@ -448,7 +443,6 @@ CHECK("a purge meanwhile refuses nothing") {
 
 static int status_without_open(size_t megabytes) {
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork");
   if (child == 0) {
     if (stop_calls(SYS_openat, SYS_openat, SECCOMP_RET_KILL_PROCESS) != 0)
       skip_check("the system has no filters of system calls");
@@ -457,8 +451,7 @@ static int status_without_open(size_t megabytes) {
     }
     _exit(0);
   }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child, "waitpid");
+  const int status = status_of(child);
   return status;
 }
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -140,23 +139,20 @@ static void* work_on(void* argument) {
 
 CHECK("threads exchange blocks and fork") {
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, work_on, (void*)(i + 1)) == 0, "pthread_create");
+  start_threads(thread, COUNT_OF(thread), work_on);
   for (int i = 0; i < 30; ++i) {
     const pid_t child = fork();
-    REQUIRE(child >= 0, "fork: %s", strerror(errno));
     if (child == 0) {
       alarm(20);
       work((uint64_t)i, 1000);
-      _exit(check_has_failed() ? 1 : 0);
+      end_check();
     }
     work((uint64_t)i + 100, 1000);
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+    const int status = status_of(child);
     EXPECT(status == 0, "child %d ended with status %#x", i, (unsigned)status);
   }
   atomic_store(&stop, true);
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, COUNT_OF(thread));
 }
 
 // A thread that has a name of its own.
@@ -180,8 +176,7 @@ static bool has_housekeeper(void) {
 // It starts by a malloc that refills a cache bin, after a second thread has got a heap.
 CHECK("a program with threads has a housekeeper") {
   atomic_store(&stop, false);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, work_on, (void*)1) == 0, "pthread_create");
+  const pthread_t thread = start_thread(work_on, (void*)1);
   bool has = false;
   for (int i = 0; i < 1000 && !has; ++i) {
     work((uint64_t)i, 100);

@@ -4,8 +4,6 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <tsmalloc/prefixed.h>
 // which makes this one the archive's
 #include <tsmalloc/arena.h>
@@ -130,17 +128,15 @@ CHECK("threads end and forks go on, under both mallocs") {
       REQUIRE(pthread_create(&thread[i], NULL, fill_both, (void*)(round * 4 + i)) == 0, "thread");
     for (int i = 0; i < 10; ++i) {
       const pid_t child = fork();
-      REQUIRE(child >= 0, "fork: %s", strerror(errno));
       if (child == 0) {
         alarm(60);
         fill_both((void*)99);
-        _exit(check_has_failed() ? 1 : 0);
+        end_check();
       }
-      int status = 0;
-      REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+      const int status = status_of(child);
       EXPECT(status == 0, "the child ended with status %#x", (unsigned)status);
     }
-    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    join_threads(thread, COUNT_OF(thread));
   }
 }
 

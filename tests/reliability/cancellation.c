@@ -57,14 +57,11 @@ static int lines_of_report(bool is_cancelled) {
   FILE* const file = tmpfile();
   REQUIRE(file != NULL, "tmpfile: %s", strerror(errno));
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     dup2(fileno(file), STDERR_FILENO);
     _exit(is_completed(free_a_variable, is_cancelled) ? 0 : 3);
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = status_of(child);
   // The call returns, or ends the process.
   EXPECT(WIFSIGNALED(status) || WEXITSTATUS(status) == 0, "free was cut off (status %d)", status);
   int lines = 0;

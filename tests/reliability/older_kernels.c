@@ -175,18 +175,15 @@ static void* work(void* seed) {
 static void use_memory(const World* world) {
   fill_long_blocks();
   uint64_t seeds[2] = {1, 2};
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, work, &seeds[1]) == 0, "pthread_create failed");
+  const pthread_t thread = start_thread(work, &seeds[1]);
   work(&seeds[0]);
   pthread_join(thread, NULL);
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     work(&seeds[0]);
-    _exit(check_has_failed() ? 1 : 0);
+    end_check();
   }
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(status == 0, "the child ended with wait status %d", status);
 
   struct rusage usage;
@@ -217,7 +214,6 @@ static void try_world(size_t number) {
   const bool has_errors_of_its_own = world->rules[0].error != 0;
   for (size_t i = 0; i < (has_errors_of_its_own ? 1 : COUNT_OF(errors)); ++i) {
     const pid_t child = fork();
-    REQUIRE(child >= 0, "fork: %s", strerror(errno));
     if (child == 0) {
       statm = open("/proc/self/statm", O_RDONLY);
       refuse(world, errors[i]);
@@ -228,8 +224,7 @@ static void try_world(size_t number) {
       execl("/proc/self/exe", "older_kernels", inside, numbers[0], numbers[1], (char*)NULL);
       _exit(127);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
+    const int status = status_of(child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == no_filter)
       skip_check("this system grants no seccomp filter");
     EXPECT(status == 0, "%s: wait status %d", strerror(errors[i]), status);

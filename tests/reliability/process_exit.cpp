@@ -1,7 +1,6 @@
 // The end of the process. Handlers of atexit and destructors of statics, in the program and in two
 // libraries, find their memory as they left it, and call every function after all else has ended.
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +24,6 @@ void expect_late_calls(void (*end)(), const char* expected) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     alarm(20);
     late_calls_report_to(ends[1]);
@@ -39,8 +37,7 @@ void expect_late_calls(void (*end)(), const char* expected) {
     if (got < 0) got = 0;
   }
   close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(status == 0, "the process ended with wait status %d", status);
   for (const char* caller = expected; *caller != '\0'; ++caller)
     EXPECT(std::strchr(said, *caller) != nullptr, "'%c' is not in \"%s\"", *caller, said);

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -57,8 +56,7 @@ static int run_limited(const char* command) {
   pid_t child = 0;
   const int error = posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ);
   REQUIRE(error == 0, "posix_spawn: %s", strerror(error));
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   return status;
 }
 
@@ -86,7 +84,7 @@ static void* use_and_wait(void* barrier) {
 }
 
 // So many threads at once, each with a heap if heaps are to be had.
-static void start_threads(unsigned count, size_t stack_bytes) {
+static void hold_threads(unsigned count, size_t stack_bytes) {
   static pthread_t thread[512];
   REQUIRE(count <= COUNT_OF(thread), "%u", count);
   pthread_barrier_t barrier;
@@ -98,7 +96,7 @@ static void start_threads(unsigned count, size_t stack_bytes) {
     const int error = pthread_create(&thread[i], &attributes, use_and_wait, &barrier);
     REQUIRE(error == 0, "pthread_create %u of %u: %s", i, count, strerror(error));
   }
-  for (unsigned i = 0; i < count; ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, count);
 }
 
 static void skip_libcs_arenas(void) {
@@ -111,7 +109,7 @@ CHECK("a limit that is set late leaves room for others") {
   skip_libcs_arenas();
   free(opaque_pointer(malloc(1000)));
   limit(RLIMIT_AS, (size_t)300 * megabyte);
-  start_threads(8, 8 * megabyte);
+  hold_threads(8, 8 * megabyte);
   char* const mapped =
       mmap(NULL, 50 * megabyte, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   EXPECT(mapped != MAP_FAILED, "50 MB of 300 cannot be mapped: %s", strerror(errno));
@@ -170,7 +168,7 @@ CHECK("requests that fail use up no limit on data") { ask_too_much(RLIMIT_DATA, 
 CHECK("300 threads in 80 MB") {
   skip_libcs_arenas();
   limit(RLIMIT_AS, address_space_bytes() + 80 * (size_t)megabyte);
-  start_threads(300, 64 << 10);
+  hold_threads(300, 64 << 10);
 }
 
 static void* wait_and_use(void* barrier) {
@@ -198,7 +196,7 @@ CHECK("threads begin when all addresses are taken") {
   give_back(take(each, (size_t)400 * megabyte), each);
   free(opaque_pointer(malloc(opaque(100))));
   for (unsigned i = 0; i < 2; ++i) pthread_barrier_wait(&barrier);
-  for (unsigned i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, threads);
 }
 
 // Each keeps some blocks of a gigabyte to 64 terabytes, as far as they are to be had, and small ones.
@@ -229,11 +227,8 @@ static void* ask_for_absurd_sizes(void* seed) {
 
 CHECK("threads that ask for absurd sizes until addresses run out go on") {
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) {
-    const int error = pthread_create(&thread[i], NULL, ask_for_absurd_sizes, (void*)(i + 1));
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  start_threads(thread, COUNT_OF(thread), ask_for_absurd_sizes);
+  join_threads(thread, COUNT_OF(thread));
 }
 
 static int compare_longs(const void* a, const void* b) {
@@ -269,8 +264,7 @@ static long resident_in_shell(bool with_library) {
     char text[32] = "";
     const ssize_t length = read(ends[0], text, sizeof text - 1);
     close(ends[0]);
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+    const int status = status_of(child);
     resident[i] = length > 0 ? strtol(text, NULL, 10) : 0;
     REQUIRE(status == 0 && resident[i] > 0, "status %d, and it wrote \"%s\"", status, text);
   }

@@ -7,7 +7,6 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -69,8 +68,7 @@ CHECK("every function works in an audit library") {
   close(ends[1]);
   char text[100] = "";
   const ssize_t length = read(ends[0], text, sizeof text - 1);
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(status == 0, "the audited program ended with wait status %d", status);
   EXPECT(length > 0 && strcmp(text, "ok") == 0, "the audit library said \"%s\"", text);
 }
@@ -94,7 +92,7 @@ CHECK("thread-local storage of loaded libraries comes from it") {
     pthread_t thread[4];
     for (size_t i = 0; i < COUNT_OF(thread); ++i)
       REQUIRE(pthread_create(&thread[i], NULL, touch_storage, function) == 0, "pthread_create");
-    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    join_threads(thread, COUNT_OF(thread));
     dlclose(library);
   }
 }

@@ -105,9 +105,8 @@ CHECK("it can be loaded when others have 1 KB of static storage") {
   const char* const path = getenv(path_variable);
   if (path == NULL)
     begin_again_without_preload("it can be loaded when others have 1 KB of static storage");
-  pthread_t older;
   pthread_barrier_init(&is_loaded, NULL, 2);
-  REQUIRE(pthread_create(&older, NULL, use_it_once_it_is_there, NULL) == 0, "pthread_create");
+  const pthread_t older = start_thread(use_it_once_it_is_there, NULL);
   load_others(STATIC_TLS_LIBRARY, STATIC_TLS_LIBRARIES);
   load_others(TLS_LIBRARY, 1);
   void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -19,19 +19,12 @@ namespace {
 
 constexpr std::size_t megabyte = 1 << 20;
 
-pthread_t start(void* (*body)(void*), void* argument) {
-  pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, body, argument);
-  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  return thread;
-}
-
 // Runs `threads` of them one after another, in pairs, and says by how much more memory is resident
 // than after the first tenth of them.
 std::size_t growth_over(unsigned threads, void* (*body)(void*)) {
   std::size_t early = 0;
   for (unsigned i = 0; i < threads; i += 2) {
-    const pthread_t pair[] = {start(body, nullptr), start(body, nullptr)};
+    const pthread_t pair[] = {start_thread(body, nullptr), start_thread(body, nullptr)};
     for (const pthread_t thread : pair) pthread_join(thread, nullptr);
     if (i == threads / 10 / 2 * 2) early = resident_bytes();
   }
@@ -97,7 +90,7 @@ CHECK("destructors of keys call every function in every round") {
   constexpr unsigned threads = 10;
   make_youngest_key();
   uses_everything = true;
-  for (unsigned i = 0; i < threads; ++i) pthread_join(start(set_keys, nullptr), nullptr);
+  for (unsigned i = 0; i < threads; ++i) run_thread(set_keys, nullptr);
   EXPECT(destructor_calls == threads * 2 * PTHREAD_DESTRUCTOR_ITERATIONS, "%u calls",
          destructor_calls.load());
 }
@@ -204,7 +197,8 @@ CHECK("cancelled threads leave nothing behind") {
   for (unsigned round = 0; round < rounds; ++round) {
     pthread_t threads[at_once];
     for (std::size_t i = 0; i < at_once; ++i)
-      threads[i] = start(work_until_cancelled, reinterpret_cast<void*>(round * at_once + i + 1));
+      threads[i] =
+          start_thread(work_until_cancelled, reinterpret_cast<void*>(round * at_once + i + 1));
     usleep(200);
     for (const pthread_t thread : threads) {
       pthread_cancel(thread);
