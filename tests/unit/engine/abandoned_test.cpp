@@ -46,7 +46,6 @@ TS_ENGINE_TEST(Abandoned, TheLastOneIsAdoptedFirst) {
   expect_sound();
   EXPECT_EQ(engine::adopt_abandoned(), &a);
   EXPECT_EQ(engine::adopt_abandoned(), nullptr);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, ACollectionGoesThroughThemInTurn) {
@@ -97,7 +96,6 @@ TS_ENGINE_TEST(Abandoned, ACollectionRetiresEmptySlabs) {
   expect_sound();
   EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
   EXPECT_EQ(heap.slabs[class_for(100)], 0U);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, HeapsWithoutSlabsAreGivenBackAndServeAnew) {
@@ -145,7 +143,6 @@ TS_ENGINE_TEST(Abandoned, HeapsWithoutSlabsAreGivenBackAndServeAnew) {
   EXPECT_EQ(heap_count(), made + 1);
   EXPECT_EQ(engine::adopt_abandoned(), heaps[6]);
   release(*heaps[6], kept);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, AHeapThatWasGivenBackSamplesIfOthersDo) {
@@ -186,7 +183,6 @@ TS_ENGINE_TEST(Abandoned, OneThreadCollectsAndOthersGoOn) {
   }
   EXPECT_TRUE(engine::collect_abandoned(1));
   EXPECT_FALSE(heap.keeps_bins);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, BinsAreKeptUpTo16MebibytesOfSlabs) {
@@ -209,7 +205,6 @@ TS_ENGINE_TEST(Abandoned, BinsAreKeptUpTo16MebibytesOfSlabs) {
   EXPECT_FALSE(engine::may_keep_bins(limit));
   EXPECT_EQ(engine::adopt_abandoned(), &heap);
   EXPECT_TRUE(engine::may_keep_bins(limit));
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, OfAForkAreRecountedWhenTheyAreAdoptedOrFlushed) {
@@ -253,7 +248,6 @@ TS_ENGINE_TEST(Attach, AThreadAbandonsItsHeapAndTheNextOneAdoptsIt) {
     EXPECT_EQ(engine.allocate(100, 16), p);
   }}.join();
   EXPECT_EQ(heap_count(), 1U);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Attach, AThreadWithManySlabsFlushesAtItsEnd) {
@@ -268,7 +262,6 @@ TS_ENGINE_TEST(Attach, AThreadWithManySlabsFlushesAtItsEnd) {
   ThreadHeap* const heap = engine::adopt_abandoned();
   ASSERT_NE(heap, nullptr);
   EXPECT_EQ(heap->bins[class_for(4000)].head, nullptr);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Attach, WithoutWordOfTheThreadsEndItGetsNoHeap) {
@@ -298,7 +291,6 @@ TS_ENGINE_TEST(Attach, WithoutMemoryThereIsNoHeapAndAllIsWellLater) {
   fake_os::refuse_nothing();
   EXPECT_NE(engine.allocate(100, 16), nullptr);
   EXPECT_TRUE(engine::has_heap());
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
@@ -335,7 +327,6 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
   const std::uint32_t pending = pending_of(span_of(p));
   std::thread{[&] { release(r); }}.join();
   EXPECT_EQ(pending_of(span_of(p)), pending + 1);
-  expect_sound();
 }
 
 // ---- the common heap ----
@@ -422,7 +413,6 @@ TS_ENGINE_TEST(Fork, InAProcessOfOneThreadAbandonsNone) {
   engine::page_heap.lock().unlock();
   engine.fork_prepare();
   engine.fork_parent();
-  expect_sound();
 }
 
 }  // namespace

@@ -21,6 +21,14 @@
 
 namespace ts::testing {
 
+// No part of the engine has a fault.
+inline void expect_sound(const char* when = "") {
+  const Fault fault = engine::find_engine_fault();
+  ASSERT_FALSE(fault) << fault.equation << ' ' << when << " at " << fault.where;
+}
+
+inline void expect_no_misuse() { EXPECT_TRUE(fake_os::take_misuses().empty()); }
+
 // Runs `body` in a child; its failures are printed there and fail the test here.
 template <class Body>
 void in_child(Body body) {
@@ -40,20 +48,34 @@ void in_child(Body body) {
       << "the child ended with status " << status;
 }
 
+// False in a test that leaves the engine with a fault.
+inline bool ends_sound = true;
+
+// The same of a whole test: in its end the engine is sound, and each misuse was looked at.
+template <class Body>
+void run_engine_test(Body body) {
+  in_child([&] {
+    body();
+    if (!ends_sound) return;
+    expect_sound("at the end");
+    expect_no_misuse();
+  });
+}
+
 }  // namespace ts::testing
 
-#define TS_ENGINE_TEST(suite, name)                    \
-  static void suite##_##name();                        \
-  TEST(suite, name) {                                  \
-    ::ts::testing::in_child([] { suite##_##name(); }); \
-  }                                                    \
+#define TS_ENGINE_TEST(suite, name)                           \
+  static void suite##_##name();                               \
+  TEST(suite, name) {                                         \
+    ::ts::testing::run_engine_test([] { suite##_##name(); }); \
+  }                                                           \
   static void suite##_##name()
 
 // The same for a thread with a heap, which both have names.
 #define TS_HEAP_TEST(suite, name)                                                          \
   static void suite##_##name(::ts::engine::ThreadHeap& heap, ::ts::engine::Engine engine); \
   TEST(suite, name) {                                                                      \
-    ::ts::testing::in_child([] {                                                           \
+    ::ts::testing::run_engine_test([] {                                                    \
       ::ts::engine::ThreadHeap& heap = ::ts::testing::make_heap();                         \
       const ::ts::testing::As as{heap};                                                    \
       suite##_##name(heap, {});                                                            \
@@ -84,12 +106,6 @@ inline std::size_t pages_per_os_page() {
 }
 // A free span of fewer pages may lack a whole OS page, and is not purged.
 inline std::size_t least_purged_pages() { return 2 * pages_per_os_page() - 1; }
-
-// No part of the engine has a fault.
-inline void expect_sound(const char* when = "") {
-  const Fault fault = engine::find_engine_fault();
-  ASSERT_FALSE(fault) << fault.equation << ' ' << when << " at " << fault.where;
-}
 
 // The calling thread has this heap, or this image of none, as long as the object lives.
 class As {
@@ -174,8 +190,6 @@ inline void expect_misuse(Misuse kind, FoundBy found_by, const void* where) {
   EXPECT_EQ(misuses[0].found_by, found_by);
   EXPECT_EQ(misuses[0].where, where);
 }
-
-inline void expect_no_misuse() { EXPECT_TRUE(fake_os::take_misuses().empty()); }
 
 // Fewer rounds where a sanitizer makes each slow.
 constexpr int rounds(int full) { return full / TS_TEST_SLOWNESS > 0 ? full / TS_TEST_SLOWNESS : 1; }
