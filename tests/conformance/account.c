@@ -213,9 +213,7 @@ CHECK("ts_purge tells how much went back") {
   enum { count = 4000, bytes = 8000 };
   static void* blocks[count];
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(bytes);
-    REQUIRE(blocks[i] != NULL, "null");
-    fill(blocks[i], bytes, i);
+    blocks[i] = filled(bytes, i);
   }
   ts_statistics before;
   ts_stats(&before, sizeof before);
@@ -241,9 +239,7 @@ CHECK("ts_trim tells of pages within slabs") {
   enum { count = 200000, bytes = 100, stays = 60 };
   static void* blocks[count];
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(bytes);
-    REQUIRE(blocks[i] != NULL, "null");
-    fill(blocks[i], bytes, i);
+    blocks[i] = filled(bytes, i);
   }
   ts_trim(0);
   for (size_t i = 0; i < count; ++i) {

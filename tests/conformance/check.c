@@ -128,6 +128,20 @@ size_t first_damage(const void* block, size_t bytes, uint64_t seed) {
   return bytes;
 }
 
+static void* block_of(size_t bytes) {
+  void* const block = malloc(bytes);
+  REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
+  return block;
+}
+
+void* filled(size_t bytes, uint64_t seed) {
+  void* const block = block_of(bytes);
+  fill(block, bytes, seed);
+  return block;
+}
+
+void* written(size_t bytes) { return memset(block_of(bytes), 1, bytes); }
+
 uint64_t next_random(uint64_t* state) {
   uint64_t z = (*state += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

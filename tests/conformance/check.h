@@ -92,6 +92,9 @@ int status_of(pid_t child);
 // the first byte that differs, or `bytes`.
 void fill(void* block, size_t bytes, uint64_t seed);
 size_t first_damage(const void* block, size_t bytes, uint64_t seed);
+// A block of malloc, or the end of the check: with that pattern, and with ones.
+void* filled(size_t bytes, uint64_t seed);
+void* written(size_t bytes);
 
 // Pseudo-random numbers (splitmix64), the same on every run.
 uint64_t next_random(uint64_t* state);

@@ -182,9 +182,7 @@ CHECK("ts_trim gives back, and leaves blocks alone") {
   enum { blocks = 16384, bytes = 1000 };
   static void* block[blocks];
   for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(bytes);
-    REQUIRE(block[i] != NULL, "null");
-    fill(block[i], bytes, i);
+    block[i] = filled(bytes, i);
   }
   const size_t with_blocks = resident_bytes();
   for (size_t i = 0; i < blocks; ++i) {

@@ -82,9 +82,7 @@ CHECK("more than the machine has is refused with ENOMEM") {
   }
   static const size_t sizes[] = {100, 100000, 4 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    char* const block = malloc(sizes[i]);
-    REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
-    fill(block, sizes[i], i);
+    char* const block = filled(sizes[i], i);
     errno = 0;
     void* const moved = realloc(block, opaque(bytes));
     REQUIRE(moved == NULL, "realloc from %zu to %zu bytes is %p", sizes[i], bytes, moved);

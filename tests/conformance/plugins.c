@@ -78,9 +78,7 @@ static void allocate_much(void) {
   }
   for (size_t i = 0; i < small_blocks; ++i) free(block[i]);
   for (size_t i = 0; i < large_blocks; ++i) {
-    block[i] = malloc(large_bytes);
-    REQUIRE(block[i] != NULL, "null at large block %zu", i);
-    memset(block[i], 1, large_bytes);
+    block[i] = written(large_bytes);
   }
   for (size_t i = 0; i < large_blocks; ++i) free(block[i]);
 }

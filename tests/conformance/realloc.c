@@ -18,9 +18,7 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 // Moves a block from one size to another and checks what must survive.
 static void expect_contents_kept(size_t from, size_t to, uint64_t seed) {
-  char* block = malloc(from);
-  REQUIRE(block != NULL, "malloc(%zu) is null", from);
-  fill(block, from, seed);
+  char* block = filled(from, seed);
   char* moved = realloc(block, to);
   REQUIRE(moved != NULL, "realloc from %zu to %zu is null", from, to);
   const size_t kept = smaller(from, to);
@@ -77,9 +75,7 @@ CHECK("a realloc that fails keeps the old block") {
                                       SIZE_MAX - 16, SIZE_MAX};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     for (size_t j = 0; j < COUNT_OF(impossible); ++j) {
-      char* block = malloc(sizes[i]);
-      REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
-      fill(block, sizes[i], j);
+      char* block = filled(sizes[i], j);
       errno = 0;
       void* moved = realloc(block, opaque(impossible[j]));
       REQUIRE(moved == NULL, "realloc to %zu bytes is %p", impossible[j], moved);
@@ -125,20 +121,14 @@ static void expect_zero(const char* block, size_t bytes) {
   EXPECT(at == bytes, "calloc(1, %zu): byte %zu is %d", bytes, at, block[at]);
 }
 
-static void* filled(size_t bytes) {
-  void* const block = malloc(bytes);
-  REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
-  return memset(block, 0xff, bytes);
-}
-
 // An allocator that knows which of its memory was never used need not clear that; and a block that
 // grows, and finds no room behind it, is what makes it look for such memory.
 CHECK("calloc clears what a block that grew has left behind") {
   enum { kibibyte = 1 << 10 };
   for (size_t last = 1000; last <= 10000; last += 500) {
-    char* growing = filled((size_t)600 * kibibyte);
-    char* const fence = filled((size_t)600 * kibibyte);
-    free(filled(last * kibibyte));
+    char* growing = written((size_t)600 * kibibyte);
+    char* const fence = written((size_t)600 * kibibyte);
+    free(written(last * kibibyte));
     growing = realloc(growing, (size_t)900 * kibibyte);
     REQUIRE(growing != NULL, "realloc is null");
     char* blocks[4];
@@ -191,9 +181,7 @@ CHECK("pages that userfaultfd watches survive") {
   struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
   if (descriptor < 0 || ioctl(descriptor, UFFDIO_API, &api) != 0)
     skip_check("the system has no userfaultfd that watches writes");
-  char* const block = malloc(4 * mebibyte);
-  REQUIRE(block != NULL, "malloc is null");
-  fill(block, 4 * mebibyte, 5);
+  char* const block = filled(4 * mebibyte, 5);
   char* const behind = malloc(4 * mebibyte);  // or the block might grow in place
   const uintptr_t middle = ((uintptr_t)block + 2 * mebibyte) / 4096 * 4096;
   struct uffdio_register watched = {{middle, mebibyte}, UFFDIO_REGISTER_MODE_WP, 0};

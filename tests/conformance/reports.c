@@ -36,9 +36,7 @@ static size_t used_bytes(void) {
 CHECK("mallinfo2 counts what is in use") {
   require_own("mallinfo2");
   const size_t before = used_bytes();
-  char* block = malloc(large);
-  REQUIRE(block != NULL, "null");
-  memset(block, 1, large);
+  char* block = written(large);
   const size_t with_block = used_bytes();
   EXPECT(with_block >= before + large, "%zu bytes in use before, %zu with a block of %d", before,
          with_block, large);
@@ -141,9 +139,7 @@ CHECK("malloc_trim keeps live blocks") {
   enum { blocks = 4000 };
   static char* block[blocks];
   for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(4000);
-    REQUIRE(block[i] != NULL, "null at block %zu", i);
-    fill(block[i], 4000, i);
+    block[i] = filled(4000, i);
   }
   for (size_t i = 0; i < blocks; ++i) {
     if (i % 16 != 0) free(block[i]);
@@ -158,9 +154,7 @@ CHECK("malloc_trim keeps live blocks") {
     free(block[i]);
   }
   malloc_trim(0);
-  char* block_after = malloc(1 << 20);
-  REQUIRE(block_after != NULL, "null after malloc_trim");
-  fill(block_after, 1 << 20, 9);
+  char* block_after = filled(1 << 20, 9);
   free(block_after);
 }
 
@@ -169,9 +163,7 @@ CHECK("malloc_trim gives a freed heap back") {
   enum { blocks = 16384, bytes = 4000 };
   static void* block[blocks];
   for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(bytes);
-    REQUIRE(block[i] != NULL, "null at block %zu", i);
-    memset(block[i], 1, bytes);
+    block[i] = written(bytes);
   }
   const size_t with_blocks = resident_bytes();
   for (size_t i = 0; i < blocks; ++i) free(block[i]);

@@ -319,9 +319,7 @@ CHECK("realloc(p, 0) frees") {
   for (size_t i = 0; i < COUNT_OF(rounds); ++i) {
     const size_t before = resident_bytes();
     for (int k = 0; k < rounds[i].times; ++k) {
-      char* const p = malloc(rounds[i].bytes);
-      REQUIRE(p != NULL, "null");
-      memset(p, 1, rounds[i].bytes);
+      char* const p = written(rounds[i].bytes);
       EXPECT(realloc(opaque_pointer(p), 0) == NULL, "realloc(p, 0) is a block");
     }
     EXPECT(resident_bytes() < before + rounds[i].most, "blocks of %zu bytes: %zu bytes more",

@@ -127,17 +127,13 @@ CHECK("no page can be had for a while") {
   free_all(count, 1000);
   free(small);
   REQUIRE(setrlimit(RLIMIT_DATA, &kept) == 0, "setrlimit: %s", strerror(errno));
-  char* large = malloc(16 << 20);
-  REQUIRE(large != NULL, "malloc fails although the limit is gone");
-  memset(large, 1, 16 << 20);
+  char* large = written(16 << 20);
   free(large);
 }
 
 static void allocate_and_verify(size_t count, size_t bytes) {
   for (size_t i = 0; i < count; ++i) {
-    block[i] = malloc(bytes);
-    REQUIRE(block[i] != NULL, "malloc(%zu) is null at block %zu", bytes, i);
-    fill(block[i], bytes, i);
+    block[i] = filled(bytes, i);
   }
   for (size_t i = 0; i < count; ++i) {
     EXPECT(first_damage(block[i], bytes, i) == bytes, "block %zu was overwritten", i);
@@ -181,9 +177,7 @@ CHECK("others move the break") {
   for (size_t round = 0; round < rounds; ++round) {
     for (int i = 0; i < blocks_per_round; ++i, ++count) {
       bytes[count] = random_size(&random, 20000);
-      block[count] = malloc(bytes[count]);
-      REQUIRE(block[count] != NULL, "null");
-      fill(block[count], bytes[count], count);
+      block[count] = filled(bytes[count], count);
     }
     territory[round].bytes = steps[round % COUNT_OF(steps)];
     territory[round].begin = sbrk((intptr_t)territory[round].bytes);

@@ -13,9 +13,7 @@
 static void* allocate_and_leave(void* argument) {
   void** kept = argument;
   for (size_t i = 0; i < 100; ++i) {
-    kept[i] = malloc(100 + i);
-    REQUIRE(kept[i] != NULL, "null");
-    fill(kept[i], 100 + i, i);
+    kept[i] = filled(100 + i, i);
   }
   return NULL;
 }
@@ -41,9 +39,7 @@ static void* use_and_free(void* argument) {
   enum { blocks = 512, bytes = 4000 };
   void* block[blocks];
   for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(bytes);
-    REQUIRE(block[i] != NULL, "null");
-    memset(block[i], 1, bytes);
+    block[i] = written(bytes);
   }
   for (size_t i = 0; i < blocks; ++i) free(block[i]);
   return NULL;
@@ -84,9 +80,7 @@ static void allocate_in_destructor(void* value) {
   free(value);
   void* scratch[50];
   for (size_t i = 0; i < COUNT_OF(scratch); ++i) {
-    scratch[i] = malloc(i * 40);
-    REQUIRE(scratch[i] != NULL, "malloc is null in a destructor");
-    fill(scratch[i], i * 40, i);
+    scratch[i] = filled(i * 40, i);
   }
   for (size_t i = 0; i < COUNT_OF(scratch); ++i) {
     EXPECT(first_damage(scratch[i], i * 40, i) == i * 40,

@@ -137,9 +137,7 @@ enum { short_lived_blocks = 5000 };
 static void* live_shortly(void* pair) {
   char* blocks[short_lived_blocks];
   for (size_t i = 0; i < short_lived_blocks; ++i) {
-    blocks[i] = malloc(200);
-    REQUIRE(blocks[i] != NULL, "malloc is null");
-    memset(blocks[i], 1, 200);
+    blocks[i] = written(200);
   }
   pthread_barrier_wait(pair);
   for (size_t i = 0; i < short_lived_blocks; ++i) free(blocks[i]);
@@ -177,9 +175,7 @@ static void* use_all_sizes(void* unused) {
     void* blocks[500];
     size_t count = 0;
     for (; count < COUNT_OF(blocks) && count * each < total; ++count) {
-      blocks[count] = malloc(each);
-      REQUIRE(blocks[count] != NULL, "malloc is null");
-      memset(blocks[count], 1, each);
+      blocks[count] = written(each);
     }
     while (count != 0) free(blocks[--count]);
   }
@@ -221,11 +217,7 @@ CHECK("after a trim they leave little behind") {
 }
 
 static void* use_a_block_of_each_size(void* unused) {
-  for (size_t each = 16; each <= 1024; each += 16) {
-    char* const block = malloc(each);
-    REQUIRE(block != NULL, "malloc is null");
-    memset(block, 1, each);
-  }
+  for (size_t each = 16; each <= 1024; each += 16) written(each);
   pthread_barrier_wait(&all_done);
   return unused;
 }
@@ -438,9 +430,7 @@ CHECK("large blocks in turn, filled, fault in once") {
   char* block = NULL;
   for (int i = 0; i < times; ++i) {
     free(block);
-    block = malloc(bytes);
-    REQUIRE(block != NULL, "malloc is null");
-    memset(block, 1, bytes);
+    block = written(bytes);
   }
   struct rusage usage;
   REQUIRE(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage fails");
@@ -512,9 +502,7 @@ CHECK("large blocks that are given back leave nothing behind") {
   static const size_t longest = (size_t)96 << 20;
   static const size_t shortest = (size_t)6 << 20;
   for (size_t bytes = longest; bytes >= shortest; bytes -= (size_t)33 << 16) {
-    shared_block = malloc(bytes);
-    REQUIRE(shared_block != NULL, "malloc is null");
-    memset(shared_block, 1, bytes);
+    shared_block = written(bytes);
     REQUIRE(memory("VmRSS:") >= bytes, "a block of %zu bytes was filled, and is not there", bytes);
     free(shared_block);
     malloc_trim(0);

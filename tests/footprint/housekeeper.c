@@ -231,9 +231,7 @@ CHECK("what is freed later goes back, too") {
   run_thread(allocate, NULL);
   char* at[blocks];
   for (int i = 0; i < blocks; ++i) {
-    at[i] = malloc(bytes);
-    REQUIRE(at[i] != NULL, "malloc is null");
-    memset(at[i], 1, bytes);
+    at[i] = written(bytes);
   }
   for (int i = 0; i < blocks; ++i) {
     free(at[i]);
@@ -317,9 +315,7 @@ CHECK("it gets no signals") {
 
 CHECK("what the system refuses is left alone") {
   const long task = begin_with_a_housekeeper();
-  char* const block = malloc(64 * mb);
-  REQUIRE(block != NULL, "malloc is null");
-  memset(block, 1, 64 * mb);
+  char* const block = written(64 * mb);
   if (mlock(block, 64 * mb) != 0) skip_check("the system locks no memory");
   free(block);
   idle(1500);
@@ -341,9 +337,7 @@ CHECK("a program's own steps give back within slabs") {
   enum { count = 100 * mb / 160 };
   static void* blocks[count];
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(160);
-    REQUIRE(blocks[i] != NULL, "malloc is null");
-    memset(blocks[i], 1, 160);
+    blocks[i] = written(160);
   }
   for (size_t i = 0; i < count; ++i) {
     if (i % 200 != 0) free(blocks[i]);

@@ -108,7 +108,7 @@ static void run_in_group(size_t bytes, void (*run)(void)) {
 
 // ---- a program that is nearly as large as its group ----
 
-static void* filled(size_t bytes) {
+static void* written_or_null(size_t bytes) {
   void* const block = malloc(bytes);
   if (block != NULL) memset(block, 1, bytes);
   return block;
@@ -126,20 +126,20 @@ static void do_rounds(void) {
   static const size_t sizes[] = {48, 100, 1000, 20000, 1000000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     for (size_t left = 30 * million; left >= sizes[i]; left -= sizes[i])
-      REQUIRE(filled(sizes[i]) != NULL, "malloc(%zu) is null", sizes[i]);
+      REQUIRE(written_or_null(sizes[i]) != NULL, "malloc(%zu) is null", sizes[i]);
   }
   smalls = malloc(small_blocks * sizeof *smalls);
   REQUIRE(smalls != NULL, "malloc is null");
   for (*survived = 0; *survived < wanted_rounds; ++*survived) {
     for (size_t i = 0; i < small_blocks; ++i) {
-      smalls[i] = filled(190);
+      smalls[i] = written_or_null(190);
       REQUIRE(smalls[i] != NULL, "malloc is null in round %u", *survived);
     }
     for (size_t i = 0; i < small_blocks; ++i) {
       if (i % 1000 != 0) free(smalls[i]);
     }
     for (size_t i = 0; i < large_blocks; ++i) {
-      larges[i] = filled(80 * million / large_blocks);
+      larges[i] = written_or_null(80 * million / large_blocks);
       REQUIRE(larges[i] != NULL, "malloc is null in round %u", *survived);
     }
     for (size_t i = 0; i < large_blocks; ++i) free(larges[i]);
@@ -174,16 +174,16 @@ static int print_rounds(unsigned rounds, size_t bytes) {
 
 // The group shrinks while the program runs; then what it frees has to go back first.
 static void shrink_while_running(void) {
-  free(filled(100 * mb));
+  free(written_or_null(100 * mb));
   void* kept[100];
-  for (size_t i = 0; i < COUNT_OF(kept); ++i) kept[i] = filled(mb);
+  for (size_t i = 0; i < COUNT_OF(kept); ++i) kept[i] = written_or_null(mb);
   REQUIRE(limit_group(200 * mb), "the group cannot be made smaller");
   idle(1100);
   for (int round = 0; round < 10; ++round) {
     static void* blocks[70 * kb];
-    for (size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = filled(kb);
+    for (size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = written_or_null(kb);
     for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
-    for (size_t i = 0; i < 7; ++i) blocks[i] = filled(10 * mb);
+    for (size_t i = 0; i < 7; ++i) blocks[i] = written_or_null(10 * mb);
     for (size_t i = 0; i < 7; ++i) free(blocks[i]);
   }
   EXPECT(figure_of_group(is_version_1 ? "memory.limit_in_bytes" : "memory.max") == 200 * mb,
@@ -201,7 +201,7 @@ static void come_and_go(size_t bytes) {
   static void* blocks[70 * mb / 1000];
   const size_t count = 70 * mb / bytes;
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = filled(bytes);
+    blocks[i] = written_or_null(bytes);
     REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", bytes);
   }
   for (size_t i = 0; i < count; ++i) free(blocks[i]);
@@ -218,7 +218,7 @@ static size_t peak_of_sizes(void) {
 CHECK("dirty memory goes back before fresh is used") {
   REQUIRE(ts_option_set("LIMIT", "80M") == 0, "the option is refused");
   const size_t others = memory("VmRSS:");  // the limit counts the allocator's own pages
-  free(filled(mb));
+  free(written_or_null(mb));
   const size_t peak = peak_of_sizes() - others;
   report_figure("a peak of %zu MB", peak / mb);
   EXPECT(peak <= 80 * mb, "%zu KB were resident", peak / kb);
@@ -228,7 +228,7 @@ CHECK("the soft limit never refuses") {
   REQUIRE(ts_option_set("LIMIT", "8M") == 0, "the option is refused");
   void* blocks[100];
   for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
-    blocks[i] = filled(mb);
+    blocks[i] = written_or_null(mb);
     REQUIRE(blocks[i] != NULL, "malloc is null");
   }
   for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
@@ -238,7 +238,7 @@ CHECK("the soft limit never refuses") {
 
 static size_t fill_up(void** blocks, size_t most, size_t bytes) {
   size_t count = 0;
-  for (errno = 0; count < most && (blocks[count] = filled(bytes)) != NULL;) ++count;
+  for (errno = 0; count < most && (blocks[count] = written_or_null(bytes)) != NULL;) ++count;
   return count;
 }
 
@@ -260,7 +260,7 @@ CHECK("malloc fails beyond the hard limit") {
   }
   EXPECT(resident_bytes() <= 80 * mb, "%zu KB are resident", resident_bytes() / kb);
   REQUIRE(ts_option_set("HARD_LIMIT", "off") == 0, "the option is refused");
-  void* const block = filled(100 * mb);
+  void* const block = written_or_null(100 * mb);
   EXPECT(block != NULL, "the limit stays");
   free(block);
 }
@@ -268,9 +268,9 @@ CHECK("malloc fails beyond the hard limit") {
 // A block that moves its pages, or grows where it is, needs its growth alone.
 CHECK("realloc grows up to the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
-  unsigned char* block = filled(40 * mb);
+  unsigned char* block = written_or_null(40 * mb);
   REQUIRE(block != NULL, "malloc is null");
-  void* const behind = filled(100);
+  void* const behind = written_or_null(100);
   block = realloc(block, 60 * mb);
   REQUIRE(block != NULL && block[40 * mb - 1] == 1, "realloc to 60 MB of 64");
   EXPECT(realloc(block, opaque(70 * mb)) == NULL && errno == ENOMEM, "realloc to 70 MB of 64");
@@ -297,7 +297,7 @@ CHECK("threads share the hard limit") {
 
 CHECK("a child keeps the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
-  free(filled(mb));
+  free(written_or_null(mb));
   const pid_t child = fork();
   if (child == 0) _exit(malloc(opaque(70 * mb)) == NULL && malloc(opaque(30 * mb)) != NULL ? 0 : 1);
   const int status = status_of(child);
@@ -310,8 +310,8 @@ CHECK("a child keeps the hard limit") {
 static volatile size_t events[3];
 static volatile size_t bytes_of_event[3];
 static void note(int event, size_t bytes) {
-  free(filled(1000));  // which it may
-  free(filled(100000));
+  free(written_or_null(1000));  // which it may
+  free(written_or_null(100000));
   if (event < 0 || event >= (int)COUNT_OF(events)) event = 0;
   ++events[event];
   bytes_of_event[event] = bytes;
@@ -322,11 +322,11 @@ CHECK("events are told") {
   REQUIRE(ts_option_set("LIMIT", "32M") == 0 && ts_option_set("HARD_LIMIT", "64M") == 0,
           "an option is refused");
   void* small[3000];
-  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = filled(10000);
+  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = written_or_null(10000);
   EXPECT(events[TSMALLOC_EVENT_LIMIT] == 0, "30 MB are told as 32");
-  void* const block = filled(20 * mb);
+  void* const block = written_or_null(20 * mb);
   for (size_t i = 0; i < COUNT_OF(small); ++i) free(small[i]);
-  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = filled(10000);
+  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = written_or_null(10000);
   EXPECT(events[TSMALLOC_EVENT_LIMIT] == 1, "%zu times", events[TSMALLOC_EVENT_LIMIT]);
   EXPECT(bytes_of_event[TSMALLOC_EVENT_LIMIT] >= 28 * mb, "%zu bytes",
          bytes_of_event[TSMALLOC_EVENT_LIMIT]);
@@ -345,7 +345,7 @@ CHECK("events are told") {
 // What the handler allocates is the program's, wherever the event falls.
 static void* volatile kept_by_handler;
 static void keep(int event, size_t bytes) {
-  if (kept_by_handler == NULL) kept_by_handler = filled(100);
+  if (kept_by_handler == NULL) kept_by_handler = written_or_null(100);
   note(event, bytes);
 }
 
@@ -353,7 +353,7 @@ CHECK("a handler in a scope allocates outside") {
   REQUIRE(ts_on_event(keep) == 0 && ts_option_set("LIMIT", "32M") == 0, "refused");
   ts_arena* const arena = ts_arena_create();
   REQUIRE(ts_scope_enter(arena) == 0, "no scope");
-  for (int i = 0; i < 16; ++i) filled(4 * mb);
+  for (int i = 0; i < 16; ++i) written_or_null(4 * mb);
   ts_scope_leave();
   REQUIRE(kept_by_handler != NULL, "it was not called");
   ts_arena_destroy(arena);
@@ -382,7 +382,7 @@ static void* first_is_refused(void* heaps) {
   unsigned* const heap = heaps;
   kept_by_handler = NULL;
   EXPECT(malloc(opaque(70 * mb)) == NULL, "malloc gave more");
-  void* const block = filled(100);
+  void* const block = written_or_null(100);
   ts_extent at_handler = {0};
   ts_extent after = {0};
   REQUIRE(kept_by_handler != NULL && ts_block_of(kept_by_handler, &at_handler, NULL) == 1 &&
@@ -403,7 +403,7 @@ CHECK("a thread keeps the heap of its handler") {
 }
 
 CHECK("statistics tell a limit at once") {
-  free(filled(mb));
+  free(written_or_null(mb));
   static const struct {
     const char* value;
     size_t bytes;
@@ -429,7 +429,7 @@ CHECK("a purge meanwhile refuses nothing") {
   const pthread_t thread = start_thread(trim_until_told, NULL);
   int refused = 0;
   for (int i = 0; i < 300; ++i) {
-    char* const block = filled(40 * mb);
+    char* const block = written_or_null(40 * mb);
     if (block == NULL) ++refused;
     free(block);
     usleep((useconds_t)(i * 37 % 3000));
@@ -447,7 +447,7 @@ static int status_without_open(size_t megabytes) {
     if (stop_calls(SYS_openat, SYS_openat, SECCOMP_RET_KILL_PROCESS) != 0)
       skip_check("the system has no filters of system calls");
     for (size_t i = 0; i < megabytes * 100; ++i) {
-      if (filled(10000) == NULL) _exit(1);
+      if (written_or_null(10000) == NULL) _exit(1);
     }
     _exit(0);
   }

@@ -35,9 +35,7 @@ static bool has_flag(const void* p, const char* flag) {
 }
 
 static char* fill_large(void) {
-  char* const block = malloc(large_bytes);
-  REQUIRE(block != NULL, "malloc is null");
-  memset(block, 1, large_bytes);
+  char* const block = written(large_bytes);
   return block;
 }
 

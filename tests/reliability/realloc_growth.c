@@ -190,9 +190,7 @@ static void grow_and_go(unsigned rounds) {
   static char* all[buffers];
   for (unsigned round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < buffers; ++i) {
-      all[i] = malloc(first_bytes);
-      REQUIRE(all[i] != NULL, "malloc is null");
-      memset(all[i], 1, first_bytes);
+      all[i] = written(first_bytes);
     }
     size_t bytes = first_bytes;
     for (unsigned growth = 0; growth < growths; ++growth) {
@@ -267,9 +265,7 @@ static void doubling(void) {
   while (last > bytes_of_line("/proc/meminfo", "MemAvailable:") / 3) last /= 2;
   const size_t before = peak_bytes();
   size_t bytes = megabyte;
-  char* buffer = malloc(bytes);
-  REQUIRE(buffer != NULL, "null");
-  memset(buffer, 1, bytes);
+  char* buffer = written(bytes);
   while (bytes < last) {
     buffer = realloc(buffer, 2 * bytes);
     REQUIRE(buffer != NULL, "realloc to %zu is null", 2 * bytes);

@@ -74,9 +74,7 @@ CHECK("programs start, also in 40 MB of address space") {
 }
 
 static void* use_and_wait(void* barrier) {
-  char* const own = malloc(1000);
-  REQUIRE(own != NULL, "null in a thread");
-  fill(own, 1000, 3);
+  char* const own = filled(1000, 3);
   pthread_barrier_wait(barrier);
   EXPECT(first_damage(own, 1000, 3) == 1000, "a thread's block was overwritten");
   free(own);
