@@ -155,17 +155,13 @@ TEST_F(ArenasTest, AThreadWaitsWhereThereIsNoMemoryForAnArena) {
   const Buffer buffer{65536};
   Scoped<ArenasHeap> heap{buffer.config()};
   fake_os::refuse(fake_os::Call::map);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (unsigned step = 0; step < 5000 / slowness; ++step) {
-        void* const block = heap->allocate(100, 16);
-        ASSERT_NE(block, nullptr);
-        heap->release(block);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  run_threads(4, [&](unsigned) {
+    for (unsigned step = 0; step < 5000 / slowness; ++step) {
+      void* const block = heap->allocate(100, 16);
+      ASSERT_NE(block, nullptr);
+      heap->release(block);
+    }
+  });
   EXPECT_EQ(heap->measures().heaps, 1U);
   fake_os::refuse_nothing();
 }

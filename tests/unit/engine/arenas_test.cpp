@@ -18,6 +18,7 @@
 #include "features/profile/sampling_switch.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
+#include "unit/worker.h"
 
 namespace ts::testing {
 namespace {
@@ -351,18 +352,14 @@ TS_ENGINE_TEST(Arenas, ManyThreadsUseThem) {
   constexpr unsigned thread_count = 4;
   Queue queues[thread_count];
   std::atomic<unsigned> done{0};
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < thread_count; ++i) {
-    threads.emplace_back([&, i] {
-      use_arenas(i, rounds(400), queues[i], queues[(i + 1) % thread_count]);
-      ++done;
-      while (done.load() != thread_count) {
-        queues[i].free_all();
-        std::this_thread::yield();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  run_threads(thread_count, [&](unsigned i) {
+    use_arenas(i, rounds(400), queues[i], queues[(i + 1) % thread_count]);
+    ++done;
+    while (done.load() != thread_count) {
+      queues[i].free_all();
+      std::this_thread::yield();
+    }
+  });
 }
 
 TS_ENGINE_TEST(Arenas, ALargeBlockThatIsResizedOutsideIsNoSample) {
