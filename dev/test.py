@@ -102,7 +102,6 @@ EMULATED_TESTS = (
 # What qemu-user 7.2 cannot do, each with its reason; tests/unit/CMakeLists.txt has those of single
 # unit tests.
 NOT_EMULATED = {
-    r"^conformance\.fork\.": "no thread can start in the child of a threaded process",
     r"^(conformance\.scarcity|SmallAddressSpace)\.": "limits on address space are ignored",
     r"^MappingLimit\.": "at the limit of mappings the emulator itself ends",
     r"^(conformance\.threads|ThreadExit)\.": "the emulator's memory counts as the program's",

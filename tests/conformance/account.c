@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -27,7 +26,7 @@ static bool is_engine(void) {
 
 // ---- blocks ----
 
-static void expand_in_place(void) {
+CHECK("ts_expand grows where the block is, or changes nothing") {
   for (size_t bytes = 1; bytes < 300000; bytes += 1 + bytes / 3) {
     char* const block = (char*)malloc(bytes);
     REQUIRE(block != NULL, "null");
@@ -45,7 +44,7 @@ static void expand_in_place(void) {
   EXPECT(ts_expand(opaque_pointer(NULL), 10) == 0, "null was expanded");
 }
 
-static void a_large_block_expands_into_free_pages(void) {
+CHECK("ts_expand shortens a large block, and makes it long again") {
   if (!is_engine()) skip_check("of the engine's large blocks");
   char* const block = (char*)malloc(16 << 20);
   REQUIRE(block != NULL, "null");
@@ -63,7 +62,7 @@ static bool is_zero(const char* bytes, size_t count) {
   return true;
 }
 
-static void rezalloc_zeroes_what_is_new(void) {
+CHECK("ts_rezalloc zeroes what is new") {
   uint64_t random = 3;
   for (int i = 0; i < 300; ++i) {
     size_t bytes = random_size(&random, 100000);
@@ -92,7 +91,7 @@ static void rezalloc_zeroes_what_is_new(void) {
   }
 }
 
-static void at_least_tells_what_there_is(void) {
+CHECK("ts_alloc_at_least tells what there is") {
   uint64_t random = 4;
   for (int i = 0; i < 1000; ++i) {
     const size_t bytes = random_size(&random, 200000);
@@ -124,7 +123,7 @@ static size_t sum_of(const ts_statistics* s) {
          s->ended_bytes + s->page_bytes + s->returned_bytes;
 }
 
-static void figures_add_up(void) {
+CHECK("the figures of ts_stats add up") {
   enum { count = 20000, large = 8 };
   static void* blocks[count];
   void* large_block[large];
@@ -160,7 +159,7 @@ static void figures_add_up(void) {
   for (size_t i = 0; i < large; ++i) free(large_block[i]);
 }
 
-static void an_older_program_gets_what_fits(void) {
+CHECK("ts_stats fills what fits") {
   struct {
     ts_statistics s;
     char behind[16];
@@ -189,12 +188,11 @@ static void* use_and_wait(void* argument) {
   return NULL;
 }
 
-static void bins_of_all_threads_are_told_and_flushed(void) {
+CHECK("ts_stats tells of all threads' bins, ts_thread_flush empties them") {
   if (!is_engine()) skip_check("of the engine's bins");
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, 2);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, use_and_wait, &barrier) == 0, "no thread");
+  const pthread_t thread = start_thread(use_and_wait, &barrier);
   ts_statistics s;
   pthread_barrier_wait(&barrier);
   ts_thread_flush();
@@ -211,13 +209,11 @@ static void bins_of_all_threads_are_told_and_flushed(void) {
   EXPECT(s.ended_heaps >= 1, "no heap of an ended thread");
 }
 
-static void purge_tells_how_much(void) {
+CHECK("ts_purge tells how much went back") {
   enum { count = 4000, bytes = 8000 };
   static void* blocks[count];
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(bytes);
-    REQUIRE(blocks[i] != NULL, "null");
-    fill(blocks[i], bytes, i);
+    blocks[i] = filled(bytes, i);
   }
   ts_statistics before;
   ts_stats(&before, sizeof before);
@@ -239,13 +235,11 @@ static void purge_tells_how_much(void) {
 }
 
 // What stays keeps each slab: only OS pages within them go back.
-static void trim_tells_of_pages_in_slabs(void) {
+CHECK("ts_trim tells of pages within slabs") {
   enum { count = 200000, bytes = 100, stays = 60 };
   static void* blocks[count];
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(bytes);
-    REQUIRE(blocks[i] != NULL, "null");
-    fill(blocks[i], bytes, i);
+    blocks[i] = filled(bytes, i);
   }
   ts_trim(0);
   for (size_t i = 0; i < count; ++i) {
@@ -276,7 +270,7 @@ static size_t report(int format, char* text, size_t most) {
   return (size_t)length;
 }
 
-static void reports_have_their_form(void) {
+CHECK("the reports have their form") {
   char text[8192];
   const size_t bytes = report(TSMALLOC_TEXT, text, sizeof text);
   EXPECT(ts_available() == 0 || (bytes > 100 && text[bytes - 1] == '\n'), "%zu bytes", bytes);
@@ -295,7 +289,7 @@ static void reports_have_their_form(void) {
   }
 }
 
-static void reports_tell_their_errors(void) {
+CHECK("the reports tell their errors") {
   if (!ts_available()) skip_check("without a library there are no reports");
   EXPECT(ts_stats_write(-1, TSMALLOC_JSON) == EBADF, "%d", ts_stats_write(-1, TSMALLOC_JSON));
   EXPECT(ts_stats_write(2, 17) == EINVAL, "%d", ts_stats_write(2, 17));
@@ -309,7 +303,7 @@ static void reports_tell_their_errors(void) {
 
 // ---- addresses ----
 
-static void the_block_of_an_address(void) {
+CHECK("ts_block_of finds the block of any address") {
   ts_extent block;
   ts_extent pages;
   memset(&block, 0x5a, sizeof block);
@@ -348,7 +342,7 @@ static void the_block_of_an_address(void) {
   }
 }
 
-static void only_blocks_are_owned(void) {
+CHECK("ts_owns knows blocks alone") {
   void* const mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(mapped != MAP_FAILED, "mmap");
   static char variable[64];
@@ -391,7 +385,7 @@ static int allocate_in_visit(const ts_extent* extent, void* argument) {
   return 0;
 }
 
-static void visits_of_pages(void) {
+CHECK("ts_visit visits all pages") {
   is_in_order = is_engine();
   void* const block = malloc(300000);
   ts_extent pages;
@@ -419,7 +413,7 @@ static void visits_of_pages(void) {
   free(block);
 }
 
-static void visits_of_blocks(void) {
+CHECK("ts_visit visits all blocks") {
   is_in_order = is_engine();
   void* const block = malloc(777);
   void* const freed = malloc(777);
@@ -458,7 +452,7 @@ static int drop_and_allocate(const ts_extent* extent, void* argument) {
 }
 
 // Slabs that a visit empties become other blocks, before the walk comes there.
-static void a_visit_frees_blocks(void) {
+CHECK("a visit frees blocks") {
   if (!is_engine()) return;
   destroyed = ts_arena_create();
   for (size_t i = 0; i < dropped_blocks; ++i) {
@@ -484,11 +478,10 @@ static void* allocate_until_done(void* argument) {
   return NULL;
 }
 
-static void questions_while_others_go_on(void) {
+CHECK("questions while other threads go on") {
   is_in_order = is_engine();
   pthread_t thread[3];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, allocate_until_done, (void*)(i + 1)) == 0, "thread");
+  start_threads(thread, COUNT_OF(thread), allocate_until_done);
   void* const own = malloc(5000);
   for (int i = 0; i < 200; ++i) {
     ts_statistics s;
@@ -503,15 +496,14 @@ static void questions_while_others_go_on(void) {
     ts_thread_flush();
   }
   is_done = 1;
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, COUNT_OF(thread));
   free(own);
 }
 
-static void the_child_of_a_fork_visits_blocks(void) {
+CHECK("the child of a fork visits its blocks") {
   is_in_order = is_engine();
   void* const block = malloc(5000);
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork");
   if (child == 0) {
     Sums sums = {0, 0, 0, block, -1, 0, NULL};
     const int result = ts_visit(TSMALLOC_BLOCKS, add_piece, &sums);
@@ -519,32 +511,7 @@ static void the_child_of_a_fork_visits_blocks(void) {
         ts_available() ? result == 0 && sums.wanted_state == TSMALLOC_USED : result == -1;
     _exit(is_right ? 0 : 1);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(status == 0, "the child ended with %d", status);
   free(block);
 }
-
-static const Check checks[] = {
-    {"ts_expand grows where the block is, or changes nothing", expand_in_place},
-    {"ts_expand shortens a large block, and makes it long again",
-     a_large_block_expands_into_free_pages},
-    {"ts_rezalloc zeroes what is new", rezalloc_zeroes_what_is_new},
-    {"ts_alloc_at_least tells what there is", at_least_tells_what_there_is},
-    {"the figures of ts_stats add up", figures_add_up},
-    {"ts_stats fills what fits", an_older_program_gets_what_fits},
-    {"ts_stats tells of all threads' bins, ts_thread_flush empties them",
-     bins_of_all_threads_are_told_and_flushed},
-    {"ts_purge tells how much went back", purge_tells_how_much},
-    {"ts_trim tells of pages within slabs", trim_tells_of_pages_in_slabs},
-    {"the reports have their form", reports_have_their_form},
-    {"the reports tell their errors", reports_tell_their_errors},
-    {"ts_block_of finds the block of any address", the_block_of_an_address},
-    {"ts_owns knows blocks alone", only_blocks_are_owned},
-    {"ts_visit visits all pages", visits_of_pages},
-    {"ts_visit visits all blocks", visits_of_blocks},
-    {"a visit frees blocks", a_visit_frees_blocks},
-    {"questions while other threads go on", questions_while_others_go_on},
-    {"the child of a fork visits its blocks", the_child_of_a_fork_visits_blocks},
-};
-CHECK_MAIN(checks)

@@ -28,7 +28,7 @@ static const AlignedFunction functions[] = {
 
 static const size_t sizes[] = {0, 1, 16, 24, 100, 1000, 4096, 5000, 40000, 300000};
 
-static void every_power_of_two(void) {
+CHECK("every power of two to 1 MiB for all sizes") {
   for (size_t f = 0; f < COUNT_OF(functions); ++f) {
     for (size_t alignment = 1; alignment <= 1 << 20; alignment *= 2) {
       void* block[COUNT_OF(sizes)];
@@ -54,7 +54,7 @@ static void every_power_of_two(void) {
   }
 }
 
-static void page_functions(void) {
+CHECK("valloc and pvalloc return pages") {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     void* by_valloc = valloc(sizes[i]);
@@ -75,7 +75,7 @@ static void page_functions(void) {
 }
 
 // Whole pages are at least one; libc's pvalloc rounds 0 to none.
-static void pvalloc_of_nothing(void) {
+CHECK("pvalloc(0) is a page that may be written") {
   Dl_info its;
   Dl_info libcs;
   REQUIRE(
@@ -97,10 +97,3 @@ static void pvalloc_of_nothing(void) {
     free(block[i]);
   }
 }
-
-static const Check checks[] = {
-    {"every power of two to 1 MiB for all sizes", every_power_of_two},
-    {"valloc and pvalloc return pages", page_functions},
-    {"pvalloc(0) is a page that may be written", pvalloc_of_nothing},
-};
-CHECK_MAIN(checks)

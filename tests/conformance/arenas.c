@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -109,7 +108,7 @@ static char* long_text(void) {
   return text;
 }
 
-static void parses(void) {
+CHECK("a parser that knows nothing of it allocates in an arena") {
   ts_arena* const arena = new_arena();
   char* const text = long_text();
   for (int round = 0; round < 5; ++round) {
@@ -137,7 +136,7 @@ static void parses(void) {
 
 // ---- the rules ----
 
-static void blocks_are_mallocs(void) {
+CHECK("an arena's blocks are blocks of malloc") {
   ts_arena* const arena = new_arena();
   static const size_t sizes[] = {0, 1, 100, 4000, 32768, 32769, 100000, 5000000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
@@ -164,7 +163,7 @@ static void blocks_are_mallocs(void) {
   EXPECT(ts_arena_destroy(arena) == 0, "busy");
 }
 
-static void mistakes(void) {
+CHECK("mistakes are errors that change nothing") {
   ts_arena* const arena = new_arena();
   errno = 7;
   EXPECT(ts_scope_leave() == EINVAL, "left no scope");
@@ -183,7 +182,7 @@ static void mistakes(void) {
   EXPECT(ts_arena_malloc(NULL, 1) == NULL && errno == EINVAL, "errno %d", errno);
 }
 
-static void nesting(void) {
+CHECK("scopes nest") {
   ts_arena* const outer = new_arena();
   ts_arena* const inner = new_arena();
   ts_scope_enter(outer);
@@ -214,15 +213,7 @@ static void* free_all(void* argument) {
   return task;
 }
 
-static void* run(void* (*start)(void*), void* argument) {
-  pthread_t thread;
-  void* result = NULL;
-  REQUIRE(pthread_create(&thread, NULL, start, argument) == 0, "no thread");
-  pthread_join(thread, &result);
-  return result;
-}
-
-static void freed_by_others(void) {
+CHECK("other threads free an arena's blocks") {
   static Task task;
   task.arena = new_arena();
   for (int round = 0; round < 10; ++round) {
@@ -230,7 +221,7 @@ static void freed_by_others(void) {
     for (size_t i = 0; i < COUNT_OF(task.blocks); ++i) task.blocks[i] = malloc(16 + i % 700);
     task.blocks[0] = realloc(task.blocks[0], 200000);
     ts_scope_enter(NULL);  // what a new thread needs is not the arena's
-    EXPECT(run(free_all, &task) == &task, "another thread was in the scope");
+    EXPECT(run_thread(free_all, &task) == &task, "another thread was in the scope");
     ts_scope_leave();
     EXPECT(ts_scope_leave() == 0, "in no scope");
     EXPECT(usage_of(task.arena).used_bytes == 0, "%zu bytes", usage_of(task.arena).used_bytes);
@@ -247,11 +238,11 @@ static void* end_in_scopes(void* argument) {
   return task;
 }
 
-static void ended_in_a_scope(void) {
+CHECK("a thread that ends leaves its scopes") {
   static Task task;
   task.arena = new_arena();
   for (int round = 0; round < 5; ++round) {
-    EXPECT(run(end_in_scopes, &task) == &task, "refused");
+    EXPECT(run_thread(end_in_scopes, &task) == &task, "refused");
     for (size_t i = 0; i < COUNT_OF(task.blocks); i += 2) free(task.blocks[i]);
     EXPECT(usage_of(task.arena).used_bytes >= 100 * COUNT_OF(task.blocks) / 2, "freed too much");
     EXPECT(ts_arena_reset(task.arena) == 0, "the ended thread is in its scope");
@@ -259,13 +250,7 @@ static void ended_in_a_scope(void) {
   EXPECT(ts_arena_destroy(task.arena) == 0, "busy");
 }
 
-static int end_of(pid_t child) {
-  int status = 0;
-  REQUIRE(child > 0 && waitpid(child, &status, 0) == child, "no child");
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-static void forks(void) {
+CHECK("a fork keeps arenas and scopes") {
   ts_arena* const arena = new_arena();
   ts_arena* const idle = new_arena();
   char* const block = ts_arena_malloc(idle, 1000);
@@ -282,7 +267,7 @@ static void forks(void) {
                        ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0;
     _exit(works ? 0 : 1);
   }
-  EXPECT(end_of(child) == 0, "the child's arenas");
+  EXPECT(status_of(child) == 0, "the child's arenas");
   EXPECT(ts_scope_leave() == 0, "the parent's scope");
   EXPECT(usage_of(idle).used_bytes >= 1000, "%zu bytes", usage_of(idle).used_bytes);
   EXPECT(ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0, "busy");
@@ -301,12 +286,11 @@ static void* stay_in_scope(void* argument) {
   return NULL;
 }
 
-static void forks_while_another_is_in_a_scope(void) {
+CHECK("a fork frees the arena of a thread that it lacks") {
   static Task task;
   task.arena = new_arena();
   pthread_barrier_init(&entered, NULL, 2);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, stay_in_scope, &task) == 0, "no thread");
+  const pthread_t thread = start_thread(stay_in_scope, &task);
   pthread_barrier_wait(&entered);
   const pid_t child = fork();
   if (child == 0) {
@@ -317,7 +301,7 @@ static void forks_while_another_is_in_a_scope(void) {
     works &= ts_scope_leave() == 0 && ts_arena_destroy(task.arena) == 0;
     _exit(works ? 0 : 1);
   }
-  EXPECT(end_of(child) == 0, "the child's arena");
+  EXPECT(status_of(child) == 0, "the child's arena");
   pthread_barrier_wait(&entered);
   pthread_join(thread, NULL);
   EXPECT(usage_of(task.arena).used_bytes == 0, "%zu bytes", usage_of(task.arena).used_bytes);
@@ -326,7 +310,7 @@ static void forks_while_another_is_in_a_scope(void) {
 
 // ---- many ----
 
-static void many_arenas(void) {
+CHECK("many arenas come and go") {
   static ts_arena* arenas[3000];
   arenas[0] = new_arena();
   for (size_t i = 1; i < COUNT_OF(arenas); ++i) arenas[i] = new_arena();
@@ -350,7 +334,7 @@ static void many_arenas(void) {
 
 // ---- without arenas ----
 
-static void without(void) {
+CHECK("without arenas each function says so") {
   if (are_expected()) skip_check("there are arenas");
   struct ts_arena_usage usage;
   errno = 0;
@@ -363,18 +347,3 @@ static void without(void) {
   EXPECT(ts_arena_stats(NULL, &usage) == ENOTSUP, "another error");
   EXPECT(ts_scope_enter(NULL) == ENOTSUP && ts_scope_leave() == ENOTSUP, "another error");
 }
-
-static const Check checks[] = {
-    {"a parser that knows nothing of it allocates in an arena", parses},
-    {"an arena's blocks are blocks of malloc", blocks_are_mallocs},
-    {"mistakes are errors that change nothing", mistakes},
-    {"scopes nest", nesting},
-    {"other threads free an arena's blocks", freed_by_others},
-    {"a thread that ends leaves its scopes", ended_in_a_scope},
-    {"a fork keeps arenas and scopes", forks},
-    {"a fork frees the arena of a thread that it lacks", forks_while_another_is_in_a_scope},
-    {"many arenas come and go", many_arenas},
-    {"without arenas each function says so", without},
-};
-
-CHECK_MAIN(checks)

@@ -54,7 +54,7 @@ void use_containers(std::pmr::memory_resource* resource) {
   EXPECT(hashed.at(vector[4321]) == 4321, "%d", hashed.at(vector[4321]));
 }
 
-void containers() {
+CHECK("containers use an arena") {
   use_containers(ts::resource());
   ts::arena_resource arena;
   EXPECT((arena.arena() != nullptr) == are_expected(), "%p", static_cast<void*>(arena.arena()));
@@ -68,7 +68,7 @@ void containers() {
 }
 
 // A container that is never destroyed.
-void winks_out() {
+CHECK("an arena frees what no one deallocates") {
   for (int round = 0; round < 5; ++round) {
     ts::arena_resource arena;
     void* const place = arena.allocate(sizeof(std::pmr::vector<std::pmr::string>), 16);
@@ -79,7 +79,7 @@ void winks_out() {
   }
 }
 
-void scopes() {
+CHECK("the standard library allocates in a scope") {
   ts::arena_resource arena;
   std::map<int, std::string>* map = nullptr;
   {
@@ -114,7 +114,7 @@ void scopes() {
 }
 
 // An exception leaves scopes, and may be of the arena itself.
-void exceptions() {
+CHECK("exceptions leave scopes") {
   ts::arena_resource arena;
   for (int i = 0; i < 100; ++i) {
     try {
@@ -132,13 +132,4 @@ void exceptions() {
   }
 }
 
-const Check checks[] = {
-    {"containers use an arena", containers},
-    {"an arena frees what no one deallocates", winks_out},
-    {"the standard library allocates in a scope", scopes},
-    {"exceptions leave scopes", exceptions},
-};
-
 }  // namespace
-
-CHECK_MAIN(checks)

@@ -12,7 +12,7 @@ static const size_t sizes[] = {
     4000,   4095,   4096,   4097,   8192,    10000,   16384,    32767,   32768, 65535, 65536,
     131071, 131072, 131073, 262144, 1000000, 1048576, 10000000, 67108864};
 
-static void serves_every_size(void) {
+CHECK("malloc serves every size") {
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     char* block = malloc(sizes[i]);
     REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
@@ -28,7 +28,7 @@ static void serves_every_size(void) {
 
 // glibc manual, "Malloc Examples": the address is always a multiple of 16 on 64-bit systems. The C
 // standard asks for less below 16 bytes, and some allocators save memory there.
-static void tiny_sizes_are_aligned_to_16(void) {
+CHECK("sizes below 16 are aligned to 16") {
   for (size_t bytes = 0; bytes < 16; ++bytes) {
     for (int i = 0; i < 4; ++i) {
       void* block = malloc(bytes);
@@ -38,7 +38,7 @@ static void tiny_sizes_are_aligned_to_16(void) {
   }
 }
 
-static void small_sizes_are_aligned(void) {
+CHECK("all small sizes are aligned and do not overlap") {
   enum { blocks = 4097 };
   static void* block[blocks];
   for (size_t bytes = 0; bytes < blocks; ++bytes) {
@@ -55,7 +55,7 @@ static void small_sizes_are_aligned(void) {
   }
 }
 
-static void zero_bytes_are_blocks(void) {
+CHECK("malloc(0) returns distinct blocks") {
   void* first = malloc(opaque(0));
   void* second = malloc(opaque(0));
   EXPECT(first != NULL && second != NULL, "%p and %p", first, second);
@@ -64,11 +64,11 @@ static void zero_bytes_are_blocks(void) {
   free(second);
 }
 
-static void free_of_null(void) {
+CHECK("free(NULL) does nothing") {
   for (int i = 0; i < 1000; ++i) free(opaque_pointer(NULL));
 }
 
-static void freed_memory_is_used_again(void) {
+CHECK("freed memory is used again") {
   const size_t before = resident_bytes();
   for (size_t round = 0; round < 2000; ++round) {
     enum { blocks = 64 };
@@ -83,13 +83,3 @@ static void freed_memory_is_used_again(void) {
   const size_t grown = resident_bytes() - before;
   EXPECT(grown < (size_t)32 << 20, "2000 rounds of 1 MiB made the process %zu bytes larger", grown);
 }
-
-static const Check checks[] = {
-    {"malloc serves every size", serves_every_size},
-    {"all small sizes are aligned and do not overlap", small_sizes_are_aligned},
-    {"sizes below 16 are aligned to 16", tiny_sizes_are_aligned_to_16},
-    {"malloc(0) returns distinct blocks", zero_bytes_are_blocks},
-    {"free(NULL) does nothing", free_of_null},
-    {"freed memory is used again", freed_memory_is_used_again},
-};
-CHECK_MAIN(checks)

@@ -15,7 +15,7 @@ static size_t first_nonzero(const char* block, size_t bytes) {
 
 // glibc's does, and programs that use what malloc_usable_size tells may rely on it. Sizes just above
 // those of classes and of pages leave most behind the request.
-static void zeroes_usable_bytes(void) {
+CHECK("calloc zeroes used memory, to the end of what malloc_usable_size tells") {
   static const size_t sizes[] = {0,      1,       16,      17,      24,     64,     100,
                                  129,    256,     1025,    2100,    4096,   5000,   20500,
                                  32769,  40000,   65536,   70000,   131072, 135000, 200000,
@@ -38,7 +38,7 @@ static void zeroes_usable_bytes(void) {
   }
 }
 
-static void counts_times_sizes(void) {
+CHECK("calloc multiplies count and size") {
   static const size_t shapes[][2] = {{1, 1},      {3, 5},      {100, 7},    {7, 100},
                                      {1, 100000}, {100000, 1}, {1000, 1000}};
   for (size_t i = 0; i < COUNT_OF(shapes); ++i) {
@@ -53,7 +53,7 @@ static void counts_times_sizes(void) {
 }
 
 // The system refuses to take back pages that are locked in memory.
-static void zeroes_locked_memory(void) {
+CHECK("calloc zeroes memory that was locked and trimmed") {
   const size_t bytes = 1 << 20;
   char* dirty = malloc(bytes);
   REQUIRE(dirty != NULL, "malloc(%zu) is null", bytes);
@@ -65,10 +65,3 @@ static void zeroes_locked_memory(void) {
   REQUIRE(block != NULL, "calloc(1, %zu) is null", bytes);
   EXPECT(first_nonzero(block, bytes) == bytes, "byte %zu is not zero", first_nonzero(block, bytes));
 }
-
-static const Check checks[] = {
-    {"calloc zeroes memory that was locked and trimmed", zeroes_locked_memory},
-    {"calloc zeroes used memory, to the end of what malloc_usable_size tells", zeroes_usable_bytes},
-    {"calloc multiplies count and size", counts_times_sizes},
-};
-CHECK_MAIN(checks)

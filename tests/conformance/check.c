@@ -83,6 +83,34 @@ const char* tested_library(void) {
 
 bool library_is_ours(void) { return strncmp(tested_library(), "libtsmalloc", 11) == 0; }
 
+pthread_t start_thread(void* (*body)(void*), void* argument) {
+  pthread_t thread;
+  const int error = pthread_create(&thread, NULL, body, argument);
+  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  return thread;
+}
+
+void* run_thread(void* (*body)(void*), void* argument) {
+  void* result = NULL;
+  pthread_join(start_thread(body, argument), &result);
+  return result;
+}
+
+void start_threads(pthread_t* threads, size_t count, void* (*body)(void*)) {
+  for (size_t i = 0; i < count; ++i) threads[i] = start_thread(body, (void*)(i + 1));
+}
+
+void join_threads(const pthread_t* threads, size_t count) {
+  for (size_t i = 0; i < count; ++i) pthread_join(threads[i], NULL);
+}
+
+int status_of(pid_t child) {
+  int status = 0;
+  REQUIRE(child >= 0, "no process: %s", strerror(errno));
+  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
+  return status;
+}
+
 static unsigned char pattern_byte(size_t offset, uint64_t seed) {
   return (unsigned char)((seed * 0x9e3779b97f4a7c15u >> 56) + offset * 7 + (offset >> 8));
 }
@@ -99,6 +127,20 @@ size_t first_damage(const void* block, size_t bytes, uint64_t seed) {
   }
   return bytes;
 }
+
+static void* block_of(size_t bytes) {
+  void* const block = malloc(bytes);
+  REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
+  return block;
+}
+
+void* filled(size_t bytes, uint64_t seed) {
+  void* const block = block_of(bytes);
+  fill(block, bytes, seed);
+  return block;
+}
+
+void* written(size_t bytes) { return memset(block_of(bytes), 1, bytes); }
 
 uint64_t next_random(uint64_t* state) {
   uint64_t z = (*state += 0x9e3779b97f4a7c15u);
@@ -217,7 +259,13 @@ static int run_apart(char* program, const Check* check) {
   return failed;
 }
 
-int run_checks(int argc, char** argv, const Check* checks, size_t count) {
+// A program with a main of its own may have none.
+extern const Check __start_checks[] __attribute__((weak, visibility("hidden")));
+extern const Check __stop_checks[] __attribute__((weak, visibility("hidden")));
+
+int run_checks(int argc, char** argv) {
+  const Check* const checks = __start_checks;
+  const size_t count = (size_t)(__stop_checks - __start_checks);
   const char* base = strrchr(argv[0], '/');
   program_name = base == NULL ? argv[0] : base + 1;
   if (!preload_took_effect()) return unusable;
@@ -251,3 +299,5 @@ int run_checks(int argc, char** argv, const Check* checks, size_t count) {
           count_failed, count_skipped);
   return count_failed == 0 ? passed : failed;
 }
+
+__attribute__((weak)) int main(int argc, char** argv) { return run_checks(argc, argv); }

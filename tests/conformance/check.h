@@ -1,30 +1,34 @@
-// The frame of every conformance program: a table of named checks, each run in a process of its
-// own, so that a crash, a hang or an exhausted heap fails that check alone. It refuses to know
-// which allocator it tests, and it allocates nothing itself.
+// The frame of every conformance program: named checks, each run in a process of its own, so that
+// a crash, a hang or an exhausted heap fails that check alone. It refuses to know which allocator
+// it tests, and it allocates nothing itself.
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+#include "listed.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct Check {
-  const char* name;  // a sentence without a verb of hope: "free preserves errno"
   void (*run)(void);
+  const char* name;
 } Check;
 
-// The body of main. Without arguments runs all checks and returns 0 if none failed; with one
-// argument runs only the check of that name, in this process (for a debugger). --long before that
-// makes checks that can be longer so.
-int run_checks(int argc, char** argv, const Check* checks, size_t count);
+// A check of this program, named by a sentence without a verb of hope:
+//
+//   CHECK("free preserves errno") { ... }
+#define CHECK(name) LISTED_FUNCTION(Check, checks, void, name)
 
-#define CHECK_MAIN(checks)                                                 \
-  int main(int argc, char** argv) {                                        \
-    return run_checks(argc, argv, checks, sizeof checks / sizeof *checks); \
-  }
+// What main does, unless the program has its own. Without arguments runs all checks and returns 0
+// if none failed; with one argument runs only the check of that name, in this process (for a
+// debugger). --long before that makes checks that can be longer so.
+int run_checks(int argc, char** argv);
 
 // Prints the expectation and the outcome (a printf format), and goes on.
 #define EXPECT(condition, ...)                                                     \
@@ -74,10 +78,23 @@ const char* tested_library(void);
 // Whether it is one of this project's.
 bool library_is_ours(void);
 
+// A thread; and its result. The check ends if there is none to be had.
+pthread_t start_thread(void* (*body)(void*), void* argument);
+void* run_thread(void* (*body)(void*), void* argument);
+// So many at once, which get 1, 2, ... for an argument.
+void start_threads(pthread_t* threads, size_t count, void* (*body)(void*));
+void join_threads(const pthread_t* threads, size_t count);
+
+// The wait status of a child, which fork() or posix_spawn() returned, when it has ended.
+int status_of(pid_t child);
+
 // A pattern that differs from block to block: fill writes it, first_damage returns the offset of
 // the first byte that differs, or `bytes`.
 void fill(void* block, size_t bytes, uint64_t seed);
 size_t first_damage(const void* block, size_t bytes, uint64_t seed);
+// A block of malloc, or the end of the check: with that pattern, and with ones.
+void* filled(size_t bytes, uint64_t seed);
+void* written(size_t bytes);
 
 // Pseudo-random numbers (splitmix64), the same on every run.
 uint64_t next_random(uint64_t* state);

@@ -35,7 +35,7 @@ static void use(void* block, size_t bytes, const char* origin) {
   free(larger);
 }
 
-static void blocks_come_to_realloc_and_free(void) {
+CHECK("blocks of __libc_malloc come to realloc and free") {
   static const size_t sizes[] = {1, 100, 1000, 20000, 300000, 5 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     const size_t before = atomic_load(&calls);
@@ -46,7 +46,7 @@ static void blocks_come_to_realloc_and_free(void) {
   }
 }
 
-static void each_name_has_its_function(void) {
+CHECK("each of glibc's own names has its function") {
   use(__libc_malloc(opaque(300)), 300, "__libc_malloc");
   use(__libc_realloc(opaque_pointer(NULL), 300), 300, "__libc_realloc");
   use(__libc_memalign(64, 300), 300, "__libc_memalign");
@@ -60,9 +60,3 @@ static void each_name_has_its_function(void) {
   __libc_free(calloc(3, 100));
   free(__libc_malloc(300));
 }
-
-static const Check checks[] = {
-    {"blocks of __libc_malloc come to realloc and free", blocks_come_to_realloc_and_free},
-    {"each of glibc's own names has its function", each_name_has_its_function},
-};
-CHECK_MAIN(checks)

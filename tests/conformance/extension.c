@@ -83,12 +83,12 @@ static void expect_right(const Answers* answers, const char* when) {
          answers->got);
 }
 
-static void library_is_found(void) {
+CHECK("the library is found where there is one") {
   EXPECT(ts_available() == (is_expected() ? 1 : 0), "%d", ts_available());
   EXPECT(ts_version() == (is_expected() ? TSMALLOC_VERSION : 0), "%d", ts_version());
 }
 
-static void version_is_the_projects(void) {
+CHECK("the header has the project's version") {
   static const int project[] = {PROJECT_VERSION};
   EXPECT(TSMALLOC_VERSION_MAJOR == project[0] && TSMALLOC_VERSION_MINOR == project[1] &&
              TSMALLOC_VERSION_PATCH == project[2],
@@ -98,7 +98,7 @@ static void version_is_the_projects(void) {
          TSMALLOC_VERSION);
 }
 
-static void usable_size(void) {
+CHECK("ts_usable_size is the block's") {
   uint64_t random = 1;
   for (int i = 0; i < 1000; ++i) {
     const size_t bytes = random_size(&random, 200000);
@@ -134,7 +134,7 @@ static void expect_good(size_t size, size_t alignment) {
   free(block);
 }
 
-static void good_size(void) {
+CHECK("ts_good_size is what a block has") {
   uint64_t random = 2;
   expect_good(0, 0);
   for (size_t size = 1; size < 5000; size += 1 + size / 64) expect_good(size, 0);
@@ -153,7 +153,7 @@ static void good_size(void) {
   }
 }
 
-static void absurd_sizes_are_refused(void) {
+CHECK("absurd sizes and alignments have no good size") {
   static const size_t bad_alignments[] = {3, 6, 24, 4095, SIZE_MAX, (SIZE_MAX >> 1) + 1};
   for (size_t i = 0; i < COUNT_OF(bad_alignments); ++i) {
     errno = 0;
@@ -178,13 +178,11 @@ static void absurd_sizes_are_refused(void) {
   }
 }
 
-static void trim_gives_back(void) {
+CHECK("ts_trim gives back, and leaves blocks alone") {
   enum { blocks = 16384, bytes = 1000 };
   static void* block[blocks];
   for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(bytes);
-    REQUIRE(block[i] != NULL, "null");
-    fill(block[i], bytes, i);
+    block[i] = filled(bytes, i);
   }
   const size_t with_blocks = resident_bytes();
   for (size_t i = 0; i < blocks; ++i) {
@@ -232,11 +230,10 @@ static void* ask_and_trim(void* argument) {
   return NULL;
 }
 
-static void threads_ask_and_trim(void) {
+CHECK("threads ask and trim") {
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, ask_and_trim, (void*)(i + 1)) == 0, "no thread");
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  start_threads(thread, COUNT_OF(thread), ask_and_trim);
+  join_threads(thread, COUNT_OF(thread));
 }
 
 static void ignore_event(int event, size_t bytes) {
@@ -244,7 +241,7 @@ static void ignore_event(int event, size_t bytes) {
   (void)bytes;
 }
 
-static void events_have_a_handler_where_there_are_limits(void) {
+CHECK("events have a handler where there are limits") {
   const bool has_limits = strcmp(tested_library(), "libtsmalloc.so") == 0;
   const int expected = !is_expected() ? ENOSYS : has_limits ? 0 : ENOTSUP;
   const int set = ts_on_event(ignore_event);
@@ -252,7 +249,7 @@ static void events_have_a_handler_where_there_are_limits(void) {
   EXPECT(ts_on_event(NULL) == set, "%d", set);
 }
 
-static void profiles_are_written_where_there_are_any(void) {
+CHECK("profiles are written where there are any") {
   const bool has_profile = strcmp(tested_library(), "libtsmalloc.so") == 0;
   const int expected = !is_expected() ? ENOSYS : has_profile ? 0 : ENOTSUP;
   const int started = ts_profile_start(1);
@@ -272,7 +269,7 @@ static void profiles_are_written_where_there_are_any(void) {
   fclose(file);
 }
 
-static void addresses_work(void) {
+CHECK("addresses of the functions work") {
   int (*volatile available)(void) = ts_available;
   int (*volatile version)(void) = ts_version;
   size_t (*volatile usable)(const void*) = ts_usable_size;
@@ -304,7 +301,7 @@ static const char* option(const char* name) {
   return value;
 }
 
-static void options_change(void) {
+CHECK("options change, and keep what is refused") {
   char value[32] = "unchanged";
   if (!is_expected()) {
     EXPECT(ts_option_set("BACKGROUND", "off") == ENOSYS, "an option of no library was set");
@@ -364,15 +361,14 @@ static void* change_options(void* argument) {
   return NULL;
 }
 
-static void threads_change_options(void) {
+CHECK("threads change options") {
   if (!is_expected()) return;
   char kept[32];
   strcpy(kept, option("GUARD_SAMPLE"));
   ts_option_set("GUARD_SAMPLE", "0");
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, change_options, (void*)(i + 1)) == 0, "no thread");
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  start_threads(thread, COUNT_OF(thread), change_options);
+  join_threads(thread, COUNT_OF(thread));
   ts_option_set("GUARD_SAMPLE", kept);
 }
 
@@ -381,7 +377,7 @@ static void ask_early(void) { early = ask_all(); }
 __attribute__((section(".preinit_array"),
                used)) static void (*const before_constructors)(void) = ask_early;
 
-static void before_constructors_all_answer(void) {
+CHECK("all answer before the first constructor") {
   need_glibc("the C library runs no .preinit_array");
   expect_right(&early, "before constructors");
 }
@@ -395,7 +391,7 @@ __attribute__((destructor(101))) static void ask_late(void) {
   end_check();
 }
 
-static void in_destructors_all_answer(void) {
+CHECK("all answer in the last destructor") {
   asks_late = true;
   exit(3);  // which the destructor replaces
 }
@@ -408,7 +404,7 @@ static void handle(int number) {
   good_in_handler = ts_good_size(1000, 0);
 }
 
-static void in_signal_handlers_two_answer(void) {
+CHECK("what is safe in signal handlers answers there") {
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_handler = handle;
@@ -417,22 +413,3 @@ static void in_signal_handlers_two_answer(void) {
   EXPECT(version_in_handler == ts_version(), "%d", version_in_handler);
   EXPECT(good_in_handler == ts_good_size(1000, 0), "%zu", good_in_handler);
 }
-
-static const Check checks[] = {
-    {"the library is found where there is one", library_is_found},
-    {"the header has the project's version", version_is_the_projects},
-    {"ts_usable_size is the block's", usable_size},
-    {"ts_good_size is what a block has", good_size},
-    {"absurd sizes and alignments have no good size", absurd_sizes_are_refused},
-    {"ts_trim gives back, and leaves blocks alone", trim_gives_back},
-    {"threads ask and trim", threads_ask_and_trim},
-    {"options change, and keep what is refused", options_change},
-    {"threads change options", threads_change_options},
-    {"events have a handler where there are limits", events_have_a_handler_where_there_are_limits},
-    {"profiles are written where there are any", profiles_are_written_where_there_are_any},
-    {"addresses of the functions work", addresses_work},
-    {"all answer before the first constructor", before_constructors_all_answer},
-    {"all answer in the last destructor", in_destructors_all_answer},
-    {"what is safe in signal handlers answers there", in_signal_handlers_two_answer},
-};
-CHECK_MAIN(checks)

@@ -31,13 +31,13 @@ static void expect_ours(char* block, size_t bytes, const char* origin) {
   free(grown);
 }
 
-static void string_copies(void) {
+CHECK("strdup, strndup and wcsdup") {
   expect_ours(strdup("a string"), 9, "strdup");
   expect_ours(strndup("a string", 3), 4, "strndup");
   expect_ours((char*)wcsdup(L"wide"), 5 * sizeof(wchar_t), "wcsdup");
 }
 
-static void printed_strings(void) {
+CHECK("asprintf and open_memstream") {
   char* text = NULL;
   const int length = asprintf(&text, "%0500d", 7);
   EXPECT(length == 500, "asprintf returned %d", length);
@@ -51,7 +51,7 @@ static void printed_strings(void) {
   expect_ours(text, written + 1, "open_memstream");
 }
 
-static void lines(void) {
+CHECK("getline and getdelim") {
   FILE* stream = tmpfile();
   REQUIRE(stream != NULL, "tmpfile: %s", strerror(errno));
   for (int i = 0; i < 1000; ++i) fprintf(stream, "%0*d\n", i + 1, i);
@@ -69,7 +69,7 @@ static void lines(void) {
   expect_ours(line, 1001, "getline");
 }
 
-static void paths(void) {
+CHECK("getcwd, realpath and scandir") {
   char* directory = getcwd(NULL, 0);
   REQUIRE(directory != NULL, "getcwd: %s", strerror(errno));
   expect_ours(directory, strlen(directory) + 1, "getcwd");
@@ -84,7 +84,7 @@ static void paths(void) {
 }
 
 // Not replaced: libc's own computes the product and calls our realloc.
-static void arrays(void) {
+CHECK("reallocarray") {
   char* array = reallocarray(NULL, 10, 100);
   REQUIRE(array != NULL, "null");
   fill(array, 1000, 1);
@@ -103,7 +103,7 @@ static int compare_ints(const void* a, const void* b) {
   return (*(const int*)a > *(const int*)b) - (*(const int*)a < *(const int*)b);
 }
 
-static void inner_users(void) {
+CHECK("qsort, tsearch, regcomp, newlocale and stdio") {
   enum { count = 200000 };
   int* numbers = malloc(count * sizeof *numbers);
   uint64_t random = 11;
@@ -131,13 +131,3 @@ static void inner_users(void) {
     fclose(file);
   }
 }
-
-static const Check checks[] = {
-    {"strdup, strndup and wcsdup", string_copies},
-    {"asprintf and open_memstream", printed_strings},
-    {"getline and getdelim", lines},
-    {"getcwd, realpath and scandir", paths},
-    {"reallocarray", arrays},
-    {"qsort, tsearch, regcomp, newlocale and stdio", inner_users},
-};
-CHECK_MAIN(checks)

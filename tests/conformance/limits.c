@@ -31,7 +31,7 @@ static const struct {
     {"pvalloc(n)", pvalloc},
 };
 
-static void impossible_sizes(void) {
+CHECK("impossible sizes are refused with ENOMEM") {
   static const size_t sizes[] = {PTRDIFF_MAX - 4096,
                                  PTRDIFF_MAX - 1,
                                  PTRDIFF_MAX,
@@ -72,7 +72,7 @@ static size_t memory_that_is_not_overcommitted(void) {
   return (machine.totalram + machine.totalswap) * machine.mem_unit;
 }
 
-static void more_than_the_machine_has(void) {
+CHECK("more than the machine has is refused with ENOMEM") {
   const size_t bytes = 8 * memory_that_is_not_overcommitted();
   for (size_t f = 0; f < COUNT_OF(functions); ++f) {
     errno = 0;
@@ -82,9 +82,7 @@ static void more_than_the_machine_has(void) {
   }
   static const size_t sizes[] = {100, 100000, 4 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    char* const block = malloc(sizes[i]);
-    REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
-    fill(block, sizes[i], i);
+    char* const block = filled(sizes[i], i);
     errno = 0;
     void* const moved = realloc(block, opaque(bytes));
     REQUIRE(moved == NULL, "realloc from %zu to %zu bytes is %p", sizes[i], bytes, moved);
@@ -99,7 +97,7 @@ static void more_than_the_machine_has(void) {
 
 // A table that grows, and is copied each time: the blocks before, which are free, and the last are
 // more than the machine has, and the kernel would refuse a fork if it counted both.
-static void forks_with_much_that_is_free(void) {
+CHECK("a process with much that is free can fork") {
   if (library_is_ours() && strcmp(tested_library(), "libtsmalloc.so") != 0 &&
       strcmp(tested_library(), "libtsmalloc-secure.so") != 0)
     skip_check("the teaching heaps' memory counts, free or not");
@@ -120,10 +118,3 @@ static void forks_with_much_that_is_free(void) {
   if (child > 0) waitpid(child, NULL, 0);
   free(table);
 }
-
-static const Check checks[] = {
-    {"more than the machine has is refused with ENOMEM", more_than_the_machine_has},
-    {"a process with much that is free can fork", forks_with_much_that_is_free},
-    {"impossible sizes are refused with ENOMEM", impossible_sizes},
-};
-CHECK_MAIN(checks)

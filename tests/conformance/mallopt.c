@@ -10,73 +10,55 @@
 // mallopt(3), for machines of 64 bits.
 enum { most_fast = 80 * sizeof(size_t) / 4, most_mmap_threshold = 4 * 1024 * 1024 * sizeof(long) };
 
-typedef struct Row {
-  int value;
-  int result;
-} Row;
+enum { most_values = 6, ends = -2 };
 
-static void hold_to(const char* name, int parameter, const Row* rows, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const int result = mallopt(parameter, rows[i].value);
-    EXPECT(result == rows[i].result, "mallopt(%s, %d) returned %d", name, rows[i].value, result);
-    void* const small = malloc(100);
-    void* const large = malloc(300000);
-    REQUIRE(small != NULL && large != NULL, "null after mallopt(%s, %d)", name, rows[i].value);
-    fill(small, 100, i);
-    fill(large, 300000, i);
-    free(small);
-    free(large);
+typedef struct Parameter {
+  const char* name;
+  int number;
+  int accepted[most_values + 1];  // values, up to `ends`
+  int refused[most_values + 1];
+} Parameter;
+
+static const Parameter parameters[] = {
+    {"M_ARENA_MAX", M_ARENA_MAX, {1, 4, 1000, 0, ends}, {ends}},
+    {"M_ARENA_TEST", M_ARENA_TEST, {1, 8, ends}, {ends}},
+    {"M_CHECK_ACTION", M_CHECK_ACTION, {0, 1, 2, 3, 5, 7, ends}, {ends}},
+    {"M_MMAP_MAX", M_MMAP_MAX, {0, 1, 65536, ends}, {ends}},
+    {"M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, {128 << 10, 0, most_mmap_threshold, ends}, {ends}},
+    {"M_MXFAST", M_MXFAST, {0, 64, most_fast, ends}, {most_fast + 1, -1, ends}},
+    {"M_TRIM_THRESHOLD", M_TRIM_THRESHOLD, {128 << 10, 0, 1 << 30, -1, ends}, {ends}},
+    {"M_TOP_PAD", M_TOP_PAD, {0, 8 << 20, ends}, {ends}},
+};
+
+static void hold_to(const char* name, int parameter, const int* values, int expected) {
+  for (; *values != ends; ++values) {
+    const int result = mallopt(parameter, *values);
+    EXPECT(result == expected, "mallopt(%s, %d) returned %d", name, *values, result);
+    free(filled(100, 1));
+    free(filled(300000, 2));
   }
 }
 
-static void arena_max(void) {
-  static const Row rows[] = {{1, 1}, {4, 1}, {1000, 1}, {0, 1}};
-  hold_to("M_ARENA_MAX", M_ARENA_MAX, rows, COUNT_OF(rows));
-}
-
-static void arena_test(void) {
-  static const Row rows[] = {{1, 1}, {8, 1}};
-  hold_to("M_ARENA_TEST", M_ARENA_TEST, rows, COUNT_OF(rows));
-}
-
-static void check_action(void) {
-  static const Row rows[] = {{0, 1}, {1, 1}, {2, 1}, {3, 1}, {5, 1}, {7, 1}};
-  hold_to("M_CHECK_ACTION", M_CHECK_ACTION, rows, COUNT_OF(rows));
-}
-
-static void mmap_max(void) {
-  static const Row rows[] = {{0, 1}, {1, 1}, {65536, 1}};
-  hold_to("M_MMAP_MAX", M_MMAP_MAX, rows, COUNT_OF(rows));
-}
-
-static void mmap_threshold(void) {
-  static const Row rows[] = {{128 << 10, 1}, {0, 1}, {most_mmap_threshold, 1}};
-  hold_to("M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, rows, COUNT_OF(rows));
-  // glibc itself takes any number, from 2.35 on at least.
-  static const Row beyond[] = {{most_mmap_threshold + 1, 0}, {-1, 0}};
-  if (library_is_ours()) hold_to("M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, beyond, COUNT_OF(beyond));
-}
-
-static void mxfast(void) {
-  static const Row rows[] = {{0, 1}, {64, 1}, {most_fast, 1}, {most_fast + 1, 0}, {-1, 0}};
-  hold_to("M_MXFAST", M_MXFAST, rows, COUNT_OF(rows));
-}
-
-static void trim_threshold(void) {
-  static const Row rows[] = {{128 << 10, 1}, {0, 1}, {1 << 30, 1}, {-1, 1}};
-  hold_to("M_TRIM_THRESHOLD", M_TRIM_THRESHOLD, rows, COUNT_OF(rows));
-}
-
-static void no_parameter(void) {
-  if (!library_is_ours()) skip_check("glibc returns 1 for what is no parameter");
-  static const int parameters[] = {-100, -9, 0, 5, 100};
+CHECK("each parameter is accepted up to the manual's limit, and refused beyond") {
   for (size_t i = 0; i < COUNT_OF(parameters); ++i) {
-    EXPECT(mallopt(parameters[i], 1) == 0, "mallopt(%d, 1) returned %d", parameters[i],
-           mallopt(parameters[i], 1));
+    hold_to(parameters[i].name, parameters[i].number, parameters[i].accepted, 1);
+    hold_to(parameters[i].name, parameters[i].number, parameters[i].refused, 0);
   }
 }
 
-static void perturb_is_kept_or_refused(void) {
+// glibc itself takes any number, from 2.35 on at least; and returns 1 for what is no parameter.
+CHECK("what is no threshold and no parameter is refused") {
+  if (!library_is_ours()) skip_check("glibc accepts it");
+  static const int beyond[] = {most_mmap_threshold + 1, -1, ends};
+  hold_to("M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, beyond, 0);
+  static const int unknown[] = {-100, -9, 0, 5, 100};
+  for (size_t i = 0; i < COUNT_OF(unknown); ++i) {
+    const int result = mallopt(unknown[i], 1);
+    EXPECT(result == 0, "mallopt(%d, 1) returned %d", unknown[i], result);
+  }
+}
+
+CHECK("M_PERTURB fills blocks, or is refused") {
   enum { bytes = 5000, pattern = 0x5a };
   EXPECT(mallopt(M_PERTURB, 0) == 1, "mallopt(M_PERTURB, 0) returned %d", mallopt(M_PERTURB, 0));
   const int result = mallopt(M_PERTURB, pattern);
@@ -92,31 +74,15 @@ static void perturb_is_kept_or_refused(void) {
 }
 
 // Where the heap is the data segment, it grows by so much more at a time.
-static void top_pad(void) {
+CHECK("M_TOP_PAD makes the break move further") {
   enum { pad = 8 << 20, bytes = 1000, blocks = 4000 };
-  const Row rows[] = {{0, 1}, {pad, 1}};
-  hold_to("M_TOP_PAD", M_TOP_PAD, rows, COUNT_OF(rows));
+  EXPECT(mallopt(M_TOP_PAD, pad) == 1, "mallopt(M_TOP_PAD, %d) failed", pad);
+  free(filled(300000, 1));
   const char* const before = sbrk(0);
   for (int i = 0; i < blocks && sbrk(0) == before; ++i) {
-    char* const block = malloc(bytes);
-    REQUIRE(block != NULL, "null at block %d", i);
-    memset(block, 1, bytes);
+    written(bytes);
   }
   const ptrdiff_t grown = (const char*)sbrk(0) - before;
   if (grown == 0) skip_check("the heap does not grow by the break");
   EXPECT(grown >= pad, "the break moved by %td bytes", grown);
 }
-
-static const Check checks[] = {
-    {"M_ARENA_MAX is accepted", arena_max},
-    {"M_ARENA_TEST is accepted", arena_test},
-    {"M_CHECK_ACTION is accepted", check_action},
-    {"M_MMAP_MAX is accepted", mmap_max},
-    {"M_MMAP_THRESHOLD is accepted up to the manual's limit", mmap_threshold},
-    {"M_MXFAST is accepted up to the manual's limit", mxfast},
-    {"M_PERTURB fills blocks, or is refused", perturb_is_kept_or_refused},
-    {"M_TOP_PAD makes the break move further", top_pad},
-    {"M_TRIM_THRESHOLD is accepted", trim_threshold},
-    {"what is no parameter is refused", no_parameter},
-};
-CHECK_MAIN(checks)

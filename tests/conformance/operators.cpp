@@ -64,7 +64,7 @@ const Form forms[] = {
      false},
 };
 
-void every_form_serves() {
+CHECK("every form of new and delete") {
   for (const Form& form : forms) {
     for (Size alignment = form.aligned ? 8 : 16; alignment <= (form.aligned ? 65536U : 16U);
          alignment *= 2) {
@@ -98,7 +98,7 @@ bool fails_properly(const Form& form, Size bytes) {
   }
 }
 
-void failure_without_handler() {
+CHECK("impossible sizes throw bad_alloc or return null") {
   for (const Form& form : forms) {
     for (Size bytes : {Size{PTRDIFF_MAX}, Size{PTRDIFF_MAX} + 1, SIZE_MAX - 64}) {
       EXPECT(fails_properly(form, bytes), "%s of %zu bytes did not %s", form.name, bytes,
@@ -107,7 +107,7 @@ void failure_without_handler() {
   }
 }
 
-void failure_at_size_max() {
+CHECK("SIZE_MAX bytes throw bad_alloc or return null") {
   if (find_function("malloc") == nullptr)
     skip_check("a static program cannot say whose new it has");
   Dl_info aligned_new;
@@ -130,7 +130,7 @@ void give_up_at_third_call() {
   if (++handler_calls == 3) std::set_new_handler(nullptr);
 }
 
-void handler_is_called() {
+CHECK("the new-handler is called until it gives up") {
   for (const Form& form : forms) {
     handler_calls = 0;
     std::set_new_handler(give_up_at_third_call);
@@ -144,7 +144,7 @@ void handler_is_called() {
 
 // The alignments that no type can have, as libstdc++ refuses them: no handler is called, which could
 // not help. Small powers of two are as good as malloc's alignment.
-void alignments_of_new() {
+CHECK("aligned new takes powers of two alone") {
   for (const Form& form : forms) {
     if (!form.aligned) continue;
     handler_calls = 0;
@@ -178,7 +178,7 @@ void throw_from_handler() {
   throw HandlerFailure{};
 }
 
-void handler_throws() {
+CHECK("the new-handler throws") {
   for (const Form& form : forms) {
     handler_calls = 0;
     std::set_new_handler(throw_from_handler);
@@ -194,7 +194,7 @@ struct alignas(128) Overaligned {
   char bytes[200];
 };
 
-void expressions() {
+CHECK("new-expressions and containers") {
   for (int round = 0; round < 100; ++round) {
     auto numbers = std::make_unique<std::vector<int>>(10000);
     std::iota(numbers->begin(), numbers->end(), 0);
@@ -208,7 +208,7 @@ void expressions() {
   }
 }
 
-void length_errors() {
+CHECK("bad_alloc reaches the program through the library") {
   bool thrown = false;
   try {
     const auto refused = std::make_unique<char[]>(opaque(PTRDIFF_MAX - 100));
@@ -219,17 +219,4 @@ void length_errors() {
   EXPECT(thrown, "make_unique of PTRDIFF_MAX - 100 bytes threw nothing");
 }
 
-const Check checks[] = {
-    {"every form of new and delete", every_form_serves},
-    {"impossible sizes throw bad_alloc or return null", failure_without_handler},
-    {"SIZE_MAX bytes throw bad_alloc or return null", failure_at_size_max},
-    {"the new-handler is called until it gives up", handler_is_called},
-    {"aligned new takes powers of two alone", alignments_of_new},
-    {"the new-handler throws", handler_throws},
-    {"new-expressions and containers", expressions},
-    {"bad_alloc reaches the program through the library", length_errors},
-};
-
 }  // namespace
-
-CHECK_MAIN(checks)

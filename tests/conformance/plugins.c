@@ -25,7 +25,7 @@ static void* symbol(void* plugin, const char* name) {
   return address;
 }
 
-static void blocks_cross_libraries(void) {
+CHECK("blocks cross the borders of loaded libraries") {
   static const int scopes[] = {RTLD_LOCAL, RTLD_GLOBAL};
   for (size_t i = 0; i < COUNT_OF(scopes); ++i) {
     for (int round = 0; round < 20; ++round) {
@@ -44,7 +44,7 @@ static void blocks_cross_libraries(void) {
   }
 }
 
-static void modules_catch_bad_alloc(void) {
+CHECK("C++ modules of C programs catch bad_alloc") {
   need_glibc("there is no C++ runtime of this C library");
   void* plugin = open_plugin(PLUGIN_CXX, RTLD_LOCAL);
   int (*const catches_bad_alloc)(size_t) = (int (*)(size_t))symbol(plugin, "catches_bad_alloc");
@@ -78,14 +78,12 @@ static void allocate_much(void) {
   }
   for (size_t i = 0; i < small_blocks; ++i) free(block[i]);
   for (size_t i = 0; i < large_blocks; ++i) {
-    block[i] = malloc(large_bytes);
-    REQUIRE(block[i] != NULL, "null at large block %zu", i);
-    memset(block[i], 1, large_bytes);
+    block[i] = written(large_bytes);
   }
   for (size_t i = 0; i < large_blocks; ++i) free(block[i]);
 }
 
-static void threads_of_constructors_allocate(void) { do_in_constructor(allocate_much); }
+CHECK("a thread that a constructor waits for allocates") { do_in_constructor(allocate_much); }
 
 static void free_foreign_block(void) {
   char* const page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -93,7 +91,7 @@ static void free_foreign_block(void) {
   munmap(page, 4096);
 }
 
-static void reports_need_no_lock(void) {
+CHECK("a thread that a constructor waits for frees a foreign block") {
   // (The teaching heaps take it for a mapping of their own.)
   if (strcmp(tested_library(), "libtsmalloc.so") != 0)
     skip_check("a foreign pointer ends the process");
@@ -112,11 +110,3 @@ static void reports_need_no_lock(void) {
   EXPECT(has_calls || PLUGIN_CXX[0] == '\0', "%s", text);
   fclose(file);
 }
-
-static const Check checks[] = {
-    {"blocks cross the borders of loaded libraries", blocks_cross_libraries},
-    {"C++ modules of C programs catch bad_alloc", modules_catch_bad_alloc},
-    {"a thread that a constructor waits for allocates", threads_of_constructors_allocate},
-    {"a thread that a constructor waits for frees a foreign block", reports_need_no_lock},
-};
-CHECK_MAIN(checks)

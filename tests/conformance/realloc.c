@@ -18,9 +18,7 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 // Moves a block from one size to another and checks what must survive.
 static void expect_contents_kept(size_t from, size_t to, uint64_t seed) {
-  char* block = malloc(from);
-  REQUIRE(block != NULL, "malloc(%zu) is null", from);
-  fill(block, from, seed);
+  char* block = filled(from, seed);
   char* moved = realloc(block, to);
   REQUIRE(moved != NULL, "realloc from %zu to %zu is null", from, to);
   const size_t kept = smaller(from, to);
@@ -34,7 +32,7 @@ static void expect_contents_kept(size_t from, size_t to, uint64_t seed) {
   free(moved);
 }
 
-static void contents_survive(void) {
+CHECK("realloc keeps contents from every size to every size") {
   static const size_t sizes[] = {1,    8,    15,    16,    24,     25,     40,      64,     100,
                                  1000, 4096, 10000, 65536, 131072, 140000, 1 << 20, 3 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
@@ -43,7 +41,7 @@ static void contents_survive(void) {
   }
 }
 
-static void grows_step_by_step(void) {
+CHECK("realloc grows and shrinks step by step") {
   enum { last = 300000 };
   char* block = NULL;
   // A neighbour every now and then, so that growing in place does not always succeed.
@@ -71,15 +69,13 @@ static void grows_step_by_step(void) {
   for (size_t i = 0; i < neighbours; ++i) free(neighbour[i]);
 }
 
-static void failure_keeps_the_block(void) {
+CHECK("a realloc that fails keeps the old block") {
   static const size_t sizes[] = {1, 24, 1000, 100000, 4 << 20};
   static const size_t impossible[] = {PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 4096,
                                       SIZE_MAX - 16, SIZE_MAX};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     for (size_t j = 0; j < COUNT_OF(impossible); ++j) {
-      char* block = malloc(sizes[i]);
-      REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
-      fill(block, sizes[i], j);
+      char* block = filled(sizes[i], j);
       errno = 0;
       void* moved = realloc(block, opaque(impossible[j]));
       REQUIRE(moved == NULL, "realloc to %zu bytes is %p", impossible[j], moved);
@@ -92,7 +88,7 @@ static void failure_keeps_the_block(void) {
   }
 }
 
-static void same_size_stays(void) {
+CHECK("realloc to the same size stays in place") {
   for (size_t bytes = 1; bytes < 300000; bytes = bytes * 3 + 1) {
     void* block = malloc(bytes);
     const uintptr_t address = (uintptr_t)block;
@@ -103,7 +99,7 @@ static void same_size_stays(void) {
   }
 }
 
-static void aligned_blocks(void) {
+CHECK("realloc takes blocks of the aligned functions") {
   for (size_t alignment = 32; alignment <= 65536; alignment *= 2) {
     void* block = NULL;
     REQUIRE(posix_memalign(&block, alignment, 1000) == 0, "posix_memalign(%zu, 1000) failed",
@@ -125,20 +121,14 @@ static void expect_zero(const char* block, size_t bytes) {
   EXPECT(at == bytes, "calloc(1, %zu): byte %zu is %d", bytes, at, block[at]);
 }
 
-static void* filled(size_t bytes) {
-  void* const block = malloc(bytes);
-  REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
-  return memset(block, 0xff, bytes);
-}
-
 // An allocator that knows which of its memory was never used need not clear that; and a block that
 // grows, and finds no room behind it, is what makes it look for such memory.
-static void calloc_clears_after_growth(void) {
+CHECK("calloc clears what a block that grew has left behind") {
   enum { kibibyte = 1 << 10 };
   for (size_t last = 1000; last <= 10000; last += 500) {
-    char* growing = filled((size_t)600 * kibibyte);
-    char* const fence = filled((size_t)600 * kibibyte);
-    free(filled(last * kibibyte));
+    char* growing = written((size_t)600 * kibibyte);
+    char* const fence = written((size_t)600 * kibibyte);
+    free(written(last * kibibyte));
     growing = realloc(growing, (size_t)900 * kibibyte);
     REQUIRE(growing != NULL, "realloc is null");
     char* blocks[4];
@@ -153,7 +143,7 @@ static void calloc_clears_after_growth(void) {
   }
 }
 
-static void calloc_clears_whatever_was_there(void) {
+CHECK("calloc clears whatever was there") {
   struct {
     char* address;
     size_t bytes;
@@ -184,16 +174,14 @@ static void calloc_clears_whatever_was_there(void) {
 }
 
 // The system moves the pages of a block up to those that userfaultfd watches, and then refuses.
-static void watched_pages_survive(void) {
+CHECK("pages that userfaultfd watches survive") {
 #ifdef UFFD_API
   enum { mebibyte = 1 << 20 };
   const int descriptor = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
   struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
   if (descriptor < 0 || ioctl(descriptor, UFFDIO_API, &api) != 0)
     skip_check("the system has no userfaultfd that watches writes");
-  char* const block = malloc(4 * mebibyte);
-  REQUIRE(block != NULL, "malloc is null");
-  fill(block, 4 * mebibyte, 5);
+  char* const block = filled(4 * mebibyte, 5);
   char* const behind = malloc(4 * mebibyte);  // or the block might grow in place
   const uintptr_t middle = ((uintptr_t)block + 2 * mebibyte) / 4096 * 4096;
   struct uffdio_register watched = {{middle, mebibyte}, UFFDIO_REGISTER_MODE_WP, 0};
@@ -209,15 +197,3 @@ static void watched_pages_survive(void) {
   skip_check("userfaultfd is not declared");
 #endif
 }
-
-static const Check checks[] = {
-    {"pages that userfaultfd watches survive", watched_pages_survive},
-    {"realloc keeps contents from every size to every size", contents_survive},
-    {"realloc grows and shrinks step by step", grows_step_by_step},
-    {"a realloc that fails keeps the old block", failure_keeps_the_block},
-    {"realloc to the same size stays in place", same_size_stays},
-    {"realloc takes blocks of the aligned functions", aligned_blocks},
-    {"calloc clears what a block that grew has left behind", calloc_clears_after_growth},
-    {"calloc clears whatever was there", calloc_clears_whatever_was_there},
-};
-CHECK_MAIN(checks)

@@ -45,7 +45,7 @@ void operator delete[](void* block, std::size_t, std::align_val_t) noexcept { re
 
 namespace {
 
-void nothrow_forms_forward() {
+CHECK("nothrow forms of arrays forward to the program's operators") {
   constexpr std::align_val_t aligned{alignof(Mark)};
   ::operator delete[](opaque_pointer(::operator new[](100)));
   ::operator delete[](opaque_pointer(::operator new[](100, std::nothrow)));
@@ -57,17 +57,10 @@ void nothrow_forms_forward() {
   EXPECT(::operator new[](opaque(SIZE_MAX), aligned, std::nothrow) == nullptr, "not null");
 }
 
-void others_stay_the_allocators() {
+CHECK("forms of single objects stay the allocator's") {
   void* const block = ::operator new(100, std::nothrow);
   REQUIRE(block != nullptr, "null");
   ::operator delete(opaque_pointer(block));
 }
 
-const Check checks[] = {
-    {"nothrow forms of arrays forward to the program's operators", nothrow_forms_forward},
-    {"forms of single objects stay the allocator's", others_stay_the_allocators},
-};
-
 }  // namespace
-
-CHECK_MAIN(checks)

@@ -58,7 +58,7 @@ void expect_forwarded(const char* form, Create create, Destroy destroy) {
          destroyed - destroyed_before);
 }
 
-void forms_forward() {
+CHECK("the other forms forward to the program's operators") {
   expect_forwarded(
       "new[], delete[]", [] { return ::operator new[](100); },
       [](void* p) { ::operator delete[](p); });
@@ -79,12 +79,12 @@ void forms_forward() {
       [](void* p) { ::operator delete[](p, std::nothrow); });
 }
 
-void nothrow_catches() {
+CHECK("nothrow forms catch what the program's operator throws") {
   EXPECT(::operator new(opaque(SIZE_MAX), std::nothrow) == nullptr, "not null");
   EXPECT(::operator new[](opaque(SIZE_MAX), std::nothrow) == nullptr, "not null");
 }
 
-void aligned_forms_stay_whole() {
+CHECK("aligned forms stay the allocator's on both sides") {
   const int created_before = created;
   void* block = ::operator new(1000, std::align_val_t{256});
   EXPECT(reinterpret_cast<std::uintptr_t>(block) % 256 == 0, "%p", block);
@@ -94,7 +94,7 @@ void aligned_forms_stay_whole() {
 
 // The library's algorithms use odd pairs: stable_sort takes nothrow new and gives back by plain
 // delete.
-void library_users() {
+CHECK("library code mixes forms") {
   std::vector<int> numbers(50000);
   uint64_t random = 17;
   for (int& number : numbers) number = static_cast<int>(next_random(&random) % 1000);
@@ -107,13 +107,4 @@ void library_users() {
          created, destroyed);
 }
 
-const Check checks[] = {
-    {"the other forms forward to the program's operators", forms_forward},
-    {"nothrow forms catch what the program's operator throws", nothrow_catches},
-    {"aligned forms stay the allocator's on both sides", aligned_forms_stay_whole},
-    {"library code mixes forms", library_users},
-};
-
 }  // namespace
-
-CHECK_MAIN(checks)

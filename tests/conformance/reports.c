@@ -33,12 +33,10 @@ static size_t used_bytes(void) {
   return info.uordblks + info.hblkhd;
 }
 
-static void mallinfo2_counts(void) {
+CHECK("mallinfo2 counts what is in use") {
   require_own("mallinfo2");
   const size_t before = used_bytes();
-  char* block = malloc(large);
-  REQUIRE(block != NULL, "null");
-  memset(block, 1, large);
+  char* block = written(large);
   const size_t with_block = used_bytes();
   EXPECT(with_block >= before + large, "%zu bytes in use before, %zu with a block of %d", before,
          with_block, large);
@@ -51,7 +49,7 @@ static void mallinfo2_counts(void) {
          "arena %zu, in use %zu, free %zu", info.arena, info.uordblks, info.fordblks);
 }
 
-static void mallinfo_agrees(void) {
+CHECK("mallinfo agrees with mallinfo2") {
   require_own("mallinfo");
   require_own("mallinfo2");
   void* block = malloc(large);
@@ -66,7 +64,7 @@ static void mallinfo_agrees(void) {
   free(block);
 }
 
-static void malloc_info_writes_xml(void) {
+CHECK("malloc_info writes XML") {
   char* text = NULL;
   size_t length = 0;
   FILE* stream = open_memstream(&text, &length);
@@ -81,7 +79,7 @@ static void malloc_info_writes_xml(void) {
   free(text);
 }
 
-static void malloc_info_refuses_options(void) {
+CHECK("malloc_info refuses unknown options") {
   FILE* stream = fopen("/dev/null", "w");
   REQUIRE(stream != NULL, "cannot open /dev/null: %s", strerror(errno));
   EXPECT(malloc_info(1, stream) == EINVAL, "malloc_info(1, ...) returned %d",
@@ -96,7 +94,7 @@ static long long number_after(const char* text, const char* key) {
 }
 
 // Of the library that tells it: the parts of the free memory that no cache has are all of it.
-static void malloc_info_adds_up(void) {
+CHECK("malloc_info tells where the memory is") {
   enum { count = 4096, bytes = 848 };
   void* blocks[count];
   for (int i = 0; i < count; ++i) blocks[i] = malloc(bytes);
@@ -123,7 +121,7 @@ static void malloc_info_adds_up(void) {
   for (int i = 0; i < count; i += 20) free(blocks[i]);
 }
 
-static void malloc_stats_writes_to_stderr(void) {
+CHECK("malloc_stats writes to standard error") {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
   const int kept = dup(STDERR_FILENO);
@@ -137,13 +135,11 @@ static void malloc_stats_writes_to_stderr(void) {
   EXPECT(length > 0, "malloc_stats wrote nothing");
 }
 
-static void malloc_trim_keeps_blocks(void) {
+CHECK("malloc_trim keeps live blocks") {
   enum { blocks = 4000 };
   static char* block[blocks];
   for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(4000);
-    REQUIRE(block[i] != NULL, "null at block %zu", i);
-    fill(block[i], 4000, i);
+    block[i] = filled(4000, i);
   }
   for (size_t i = 0; i < blocks; ++i) {
     if (i % 16 != 0) free(block[i]);
@@ -158,20 +154,16 @@ static void malloc_trim_keeps_blocks(void) {
     free(block[i]);
   }
   malloc_trim(0);
-  char* block_after = malloc(1 << 20);
-  REQUIRE(block_after != NULL, "null after malloc_trim");
-  fill(block_after, 1 << 20, 9);
+  char* block_after = filled(1 << 20, 9);
   free(block_after);
 }
 
-static void malloc_trim_gives_back(void) {
+CHECK("malloc_trim gives a freed heap back") {
   require_own("malloc_trim");
   enum { blocks = 16384, bytes = 4000 };
   static void* block[blocks];
   for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(bytes);
-    REQUIRE(block[i] != NULL, "null at block %zu", i);
-    memset(block[i], 1, bytes);
+    block[i] = written(bytes);
   }
   const size_t with_blocks = resident_bytes();
   for (size_t i = 0; i < blocks; ++i) free(block[i]);
@@ -236,9 +228,9 @@ static void write_stats(FILE* stream) {
 }
 static void write_info(FILE* stream) { EXPECT(malloc_info(0, stream) == 0, "malloc_info failed"); }
 
-static void malloc_stats_is_whole(void) { expect_whole(write_stats); }
+CHECK("malloc_stats is whole when its thread is being cancelled") { expect_whole(write_stats); }
 
-static void malloc_info_is_whole(void) {
+CHECK("malloc_info is whole when its thread is being cancelled") {
   if (!library_is_ours()) skip_check("glibc's malloc_info is a cancellation point, as fprintf is");
   expect_whole(write_info);
 }
@@ -251,7 +243,7 @@ static void* report_unbuffered(void* unused) {
 }
 
 // Of glibc's programs; musl has threads of 2 KiB.
-static void reports_fit_the_smallest_stack(void) {
+CHECK("malloc_stats and malloc_info fit the smallest stack") {
   enum { smallest = 16 << 10 };
   pthread_attr_t small;
   pthread_attr_init(&small);
@@ -261,18 +253,3 @@ static void reports_fit_the_smallest_stack(void) {
   if (!is_created) skip_check("the C library starts no thread with so small a stack");
   pthread_join(thread, NULL);
 }
-
-static const Check checks[] = {
-    {"mallinfo2 counts what is in use", mallinfo2_counts},
-    {"mallinfo agrees with mallinfo2", mallinfo_agrees},
-    {"malloc_info writes XML", malloc_info_writes_xml},
-    {"malloc_info refuses unknown options", malloc_info_refuses_options},
-    {"malloc_stats writes to standard error", malloc_stats_writes_to_stderr},
-    {"malloc_info tells where the memory is", malloc_info_adds_up},
-    {"malloc_trim keeps live blocks", malloc_trim_keeps_blocks},
-    {"malloc_trim gives a freed heap back", malloc_trim_gives_back},
-    {"malloc_stats is whole when its thread is being cancelled", malloc_stats_is_whole},
-    {"malloc_info is whole when its thread is being cancelled", malloc_info_is_whole},
-    {"malloc_stats and malloc_info fit the smallest stack", reports_fit_the_smallest_stack},
-};
-CHECK_MAIN(checks)

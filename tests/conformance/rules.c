@@ -289,12 +289,12 @@ static void hold_to(const Rule* rule) {
   free(old);
 }
 
-static void one_after_another(void) {
+CHECK("each call returns what it must, and leaves errno and the block") {
   for (size_t i = 0; i < COUNT_OF(rules); ++i) hold_to(&rules[i]);
 }
 
 // Again and again, in every order of magnitude of heap: a block here and there between them.
-static void in_a_used_heap(void) {
+CHECK("so it does in a heap that is in use") {
   enum { rounds = 30, held = 500 };
   static void* holding[held];
   uint64_t random = 17;
@@ -310,7 +310,7 @@ static void in_a_used_heap(void) {
 }
 
 // realloc(p, 0) frees: a gigabyte of them costs nothing.
-static void freeing_by_realloc(void) {
+CHECK("realloc(p, 0) frees") {
   static const struct {
     size_t bytes;
     int times;
@@ -319,19 +319,10 @@ static void freeing_by_realloc(void) {
   for (size_t i = 0; i < COUNT_OF(rounds); ++i) {
     const size_t before = resident_bytes();
     for (int k = 0; k < rounds[i].times; ++k) {
-      char* const p = malloc(rounds[i].bytes);
-      REQUIRE(p != NULL, "null");
-      memset(p, 1, rounds[i].bytes);
+      char* const p = written(rounds[i].bytes);
       EXPECT(realloc(opaque_pointer(p), 0) == NULL, "realloc(p, 0) is a block");
     }
     EXPECT(resident_bytes() < before + rounds[i].most, "blocks of %zu bytes: %zu bytes more",
            rounds[i].bytes, resident_bytes() - before);
   }
 }
-
-static const Check checks[] = {
-    {"each call returns what it must, and leaves errno and the block", one_after_another},
-    {"so it does in a heap that is in use", in_a_used_heap},
-    {"realloc(p, 0) frees", freeing_by_realloc},
-};
-CHECK_MAIN(checks)

@@ -92,8 +92,12 @@ static void with_little_address_space(void (*body)(void), const char* name) {
   REQUIRE(0, "execl: %s", strerror(errno));
 }
 
-static void address_space_limit(void) { with_little_address_space(exhaust_and_recover, "recover"); }
-static void address_space_again(void) { with_little_address_space(exhaust_twice, "twice"); }
+CHECK("address space runs out, and frees bring it back for other sizes") {
+  with_little_address_space(exhaust_and_recover, "recover");
+}
+CHECK("address space runs out, and frees bring it back") {
+  with_little_address_space(exhaust_twice, "twice");
+}
 
 // The work of the program instead of its checks when it was started so.
 __attribute__((constructor)) static void run_limited(void) {
@@ -103,14 +107,14 @@ __attribute__((constructor)) static void run_limited(void) {
   end_check();
 }
 
-static void data_limit(void) {
+CHECK("data runs out, and frees bring it back for other sizes") {
   free(malloc(1000));
   // Since Linux 4.7 the limit counts private writable mappings as well as the break.
   limit(RLIMIT_DATA, data_bytes() + room_bytes);
   exhaust_and_recover();
 }
 
-static void no_data_at_all(void) {
+CHECK("no page can be had for a while") {
   // Not one page more: requests that need one fail, and work again afterwards.
   char* small = malloc(100);
   REQUIRE(small != NULL, "null");
@@ -123,17 +127,13 @@ static void no_data_at_all(void) {
   free_all(count, 1000);
   free(small);
   REQUIRE(setrlimit(RLIMIT_DATA, &kept) == 0, "setrlimit: %s", strerror(errno));
-  char* large = malloc(16 << 20);
-  REQUIRE(large != NULL, "malloc fails although the limit is gone");
-  memset(large, 1, 16 << 20);
+  char* large = written(16 << 20);
   free(large);
 }
 
 static void allocate_and_verify(size_t count, size_t bytes) {
   for (size_t i = 0; i < count; ++i) {
-    block[i] = malloc(bytes);
-    REQUIRE(block[i] != NULL, "malloc(%zu) is null at block %zu", bytes, i);
-    fill(block[i], bytes, i);
+    block[i] = filled(bytes, i);
   }
   for (size_t i = 0; i < count; ++i) {
     EXPECT(first_damage(block[i], bytes, i) == bytes, "block %zu was overwritten", i);
@@ -141,7 +141,7 @@ static void allocate_and_verify(size_t count, size_t bytes) {
   }
 }
 
-static void blocked_break(void) {
+CHECK("the break cannot move") {
   allocate_and_verify(10, 1000);
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
   const uintptr_t wall = ((uintptr_t)sbrk(0) + page - 1) / page * page;
@@ -166,7 +166,7 @@ static void expect_untouched(const Territory* territory, size_t count) {
   }
 }
 
-static void others_move_the_break(void) {
+CHECK("others move the break") {
   static const size_t steps[] = {4096, 1, 24, 12296, 7, 100000, 8, 16, 3};
   need_glibc("sbrk refuses programs in other C libraries");
   enum { rounds = 60, blocks_per_round = 100 };
@@ -177,9 +177,7 @@ static void others_move_the_break(void) {
   for (size_t round = 0; round < rounds; ++round) {
     for (int i = 0; i < blocks_per_round; ++i, ++count) {
       bytes[count] = random_size(&random, 20000);
-      block[count] = malloc(bytes[count]);
-      REQUIRE(block[count] != NULL, "null");
-      fill(block[count], bytes[count], count);
+      block[count] = filled(bytes[count], count);
     }
     territory[round].bytes = steps[round % COUNT_OF(steps)];
     territory[round].begin = sbrk((intptr_t)territory[round].bytes);
@@ -200,7 +198,7 @@ static void others_move_the_break(void) {
   expect_untouched(territory, rounds);
 }
 
-static void others_give_the_break_back(void) {
+CHECK("others move the break and give it back") {
   need_glibc("sbrk refuses programs in other C libraries");
   for (int round = 0; round < 20; ++round) {
     char* taken = sbrk(100000);
@@ -211,14 +209,3 @@ static void others_give_the_break_back(void) {
     allocate_and_verify(200, 5000);
   }
 }
-
-static const Check checks[] = {
-    {"address space runs out, and frees bring it back", address_space_again},
-    {"address space runs out, and frees bring it back for other sizes", address_space_limit},
-    {"data runs out, and frees bring it back for other sizes", data_limit},
-    {"no page can be had for a while", no_data_at_all},
-    {"the break cannot move", blocked_break},
-    {"others move the break", others_move_the_break},
-    {"others move the break and give it back", others_give_the_break_back},
-};
-CHECK_MAIN(checks)

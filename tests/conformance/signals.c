@@ -4,13 +4,12 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
 
-static void blocked_signals_stay_blocked(void) {
+CHECK("the signal mask is left alone") {
   sigset_t blocked;
   sigset_t now;
   sigemptyset(&blocked);
@@ -28,15 +27,7 @@ static void allocate_some(void) {
   for (int i = 0; i < 5000; ++i) opaque_pointer(malloc(64));
 }
 
-static int status_of(pid_t child) {
-  int status = 0;
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-
-static void sent_faults_end_the_process(void) {
+CHECK("a SIGSEGV that is sent ends the process") {
   static const int ways = 3;
   for (int way = 0; way < ways; ++way) {
     const pid_t child = fork();
@@ -54,7 +45,7 @@ static void sent_faults_end_the_process(void) {
 
 static const char ignored[] = "a SIGSEGV that was ignored from the start is ignored";
 
-static void sent_faults_are_ignored(void) {
+CHECK(ignored) {
   static const char variable[] = "IS_IGNORED";
   if (getenv(variable) == NULL) {
     setenv(variable, "1", 1);
@@ -103,7 +94,7 @@ __attribute__((constructor)) static void await_fault(void) {
   sigaction(SIGSEGV, &action, NULL);
 }
 
-static void faults_reach_their_handler(void) {
+CHECK(faults) {
   if (getenv(way_of_fault) != NULL) {
     allocate_some();
     *(volatile char*)opaque_pointer((void*)8) = 1;
@@ -123,11 +114,3 @@ static void faults_reach_their_handler(void) {
       EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "status %#x", status);
   }
 }
-
-static const Check checks[] = {
-    {faults, faults_reach_their_handler},
-    {"the signal mask is left alone", blocked_signals_stay_blocked},
-    {"a SIGSEGV that is sent ends the process", sent_faults_end_the_process},
-    {ignored, sent_faults_are_ignored},
-};
-CHECK_MAIN(checks)

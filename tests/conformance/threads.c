@@ -10,27 +10,18 @@
 
 #include "check.h"
 
-static pthread_t start(void* (*body)(void*), void* argument) {
-  pthread_t thread;
-  const int error = pthread_create(&thread, NULL, body, argument);
-  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  return thread;
-}
-
 static void* allocate_and_leave(void* argument) {
   void** kept = argument;
   for (size_t i = 0; i < 100; ++i) {
-    kept[i] = malloc(100 + i);
-    REQUIRE(kept[i] != NULL, "null");
-    fill(kept[i], 100 + i, i);
+    kept[i] = filled(100 + i, i);
   }
   return NULL;
 }
 
-static void blocks_outlive_their_thread(void) {
+CHECK("blocks outlive the thread that made them") {
   for (int round = 0; round < 100; ++round) {
     void* kept[100];
-    pthread_join(start(allocate_and_leave, kept), NULL);
+    run_thread(allocate_and_leave, kept);
     for (size_t i = 0; i < COUNT_OF(kept); ++i) {
       EXPECT(first_damage(kept[i], 100 + i, i) == 100 + i,
              "a block of %zu bytes changed when its thread had ended", 100 + i);
@@ -48,18 +39,16 @@ static void* use_and_free(void* argument) {
   enum { blocks = 512, bytes = 4000 };
   void* block[blocks];
   for (size_t i = 0; i < blocks; ++i) {
-    block[i] = malloc(bytes);
-    REQUIRE(block[i] != NULL, "null");
-    memset(block[i], 1, bytes);
+    block[i] = written(bytes);
   }
   for (size_t i = 0; i < blocks; ++i) free(block[i]);
   return NULL;
 }
 
-static void dead_threads_lose_no_memory(void) {
-  pthread_join(start(use_and_free, NULL), NULL);
+CHECK("dead threads lose no memory") {
+  run_thread(use_and_free, NULL);
   const size_t before = resident_bytes();
-  for (int i = 0; i < 200; ++i) pthread_join(start(use_and_free, NULL), NULL);
+  for (int i = 0; i < 200; ++i) run_thread(use_and_free, NULL);
   const size_t grown = resident_bytes() - before;
   EXPECT(grown < (size_t)32 << 20,
          "200 threads that each used and freed 2 MiB made the process %zu bytes larger", grown);
@@ -70,13 +59,13 @@ static void* wait_and_use(void* argument) {
   return use_and_free(NULL);
 }
 
-static void many_threads_begin_at_once(void) {
+CHECK("many threads begin at once") {
   enum { threads = 48 };
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, threads);
   pthread_t thread[threads];
-  for (size_t i = 0; i < threads; ++i) thread[i] = start(wait_and_use, &barrier);
-  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  for (size_t i = 0; i < threads; ++i) thread[i] = start_thread(wait_and_use, &barrier);
+  join_threads(thread, threads);
 }
 
 // POSIX runs destructors again while they set new values, PTHREAD_DESTRUCTOR_ITERATIONS (4) times.
@@ -91,9 +80,7 @@ static void allocate_in_destructor(void* value) {
   free(value);
   void* scratch[50];
   for (size_t i = 0; i < COUNT_OF(scratch); ++i) {
-    scratch[i] = malloc(i * 40);
-    REQUIRE(scratch[i] != NULL, "malloc is null in a destructor");
-    fill(scratch[i], i * 40, i);
+    scratch[i] = filled(i * 40, i);
   }
   for (size_t i = 0; i < COUNT_OF(scratch); ++i) {
     EXPECT(first_damage(scratch[i], i * 40, i) == i * 40,
@@ -117,13 +104,13 @@ static void* set_keys(void* argument) {
   return NULL;
 }
 
-static void destructors_allocate(void) {
+CHECK("thread-exit destructors allocate and free in every round") {
   enum { threads = 50 };
   for (size_t i = 0; i < COUNT_OF(keys); ++i) {
     const int error = pthread_key_create(&keys[i], allocate_in_destructor);
     REQUIRE(error == 0, "pthread_key_create: %s", strerror(error));
   }
-  for (int i = 0; i < threads; ++i) pthread_join(start(set_keys, NULL), NULL);
+  for (int i = 0; i < threads; ++i) run_thread(set_keys, NULL);
   const int expected_calls = threads * (int)COUNT_OF(keys) * PTHREAD_DESTRUCTOR_ITERATIONS;
   EXPECT(atomic_load(&destructor_calls) == expected_calls, "%d calls instead of %d",
          atomic_load(&destructor_calls), expected_calls);
@@ -179,7 +166,7 @@ static void use_all_keys(void) {
     EXPECT(pthread_getspecific(all_keys[i]) == NULL, "key %zu begins with a value", i);
   for (int i = 0; i < threads; ++i) {
     void* left = NULL;
-    pthread_join(start(set_all_keys, &left), NULL);
+    run_thread(set_all_keys, &left);
     REQUIRE(left != NULL, "malloc is null");
     memset(left, 1, 300);
     free(left);
@@ -189,7 +176,7 @@ static void use_all_keys(void) {
          atomic_load(&values_destroyed), (int)expected);
 }
 
-static void a_program_makes_all_keys_at_first(void) {
+CHECK("a program makes all keys before its first malloc") {
   make_all_keys();
   use_all_keys();
 }
@@ -202,12 +189,12 @@ static void* use_and_wait(void* barrier) {
 }
 
 // When threads, this one too, have allocated, and an allocator may have needed a key.
-static void a_program_makes_all_keys_later(void) {
+CHECK("a program makes all keys when threads have allocated") {
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, 2);
   void* const block = malloc(100);
   REQUIRE(block != NULL, "malloc is null");
-  const pthread_t other = start(use_and_wait, &barrier);
+  const pthread_t other = start_thread(use_and_wait, &barrier);
   pthread_barrier_wait(&barrier);
   make_all_keys();
   pthread_barrier_wait(&barrier);
@@ -216,7 +203,7 @@ static void a_program_makes_all_keys_later(void) {
   use_all_keys();
 }
 
-static void a_program_makes_all_keys_of_c11(void) {
+CHECK("a program makes all keys of C11") {
   need_all_keys();
   free(malloc(100));
   for (size_t i = 0; i < PTHREAD_KEYS_MAX; ++i) {
@@ -227,7 +214,7 @@ static void a_program_makes_all_keys_of_c11(void) {
   EXPECT(tss_create(&one_more, NULL) == thrd_error, "there are more than PTHREAD_KEYS_MAX keys");
 }
 
-static void small_stacks(void) {
+CHECK("threads with small stacks") {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   // What the C library itself and the signal frame need is not ours to shrink: four times the least
@@ -240,15 +227,3 @@ static void small_stacks(void) {
   pthread_join(thread, NULL);
   pthread_attr_destroy(&attributes);
 }
-
-static const Check checks[] = {
-    {"blocks outlive the thread that made them", blocks_outlive_their_thread},
-    {"dead threads lose no memory", dead_threads_lose_no_memory},
-    {"many threads begin at once", many_threads_begin_at_once},
-    {"thread-exit destructors allocate and free in every round", destructors_allocate},
-    {"a program makes all keys before its first malloc", a_program_makes_all_keys_at_first},
-    {"a program makes all keys when threads have allocated", a_program_makes_all_keys_later},
-    {"a program makes all keys of C11", a_program_makes_all_keys_of_c11},
-    {"threads with small stacks", small_stacks},
-};
-CHECK_MAIN(checks)

@@ -94,7 +94,7 @@ static void expect_no_overlap(const Shadow* shadow) {
   }
 }
 
-static void one_thread(void) {
+CHECK("random operations in one thread") {
   static Shadow shadow[slots];
   uint64_t random = 2024;
   for (int step = 0; step < 60000; ++step) {
@@ -137,21 +137,18 @@ static void* steal_and_swap(void* argument) {
   return NULL;
 }
 
-static void thieves(void) {
+CHECK("random operations in threads that steal blocks") {
   enum { threads = 4 };
   pthread_t thread[threads];
   for (size_t i = 0; i < shared_slots; ++i) pthread_mutex_init(&shared[i].lock, NULL);
-  for (size_t i = 0; i < threads; ++i) {
-    const int error = pthread_create(&thread[i], NULL, steal_and_swap, (void*)(uintptr_t)(i + 1));
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
-  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  start_threads(thread, threads, steal_and_swap);
+  join_threads(thread, threads);
   for (size_t i = 0; i < shared_slots; ++i) {
     if (shared[i].shadow.block != NULL) drop(&shared[i].shadow);
   }
 }
 
-static void large_and_small(void) {
+CHECK("large blocks among small ones") {
   enum { rounds = 40 };
   Shadow large[8] = {0};
   Shadow small[200] = {0};
@@ -170,10 +167,3 @@ static void large_and_small(void) {
     if (small[i].block != NULL) drop(&small[i]);
   }
 }
-
-static const Check checks[] = {
-    {"random operations in one thread", one_thread},
-    {"random operations in threads that steal blocks", thieves},
-    {"large blocks among small ones", large_and_small},
-};
-CHECK_MAIN(checks)

@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-static void all_of_it_is_writable(void) {
+CHECK("every usable byte may be written") {
   enum { blocks = 2000 };
   static void* block[blocks];
   static size_t usable[blocks];
@@ -29,7 +29,7 @@ static void all_of_it_is_writable(void) {
   }
 }
 
-static void nallocx_agrees(void) {
+CHECK("nallocx is what an aligned allocation gives") {
   size_t (*const nallocx)(size_t, int) = (size_t(*)(size_t, int))find_function("nallocx");
   if (nallocx == NULL) skip_check("no nallocx");
   for (size_t bytes = 1; bytes < 1000000; bytes = bytes * 2 + 1) {
@@ -50,7 +50,7 @@ typedef struct SizedResult {
   size_t size;
 } SizedResult;
 
-static void at_least(void) {
+CHECK("alloc_at_least says how much it gave") {
   SizedResult (*const alloc_at_least)(size_t) =
       (SizedResult(*)(size_t))find_function("alloc_at_least");
   if (alloc_at_least == NULL) skip_check("no alloc_at_least");
@@ -66,10 +66,3 @@ static void at_least(void) {
   const SizedResult refused = alloc_at_least(opaque(SIZE_MAX));
   EXPECT(refused.ptr == NULL, "alloc_at_least(SIZE_MAX) is %p", refused.ptr);
 }
-
-static const Check checks[] = {
-    {"every usable byte may be written", all_of_it_is_writable},
-    {"nallocx is what an aligned allocation gives", nallocx_agrees},
-    {"alloc_at_least says how much it gave", at_least},
-};
-CHECK_MAIN(checks)

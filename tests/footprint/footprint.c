@@ -18,7 +18,7 @@
 #include "conformance/check.h"
 #include "footprint/memory.h"
 
-static void little_stays_after_a_burst(void) {
+CHECK("after a burst of 500 MB less than a tenth stays resident") {
   static const size_t sizes[] = {64, 1000, 20000, 1000000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     const pid_t child = fork();
@@ -26,8 +26,7 @@ static void little_stays_after_a_burst(void) {
       burst(sizes[i], (size_t)500 << 20);
       _exit(memory("VmRSS:") < memory("VmHWM:") / 10 ? 0 : 1);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
+    const int status = status_of(child);
     EXPECT(status == 0, "blocks of %zu bytes: more than a tenth of the peak is resident", sizes[i]);
   }
 }
@@ -47,7 +46,7 @@ static void run_threads(unsigned count, void* (*run)(void*), void* argument) {
     const int error = pthread_create(&ids[i], &attributes, run, argument);
     REQUIRE(error == 0, "pthread_create: %s", strerror(error));
   }
-  for (unsigned i = 0; i < count; ++i) pthread_join(ids[i], NULL);
+  join_threads(ids, count);
 }
 
 typedef struct Turns {
@@ -72,7 +71,7 @@ static size_t peak_of_turns(size_t each, unsigned threads) {
   return memory("VmHWM:");
 }
 
-static void waiting_threads_hold_little(void) {
+CHECK("256 waiting threads hold half as much again as one") {
   static const size_t sizes[] = {100, 900, 5000, 20000, 100000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     // Each in a process of its own, where memory has no past.
@@ -84,8 +83,7 @@ static void waiting_threads_hold_little(void) {
         const size_t peak = peak_of_turns(sizes[i], round == 0 ? 1 : waiting_threads);
         _exit(write(results[1], &peak, sizeof peak) == sizeof peak ? 0 : 1);
       }
-      int status = 0;
-      waitpid(child, &status, 0);
+      const int status = status_of(child);
       REQUIRE(status == 0, "a child ended with status %d", status);
     }
     size_t peaks[2];
@@ -112,11 +110,10 @@ static void* consume(void* argument) {
   return NULL;
 }
 
-static void streams_hold_what_is_live(void) {
+CHECK("a stream between threads holds what is live") {
   static Stream stream;
-  pthread_t consumer;
   pthread_barrier_init(&stream.turn, NULL, 2);
-  REQUIRE(pthread_create(&consumer, NULL, consume, &stream) == 0, "pthread_create failed");
+  const pthread_t consumer = start_thread(consume, &stream);
   size_t live = 0;
   for (int round = 0; round < stream_rounds; ++round) {
     size_t bytes = 0;
@@ -140,9 +137,7 @@ enum { short_lived_blocks = 5000 };
 static void* live_shortly(void* pair) {
   char* blocks[short_lived_blocks];
   for (size_t i = 0; i < short_lived_blocks; ++i) {
-    blocks[i] = malloc(200);
-    REQUIRE(blocks[i] != NULL, "malloc is null");
-    memset(blocks[i], 1, 200);
+    blocks[i] = written(200);
   }
   pthread_barrier_wait(pair);
   for (size_t i = 0; i < short_lived_blocks; ++i) free(blocks[i]);
@@ -164,8 +159,10 @@ static void ended_threads_leave_nothing(void) {
          "200 threads held %zu bytes at most, 6,000 threads %zu", early, memory("VmHWM:"));
 }
 
+CHECK("threads that end leave nothing behind") { ended_threads_leave_nothing(); }
+
 // Where glibc has no key left for an allocator that would learn of ends by one.
-static void ended_threads_leave_nothing_without_keys(void) {
+CHECK("nor where the program has all keys") {
   free(malloc(100));
   pthread_key_t key;
   while (pthread_key_create(&key, NULL) == 0) continue;
@@ -178,9 +175,7 @@ static void* use_all_sizes(void* unused) {
     void* blocks[500];
     size_t count = 0;
     for (; count < COUNT_OF(blocks) && count * each < total; ++count) {
-      blocks[count] = malloc(each);
-      REQUIRE(blocks[count] != NULL, "malloc is null");
-      memset(blocks[count], 1, each);
+      blocks[count] = written(each);
     }
     while (count != 0) free(blocks[--count]);
   }
@@ -188,7 +183,7 @@ static void* use_all_sizes(void* unused) {
   return unused;
 }
 
-static void many_ended_threads_keep_little(void) {
+CHECK("many threads that end at a time keep little") {
   enum { threads = 300 };
   run_threads(threads, use_all_sizes, NULL);
   const size_t left = memory("VmRSS:");
@@ -210,7 +205,7 @@ static void* use_some_blocks(void* unused) {
 }
 
 // Nor do the structures of their heaps stay.
-static void many_ended_threads_leave_little_behind(void) {
+CHECK("after a trim they leave little behind") {
   enum { threads = 300 };
   const size_t early = memory("VmRSS:");
   run_threads(threads, use_some_blocks, NULL);
@@ -222,17 +217,13 @@ static void many_ended_threads_leave_little_behind(void) {
 }
 
 static void* use_a_block_of_each_size(void* unused) {
-  for (size_t each = 16; each <= 1024; each += 16) {
-    char* const block = malloc(each);
-    REQUIRE(block != NULL, "malloc is null");
-    memset(block, 1, each);
-  }
+  for (size_t each = 16; each <= 1024; each += 16) written(each);
   pthread_barrier_wait(&all_done);
   return unused;
 }
 
 // A page of memory for each class of sizes.
-static void many_threads_with_few_blocks_hold_pages(void) {
+CHECK("many threads with few blocks hold pages") {
   enum { threads = 500 };
   run_threads(threads, use_a_block_of_each_size, NULL);
   const size_t peak = memory("VmHWM:");
@@ -242,7 +233,7 @@ static void many_threads_with_few_blocks_hold_pages(void) {
 }
 
 // Memory that is given back, and needed again at once, stays for a while, and not for good.
-static void regrets_pass(void) {
+CHECK("memory that was needed again is given back in the end") {
   for (int i = 0; i < 3; ++i) burst((size_t)64 << 20, (size_t)64 << 20);
   for (int tenths = 0; tenths < 115; ++tenths) {
     usleep(100000);
@@ -292,7 +283,7 @@ static void* take_load_or_free_all(void* unused) {
   return unused;
 }
 
-static void waiting_threads_keep_little(void) {
+CHECK("waiting threads keep little of what others freed") {
   run_threads(waiting_owners + 1, take_load_or_free_all, NULL);
   report_figure(
       "of %zu KB that threads wait with, %zu KB are left when others freed it, %zu KB after "
@@ -314,7 +305,7 @@ static void* free_it(void* unused) {
   return unused;
 }
 
-static void one_of_two_frees_is_told(void) {
+CHECK("of two threads that free a large block one is told") {
   static const size_t sizes[] = {80 << 10, 128 << 10, 256 << 10};
   for (size_t i = 0; i < 3 * 100; ++i) {
     const pid_t child = fork();
@@ -328,8 +319,7 @@ static void one_of_two_frees_is_told(void) {
       free_it(NULL);
       _exit(0);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
+    const int status = status_of(child);
     EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT,
            "two threads freed a block of %zu bytes, and the process ended with status %d",
            sizes[i % COUNT_OF(sizes)], status);
@@ -369,7 +359,7 @@ static void take_large_blocks(int count, size_t filled) {
   }
 }
 
-static void sparse_blocks_stay_sparse(void) {
+CHECK("large blocks that are hardly touched hold little") {
   take_large_blocks(large_blocks, 64 << 10);
   EXPECT(memory("VmRSS:") < ((size_t)8 << 20), "%d blocks of 10 MB, each with 68 KB, hold %zu KB",
          large_blocks, memory("VmRSS:") >> 10);
@@ -398,8 +388,12 @@ static void sparse_blocks_begin_where_others_did(void) {
          (int)live, resident >> 10);
 }
 
+CHECK("large blocks in turn, hardly touched, hold little") {
+  sparse_blocks_begin_where_others_did();
+}
+
 // The same with as many addresses as the C library's malloc needs, and half as many again.
-static void sparse_blocks_leave_addresses(void) {
+CHECK("large blocks in turn, hardly touched, need few addresses") {
   const struct rlimit limit = {(size_t)320 << 20, (size_t)320 << 20};
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit fails");
   sparse_blocks_begin_where_others_did();
@@ -413,17 +407,15 @@ static void* free_large_blocks(void* unused) {
 }
 
 // A free looks at a file of the system, which no child is to have.
-static void children_inherit_no_file(void) {
+CHECK("a fork inherits no file that free has open") {
   enum { forks = 300 };
   if (fcntl(3, F_GETFD) != -1) skip_check("the program began with a descriptor 3");
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, free_large_blocks, NULL) == 0, "pthread_create failed");
+  const pthread_t thread = start_thread(free_large_blocks, NULL);
   int inherited = 0;
   for (int i = 0; i < forks; ++i) {
     const pid_t child = fork();
     if (child == 0) _exit(fcntl(3, F_GETFD) == -1 ? 0 : 1);
-    int status = 0;
-    waitpid(child, &status, 0);
+    const int status = status_of(child);
     inherited += status != 0 ? 1 : 0;
   }
   atomic_store(&forks_are_done, true);
@@ -433,14 +425,12 @@ static void children_inherit_no_file(void) {
 }
 
 // The same filled: few pages go back in between.
-static void filled_blocks_are_not_faulted_anew(void) {
+CHECK("large blocks in turn, filled, fault in once") {
   enum { times = 100, bytes = 12 << 20 };
   char* block = NULL;
   for (int i = 0; i < times; ++i) {
     free(block);
-    block = malloc(bytes);
-    REQUIRE(block != NULL, "malloc is null");
-    memset(block, 1, bytes);
+    block = written(bytes);
   }
   struct rusage usage;
   REQUIRE(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage fails");
@@ -454,7 +444,7 @@ static void filled_blocks_are_not_faulted_anew(void) {
 
 // What blocks that were filled had for it, those that are not filled any longer do not get for
 // long: one in eight tells, and until then each has two huge pages at most, about its ends.
-static void blocks_turn_sparse(void) {
+CHECK("large blocks that are no longer filled soon hold little") {
   take_large_blocks(large_blocks + 1, large_bytes);  // the next probe is seven blocks away
   const size_t filled = memory("VmRSS:");
   take_large_blocks(4 * large_blocks, 64 << 10);
@@ -479,7 +469,7 @@ static void expect_growth_of_sparse_blocks(int count, size_t bytes, size_t most)
 }
 
 // Pages that were read only are there, and hold nothing.
-static void reading_is_no_filling(void) {
+CHECK("large blocks that are only read do not count as filled") {
   const char* block = calloc(1, large_bytes);
   REQUIRE(block != NULL, "calloc is null");
   for (size_t at = 0; at < large_bytes; at += 4096)
@@ -488,18 +478,18 @@ static void reading_is_no_filling(void) {
 }
 
 // Huge pages were right for the blocks that were there before, and are not for these.
-static void memory_forgets_what_it_was_for(void) {
+CHECK("where filled blocks were, sparse ones hold little") {
   burst(large_bytes, (size_t)2 * large_blocks * large_bytes);
   malloc_trim(0);
   expect_growth_of_sparse_blocks(2 * large_blocks, large_bytes, (size_t)100 << 20);
 }
 
-static void filled_blocks_say_little_of_longer_ones(void) {
+CHECK("a filled block says little of much longer ones") {
   take_large_blocks(1, large_bytes);
   expect_growth_of_sparse_blocks(6, (size_t)256 << 20, (size_t)8 << 20);
 }
 
-static void filled_blocks_get_huge_pages(void) {
+CHECK("large blocks that are filled get huge pages") {
   if (!system_has_huge_pages()) skip_check("the system gives no huge pages");
   take_large_blocks(large_blocks, large_bytes);
   const size_t bytes = huge_page_bytes();
@@ -508,13 +498,11 @@ static void filled_blocks_get_huge_pages(void) {
 }
 
 // Each ends somewhere else within a huge page, of which no part may stay when it is given back.
-static void nothing_stays_of_what_is_given_back(void) {
+CHECK("large blocks that are given back leave nothing behind") {
   static const size_t longest = (size_t)96 << 20;
   static const size_t shortest = (size_t)6 << 20;
   for (size_t bytes = longest; bytes >= shortest; bytes -= (size_t)33 << 16) {
-    shared_block = malloc(bytes);
-    REQUIRE(shared_block != NULL, "malloc is null");
-    memset(shared_block, 1, bytes);
+    shared_block = written(bytes);
     REQUIRE(memory("VmRSS:") >= bytes, "a block of %zu bytes was filled, and is not there", bytes);
     free(shared_block);
     malloc_trim(0);
@@ -523,29 +511,3 @@ static void nothing_stays_of_what_is_given_back(void) {
   report_figure("of blocks of 96 to 6 MB that were given back %zu KB are left", left >> 10);
   EXPECT(left <= ((size_t)12 << 20), "%zu bytes are left", left);
 }
-
-static const Check checks[] = {
-    {"after a burst of 500 MB less than a tenth stays resident", little_stays_after_a_burst},
-    {"256 waiting threads hold half as much again as one", waiting_threads_hold_little},
-    {"a stream between threads holds what is live", streams_hold_what_is_live},
-    {"threads that end leave nothing behind", ended_threads_leave_nothing},
-    {"nor where the program has all keys", ended_threads_leave_nothing_without_keys},
-    {"many threads that end at a time keep little", many_ended_threads_keep_little},
-    {"after a trim they leave little behind", many_ended_threads_leave_little_behind},
-    {"many threads with few blocks hold pages", many_threads_with_few_blocks_hold_pages},
-    {"waiting threads keep little of what others freed", waiting_threads_keep_little},
-    {"memory that was needed again is given back in the end", regrets_pass},
-    {"large blocks that are hardly touched hold little", sparse_blocks_stay_sparse},
-    {"large blocks in turn, hardly touched, hold little", sparse_blocks_begin_where_others_did},
-    {"large blocks in turn, hardly touched, need few addresses", sparse_blocks_leave_addresses},
-    {"a fork inherits no file that free has open", children_inherit_no_file},
-    {"large blocks in turn, filled, fault in once", filled_blocks_are_not_faulted_anew},
-    {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},
-    {"large blocks that are given back leave nothing behind", nothing_stays_of_what_is_given_back},
-    {"large blocks that are no longer filled soon hold little", blocks_turn_sparse},
-    {"large blocks that are only read do not count as filled", reading_is_no_filling},
-    {"where filled blocks were, sparse ones hold little", memory_forgets_what_it_was_for},
-    {"a filled block says little of much longer ones", filled_blocks_say_little_of_longer_ones},
-    {"of two threads that free a large block one is told", one_of_two_frees_is_told},
-};
-CHECK_MAIN(checks)

@@ -101,12 +101,6 @@ static void* only_free(void* blocks) {
   return NULL;
 }
 
-static void run_thread(void* (*run)(void*), void* argument) {
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, run, argument) == 0, "no thread");
-  pthread_join(thread, NULL);
-}
-
 // Has the process have a housekeeper, and returns its number.
 static long begin_with_a_housekeeper(void) {
   long task = 0;
@@ -114,12 +108,6 @@ static long begin_with_a_housekeeper(void) {
   run_thread(allocate, NULL);
   REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
   return task;
-}
-
-static int status_of(pid_t child) {
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
-  return status;
 }
 
 // As an event loop to which nothing comes in.
@@ -137,7 +125,7 @@ static void loop_until_no_step_is_due(void) {
 
 // ---- when there is one ----
 
-static void none_of_a_thread_that_frees(void) {
+CHECK("free starts none, and a later malloc does") {
   long task = 0;
   void* blocks[freed_blocks];
   for (int i = 0; i < freed_blocks; ++i) blocks[i] = opaque_pointer(malloc(100));
@@ -156,7 +144,7 @@ static void none_of_a_thread_that_frees(void) {
   EXPECT(housekeepers_soon(&task) == 1, "no malloc behind a first free started one");
 }
 
-static void one_where_threads_have_large_stacks(void) {
+CHECK("there is one where threads have large stacks") {
   long task = 0;
   thread_local_bytes[0] = 1;
   allocate(NULL);
@@ -170,10 +158,9 @@ static void* wait_for_ever(void* unused) {
 }
 
 // Its calls never come here, but it may have memory given back.
-static void beside_a_thread_that_never_allocates(void) {
+CHECK("beside a thread that never allocates") {
   need_glibc("it tells whether there is a second thread");
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0, "no thread");
+  start_thread(wait_for_ever, NULL);
   burst(100, 60 * mb);
   idle(2500);
   report_figure("%zu KB are left", resident_bytes() >> 10);
@@ -185,7 +172,7 @@ static void* refuse_and_allocate(void* unused) {
   return allocate(unused);
 }
 
-static void a_refused_thread_changes_nothing(void) {
+CHECK("there is none where threads are refused") {
   long task = 0;
   allocate(NULL);
   run_thread(refuse_and_allocate, NULL);
@@ -197,7 +184,7 @@ static void a_refused_thread_changes_nothing(void) {
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
-static void a_child_has_none_until_its_second_thread(void) {
+CHECK("a child has none until its second thread") {
   long task = begin_with_a_housekeeper();
   const pid_t child = fork();
   if (child == 0) {
@@ -232,21 +219,19 @@ static void expect_that_bursts_go_back(void (*wait)(void)) {
 
 static void idle_for_long(void) { idle(1500); }
 
-static void memory_goes_back_without_a_call(void) {
+CHECK("memory goes back without a call") {
   begin_with_a_housekeeper();
   expect_that_bursts_go_back(idle_for_long);
 }
 
 // Freed while it is at work on memory that was freed before.
-static void what_is_freed_later_goes_back_too(void) {
+CHECK("what is freed later goes back, too") {
   enum { blocks = 8, bytes = 24 * mb };
   allocate(NULL);
   run_thread(allocate, NULL);
   char* at[blocks];
   for (int i = 0; i < blocks; ++i) {
-    at[i] = malloc(bytes);
-    REQUIRE(at[i] != NULL, "malloc is null");
-    memset(at[i], 1, bytes);
+    at[i] = written(bytes);
   }
   for (int i = 0; i < blocks; ++i) {
     free(at[i]);
@@ -266,7 +251,7 @@ static void* allocate_and_end(void* unused) {
 }
 
 // One block in 20 stays, so that slabs do. Only the housekeeper is left to collect the others.
-static void what_is_freed_of_an_ended_thread_goes_back(void) {
+CHECK("what is freed of an ended thread's goes back") {
   long task = 0;
   allocate(NULL);
   run_thread(allocate_and_end, NULL);
@@ -280,7 +265,7 @@ static void what_is_freed_of_an_ended_thread_goes_back(void) {
   EXPECT(resident_bytes() <= 48 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
-static void no_wake_ups_at_rest(void) {
+CHECK("it is not woken at rest") {
   const long task = begin_with_a_housekeeper();
   burst(1000, 100 * mb);
   idle(2000);
@@ -293,7 +278,7 @@ static void no_wake_ups_at_rest(void) {
 }
 
 // The child is in the parent's memory, and no handler of forks runs.
-static void it_outlives_a_vfork(void) {
+CHECK("it outlives a vfork") {
   long task = begin_with_a_housekeeper();
   for (int i = 0; i < 100; ++i) {
     const pid_t child = vfork();
@@ -310,7 +295,7 @@ static void it_outlives_a_vfork(void) {
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
-static void it_gets_no_signals(void) {
+CHECK("it gets no signals") {
   const long task = begin_with_a_housekeeper();
   char text[4096];
   read_of_task(task, "status", text, sizeof text);
@@ -328,11 +313,9 @@ static void it_gets_no_signals(void) {
   EXPECT(seteuid(geteuid()) == 0, "seteuid failed");
 }
 
-static void refused_memory_is_left_alone(void) {
+CHECK("what the system refuses is left alone") {
   const long task = begin_with_a_housekeeper();
-  char* const block = malloc(64 * mb);
-  REQUIRE(block != NULL, "malloc is null");
-  memset(block, 1, 64 * mb);
+  char* const block = written(64 * mb);
   if (mlock(block, 64 * mb) != 0) skip_check("the system locks no memory");
   free(block);
   idle(1500);
@@ -344,19 +327,17 @@ static void refused_memory_is_left_alone(void) {
 
 // ---- the program's own steps ----
 
-static void steps_give_back(void) {
+CHECK("a program's own steps give back") {
   long task = 0;
   expect_that_bursts_go_back(loop_until_no_step_is_due);
   EXPECT(housekeepers(&task) == 0, "ts_housekeep() started a housekeeper");
 }
 
-static void steps_give_back_within_slabs(void) {
+CHECK("a program's own steps give back within slabs") {
   enum { count = 100 * mb / 160 };
   static void* blocks[count];
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(160);
-    REQUIRE(blocks[i] != NULL, "malloc is null");
-    memset(blocks[i], 1, 160);
+    blocks[i] = written(160);
   }
   for (size_t i = 0; i < count; ++i) {
     if (i % 200 != 0) free(blocks[i]);
@@ -365,7 +346,7 @@ static void steps_give_back_within_slabs(void) {
   EXPECT(resident_bytes() <= 40 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
-static void steps_leave_the_process_to_a_housekeeper(void) {
+CHECK("a program's own steps leave the process to it") {
   begin_with_a_housekeeper();
   idle(100);
   burst(1000000, 100 * mb);
@@ -387,7 +368,7 @@ static unsigned housekeepers_until(unsigned wanted) {
   return found;
 }
 
-static void the_option_starts_and_ends_it(void) {
+CHECK("the option starts and ends it") {
   long task = 0;
   allocate(NULL);
   EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && housekeepers(&task) == 0,
@@ -479,7 +460,7 @@ static void end_by_pthread_exit(Last last) {
   pthread_exit(NULL);
 }
 
-static void the_process_ends_with_its_last_thread(void) {
+CHECK("the process ends with its last thread") {
   for (Last last = first_thread; last < last_threads; ++last) {
     const pid_t child = fork();
     if (child == 0) end_by_pthread_exit(last);
@@ -503,37 +484,14 @@ static void* change_it(void* unused) {
   return unused;
 }
 
-static void it_follows_the_last_change(void) {
+CHECK("it follows the last change") {
   pthread_t thread[4];
   for (int round = 0; round < 3; ++round) {
-    for (size_t i = 0; i < COUNT_OF(thread); ++i)
-      REQUIRE(pthread_create(&thread[i], NULL, change_it, NULL) == 0, "no thread");
-    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    start_threads(thread, COUNT_OF(thread), change_it);
+    join_threads(thread, COUNT_OF(thread));
     ts_option_set("BACKGROUND", "off");
     EXPECT(housekeepers_until(0) == 0, "there is one after `off`");
     ts_option_set("BACKGROUND", "on");
     EXPECT(housekeepers_until(1) == 1, "there is none after `on`");
   }
 }
-
-static const Check checks[] = {
-    {"free starts none, and a later malloc does", none_of_a_thread_that_frees},
-    {"there is one where threads have large stacks", one_where_threads_have_large_stacks},
-    {"beside a thread that never allocates", beside_a_thread_that_never_allocates},
-    {"there is none where threads are refused", a_refused_thread_changes_nothing},
-    {"a child has none until its second thread", a_child_has_none_until_its_second_thread},
-    {"memory goes back without a call", memory_goes_back_without_a_call},
-    {"what is freed later goes back, too", what_is_freed_later_goes_back_too},
-    {"what is freed of an ended thread's goes back", what_is_freed_of_an_ended_thread_goes_back},
-    {"it is not woken at rest", no_wake_ups_at_rest},
-    {"it outlives a vfork", it_outlives_a_vfork},
-    {"it gets no signals", it_gets_no_signals},
-    {"what the system refuses is left alone", refused_memory_is_left_alone},
-    {"a program's own steps give back", steps_give_back},
-    {"a program's own steps give back within slabs", steps_give_back_within_slabs},
-    {"a program's own steps leave the process to it", steps_leave_the_process_to_a_housekeeper},
-    {"the option starts and ends it", the_option_starts_and_ends_it},
-    {"it follows the last change", it_follows_the_last_change},
-    {"the process ends with its last thread", the_process_ends_with_its_last_thread},
-};
-CHECK_MAIN(checks)

@@ -88,14 +88,12 @@ static void remove_group(void) {
 static int status_in_group(void (*run)(void)) {
   fflush(NULL);
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     REQUIRE(write_to_group("cgroup.procs", 0), "the group takes no process");
     run();
-    _exit(check_has_failed() ? 1 : 0);
+    end_check();
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
+  const int status = status_of(child);
   remove_group();
   return status;
 }
@@ -110,7 +108,7 @@ static void run_in_group(size_t bytes, void (*run)(void)) {
 
 // ---- a program that is nearly as large as its group ----
 
-static void* filled(size_t bytes) {
+static void* written_or_null(size_t bytes) {
   void* const block = malloc(bytes);
   if (block != NULL) memset(block, 1, bytes);
   return block;
@@ -128,20 +126,20 @@ static void do_rounds(void) {
   static const size_t sizes[] = {48, 100, 1000, 20000, 1000000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     for (size_t left = 30 * million; left >= sizes[i]; left -= sizes[i])
-      REQUIRE(filled(sizes[i]) != NULL, "malloc(%zu) is null", sizes[i]);
+      REQUIRE(written_or_null(sizes[i]) != NULL, "malloc(%zu) is null", sizes[i]);
   }
   smalls = malloc(small_blocks * sizeof *smalls);
   REQUIRE(smalls != NULL, "malloc is null");
   for (*survived = 0; *survived < wanted_rounds; ++*survived) {
     for (size_t i = 0; i < small_blocks; ++i) {
-      smalls[i] = filled(190);
+      smalls[i] = written_or_null(190);
       REQUIRE(smalls[i] != NULL, "malloc is null in round %u", *survived);
     }
     for (size_t i = 0; i < small_blocks; ++i) {
       if (i % 1000 != 0) free(smalls[i]);
     }
     for (size_t i = 0; i < large_blocks; ++i) {
-      larges[i] = filled(80 * million / large_blocks);
+      larges[i] = written_or_null(80 * million / large_blocks);
       REQUIRE(larges[i] != NULL, "malloc is null in round %u", *survived);
     }
     for (size_t i = 0; i < large_blocks; ++i) free(larges[i]);
@@ -156,7 +154,7 @@ static void share_count(unsigned rounds) {
   wanted_rounds = rounds;
 }
 
-static void survives_in_a_group(void) {
+CHECK("a program survives in a group of its size") {
   share_count(check_is_long() ? 1000 : 20);
   run_in_group(256 * mb, do_rounds);
   EXPECT(*survived == wanted_rounds, "only %u of %u rounds", *survived, wanted_rounds);
@@ -176,23 +174,25 @@ static int print_rounds(unsigned rounds, size_t bytes) {
 
 // The group shrinks while the program runs; then what it frees has to go back first.
 static void shrink_while_running(void) {
-  free(filled(100 * mb));
+  free(written_or_null(100 * mb));
   void* kept[100];
-  for (size_t i = 0; i < COUNT_OF(kept); ++i) kept[i] = filled(mb);
+  for (size_t i = 0; i < COUNT_OF(kept); ++i) kept[i] = written_or_null(mb);
   REQUIRE(limit_group(200 * mb), "the group cannot be made smaller");
   idle(1100);
   for (int round = 0; round < 10; ++round) {
     static void* blocks[70 * kb];
-    for (size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = filled(kb);
+    for (size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = written_or_null(kb);
     for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
-    for (size_t i = 0; i < 7; ++i) blocks[i] = filled(10 * mb);
+    for (size_t i = 0; i < 7; ++i) blocks[i] = written_or_null(10 * mb);
     for (size_t i = 0; i < 7; ++i) free(blocks[i]);
   }
   EXPECT(figure_of_group(is_version_1 ? "memory.limit_in_bytes" : "memory.max") == 200 * mb,
          "the group has another limit");
 }
 
-static void survives_a_smaller_group(void) { run_in_group(1024 * mb, shrink_while_running); }
+CHECK("a program survives when its group shrinks") {
+  run_in_group(1024 * mb, shrink_while_running);
+}
 
 // ---- the soft limit ----
 
@@ -201,7 +201,7 @@ static void come_and_go(size_t bytes) {
   static void* blocks[70 * mb / 1000];
   const size_t count = 70 * mb / bytes;
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = filled(bytes);
+    blocks[i] = written_or_null(bytes);
     REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", bytes);
   }
   for (size_t i = 0; i < count; ++i) free(blocks[i]);
@@ -215,20 +215,20 @@ static size_t peak_of_sizes(void) {
   return memory("VmHWM:");
 }
 
-static void dirty_memory_goes_back_first(void) {
+CHECK("dirty memory goes back before fresh is used") {
   REQUIRE(ts_option_set("LIMIT", "80M") == 0, "the option is refused");
   const size_t others = memory("VmRSS:");  // the limit counts the allocator's own pages
-  free(filled(mb));
+  free(written_or_null(mb));
   const size_t peak = peak_of_sizes() - others;
   report_figure("a peak of %zu MB", peak / mb);
   EXPECT(peak <= 80 * mb, "%zu KB were resident", peak / kb);
 }
 
-static void the_soft_limit_never_refuses(void) {
+CHECK("the soft limit never refuses") {
   REQUIRE(ts_option_set("LIMIT", "8M") == 0, "the option is refused");
   void* blocks[100];
   for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
-    blocks[i] = filled(mb);
+    blocks[i] = written_or_null(mb);
     REQUIRE(blocks[i] != NULL, "malloc is null");
   }
   for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
@@ -238,11 +238,11 @@ static void the_soft_limit_never_refuses(void) {
 
 static size_t fill_up(void** blocks, size_t most, size_t bytes) {
   size_t count = 0;
-  for (errno = 0; count < most && (blocks[count] = filled(bytes)) != NULL;) ++count;
+  for (errno = 0; count < most && (blocks[count] = written_or_null(bytes)) != NULL;) ++count;
   return count;
 }
 
-static void malloc_fails_beyond(void) {
+CHECK("malloc fails beyond the hard limit") {
   static void* blocks[kb * kb];
   static const size_t sizes[] = {100, 1000, 20000, 100000, 3 * mb};
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
@@ -260,17 +260,17 @@ static void malloc_fails_beyond(void) {
   }
   EXPECT(resident_bytes() <= 80 * mb, "%zu KB are resident", resident_bytes() / kb);
   REQUIRE(ts_option_set("HARD_LIMIT", "off") == 0, "the option is refused");
-  void* const block = filled(100 * mb);
+  void* const block = written_or_null(100 * mb);
   EXPECT(block != NULL, "the limit stays");
   free(block);
 }
 
 // A block that moves its pages, or grows where it is, needs its growth alone.
-static void realloc_grows_up_to_it(void) {
+CHECK("realloc grows up to the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
-  unsigned char* block = filled(40 * mb);
+  unsigned char* block = written_or_null(40 * mb);
   REQUIRE(block != NULL, "malloc is null");
-  void* const behind = filled(100);
+  void* const behind = written_or_null(100);
   block = realloc(block, 60 * mb);
   REQUIRE(block != NULL && block[40 * mb - 1] == 1, "realloc to 60 MB of 64");
   EXPECT(realloc(block, opaque(70 * mb)) == NULL && errno == ENOMEM, "realloc to 70 MB of 64");
@@ -285,24 +285,22 @@ static void* fill_all(void* total) {
   return NULL;
 }
 
-static void threads_share_it(void) {
+CHECK("threads share the hard limit") {
   size_t total = 0;
   pthread_t thread[4];
   REQUIRE(ts_option_set("HARD_LIMIT", "100M") == 0, "the option is refused");
   for (size_t i = 0; i < COUNT_OF(thread); ++i)
     REQUIRE(pthread_create(&thread[i], NULL, fill_all, &total) == 0, "no thread");
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, COUNT_OF(thread));
   EXPECT(total >= 90 * mb && total <= 100 * mb, "%zu MB", total / mb);
 }
 
-static void a_child_keeps_it(void) {
+CHECK("a child keeps the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
-  free(filled(mb));
+  free(written_or_null(mb));
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork");
   if (child == 0) _exit(malloc(opaque(70 * mb)) == NULL && malloc(opaque(30 * mb)) != NULL ? 0 : 1);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child, "waitpid");
+  const int status = status_of(child);
   EXPECT(status == 0, "the child has no limit");
 }
 
@@ -312,23 +310,23 @@ static void a_child_keeps_it(void) {
 static volatile size_t events[3];
 static volatile size_t bytes_of_event[3];
 static void note(int event, size_t bytes) {
-  free(filled(1000));  // which it may
-  free(filled(100000));
+  free(written_or_null(1000));  // which it may
+  free(written_or_null(100000));
   if (event < 0 || event >= (int)COUNT_OF(events)) event = 0;
   ++events[event];
   bytes_of_event[event] = bytes;
 }
 
-static void events_are_told(void) {
+CHECK("events are told") {
   REQUIRE(ts_on_event(note) == 0, "the handler is refused");
   REQUIRE(ts_option_set("LIMIT", "32M") == 0 && ts_option_set("HARD_LIMIT", "64M") == 0,
           "an option is refused");
   void* small[3000];
-  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = filled(10000);
+  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = written_or_null(10000);
   EXPECT(events[TSMALLOC_EVENT_LIMIT] == 0, "30 MB are told as 32");
-  void* const block = filled(20 * mb);
+  void* const block = written_or_null(20 * mb);
   for (size_t i = 0; i < COUNT_OF(small); ++i) free(small[i]);
-  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = filled(10000);
+  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = written_or_null(10000);
   EXPECT(events[TSMALLOC_EVENT_LIMIT] == 1, "%zu times", events[TSMALLOC_EVENT_LIMIT]);
   EXPECT(bytes_of_event[TSMALLOC_EVENT_LIMIT] >= 28 * mb, "%zu bytes",
          bytes_of_event[TSMALLOC_EVENT_LIMIT]);
@@ -347,15 +345,15 @@ static void events_are_told(void) {
 // What the handler allocates is the program's, wherever the event falls.
 static void* volatile kept_by_handler;
 static void keep(int event, size_t bytes) {
-  if (kept_by_handler == NULL) kept_by_handler = filled(100);
+  if (kept_by_handler == NULL) kept_by_handler = written_or_null(100);
   note(event, bytes);
 }
 
-static void a_handler_in_a_scope_allocates_outside(void) {
+CHECK("a handler in a scope allocates outside") {
   REQUIRE(ts_on_event(keep) == 0 && ts_option_set("LIMIT", "32M") == 0, "refused");
   ts_arena* const arena = ts_arena_create();
   REQUIRE(ts_scope_enter(arena) == 0, "no scope");
-  for (int i = 0; i < 16; ++i) filled(4 * mb);
+  for (int i = 0; i < 16; ++i) written_or_null(4 * mb);
   ts_scope_leave();
   REQUIRE(kept_by_handler != NULL, "it was not called");
   ts_arena_destroy(arena);
@@ -370,7 +368,7 @@ static void ask_for_more(int event, size_t bytes) {
   free(malloc(opaque(40 * mb)));
 }
 
-static void a_handler_is_refused_and_not_told(void) {
+CHECK("a handler is refused and not told") {
   REQUIRE(ts_on_event(ask_for_more) == 0 && ts_option_set("HARD_LIMIT", "64M") == 0, "refused");
   for (size_t size = 16; malloc(opaque(size)) != NULL; size = size % 20000 + 16) continue;
   EXPECT(calls >= 1, "it was not called");
@@ -384,7 +382,7 @@ static void* first_is_refused(void* heaps) {
   unsigned* const heap = heaps;
   kept_by_handler = NULL;
   EXPECT(malloc(opaque(70 * mb)) == NULL, "malloc gave more");
-  void* const block = filled(100);
+  void* const block = written_or_null(100);
   ts_extent at_handler = {0};
   ts_extent after = {0};
   REQUIRE(kept_by_handler != NULL && ts_block_of(kept_by_handler, &at_handler, NULL) == 1 &&
@@ -395,7 +393,7 @@ static void* first_is_refused(void* heaps) {
   return NULL;
 }
 
-static void a_thread_keeps_the_heap_of_its_handler(void) {
+CHECK("a thread keeps the heap of its handler") {
   REQUIRE(ts_on_event(keep) == 0 && ts_option_set("HARD_LIMIT", "64M") == 0, "refused");
   pthread_t thread;
   unsigned heap[2] = {0};
@@ -404,8 +402,8 @@ static void a_thread_keeps_the_heap_of_its_handler(void) {
   EXPECT(heap[0] == heap[1], "heaps %u and %u", heap[0], heap[1]);
 }
 
-static void statistics_tell_a_limit_at_once(void) {
-  free(filled(mb));
+CHECK("statistics tell a limit at once") {
+  free(written_or_null(mb));
   static const struct {
     const char* value;
     size_t bytes;
@@ -425,14 +423,13 @@ static void* trim_until_told(void* unused) {
 }
 
 // What a purge gives back is in no list meanwhile, and yet no memory in use.
-static void a_purge_meanwhile_refuses_nothing(void) {
+CHECK("a purge meanwhile refuses nothing") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
   trims = true;
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, trim_until_told, NULL) == 0, "no thread");
+  const pthread_t thread = start_thread(trim_until_told, NULL);
   int refused = 0;
   for (int i = 0; i < 300; ++i) {
-    char* const block = filled(40 * mb);
+    char* const block = written_or_null(40 * mb);
     if (block == NULL) ++refused;
     free(block);
     usleep((useconds_t)(i * 37 % 3000));
@@ -446,21 +443,19 @@ static void a_purge_meanwhile_refuses_nothing(void) {
 
 static int status_without_open(size_t megabytes) {
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork");
   if (child == 0) {
     if (stop_calls(SYS_openat, SYS_openat, SECCOMP_RET_KILL_PROCESS) != 0)
       skip_check("the system has no filters of system calls");
     for (size_t i = 0; i < megabytes * 100; ++i) {
-      if (filled(10000) == NULL) _exit(1);
+      if (written_or_null(10000) == NULL) _exit(1);
     }
     _exit(0);
   }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child, "waitpid");
+  const int status = status_of(child);
   return status;
 }
 
-static void a_small_heap_asks_nothing(void) {
+CHECK("a small heap reads no file") {
   REQUIRE(ts_option_set("LIMIT", "auto") == 0, "the option is refused");
   EXPECT(status_without_open(50) == 0, "a heap of 50 MB reads files");
   EXPECT(status_without_open(80) != 0, "a heap of 80 MB reads none");
@@ -468,13 +463,13 @@ static void a_small_heap_asks_nothing(void) {
   EXPECT(status_without_open(80) == 0, "without a limit it reads files");
 }
 
-static void without_proc_nothing_changes(void) {
+CHECK("without /proc nothing changes") {
   if (chroot("/var/empty") != 0 && chroot("/mnt") != 0) skip_check("no other root may be set");
   void* blocks[300];
   EXPECT(fill_up(blocks, COUNT_OF(blocks), mb) == COUNT_OF(blocks), "malloc is null");
 }
 
-static void a_limit_of_address_space_holds(void) {
+CHECK("a limit of address space holds") {
   const struct rlimit limit = {200 * mb, 200 * mb};
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
   static void* blocks[300];
@@ -484,28 +479,8 @@ static void a_limit_of_address_space_holds(void) {
   EXPECT(fill_up(blocks, 100, mb) == 100, "it does not come back");
 }
 
-static const Check checks[] = {
-    {"a program survives in a group of its size", survives_in_a_group},
-    {"a program survives when its group shrinks", survives_a_smaller_group},
-    {"dirty memory goes back before fresh is used", dirty_memory_goes_back_first},
-    {"the soft limit never refuses", the_soft_limit_never_refuses},
-    {"malloc fails beyond the hard limit", malloc_fails_beyond},
-    {"realloc grows up to the hard limit", realloc_grows_up_to_it},
-    {"threads share the hard limit", threads_share_it},
-    {"a child keeps the hard limit", a_child_keeps_it},
-    {"events are told", events_are_told},
-    {"a handler in a scope allocates outside", a_handler_in_a_scope_allocates_outside},
-    {"a handler is refused and not told", a_handler_is_refused_and_not_told},
-    {"a thread keeps the heap of its handler", a_thread_keeps_the_heap_of_its_handler},
-    {"statistics tell a limit at once", statistics_tell_a_limit_at_once},
-    {"a purge meanwhile refuses nothing", a_purge_meanwhile_refuses_nothing},
-    {"a small heap reads no file", a_small_heap_asks_nothing},
-    {"without /proc nothing changes", without_proc_nothing_changes},
-    {"a limit of address space holds", a_limit_of_address_space_holds},
-};
-
 int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], "rounds") == 0)
     return print_rounds((unsigned)atoi(argv[2]), (size_t)atoi(argv[3]) * mb);
-  return run_checks(argc, argv, checks, COUNT_OF(checks));
+  return run_checks(argc, argv);
 }

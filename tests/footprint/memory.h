@@ -31,9 +31,7 @@ static inline size_t burst(size_t each, size_t total) {
   void** const blocks = malloc(count * sizeof *blocks);
   REQUIRE(blocks != NULL, "malloc is null");
   for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(each);
-    REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", each);
-    memset(blocks[i], 1, each);
+    blocks[i] = written(each);
   }
   const size_t bytes = resident_bytes();
   for (size_t i = 0; i < count; ++i) free(blocks[i]);

@@ -55,7 +55,7 @@ static void free_all(void) {
   malloc_trim(0);
 }
 
-static void purged_memory_gives_up_its_charge(void) {
+CHECK("purged memory gives up its charge under strict overcommit") {
   const size_t before = counted_bytes();
   for (int round = 1; round <= 3; ++round) {
     use_memory((unsigned char)round);
@@ -67,9 +67,3 @@ static void purged_memory_gives_up_its_charge(void) {
     EXPECT(left <= 10, "%zu MB", left);
   }
 }
-
-static const Check checks[] = {
-    {"purged memory gives up its charge under strict overcommit",
-     purged_memory_gives_up_its_charge},
-};
-CHECK_MAIN(checks)

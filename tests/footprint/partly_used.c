@@ -60,27 +60,20 @@ static void use_in_part(size_t count, size_t bytes, size_t used, Get* get_block,
 // 120 MB are used; three pages of each block are touched.
 enum { stack = 65536, used_of_stack = 6144, most_of_stacks = 260000000 };
 
-static void stacks(void) { use_in_part(20000, stack, used_of_stack, get, most_of_stacks); }
-static void zeroed(void) {
+CHECK("stacks of which a tenth is used") {
+  use_in_part(20000, stack, used_of_stack, get, most_of_stacks);
+}
+CHECK("blocks of calloc") {
   use_in_part(5000, stack, used_of_stack, get_zeroed, most_of_stacks / 4 + 5000000);
 }
-static void aligned(void) {
+CHECK("aligned blocks") {
   use_in_part(5000, stack, used_of_stack, get_aligned, most_of_stacks / 4 + 5000000);
 }
-static void resized(void) {
+CHECK("blocks that realloc made shorter") {
   use_in_part(5000, stack, used_of_stack, get_resized, most_of_stacks / 4 + 5000000);
 }
-static void of_many_sizes(void) {
+CHECK("blocks of 16 to 300 KB") {
   static const size_t sizes[] = {16384, 20000, 32768, 50000, 100000, 131000, 131072, 300000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i)
     use_in_part(2000, sizes[i], 5000, get, (size_t)2000 * 4 * page + 6000000);
 }
-
-static const Check checks[] = {
-    {"stacks of which a tenth is used", stacks},
-    {"blocks of calloc", zeroed},
-    {"aligned blocks", aligned},
-    {"blocks that realloc made shorter", resized},
-    {"blocks of 16 to 300 KB", of_many_sizes},
-};
-CHECK_MAIN(checks)

@@ -204,7 +204,7 @@ static size_t between(uint64_t* state, size_t least, size_t most) {
 
 // ---- after a peak ----
 
-static void a_mixed_burst(void) {
+CHECK("after a mixed burst 5 % stays") {
   enum { count = 384 * mb / (128 * kb + 512) * 2 };
   void** const blocks = table(count, sizeof *blocks);
   begin();
@@ -224,7 +224,7 @@ static size_t minor_faults(void) {
   return (size_t)usage.ru_minflt;
 }
 
-static void a_sawtooth(void) {
+CHECK("a sawtooth keeps a quarter of its faults and 10 %") {
   enum { rounds = 30, high = 240 * mb, low = 20 * mb, most = 200000 };
   struct {
     void* at;
@@ -261,7 +261,7 @@ static void a_sawtooth(void) {
 }
 
 // Requests of 20 MB, and nothing between them.
-static void a_server_between_requests(void) {
+CHECK("a server that is called each 20 ms keeps its pages") {
   enum { requests = 100, first = 10, most = 20000 };
   void** const blocks = table(most, sizeof *blocks);
   uint64_t state = 9;
@@ -311,7 +311,7 @@ static unsigned requests_in_a_second(uint64_t* state) {
 
 // A burst, requests for a second, a rest in which its memory goes back, and requests again. Times
 // are reported, and decide nothing.
-static void a_server_rests_and_wakes(void) {
+CHECK("a server rests and wakes") {
   enum { most = 500 * mb / 4096 };
   void** const blocks = table(most, sizeof *blocks);
   uint64_t state = 12;
@@ -349,10 +349,10 @@ static void one_in_200_stays_with(unsigned beats) {
   heartbeat_of(beats, settle);
   expect_memory(none, (Bound){0.25, 0.6});
 }
-static void one_in_200_stays(void) { one_in_200_stays_with(1); }
-static void one_in_200_stays_in_a_busy_program(void) { one_in_200_stays_with(1000); }
+CHECK("where one block in 200 stays 25 % stays") { one_in_200_stays_with(1); }
+CHECK("where one block in 200 stays 25 % stays, with more calls") { one_in_200_stays_with(1000); }
 
-static void a_survivor_in_each_16_kb(void) {
+CHECK("where one block in 16 KB stays 100 MB stay of 437") {
   enum { each = 780, count = 437 * mb / each, group = 16 * kb / each };
   void** const blocks = table(count, sizeof *blocks);
   have_two_threads();
@@ -373,7 +373,7 @@ static void a_survivor_in_each_16_kb(void) {
 }
 
 // A peak of untouched memory is none.
-static void untouched_tables(void) {
+CHECK("an untouched table costs nothing") {
   enum { rounds = 30, bytes = 512 * mb };
   begin();
   uint64_t longest = 0;
@@ -395,7 +395,7 @@ static void untouched_tables(void) {
   expect_at_most("MB resident", (double)most / mb, goal(8));
 }
 
-static void a_dropped_table(void) {
+CHECK("a table is dropped") {
   enum { bytes = 128 * mb };
   have_two_threads();
   begin();
@@ -464,7 +464,7 @@ static void* serve_bodies(void* argument) {
   return wait_for_ever(NULL);
 }
 
-static void request_bodies(void) {
+CHECK("after request bodies 12 % stays") {
   Request* const requests = table(body_threads * bodies_at_a_time, sizeof *requests);
   begin();
   for (size_t i = 0; i < body_threads; ++i) start(1, serve_bodies, requests + i * bodies_at_a_time);
@@ -552,7 +552,7 @@ static void* consume(void* unused) {
   return wait_for_ever(unused);
 }
 
-static void one_thread_frees_of_32(void) {
+CHECK("one thread frees what 32 allocate") {
   enum { producers = 32 };
   static const Load load = {64, 8000, 20 * mb};
   memset(&way.blocks, 0, sizeof way.blocks);
@@ -566,7 +566,7 @@ static void one_thread_frees_of_32(void) {
   expect_memory((Bound){2, 3.6}, (Bound){0.25, 0.45});
 }
 
-static void two_hundred_threads_free(void) {
+CHECK("200 threads that free keep 100 KB each") {
   enum { producers = 8, consumers = 200 };
   static const Load load = {2 * kb, 48 * kb, 250 * mb};
   memset(&way.blocks, 0, sizeof way.blocks);
@@ -593,7 +593,7 @@ static void* produce_for_one(void* argument) {
   return wait_for_ever(NULL);
 }
 
-static void a_producer_sleeps_for_ever(void) {
+CHECK("of what a sleeping thread allocated 10 % stays") {
   enum { count = 300 * mb / 544 };
   void** const blocks = table(count, sizeof *blocks);
   begin();
@@ -621,7 +621,7 @@ static void* free_16_mb(void* unused) {
   return wait_for_ever(unused);
 }
 
-static void sixteen_workers_block(void) {
+CHECK("16 blocked workers keep 12 %") {
   begin();
   start(16, free_16_mb, NULL);
   await_done(16);
@@ -666,7 +666,7 @@ static void* serve_jobs(void* argument) {
   return NULL;
 }
 
-static void jobs_of_a_pool(void) {
+CHECK("a pool of 20 threads needs twice the memory of a job") {
   uint64_t state = 7;
   job_of = nobody;
   nodes_of_job = table(most_nodes, sizeof *nodes_of_job);
@@ -726,7 +726,7 @@ static void* interpret(void* argument) {
   return wait_for_ever(NULL);
 }
 
-static void threads_of_an_interpreter(void) {
+CHECK("threads of an interpreter share memory") {
   memset(cache, 0, sizeof cache);
   begin();
   for (uintptr_t i = 0; i < interpreter_threads; ++i) start(1, interpret, (void*)i);
@@ -761,7 +761,7 @@ static void* replace_in_cache(void* argument) {
   return NULL;
 }
 
-static void a_bounded_cache(void) {
+CHECK("a bounded cache needs a quarter more") {
   for (size_t i = 0; i < big_slots; ++i) pthread_mutex_init(&big_cache[i].mutex, NULL);
   begin();
   for (uintptr_t i = 0; i < 4; ++i) start(1, replace_in_cache, (void*)i);
@@ -800,7 +800,7 @@ static void* do_part_of_request(void* argument) {
   return NULL;
 }
 
-static void pools_of_requests(void) {
+CHECK("pools for each request need twice what is live") {
   kept_at = table(most_kept, sizeof *kept_at);
   begin();
   pthread_barrier_init(&together, NULL, 4);
@@ -818,7 +818,7 @@ static void* take_1000_bytes(void* unused) {
   return unused;
 }
 
-static void many_ended_threads(void) {
+CHECK("2000 threads that ended keep 16 MB") {
   enum { threads = 2000 };
   begin();
   pthread_barrier_init(&together, NULL, threads);
@@ -850,37 +850,13 @@ static void change_sizes(size_t kept, Bound bound) {
   expect_memory(bound, none);
 }
 
-static void sizes_change(void) { change_sizes(0, goal(1.2)); }
-static void sizes_change_and_some_stay(void) { change_sizes(20, (Bound){1.5, 2.6}); }
-
-static const Check checks[] = {
-    {"after a mixed burst 5 % stays", a_mixed_burst},
-    {"a sawtooth keeps a quarter of its faults and 10 %", a_sawtooth},
-    {"a server that is called each 20 ms keeps its pages", a_server_between_requests},
-    {"a server rests and wakes", a_server_rests_and_wakes},
-    {"where one block in 200 stays 25 % stays", one_in_200_stays},
-    {"where one block in 200 stays 25 % stays, with more calls",
-     one_in_200_stays_in_a_busy_program},
-    {"where one block in 16 KB stays 100 MB stay of 437", a_survivor_in_each_16_kb},
-    {"an untouched table costs nothing", untouched_tables},
-    {"a table is dropped", a_dropped_table},
-    {"after request bodies 12 % stays", request_bodies},
-    {"one thread frees what 32 allocate", one_thread_frees_of_32},
-    {"200 threads that free keep 100 KB each", two_hundred_threads_free},
-    {"of what a sleeping thread allocated 10 % stays", a_producer_sleeps_for_ever},
-    {"16 blocked workers keep 12 %", sixteen_workers_block},
-    {"a pool of 20 threads needs twice the memory of a job", jobs_of_a_pool},
-    {"threads of an interpreter share memory", threads_of_an_interpreter},
-    {"a bounded cache needs a quarter more", a_bounded_cache},
-    {"pools for each request need twice what is live", pools_of_requests},
-    {"2000 threads that ended keep 16 MB", many_ended_threads},
-    {"sizes that change reuse pages", sizes_change},
-    {"sizes that change reuse pages though some blocks stay", sizes_change_and_some_stay},
-};
+CHECK("sizes that change reuse pages") { change_sizes(0, goal(1.2)); }
+CHECK("sizes that change reuse pages though some blocks stay") {
+  change_sizes(20, (Bound){1.5, 2.6});
+}
 
 int main(int argc, char** argv) {
   const char* const wanted = getenv("TSMALLOC_TEST_TIMES");
   is_timed = wanted != NULL && strcmp(wanted, "0") != 0;
-
-  return run_checks(argc, argv, checks, COUNT_OF(checks));
+  return run_checks(argc, argv);
 }

@@ -35,9 +35,7 @@ static bool has_flag(const void* p, const char* flag) {
 }
 
 static char* fill_large(void) {
-  char* const block = malloc(large_bytes);
-  REQUIRE(block != NULL, "malloc is null");
-  memset(block, 1, large_bytes);
+  char* const block = written(large_bytes);
   return block;
 }
 
@@ -47,7 +45,7 @@ static unsigned parts_with(const char* block, size_t bytes, const char* flag) {
          (has_flag(block + bytes - 1, flag) ? 1U : 0U);
 }
 
-static void never_refuses_them(void) {
+CHECK("never refuses huge pages in the engine's memory alone") {
   REQUIRE(ts_option_set("THP", "never") == 0, "the option is refused");
   for (int i = 0; i < 3; ++i) {
     const char* const block = fill_large();
@@ -60,13 +58,13 @@ static void never_refuses_them(void) {
   EXPECT(!has_flag(&on_stack, "nh"), "other memory may have none");
 }
 
-static void never_counts_for_earlier_memory(void) {
+CHECK("never counts for earlier memory") {
   const char* const block = fill_large();
   REQUIRE(ts_option_set("THP", "never") == 0, "the option is refused");
   EXPECT(parts_with(block, large_bytes, "nh") == 3, "an earlier block may have huge pages");
 }
 
-static void always_asks_for_them(void) {
+CHECK("always asks for them in the engine's memory alone") {
   REQUIRE(ts_option_set("THP", "always") == 0, "the option is refused");
   free(malloc(opaque(4 * mb)));  // what was committed before
   for (int i = 0; i < 3; ++i) {
@@ -78,17 +76,9 @@ static void always_asks_for_them(void) {
   EXPECT(!has_flag(&on_stack, "hg"), "other memory asks for them");
 }
 
-static void automatic_is_by_evidence(void) {
+CHECK("auto asks by evidence") {
   const char* const first = fill_large();
   EXPECT(parts_with(first, large_bytes, "nh") == 3, "the probe may have huge pages");
   const char* const second = fill_large();
   if (!has_flag(second + large_bytes / 2, "hg")) skip_check("the system has no huge pages");
 }
-
-static const Check checks[] = {
-    {"never refuses huge pages in the engine's memory alone", never_refuses_them},
-    {"never counts for earlier memory", never_counts_for_earlier_memory},
-    {"always asks for them in the engine's memory alone", always_asks_for_them},
-    {"auto asks by evidence", automatic_is_by_evidence},
-};
-CHECK_MAIN(checks)

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -30,7 +29,7 @@ static void expect_ours(void* block, size_t bytes, const char* origin) {
          origin, malloc_usable_size(block), malloc_good_size(bytes));
 }
 
-static void program_allocates_from_it(void) {
+CHECK("the program allocates from it") {
   for (size_t bytes = 1; bytes < 100000; bytes += 1 + bytes / 3) {
     char* block = malloc(bytes);
     expect_ours(block, bytes, "malloc");
@@ -46,7 +45,7 @@ static void program_allocates_from_it(void) {
   }
 }
 
-static void libc_allocates_from_it(void) {
+CHECK("libc allocates from it") {
   char text[129];
   memset(text, 'x', sizeof text - 1);
   text[sizeof text - 1] = '\0';
@@ -61,7 +60,7 @@ static void libc_allocates_from_it(void) {
   free(copy);
 }
 
-static void libcs_names_are_defined(void) {
+CHECK("libc's own names are defined") {
   void* block = __libc_malloc(129);
   expect_ours(block, 129, "__libc_malloc");
   free(block);
@@ -70,11 +69,11 @@ static void libcs_names_are_defined(void) {
   __libc_free(block);
 }
 
-static void own_names_prevail(void) {
+CHECK("the program's own names prevail") {
   EXPECT(nallocx(opaque(129), 1) == 130, "the program's nallocx is not called");
 }
 
-static void blocks_are_aligned(void) {
+CHECK("blocks are aligned") {
   for (size_t alignment = 8; alignment <= 1 << 20; alignment *= 2) {
     void* blocks[3] = {aligned_alloc(alignment, 3 * alignment), memalign(alignment, 100), NULL};
     REQUIRE(posix_memalign(&blocks[2], alignment, 100) == 0, "posix_memalign");
@@ -85,7 +84,7 @@ static void blocks_are_aligned(void) {
   }
 }
 
-static void reports_are_its_own(void) {
+CHECK("the reports are its own") {
   enum { large = 8 << 20 };
   const struct mallinfo2 before = mallinfo2();
   void* block = malloc(large);
@@ -138,25 +137,22 @@ static void* work_on(void* argument) {
   return NULL;
 }
 
-static void threads_and_children(void) {
+CHECK("threads exchange blocks and fork") {
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, work_on, (void*)(i + 1)) == 0, "pthread_create");
+  start_threads(thread, COUNT_OF(thread), work_on);
   for (int i = 0; i < 30; ++i) {
     const pid_t child = fork();
-    REQUIRE(child >= 0, "fork: %s", strerror(errno));
     if (child == 0) {
       alarm(20);
       work((uint64_t)i, 1000);
-      _exit(check_has_failed() ? 1 : 0);
+      end_check();
     }
     work((uint64_t)i + 100, 1000);
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+    const int status = status_of(child);
     EXPECT(status == 0, "child %d ended with status %#x", i, (unsigned)status);
   }
   atomic_store(&stop, true);
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, COUNT_OF(thread));
 }
 
 // A thread that has a name of its own.
@@ -178,10 +174,9 @@ static bool has_housekeeper(void) {
 }
 
 // It starts by a malloc that refills a cache bin, after a second thread has got a heap.
-static void threads_have_a_housekeeper(void) {
+CHECK("a program with threads has a housekeeper") {
   atomic_store(&stop, false);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, work_on, (void*)1) == 0, "pthread_create");
+  const pthread_t thread = start_thread(work_on, (void*)1);
   bool has = false;
   for (int i = 0; i < 1000 && !has; ++i) {
     work((uint64_t)i, 100);
@@ -192,15 +187,3 @@ static void threads_have_a_housekeeper(void) {
   atomic_store(&stop, true);
   pthread_join(thread, NULL);
 }
-
-static const Check checks[] = {
-    {"the program allocates from it", program_allocates_from_it},
-    {"libc allocates from it", libc_allocates_from_it},
-    {"libc's own names are defined", libcs_names_are_defined},
-    {"the program's own names prevail", own_names_prevail},
-    {"blocks are aligned", blocks_are_aligned},
-    {"the reports are its own", reports_are_its_own},
-    {"threads exchange blocks and fork", threads_and_children},
-    {"a program with threads has a housekeeper", threads_have_a_housekeeper},
-};
-CHECK_MAIN(checks)

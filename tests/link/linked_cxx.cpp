@@ -14,7 +14,7 @@ namespace {
 
 const std::size_t too_many = opaque(PTRDIFF_MAX / 2);
 
-void new_is_ours() {
+CHECK("new allocates from it") {
   for (std::size_t bytes = 1; bytes < 100000; bytes += 1 + bytes / 3) {
     char* const block = new char[bytes];
     EXPECT(malloc_usable_size(block) == malloc_good_size(bytes),
@@ -31,7 +31,7 @@ void new_is_ours() {
   delete aligned;
 }
 
-void new_throws_bad_alloc() {
+CHECK("new throws bad_alloc") {
   bool caught = false;
   try {
     delete[] static_cast<char*>(opaque_pointer(new char[too_many]));
@@ -41,14 +41,14 @@ void new_throws_bad_alloc() {
   EXPECT(caught, "no bad_alloc");
 }
 
-void nothrow_new_returns_null() {
+CHECK("nothrow new returns null") {
   char* const block = new (std::nothrow) char[too_many];
   EXPECT(block == nullptr, "%p", static_cast<void*>(block));
 }
 
 int handler_calls = 0;
 
-void new_handler_is_called() {
+CHECK("the new-handler is called") {
   std::set_new_handler([] {
     if (++handler_calls == 3) throw 42;
   });
@@ -61,13 +61,4 @@ void new_handler_is_called() {
   EXPECT(handler_calls == 3 && caught == 42, "%d calls, %d thrown", handler_calls, caught);
 }
 
-constexpr Check checks[] = {
-    {"new allocates from it", new_is_ours},
-    {"new throws bad_alloc", new_throws_bad_alloc},
-    {"nothrow new returns null", nothrow_new_returns_null},
-    {"the new-handler is called", new_handler_is_called},
-};
-
 }  // namespace
-
-CHECK_MAIN(checks)

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -88,36 +87,29 @@ static void* work_once(void* argument) {
   return NULL;
 }
 
-static pthread_t start(void* (*body)(void*), size_t seed) {
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, body, (void*)seed) == 0, "pthread_create");
-  return thread;
-}
-
 static void start_and_join(size_t seed) {
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) thread[i] = start(work_once, seed + i);
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  for (size_t i = 0; i < COUNT_OF(thread); ++i)
+    thread[i] = start_thread(work_once, (void*)(seed + i));
+  join_threads(thread, COUNT_OF(thread));
 }
 
 static void fork_and_wait(void) {
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     alarm(20);
     work(7, 500);
     start_and_join(8);
-    _exit(check_has_failed() ? 1 : 0);
+    end_check();
   }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+  const int status = status_of(child);
   EXPECT(status == 0, "the child ended with status %#x", (unsigned)status);
 }
 
 static void use_it_beside_libcs(void) {
   pthread_t old[4];
   pthread_barrier_init(&barrier, NULL, COUNT_OF(old) + 1);
-  for (size_t i = 0; i < COUNT_OF(old); ++i) old[i] = start(work_before_and_after_close, i + 1);
+  start_threads(old, COUNT_OF(old), work_before_and_after_close);
   load();
   pthread_barrier_wait(&barrier);
   for (int i = 0; i < 10; ++i) fork_and_wait();
@@ -126,13 +118,15 @@ static void use_it_beside_libcs(void) {
   pthread_barrier_wait(&barrier);
   for (int i = 0; i < 10; ++i) fork_and_wait();
   start_and_join(60);
-  for (size_t i = 0; i < COUNT_OF(old); ++i) pthread_join(old[i], NULL);
+  join_threads(old, COUNT_OF(old));
   void* (*const before)(size_t) = loaded.malloc;
   load();
   EXPECT(loaded.malloc == before, "it was unloaded, and loaded again elsewhere");
 }
 
-static void load_it_after_others(void) {
+CHECK("threads, forks and dlclose") { use_it_beside_libcs(); }
+
+CHECK("after many libraries with thread-local storage") {
   for (int i = 1; i <= OTHER_LIBRARIES; ++i) {
     char path[4096];
     snprintf(path, sizeof path, OTHER_LIBRARY, i);
@@ -163,21 +157,14 @@ static void* open_and_close(void* argument) {
   return NULL;
 }
 
-static void open_it_again_and_again(void) {
+CHECK("threads that open and close it again and again") {
   size_t early = 0;
   for (size_t round = 0; round < 10; ++round) {
     pthread_t thread[4];
     for (size_t i = 0; i < COUNT_OF(thread); ++i)
-      thread[i] = start(open_and_close, round * 4 + i + 1);
-    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+      thread[i] = start_thread(open_and_close, (void*)(round * 4 + i + 1));
+    join_threads(thread, COUNT_OF(thread));
     if (round == 1) early = resident_bytes();
   }
   EXPECT(resident_bytes() < early + (4 << 20), "%zu bytes became %zu", early, resident_bytes());
 }
-
-static const Check checks[] = {
-    {"threads, forks and dlclose", use_it_beside_libcs},
-    {"threads that open and close it again and again", open_it_again_and_again},
-    {"after many libraries with thread-local storage", load_it_after_others},
-};
-CHECK_MAIN(checks)

@@ -4,8 +4,6 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <tsmalloc/prefixed.h>
 // which makes this one the archive's
 #include <tsmalloc/arena.h>
@@ -13,7 +11,7 @@
 
 #include "check.h"
 
-static void two_mallocs(void) {
+CHECK("two mallocs serve one program") {
   EXPECT(ts_version() == TSMALLOC_VERSION && ts_available() == 1, "%d", ts_version());
   const struct mallinfo2 before = mallinfo2();
   void* block[100];
@@ -42,7 +40,7 @@ static void two_mallocs(void) {
 }
 
 // A scope is one for the functions of the archive, and not for the program's malloc.
-static void scopes(void) {
+CHECK("a scope is one of the archive's functions alone") {
   ts_arena* const arena = ts_arena_create();
   REQUIRE(arena != NULL && ts_scope_enter(arena) == 0, "errno %d", errno);
   void* const others = malloc(opaque(1000));
@@ -55,7 +53,7 @@ static void scopes(void) {
   free(others);
 }
 
-static void errors(void) {
+CHECK("errors are told, and leave blocks alone") {
   static const size_t bad[] = {0, 3, 24, SIZE_MAX};
   for (size_t i = 0; i < COUNT_OF(bad); ++i) {
     errno = 0;
@@ -81,7 +79,7 @@ static void errors(void) {
 }
 
 // Of every alignment, growing and shrinking between sizes of all kinds, and to another alignment.
-static void aligned_reallocs(void) {
+CHECK("realloc keeps contents and alignment") {
   uint64_t random = 5;
   for (int i = 0; i < 600; ++i) {
     size_t alignment = (size_t)1 << next_random(&random) % 18;
@@ -123,41 +121,29 @@ static void* fill_both(void* argument) {
   return NULL;
 }
 
-static void threads_end_and_forks_go_on(void) {
+CHECK("threads end and forks go on, under both mallocs") {
   for (size_t round = 0; round < 2; ++round) {
     pthread_t thread[4];
     for (size_t i = 0; i < COUNT_OF(thread); ++i)
       REQUIRE(pthread_create(&thread[i], NULL, fill_both, (void*)(round * 4 + i)) == 0, "thread");
     for (int i = 0; i < 10; ++i) {
       const pid_t child = fork();
-      REQUIRE(child >= 0, "fork: %s", strerror(errno));
       if (child == 0) {
         alarm(60);
         fill_both((void*)99);
-        _exit(check_has_failed() ? 1 : 0);
+        end_check();
       }
-      int status = 0;
-      REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+      const int status = status_of(child);
       EXPECT(status == 0, "the child ended with status %#x", (unsigned)status);
     }
-    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    join_threads(thread, COUNT_OF(thread));
   }
 }
 
 static void* early;
 __attribute__((constructor(101))) static void allocate_early(void) { early = ts_malloc(100); }
-static void blocks_before_main(void) {
+CHECK("a constructor allocates") {
   REQUIRE(early != NULL, "null");
   EXPECT(ts_usable_size(early) >= 100, "%zu", ts_usable_size(early));
   ts_free(early);
 }
-
-static const Check checks[] = {
-    {"two mallocs serve one program", two_mallocs},
-    {"a scope is one of the archive's functions alone", scopes},
-    {"errors are told, and leave blocks alone", errors},
-    {"realloc keeps contents and alignment", aligned_reallocs},
-    {"threads end and forks go on, under both mallocs", threads_end_and_forks_go_on},
-    {"a constructor allocates", blocks_before_main},
-};
-CHECK_MAIN(checks)

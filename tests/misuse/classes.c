@@ -20,6 +20,9 @@ extern char** environ;
 
 enum { time_limit_seconds = 10 };
 
+extern const Class __start_classes[];
+extern const Class __stop_classes[];
+
 // ---- for the classes ----
 
 void say(char mark) {
@@ -142,14 +145,14 @@ static const char* run_apart(const Class* class) {
 
 int main(int argc, char** argv) {
   if (argc > 1) {
-    for (int i = 0; i < class_count; ++i) {
-      if (strcmp(argv[1], classes[i].name) == 0) return run_here(&classes[i]);
+    for (const Class* class = __start_classes; class != __stop_classes; ++class) {
+      if (strcmp(argv[1], class->name) == 0) return run_here(class);
     }
     dprintf(STDERR_FILENO, "misuse: no class is named \"%s\"; without a name, all are tried\n",
             argv[1]);
     return 2;
   }
-  for (int i = 0; i < class_count; ++i)
-    dprintf(STDOUT_FILENO, "%s\t%s\n", classes[i].name, run_apart(&classes[i]));
+  for (const Class* class = __start_classes; class != __stop_classes; ++class)
+    dprintf(STDOUT_FILENO, "%s\t%s\n", class->name, run_apart(class));
   return 0;
 }

@@ -1,6 +1,6 @@
 // Shared by the programs of classes of misuse: each class in a process of its own, and its fate
-// (classes.c). A program defines `classes`, and is run without an argument for all of them, or with
-// the name of one.
+// (classes.c). A program defines some, and is run without an argument for all of them, or with the
+// name of one.
 #pragma once
 
 #include <malloc.h>
@@ -9,14 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "conformance/listed.h"
+
 typedef struct Class {
-  const char* name;
   void (*run)(void);
+  const char* name;
   size_t bytes;  // of what it is about
 } Class;
 
-extern const Class classes[];
-extern const int class_count;
+// CLASS("double free", small) { ... }
+#define CLASS(name, bytes) LISTED_FUNCTION(Class, classes, void, name, bytes)
 
 // The program's findings in the memory, for the test that runs it.
 enum {

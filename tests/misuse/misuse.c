@@ -24,9 +24,9 @@ static void* put_twice(void* p) {
 
 // ---- the classes ----
 
-static void double_free(void) { put_twice(get(small)); }
+CLASS("double free", small) { put_twice(get(small)); }
 
-static void double_free_with_another_between(void) {
+CLASS("double free, another free between", small) {
   char* const a = get(small);
   char* const b = get(small);
   put(a);
@@ -34,7 +34,7 @@ static void double_free_with_another_between(void) {
   put(a);
 }
 
-static void double_free_after_many(void) {
+CLASS("double free, 3000 frees between", small) {
   enum { others = 3000 };
   static char* other[others];
   char* const a = get(small);
@@ -44,69 +44,69 @@ static void double_free_after_many(void) {
   put(a);
 }
 
-static void double_free_after_reuse(void) {
+CLASS("double free, the block handed out again", small) {
   char* const a = get(small);
   put(a);
   get(small);
   put(a);
 }
 
-static void double_free_of_large(void) { put_twice(get(large)); }
+CLASS("double free of 300 kB", large) { put_twice(get(large)); }
 
-static void double_free_of_huge(void) { put_twice(get(64 << 20)); }
+CLASS("double free of 64 MiB", large) { put_twice(get(64 << 20)); }
 
-static void double_free_by_another_thread(void) { in_thread(put_twice, get(small)); }
+CLASS("double free by another thread", small) { in_thread(put_twice, get(small)); }
 
-static void free_here_and_in_another_thread(void) {
+CLASS("free here, then in another thread", small) {
   char* const a = get(small);
   put(a);
   in_thread(put_once, a);
 }
 
-static void free_in_another_thread_and_here(void) {
+CLASS("free in another thread, then here", small) {
   char* const a = get(small);
   in_thread(put_once, a);
   put(a);
 }
 
-static void free_in_two_other_threads(void) {
+CLASS("free in two other threads", small) {
   char* const a = get(small);
   in_thread(put_once, a);
   in_thread(put_once, a);
 }
 
-static void double_free_of_ended_threads_block(void) { put_twice(in_thread(get_small, NULL)); }
+CLASS("double free of an ended thread's block", small) { put_twice(in_thread(get_small, NULL)); }
 
-static void free_of_stack(void) {
+CLASS("free of the stack", small) {
   char local[128];
   put(local + 32);
 }
 
-static void free_of_first_stack(void) {
+CLASS("free of the first thread's stack by another", small) {
   char local[128];
   in_thread(put_once, local + 32);
 }
 
-static void free_of_environment(void) {
+CLASS("free of the environment", small) {
   put((void*)(((uintptr_t)environ[0] + 15) / 16 * 16));  // as aligned as a block
 }
 
 static _Thread_local char own_variable[256] __attribute__((aligned(16)));
-static void free_of_threads_variable(void) { put(own_variable + 16); }
+CLASS("free of a thread's variable", small) { put(own_variable + 16); }
 
 static char variable[256] __attribute__((aligned(16)));
-static void free_of_variable(void) {
+CLASS("free of a variable", small) {
   for (int i = 0; i < 3; ++i) put(variable + 16);
 }
 
-static void free_of_mapping(void) {
+CLASS("free of a mapping", small) {
   char* const page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   put(page + 64);
 }
 
-static void free_of_unmapped(void) { put((void*)(uintptr_t)0x123450); }
+CLASS("free of an unmapped address", small) { put((void*)(uintptr_t)0x123450); }
 
-static void free_of_libcs_block(void) {
+CLASS("free of libc's own block", small) {
   void* const libc = dlopen("libc.so.6", RTLD_LAZY);  // a search in it alone
   if (libc == NULL) _exit(2);
   void* (*const libc_malloc)(size_t) = (void* (*)(size_t))dlsym(libc, "malloc");
@@ -114,43 +114,45 @@ static void free_of_libcs_block(void) {
   put(libc_malloc(small));
 }
 
-static void free_of_misaligned(void) { put(get(small) + 1); }
+CLASS("free of a misaligned pointer", small) { put(get(small) + 1); }
 
-static void free_inside(void) { put(get(256) + 64); }
+CLASS("free inside of a block", 256) { put(get(256) + 64); }
 
-static void free_inside_of_another_threads(void) { put((char*)in_thread(get_small, NULL) + 16); }
+CLASS("free inside of another thread's block", small) {
+  put((char*)in_thread(get_small, NULL) + 16);
+}
 
-static void free_inside_of_large(void) { put(get(large) + 64); }
+CLASS("free inside of 300 kB", large) { put(get(large) + 64); }
 
-static void free_of_a_page_inside_of_large(void) { put(get(large) + 65536); }
+CLASS("free of a page inside of 300 kB", large) { put(get(large) + 65536); }
 
-static void realloc_of_freed(void) {
+CLASS("realloc of a freed block", small) {
   char* const a = get(small);
   put(a);
   opaque(realloc(opaque(a), 500));
 }
 
-static void realloc_of_freed_large(void) {
+CLASS("realloc of freed 300 kB", large) {
   char* const a = get(large);
   put(a);
   opaque(realloc(opaque(a), 2 * large));
 }
 
-static void realloc_inside(void) { opaque(realloc(opaque(get(256) + 64), 1000)); }
+CLASS("realloc inside of a block", 256) { opaque(realloc(opaque(get(256) + 64), 1000)); }
 
-static void realloc_of_variable(void) { opaque(realloc(opaque(variable + 16), 1000)); }
+CLASS("realloc of a variable", small) { opaque(realloc(opaque(variable + 16), 1000)); }
 
-static void usable_size_of_freed_large(void) {
+CLASS("usable size of freed 300 kB", large) {
   char* const a = get(large);
   put(a);
   opaque((void*)malloc_usable_size(opaque(a)));
 }
 
-static void usable_size_of_variable(void) {
+CLASS("usable size of a variable", small) {
   opaque((void*)malloc_usable_size(opaque(variable + 16)));
 }
 
-static void sized_free_of_another_size(void) {
+CLASS("sized free of another size", small) {
   void (*sized)(void*, size_t) = free_sized;
   // operator delete(void*, unsigned long)
   if (sized == NULL) sized = (void (*)(void*, size_t))dlsym(RTLD_DEFAULT, "_ZdlPvm");
@@ -158,13 +160,13 @@ static void sized_free_of_another_size(void) {
   sized(get(small), 4000);
 }
 
-static void write_after_free(void) {
+CLASS("write after free", small) {
   char* const a = get(small);
   put(a);
   memset(opaque(a), 'z', small);
 }
 
-static void write_behind_the_end(void) {
+CLASS("write behind the end", small) {
   char* const a = get(small);
   get(small);
   memset(opaque(a), 'z', small + 16);
@@ -173,7 +175,7 @@ static void write_behind_the_end(void) {
 
 // Of several blocks, for allocators that guard some.
 enum { several = 40 };
-static void write_after_frees(void) {
+CLASS("40 writes after free of 3 kB", medium) {
   char* block[several];
   for (int i = 0; i < several; ++i) block[i] = get(medium);
   for (int i = 0; i < several; ++i) {
@@ -182,48 +184,9 @@ static void write_after_frees(void) {
   }
 }
 
-static void write_behind_the_ends(void) {
+CLASS("40 writes behind the end of 3 kB", medium) {
   for (int i = 0; i < several; ++i) {
     char* const a = get(medium);
     *(char*)opaque(a + malloc_usable_size(a)) = 'z';
   }
 }
-
-const Class classes[] = {
-    {"double free", double_free, small},
-    {"double free, another free between", double_free_with_another_between, small},
-    {"double free, 3000 frees between", double_free_after_many, small},
-    {"double free, the block handed out again", double_free_after_reuse, small},
-    {"double free of 300 kB", double_free_of_large, large},
-    {"double free of 64 MiB", double_free_of_huge, large},
-    {"double free by another thread", double_free_by_another_thread, small},
-    {"free here, then in another thread", free_here_and_in_another_thread, small},
-    {"free in another thread, then here", free_in_another_thread_and_here, small},
-    {"free in two other threads", free_in_two_other_threads, small},
-    {"double free of an ended thread's block", double_free_of_ended_threads_block, small},
-    {"free of the stack", free_of_stack, small},
-    {"free of the first thread's stack by another", free_of_first_stack, small},
-    {"free of the environment", free_of_environment, small},
-    {"free of a variable", free_of_variable, small},
-    {"free of a thread's variable", free_of_threads_variable, small},
-    {"free of a mapping", free_of_mapping, small},
-    {"free of an unmapped address", free_of_unmapped, small},
-    {"free of libc's own block", free_of_libcs_block, small},
-    {"free of a misaligned pointer", free_of_misaligned, small},
-    {"free inside of a block", free_inside, 256},
-    {"free inside of another thread's block", free_inside_of_another_threads, small},
-    {"free inside of 300 kB", free_inside_of_large, large},
-    {"free of a page inside of 300 kB", free_of_a_page_inside_of_large, large},
-    {"realloc of a freed block", realloc_of_freed, small},
-    {"realloc of freed 300 kB", realloc_of_freed_large, large},
-    {"realloc inside of a block", realloc_inside, 256},
-    {"realloc of a variable", realloc_of_variable, small},
-    {"usable size of freed 300 kB", usable_size_of_freed_large, large},
-    {"usable size of a variable", usable_size_of_variable, small},
-    {"sized free of another size", sized_free_of_another_size, small},
-    {"write after free", write_after_free, small},
-    {"write behind the end", write_behind_the_end, small},
-    {"40 writes after free of 3 kB", write_after_frees, medium},
-    {"40 writes behind the end of 3 kB", write_behind_the_ends, medium},
-};
-const int class_count = sizeof classes / sizeof *classes;

@@ -14,6 +14,8 @@
 
 typedef uintptr_t Word;
 
+#define TECHNIQUE(name) CLASS(name, 48)
+
 enum {
   small = 104,  // 0x70 with glibc's header
   middle = 248,
@@ -123,7 +125,7 @@ static bool has_secret(const char* a, size_t bytes) {
 // ---- frees of free blocks ----
 
 // A second free at once. The block is to come twice.
-static void tcache_dup(void) {
+TECHNIQUE("tcache dup") {
   char* const a = get(small);
   put(a);
   put(a);
@@ -131,7 +133,7 @@ static void tcache_dup(void) {
 }
 
 // Between the two frees, a write clears what marks the block as free.
-static void tcache_dup_without_key(void) {
+TECHNIQUE("tcache dup, the second word cleared") {
   char* const a = get(small);
   put(a);
   write_word(a + sizeof(Word), 0);
@@ -148,13 +150,13 @@ static void free_around_another(void) {
   put(b);
   put(a);
 }
-static void fastbin_dup(void) {
+TECHNIQUE("fastbin dup") {
   free_around_another();
   judge(one_comes_twice(small));
 }
 
 // The block that is in use and on a list gets a link to the stack.
-static void fastbin_dup_into_stack(void) {
+TECHNIQUE("fastbin dup into the stack") {
   Word fake[32] __attribute__((aligned(16))) = {0, (small + 8) | in_use};
   const bool is_encoded = links_are_encoded();
   free_around_another();
@@ -166,7 +168,7 @@ static void fastbin_dup_into_stack(void) {
 }
 
 // The free block becomes part of a greater one, which the second free then frees.
-static void fastbin_dup_consolidate(void) {
+TECHNIQUE("fastbin dup, consolidated") {
   enum { greater = 0x400 };
   char* block[cached + 1];
   for (int i = 0; i <= cached; ++i) block[i] = get(small);
@@ -178,7 +180,7 @@ static void fastbin_dup_consolidate(void) {
 }
 
 // A block merges with its free neighbour, and is freed again, into the cache.
-static void house_of_botcake(void) {
+TECHNIQUE("house of botcake") {
   char* block[cached + 3];
   for (int i = 0; i < cached + 3; ++i) block[i] = get(middle);
   for (int i = 0; i < cached; ++i) put(block[i]);
@@ -193,7 +195,7 @@ static void house_of_botcake(void) {
 }
 
 // Two threads that do not own the block free it, and a third one frees another between.
-static void double_free_by_two_threads(void) {
+TECHNIQUE("double free, two other threads") {
   char* const a = get(small);
   char* const b = get(small);
   in_thread(put_once, a);
@@ -203,7 +205,7 @@ static void double_free_by_two_threads(void) {
 }
 
 // Another thread frees a block, and its owner does.
-static void double_free_by_thread_and_owner(void) {
+TECHNIQUE("double free, another thread and the owner") {
   char* const a = get(small);
   in_thread(put_once, a);
   put(a);
@@ -232,10 +234,10 @@ static void use_after_free(size_t bytes, int tries) {
   if (b != NULL) put_secret(b, bytes);
   judge(b != NULL && has_secret(a, small));
 }
-static void use_after_free_and_malloc(void) { use_after_free(small, 1); }
-static void use_after_free_and_spray(void) { use_after_free(small, spray); }
-static void use_after_free_of_large(void) { use_after_free(large, 1); }
-static void use_after_free_of_large_and_spray(void) { use_after_free(large, 10000); }
+TECHNIQUE("use after free, the next malloc") { use_after_free(small, 1); }
+TECHNIQUE("use after free, 100000 mallocs") { use_after_free(small, spray); }
+TECHNIQUE("use after free of 300 kB, the next malloc") { use_after_free(large, 1); }
+TECHNIQUE("use after free of 300 kB, 10000 mallocs") { use_after_free(large, 10000); }
 
 // The new owner's block is freed by an old pointer, and goes to a third.
 static void dangling_free(size_t bytes, int tries) {
@@ -246,9 +248,9 @@ static void dangling_free(size_t bytes, int tries) {
   put(a);
   judge(b != NULL && get_at(b, bytes, tries) != NULL);
 }
-static void dangling_free_after_malloc(void) { dangling_free(small, 1); }
-static void dangling_free_after_spray(void) { dangling_free(small, spray); }
-static void dangling_free_of_large(void) { dangling_free(large, 1); }
+TECHNIQUE("free of another's block, the next malloc") { dangling_free(small, 1); }
+TECHNIQUE("free of another's block, 100000 mallocs") { dangling_free(small, spray); }
+TECHNIQUE("free of another's 300 kB, the next malloc") { dangling_free(large, 1); }
 
 // An old pointer to one size of objects is to lead into objects of another size.
 enum { objects = 4000, object = 1000, other_object = 3000 };
@@ -261,7 +263,7 @@ static char* free_objects(void) {
   for (int i = 0; i < objects; ++i) put(block[i]);
   return block[objects / 2];
 }
-static void type_confusion(void) {
+TECHNIQUE("use after free, other sizes") {
   const char* const a = free_objects();
   judge(lies_over(a, object, other_object, objects));
 }
@@ -277,16 +279,16 @@ static void poison(void* target, bool is_encoded) {
   write_word(b, link_to(target, b, is_encoded));
   judge(is_handed_out(target, small));
 }
-static void poisoned_link_to_stack(void) {
+TECHNIQUE("tcache poisoning, stack") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   poison(opaque(fake), links_are_encoded());
 }
-static void poisoned_link_to_variable(void) { poison(variable, links_are_encoded()); }
-static void poisoned_link_to_block(void) { poison(get(small), links_are_encoded()); }
-static void poisoned_link_to_larger_block(void) { poison(get(large), links_are_encoded()); }
+TECHNIQUE("tcache poisoning, variable") { poison(variable, links_are_encoded()); }
+TECHNIQUE("tcache poisoning, block in use") { poison(get(small), links_are_encoded()); }
+TECHNIQUE("tcache poisoning, 300 kB in use") { poison(get(large), links_are_encoded()); }
 
 // The target has in its second word what a free block would have there.
-static void poisoned_link_to_marked(void) {
+TECHNIQUE("tcache poisoning, stack with a free block's mark") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   Word* const a = (Word*)get(small);
   put(a);
@@ -296,7 +298,7 @@ static void poisoned_link_to_marked(void) {
 }
 
 // The addresses are not known: they are decoded from the links of free blocks.
-static void decoded_link(void) {
+TECHNIQUE("safe-link bypass") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   char* const a = get(small);
   char* const b = get(small);
@@ -310,7 +312,7 @@ static void decoded_link(void) {
 }
 
 // An overflow into a free neighbour, with a header of glibc's between, writes the link.
-static void overflow_into_link(void) {
+TECHNIQUE("overflow into a link") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   const bool is_encoded = links_are_encoded();
   char** const row = get_row(small);
@@ -323,7 +325,7 @@ static void overflow_into_link(void) {
 }
 
 // A zero in the lowest byte of a link makes it lead into a neighbour in use.
-static void null_byte_into_link(void) {
+TECHNIQUE("null byte into a link") {
   get_row(small);
   int to = in_rows / 2;
   while ((Word)all[to] % 256 < small) ++to;
@@ -335,7 +337,7 @@ static void null_byte_into_link(void) {
 }
 
 // The link of a block deep in a list; when the list moves into glibc's cache, the stack does, too.
-static void fastbin_reverse_into_tcache(void) {
+TECHNIQUE("fastbin reverse into tcache") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   const bool is_encoded = links_are_encoded();
   char* block[2 * cached];
@@ -347,7 +349,7 @@ static void fastbin_reverse_into_tcache(void) {
 }
 
 // The head of a list is looked for in the memory around its blocks, and overwritten.
-static void list_head_near_blocks(void) {
+TECHNIQUE("list head near its blocks") {
   enum { page = 4096, reach = 512 };
   Word fake[32] __attribute__((aligned(16))) = {0};
   char* const a = get(small);
@@ -366,7 +368,7 @@ static void list_head_near_blocks(void) {
 }
 
 // Links of free blocks of more than 1 kB: the place behind a free one is on the stack.
-static void unsorted_bin_into_stack(void) {
+TECHNIQUE("unsorted bin into the stack") {
   Word fake[200] __attribute__((aligned(16))) = {0};
   Word behind[8] __attribute__((aligned(16))) = {0};
   char* const a = get(big + 256);
@@ -385,7 +387,7 @@ static void unsorted_bin_into_stack(void) {
 }
 
 // The same links, to change a variable to an address of libc's.
-static void unsorted_bin_attack(void) {
+TECHNIQUE("unsorted bin attack") {
   char* const a = get(big);
   get(small);
   put(a);
@@ -395,7 +397,7 @@ static void unsorted_bin_attack(void) {
 }
 
 // The links of free blocks by size, to change a variable to an address of the heap.
-static void large_bin_attack(void) {
+TECHNIQUE("large bin attack") {
   char* const a = get(big + 16);
   get(small);
   char* const b = get(big);
@@ -409,7 +411,7 @@ static void large_bin_attack(void) {
 }
 
 // A list of fake blocks on the stack, behind a small free one.
-static void house_of_lore(void) {
+TECHNIQUE("house of lore") {
   enum { fakes = cached + 2 };
   Word fake[fakes][4] __attribute__((aligned(16))) = {{0}};
   char* block[cached];
@@ -440,35 +442,35 @@ static void* free_and_get_fake(void* fake) {
 static void free_fake(void* fake) { judge(free_and_get_fake(fake) != NULL); }
 
 // On the stack.
-static void tcache_house_of_spirit(void) {
+TECHNIQUE("tcache house of spirit") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   free_fake(fake);
 }
-static void house_of_spirit(void) {
+TECHNIQUE("house of spirit") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   fill_cache(small);
   free_fake(fake);
 }
-static void house_of_spirit_on_others_stack(void) {
+TECHNIQUE("tcache house of spirit, another's stack") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   judge(in_thread(free_and_get_fake, fake) != NULL);
 }
-static void house_of_spirit_in_variable(void) { free_fake(variable); }
-static void house_of_spirit_in_block(void) { free_fake(get(middle)); }
-static void house_of_spirit_in_large_block(void) { free_fake(get(large)); }
-static void house_of_spirit_by_realloc(void) {
+TECHNIQUE("tcache house of spirit, variable") { free_fake(variable); }
+TECHNIQUE("tcache house of spirit, block in use") { free_fake(get(middle)); }
+TECHNIQUE("tcache house of spirit, 300 kB in use") { free_fake(get(large)); }
+TECHNIQUE("house of spirit by realloc") {
   Word fake[32] __attribute__((aligned(16))) = {0, (small + 8) | in_use};
   fake[1 + (small + 8) / sizeof(Word)] = (small + 8) | in_use;
   judge(opaque(realloc(opaque(fake + 2), small)) == (void*)(fake + 2));
 }
-static void house_of_spirit_in_mapping(void) {
+TECHNIQUE("tcache house of spirit, mapping") {
   free_fake(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
 
 // ---- sizes ----
 
 // An overflow of one byte makes the next block twice as great, and its free one that overlaps.
-static void overlapping_chunks(void) {
+TECHNIQUE("overlapping chunks") {
   char** const row = get_row(small);
   overflow_byte(row[0], 2 * (small + 8) | in_use);
   put(row[1]);
@@ -476,7 +478,7 @@ static void overlapping_chunks(void) {
 }
 
 // The size of a free block becomes greater.
-static void overlapping_chunks_of_free(void) {
+TECHNIQUE("overlapping chunks, a free block") {
   enum { more = 0x200 };
   char** const row = get_row(big);
   write_word(row[2] + more - header, big + 8 + more);
@@ -497,14 +499,14 @@ static void free_to_merge(char* a, char* b, Word next, Word previous) {
   overflow_byte(a, 0);
   put(b);
 }
-static void house_of_einherjar(void) {
+TECHNIQUE("house of einherjar, a null byte") {
   char** const row = get_row(middle);
   free_to_merge(row[0], row[1], (Word)row[0], (Word)row[0]);
   judge(lies_over(row[0], middle, 2 * middle - 16, 1));
 }
 
 // The links of the fake block are those that make the merge change a variable.
-static void unsafe_unlink(void) {
+TECHNIQUE("unsafe unlink, a null byte") {
   char** const row = get_row(middle);
   variable[8] = (Word)row[0];
   free_to_merge(row[0], row[1], (Word)(variable + 5), (Word)(variable + 6));
@@ -512,7 +514,7 @@ static void unsafe_unlink(void) {
 }
 
 // The rest of the heap becomes so great that a malloc leaves the heap, to just before a variable.
-static void house_of_force(void) {
+TECHNIQUE("house of force") {
   char* const a = get(small);
   overflow_word(a, -(Word)1);
   opaque(malloc((Word)variable - (Word)a - small - 4 * sizeof(Word)));
@@ -520,7 +522,7 @@ static void house_of_force(void) {
 }
 
 // The size before a mapped block covers the next, and the free unmaps both.
-static void mmap_overlapping_chunks(void) {
+TECHNIQUE("mmap overlapping chunks") {
   enum { bytes = 1 << 20, page = 4096 };
   char* low = get(bytes);
   char* high = get(bytes);
@@ -535,7 +537,7 @@ static void mmap_overlapping_chunks(void) {
 }
 
 // A flag says that a free block is a new mapping, so that calloc does not clear it.
-static void calloc_of_secret(void) {
+TECHNIQUE("calloc of a secret") {
   char** const row = get_row(small);
   put_secret(row[1] + 16, small - 16);
   fill_cache(small);
@@ -554,27 +556,27 @@ static void sized_delete(size_t bytes, size_t named) {
   char* const neighbour = named > bytes ? row[2] : row[1] + named;
   judge(lies_over(neighbour, 1, named, 64));
 }
-static void sized_delete_of_more(void) { sized_delete(small, 10 * small); }
-static void sized_delete_of_less(void) { sized_delete(10 * small, small); }
+TECHNIQUE("sized delete of more") { sized_delete(small, 10 * small); }
+TECHNIQUE("sized delete of less") { sized_delete(10 * small, small); }
 
 // ---- what is read or changed outside ----
 
 // An overflow reaches a neighbour in use, whose owner then uses it.
-static void overflow_into_neighbour(void) {
+TECHNIQUE("overflow into a neighbour in use") {
   char** const row = get_row(small);
   const size_t distance = (size_t)(row[1] - row[0]);
   memset(opaque(row[0]), 'y', distance + 8);
   judge(*(char*)opaque(row[1]) == 'y');
 }
 
-static void read_of_neighbour(void) {
+TECHNIQUE("read of a neighbour") {
   char** const row = get_row(small);
   put_secret(row[1], small);
   judge(has_secret(row[0], (size_t)(row[1] - row[0]) + sizeof secret));
 }
 
 // The text in a block has no end.
-static void text_of_neighbour(void) {
+TECHNIQUE("read of a neighbour as a text") {
   char** const row = get_row(small);
   put_secret(row[1], small);
   const size_t usable = malloc_usable_size(row[0]);
@@ -584,7 +586,7 @@ static void text_of_neighbour(void) {
   judge(strlen(copy) >= (size_t)(row[1] - row[0]) + sizeof secret - 1);
 }
 
-static void read_after_free(void) {
+TECHNIQUE("read after free") {
   char* const a = get(small);
   put_secret(a, small);
   put(a);
@@ -592,7 +594,7 @@ static void read_after_free(void) {
 }
 
 // A new block has what the last one had.
-static void contents_of_block(void) {
+TECHNIQUE("contents of the last block") {
   char* const a = get(small);
   put_secret(a, small);
   put(a);
@@ -600,14 +602,14 @@ static void contents_of_block(void) {
   for (int i = 0; i < 16; ++i) is_reached |= has_secret(opaque(malloc(small)), small);
   judge(is_reached);
 }
-static void contents_of_other_size(void) {
+TECHNIQUE("contents of blocks of another size") {
   free_objects();
   bool is_reached = false;
   for (int i = 0; i < objects; ++i)
     is_reached |= has_secret(opaque(malloc(other_object)), other_object);
   judge(is_reached);
 }
-static void contents_of_large(void) {
+TECHNIQUE("contents of the last 300 kB") {
   put(get(large));
   char* const a = get(large);
   put_secret(a, large);
@@ -616,7 +618,7 @@ static void contents_of_large(void) {
 }
 
 // A freed block tells where blocks are.
-static void address_of_block(void) {
+TECHNIQUE("address of a block") {
   char* const a = get(small);
   char* const b = get(small);
   put(a);
@@ -630,7 +632,7 @@ static void address_of_block(void) {
 }
 
 // A freed block tells where the allocator is.
-static void address_of_library(void) {
+TECHNIQUE("address of the library") {
   bool is_reached = false;
   for (size_t bytes = 32; bytes < 2 * (size_t)large; bytes *= 2) {
     char* const a = get(bytes);
@@ -650,65 +652,3 @@ static void address_of_library(void) {
   }
   judge(is_reached);
 }
-
-#define TECHNIQUE(name, run) \
-  { name, run, 48 }
-const Class classes[] = {
-    TECHNIQUE("tcache dup", tcache_dup),
-    TECHNIQUE("tcache dup, the second word cleared", tcache_dup_without_key),
-    TECHNIQUE("fastbin dup", fastbin_dup),
-    TECHNIQUE("fastbin dup into the stack", fastbin_dup_into_stack),
-    TECHNIQUE("fastbin dup, consolidated", fastbin_dup_consolidate),
-    TECHNIQUE("house of botcake", house_of_botcake),
-    TECHNIQUE("double free, two other threads", double_free_by_two_threads),
-    TECHNIQUE("double free, another thread and the owner", double_free_by_thread_and_owner),
-    TECHNIQUE("use after free, the next malloc", use_after_free_and_malloc),
-    TECHNIQUE("use after free, 100000 mallocs", use_after_free_and_spray),
-    TECHNIQUE("use after free of 300 kB, the next malloc", use_after_free_of_large),
-    TECHNIQUE("use after free of 300 kB, 10000 mallocs", use_after_free_of_large_and_spray),
-    TECHNIQUE("use after free, other sizes", type_confusion),
-    TECHNIQUE("free of another's block, the next malloc", dangling_free_after_malloc),
-    TECHNIQUE("free of another's block, 100000 mallocs", dangling_free_after_spray),
-    TECHNIQUE("free of another's 300 kB, the next malloc", dangling_free_of_large),
-    TECHNIQUE("tcache poisoning, stack", poisoned_link_to_stack),
-    TECHNIQUE("tcache poisoning, variable", poisoned_link_to_variable),
-    TECHNIQUE("tcache poisoning, block in use", poisoned_link_to_block),
-    TECHNIQUE("tcache poisoning, 300 kB in use", poisoned_link_to_larger_block),
-    TECHNIQUE("tcache poisoning, stack with a free block's mark", poisoned_link_to_marked),
-    TECHNIQUE("safe-link bypass", decoded_link),
-    TECHNIQUE("overflow into a link", overflow_into_link),
-    TECHNIQUE("null byte into a link", null_byte_into_link),
-    TECHNIQUE("fastbin reverse into tcache", fastbin_reverse_into_tcache),
-    TECHNIQUE("list head near its blocks", list_head_near_blocks),
-    TECHNIQUE("unsorted bin into the stack", unsorted_bin_into_stack),
-    TECHNIQUE("unsorted bin attack", unsorted_bin_attack),
-    TECHNIQUE("large bin attack", large_bin_attack),
-    TECHNIQUE("house of lore", house_of_lore),
-    TECHNIQUE("house of spirit", house_of_spirit),
-    TECHNIQUE("tcache house of spirit", tcache_house_of_spirit),
-    TECHNIQUE("tcache house of spirit, another's stack", house_of_spirit_on_others_stack),
-    TECHNIQUE("tcache house of spirit, variable", house_of_spirit_in_variable),
-    TECHNIQUE("tcache house of spirit, block in use", house_of_spirit_in_block),
-    TECHNIQUE("tcache house of spirit, 300 kB in use", house_of_spirit_in_large_block),
-    TECHNIQUE("tcache house of spirit, mapping", house_of_spirit_in_mapping),
-    TECHNIQUE("house of spirit by realloc", house_of_spirit_by_realloc),
-    TECHNIQUE("overlapping chunks", overlapping_chunks),
-    TECHNIQUE("overlapping chunks, a free block", overlapping_chunks_of_free),
-    TECHNIQUE("house of einherjar, a null byte", house_of_einherjar),
-    TECHNIQUE("unsafe unlink, a null byte", unsafe_unlink),
-    TECHNIQUE("house of force", house_of_force),
-    TECHNIQUE("mmap overlapping chunks", mmap_overlapping_chunks),
-    TECHNIQUE("calloc of a secret", calloc_of_secret),
-    TECHNIQUE("sized delete of more", sized_delete_of_more),
-    TECHNIQUE("sized delete of less", sized_delete_of_less),
-    TECHNIQUE("overflow into a neighbour in use", overflow_into_neighbour),
-    TECHNIQUE("read of a neighbour", read_of_neighbour),
-    TECHNIQUE("read of a neighbour as a text", text_of_neighbour),
-    TECHNIQUE("read after free", read_after_free),
-    TECHNIQUE("contents of the last block", contents_of_block),
-    TECHNIQUE("contents of blocks of another size", contents_of_other_size),
-    TECHNIQUE("contents of the last 300 kB", contents_of_large),
-    TECHNIQUE("address of a block", address_of_block),
-    TECHNIQUE("address of the library", address_of_library),
-};
-const int class_count = sizeof classes / sizeof *classes;

@@ -100,7 +100,7 @@ Piece allocate(std::size_t function, std::size_t alignment, std::size_t bytes) {
 }
 
 // All of them live at once, written to their usable ends, freed in another order.
-void alignments_times_sizes() {
+CHECK("alignments to 64 KB, times sizes, times functions") {
   enum { pieces = 2000 };
   static Piece piece[pieces];
   std::uint64_t random = 11;
@@ -120,7 +120,7 @@ void alignments_times_sizes() {
 }
 
 // One block at a time, since its address space is as large.
-void up_to_a_gigabyte() {
+CHECK("alignments to 1 GB") {
   std::size_t refused = 0;
   for (std::size_t alignment = 1; alignment <= gigabyte; alignment *= 2) {
     for (std::size_t function = 0; function < COUNT_OF(functions); ++function) {
@@ -144,7 +144,7 @@ void up_to_a_gigabyte() {
 }
 
 // Memory that is written to, and addresses, of many blocks of one alignment and size.
-void waste_is_bounded() {
+CHECK("what alignment costs is bounded") {
   enum { most_blocks = 4000 };
   static char* block[most_blocks];
   double worst_memory = 0;
@@ -186,12 +186,4 @@ void waste_is_bounded() {
   EXPECT(worst_addresses < 6 || !is_engine(), "%.2f times the addresses", worst_addresses);
 }
 
-const Check checks[] = {
-    {"alignments to 64 KB, times sizes, times functions", alignments_times_sizes},
-    {"alignments to 1 GB", up_to_a_gigabyte},
-    {"what alignment costs is bounded", waste_is_bounded},
-};
-
 }  // namespace
-
-CHECK_MAIN(checks)

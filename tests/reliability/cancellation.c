@@ -42,7 +42,7 @@ static unsigned called;
 
 static void call_everything(void) { broken = use_every_function(find_in_program, &called); }
 
-static void every_function_is_completed(void) {
+CHECK("every function does its work in a thread that is being cancelled") {
   EXPECT(is_completed(call_everything, true), "a function was cut off");
   EXPECT(broken == NULL, "%s does not work in a thread that is being cancelled", broken);
   EXPECT(called >= 20, "only %u functions", called);
@@ -57,14 +57,11 @@ static int lines_of_report(bool is_cancelled) {
   FILE* const file = tmpfile();
   REQUIRE(file != NULL, "tmpfile: %s", strerror(errno));
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     dup2(fileno(file), STDERR_FILENO);
     _exit(is_completed(free_a_variable, is_cancelled) ? 0 : 3);
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = status_of(child);
   // The call returns, or ends the process.
   EXPECT(WIFSIGNALED(status) || WEXITSTATUS(status) == 0, "free was cut off (status %d)", status);
   int lines = 0;
@@ -79,16 +76,9 @@ static int lines_of_report(bool is_cancelled) {
   return lines;
 }
 
-static void reports_of_misuse_are_whole(void) {
+CHECK("a report of misuse is whole when its thread is being cancelled") {
   const int lines = lines_of_report(false);
   const int when_cancelled = lines_of_report(true);
   EXPECT(when_cancelled == lines, "%d lines, and %d of a thread that is being cancelled", lines,
          when_cancelled);
 }
-
-static const Check checks[] = {
-    {"every function does its work in a thread that is being cancelled",
-     every_function_is_completed},
-    {"a report of misuse is whole when its thread is being cancelled", reports_of_misuse_are_whole},
-};
-CHECK_MAIN(checks)

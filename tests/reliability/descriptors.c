@@ -53,7 +53,7 @@ static void close_all_and_open(int descriptor) {
   opened = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 }
 
-static void files_stay_open(void) {
+CHECK("a file that is opened while all are closed stays open") {
   at_read = close_all_and_open;
   use_large_blocks();
   EXPECT(opened == first_free, "the lowest descriptor is %d", opened);
@@ -64,23 +64,16 @@ static int read_from;
 
 static void note_descriptor(int descriptor) { read_from = descriptor; }
 
-static void low_descriptors_are_left(void) {
+CHECK("the library's descriptors are high ones") {
   at_read = note_descriptor;
   use_large_blocks();
   EXPECT(read_from >= lowest_of_others, "the library's descriptor is %d", read_from);
 }
 
-static void few_descriptors_suffice(void) {
+CHECK("a limit of few descriptors is enough") {
   const struct rlimit few = {16, 16};
   REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
   at_read = note_descriptor;
   use_large_blocks();
   EXPECT(read_from < 16 && fcntl(read_from, F_GETFD) < 0, "descriptor %d is left open", read_from);
 }
-
-static const Check checks[] = {
-    {"a file that is opened while all are closed stays open", files_stay_open},
-    {"the library's descriptors are high ones", low_descriptors_are_left},
-    {"a limit of few descriptors is enough", few_descriptors_suffice},
-};
-CHECK_MAIN(checks)

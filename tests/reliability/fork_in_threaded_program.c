@@ -1,6 +1,7 @@
-// Fork in a threaded program. The child of a process with 64 threads allocates at once, also in a
-// thread of its own, forks again and execs; a thousand forks while eight threads allocate do not
-// hang, and a child loses no memory but what a thread was changing at that moment.
+// Fork in a threaded program. The child of a process with 64 threads allocates at once, also in
+// threads of its own, forks again and execs; a thousand forks while eight threads allocate do not
+// hang, and a child loses no memory but what a thread was changing at that moment. The program's
+// fork handlers may allocate.
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
@@ -97,7 +98,7 @@ static void start_workers(size_t count) {
 
 static void stop_workers(size_t count) {
   atomic_store(&stop, true);
-  for (size_t i = 0; i < count; ++i) pthread_join(worker[i], NULL);
+  join_threads(worker, count);
 }
 
 // Frees what the parent's threads had made.
@@ -118,31 +119,22 @@ static void* allocate_much_there(void* unused) {
   return unused;
 }
 
-static void allocate_in_thread(void) {
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, allocate_much_there, NULL) == 0, "no thread in a child");
-  pthread_join(thread, NULL);
-}
-
 static void expect_end(pid_t child, size_t number) {
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = status_of(child);
   EXPECT(status == 0, "child %zu ended with wait status %d%s", number, status,
          WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? ": it hung" : "");
 }
 
-static void child_of_64_threads(void) {
+CHECK("the child of 64 threads allocates, forks again and execs") {
   const size_t forks = check_is_long() ? 500 : 10;
   start_workers(most_workers);
   for (size_t i = 0; i < forks && !check_has_failed(); ++i) {
     const pid_t child = fork();
-    REQUIRE(child >= 0, "fork: %s", strerror(errno));
     if (child == 0) {
       alarm(20);
       allocate_much();
       drop_all_inherited();
-      if (i % 4 == 0) allocate_in_thread();
+      if (i % 4 == 0) run_thread(allocate_much_there, NULL);
       const pid_t grandchild = fork();
       if (grandchild == 0) {
         alarm(20);
@@ -151,11 +143,60 @@ static void child_of_64_threads(void) {
         _exit(2);
       }
       expect_end(grandchild, i);
-      _exit(check_has_failed() ? 1 : 0);
+      end_check();
     }
     expect_end(child, i);
   }
   stop_workers(most_workers);
+}
+
+enum { drill_workers = 8 };
+
+// Forks while threads allocate; each child does this.
+static void fork_often(void (*body)(void)) {
+  start_workers(drill_workers);
+  for (size_t i = 0; i < 15 && !check_has_failed(); ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      body();
+      end_check();
+    }
+    expect_end(child, i);
+  }
+  stop_workers(drill_workers);
+}
+
+static void allocate_in_threads(void) {
+  pthread_t thread[3];
+  start_threads(thread, COUNT_OF(thread), allocate_much_there);
+  join_threads(thread, COUNT_OF(thread));
+}
+
+CHECK("the child starts threads that allocate") {
+  if (getenv("CHECK_EMULATOR") != NULL) skip_check("an emulator may start none in such a child");
+  fork_often(allocate_in_threads);
+}
+
+static bool has_early_handlers;
+static void handle_forks(int argc, char** argv, char** environment) {
+  (void)environment;
+  has_early_handlers = argc > 1 && strstr(argv[1], "oldest fork handlers") != NULL;
+  if (has_early_handlers) pthread_atfork(allocate_much, allocate_much, allocate_much);
+}
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_constructors)(int, char**, char**) = handle_forks;
+
+// Those are older than the allocator's.
+CHECK("the program's oldest fork handlers allocate") {
+  need_glibc("the C library runs no .preinit_array");
+  REQUIRE(has_early_handlers, ".preinit_array did not run");
+  fork_often(drop_all_inherited);
+}
+
+CHECK("the program's fork handlers allocate") {
+  REQUIRE(pthread_atfork(allocate_much, allocate_much, allocate_much) == 0, "pthread_atfork");
+  fork_often(drop_all_inherited);
 }
 
 // Bytes in use, as the tested allocator counts them; SIZE_MAX if it does not count.
@@ -170,14 +211,11 @@ static size_t bytes_in_use(void) {
   return all.uordblks + all.hblkhd;
 }
 
-enum { drill_workers = 8 };
-
 // Bytes in use when the child has freed the blocks of all threads.
 static size_t lost_in_child(void) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     alarm(20);
     drop_all_inherited();
@@ -200,7 +238,7 @@ static int compare_sizes(const void* a, const void* b) {
   return (left > right) - (left < right);
 }
 
-static void many_forks_lose_little(void) {
+CHECK("forks amid threads that allocate lose little") {
   enum { most_forks = 1000 };
   static size_t lost[most_forks];
   const size_t forks = check_is_long() ? most_forks : 50;
@@ -242,15 +280,13 @@ static void* flush_all_streams(void* unused) {
   return unused;
 }
 
-static void forks_amid_flushes(void) {
+CHECK("a fork waits for no thread that waits for it") {
   need_glibc("its lock of the list of streams has no name that an allocator could hold");
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, flush_all_streams, NULL) == 0, "pthread_create failed");
+  const pthread_t thread = start_thread(flush_all_streams, NULL);
   alarm(60);
   const int forks = check_is_long() ? 1000 : 200;
   for (int i = 0; i < forks; ++i) {
     const pid_t child = fork();
-    REQUIRE(child >= 0, "fork: %s", strerror(errno));
     if (child == 0) {
       free(opaque_pointer(malloc(opaque(200000))));
       fflush(NULL);
@@ -285,7 +321,7 @@ static void fork_in_handler(int signal) {
 
 // POSIX allowed fork in a signal handler until 2024, and the reports of crashes still use it. Where
 // several threads are, this may hang: the owner of a lock is unknown.
-static void forks_in_signal_handlers(void) {
+CHECK("a signal handler of a process of one thread forks") {
   const char* const library = tested_library();
   if (strncmp(library, "libtsmalloc-", 12) == 0 && strstr(library, "secure") == NULL)
     skip_check("the classic heaps' locks do not know who has them");
@@ -307,11 +343,3 @@ static void forks_in_signal_handlers(void) {
   }
   timer_delete(timer);
 }
-
-static const Check checks[] = {
-    {"the child of 64 threads allocates, forks again and execs", child_of_64_threads},
-    {"forks amid threads that allocate lose little", many_forks_lose_little},
-    {"a fork waits for no thread that waits for it", forks_amid_flushes},
-    {"a signal handler of a process of one thread forks", forks_in_signal_handlers},
-};
-CHECK_MAIN(checks)

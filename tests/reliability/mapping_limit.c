@@ -117,7 +117,7 @@ static int begin_listening(void) {
   return ends[0];
 }
 
-static void few_mappings_left(void) {
+CHECK("few mappings are left") {
   static const size_t left[] = {0, 4, 16, 2, 6, 8, 12, 24, 40};
   const size_t rounds = check_is_long() ? COUNT_OF(left) : 3;
   for (size_t i = 0; i < rounds; ++i) {
@@ -140,7 +140,7 @@ static void few_mappings_left(void) {
   }
 }
 
-static void is_explained_once(void) {
+CHECK("a refusal for want of mappings is explained once") {
   const int said = begin_listening();
   use_up_mappings(0);
   size_t failed = 0;
@@ -158,7 +158,7 @@ static void is_explained_once(void) {
 }
 
 // Other reasons are not taken for this one.
-static void other_refusals_are_silent(void) {
+CHECK("other refusals are not taken for it") {
   const int said = begin_listening();
   const struct rlimit limit = {1 << 30, 1 << 30};
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit: %s", strerror(errno));
@@ -171,7 +171,7 @@ static void other_refusals_are_silent(void) {
 }
 
 // Blocks of all sizes, of which little is touched and half is freed. Only the engine promises this.
-static void large_heaps_need_few(void) {
+CHECK("gigabytes in pieces need few mappings") {
   enum { blocks = 9000 };
   const size_t before = mapping_count();
   uint64_t random = 3;
@@ -244,13 +244,13 @@ static void sixty_gigabytes_in_pieces(size_t min_bytes, size_t max_bytes) {
   malloc_trim(0);
   report_figure("freed: %zu mappings", mapping_count() - before);
 }
-static void sixty_gigabytes(void) {
+CHECK("60 GiB in blocks of 64 KiB to 2 MiB") {
   mapping_limit();
   // Checks of a debug level take time with the square of the number of blocks.
   if (HEAP_DEBUG_LEVEL > 1) skip_check("the library checks all blocks again and again");
   sixty_gigabytes_in_pieces(65536, 2 << 20);
 }
-static void sixty_gigabytes_of_one_size(void) {
+CHECK("60 GiB in blocks of one size") {
   mapping_limit();
   if (HEAP_DEBUG_LEVEL > 1) skip_check("the library checks all blocks again and again");
   if (!check_is_long()) skip_check("it takes a minute");
@@ -262,13 +262,3 @@ static void sixty_gigabytes_of_one_size(void) {
 __attribute__((constructor)) static void read_page_size(void) {
   page = (size_t)sysconf(_SC_PAGESIZE);
 }
-
-static const Check checks[] = {
-    {"few mappings are left", few_mappings_left},
-    {"a refusal for want of mappings is explained once", is_explained_once},
-    {"other refusals are not taken for it", other_refusals_are_silent},
-    {"gigabytes in pieces need few mappings", large_heaps_need_few},
-    {"60 GiB in blocks of 64 KiB to 2 MiB", sixty_gigabytes},
-    {"60 GiB in blocks of one size", sixty_gigabytes_of_one_size},
-};
-CHECK_MAIN(checks)

@@ -175,18 +175,15 @@ static void* work(void* seed) {
 static void use_memory(const World* world) {
   fill_long_blocks();
   uint64_t seeds[2] = {1, 2};
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, work, &seeds[1]) == 0, "pthread_create failed");
+  const pthread_t thread = start_thread(work, &seeds[1]);
   work(&seeds[0]);
   pthread_join(thread, NULL);
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     work(&seeds[0]);
-    _exit(check_has_failed() ? 1 : 0);
+    end_check();
   }
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(status == 0, "the child ended with wait status %d", status);
 
   struct rusage usage;
@@ -217,7 +214,6 @@ static void try_world(size_t number) {
   const bool has_errors_of_its_own = world->rules[0].error != 0;
   for (size_t i = 0; i < (has_errors_of_its_own ? 1 : COUNT_OF(errors)); ++i) {
     const pid_t child = fork();
-    REQUIRE(child >= 0, "fork: %s", strerror(errno));
     if (child == 0) {
       statm = open("/proc/self/statm", O_RDONLY);
       refuse(world, errors[i]);
@@ -228,38 +224,24 @@ static void try_world(size_t number) {
       execl("/proc/self/exe", "older_kernels", inside, numbers[0], numbers[1], (char*)NULL);
       _exit(127);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
+    const int status = status_of(child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == no_filter)
       skip_check("this system grants no seccomp filter");
     EXPECT(status == 0, "%s: wait status %d", strerror(errors[i]), status);
   }
 }
 
-#define WORLD_CHECK(number) \
-  static void world_##number(void) { try_world(number); }
-WORLD_CHECK(0)
-WORLD_CHECK(1)
-WORLD_CHECK(2)
-WORLD_CHECK(3)
-WORLD_CHECK(4)
-WORLD_CHECK(5)
-WORLD_CHECK(6)
-WORLD_CHECK(7)
-
-static const Check checks[] = {
-    {"the system is Linux 5.4", world_0},
-    {"mremap is refused", world_1},
-    {"advice about huge pages is refused", world_2},
-    {"madvise is refused", world_3},
-    {"getrandom is refused", world_4},
-    {"mincore is refused, and mremap for want of memory", world_5},
-    {"files are refused", world_6},
-    {"reading the page map is refused", world_7},
-};
+CHECK("the system is Linux 5.4") { try_world(0); }
+CHECK("mremap is refused") { try_world(1); }
+CHECK("advice about huge pages is refused") { try_world(2); }
+CHECK("madvise is refused") { try_world(3); }
+CHECK("getrandom is refused") { try_world(4); }
+CHECK("mincore is refused, and mremap for want of memory") { try_world(5); }
+CHECK("files are refused") { try_world(6); }
+CHECK("reading the page map is refused") { try_world(7); }
 
 int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], inside) == 0)
     run_inside(&worlds[strtoul(argv[2], NULL, 10)], (int)strtol(argv[3], NULL, 10));
-  return run_checks(argc, argv, checks, COUNT_OF(checks));
+  return run_checks(argc, argv);
 }

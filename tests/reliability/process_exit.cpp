@@ -1,7 +1,6 @@
 // The end of the process. Handlers of atexit and destructors of statics, in the program and in two
 // libraries, find their memory as they left it, and call every function after all else has ended.
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +24,6 @@ void expect_late_calls(void (*end)(), const char* expected) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork: %s", strerror(errno));
   if (child == 0) {
     alarm(20);
     late_calls_report_to(ends[1]);
@@ -39,8 +37,7 @@ void expect_late_calls(void (*end)(), const char* expected) {
     if (got < 0) got = 0;
   }
   close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(status == 0, "the process ended with wait status %d", status);
   for (const char* caller = expected; *caller != '\0'; ++caller)
     EXPECT(std::strchr(said, *caller) != nullptr, "'%c' is not in \"%s\"", *caller, said);
@@ -93,21 +90,17 @@ void end_while_others_allocate() {
   std::exit(0);
 }
 
-void return_calls_everything() { expect_late_calls(register_all, "pte12"); }
-void quick_exit_calls_everything() { expect_late_calls(end_by_quick_exit, "e"); }
-void exit_calls_everything() { expect_late_calls(end_by_exit, "pte12"); }
+CHECK("destructors of three objects and exit handlers call every function") {
+  expect_late_calls(end_by_exit, "pte12");
+}
+CHECK("they do when main returns") { expect_late_calls(register_all, "pte12"); }
+CHECK("handlers of quick_exit call every function") { expect_late_calls(end_by_quick_exit, "e"); }
 // (glibc forgets the thread_locals of a first thread that ends by itself.)
-void another_threads_exit_calls_everything() { expect_late_calls(end_by_another_thread, "pe12"); }
-void exit_amid_threads_calls_everything() { expect_late_calls(end_while_others_allocate, "pte12"); }
-
-const Check checks[] = {
-    {"destructors of three objects and exit handlers call every function", exit_calls_everything},
-    {"they do when main returns", return_calls_everything},
-    {"handlers of quick_exit call every function", quick_exit_calls_everything},
-    {"they do when the first thread ended before", another_threads_exit_calls_everything},
-    {"they do while other threads allocate", exit_amid_threads_calls_everything},
-};
+CHECK("they do when the first thread ended before") {
+  expect_late_calls(end_by_another_thread, "pe12");
+}
+CHECK("they do while other threads allocate") {
+  expect_late_calls(end_while_others_allocate, "pte12");
+}
 
 }  // namespace
-
-CHECK_MAIN(checks)

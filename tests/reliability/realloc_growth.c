@@ -79,7 +79,7 @@ static double seconds_under_libc(void) {
   return seconds;
 }
 
-static void by_one_element(void) {
+CHECK("a list grows by an element at a time") {
   if (getenv("SAY_SECONDS") != NULL) seconds_under_libc();
   const Growth growth = grow_by_one();
   const double libc = seconds_under_libc();
@@ -90,7 +90,7 @@ static void by_one_element(void) {
 }
 
 // Many lists that grow in turn, so that none can stay where it is for long.
-static void many_lists(void) {
+CHECK("many lists grow in turn") {
   enum { lists = 64, steps = 8000 };
   static size_t* list[lists];
   size_t moves = 0;
@@ -132,7 +132,7 @@ static size_t mappings(void) {
 }
 
 // A process may have about 65,000 mappings, and its threads and files need some.
-static void mappings_stay_few(void) {
+CHECK("buffers that grow and go leave few mappings") {
   enum { buffers = 64, steps = 8000, most = 4000 };
   typedef struct Buffer {
     char* bytes;
@@ -190,9 +190,7 @@ static void grow_and_go(unsigned rounds) {
   static char* all[buffers];
   for (unsigned round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < buffers; ++i) {
-      all[i] = malloc(first_bytes);
-      REQUIRE(all[i] != NULL, "malloc is null");
-      memset(all[i], 1, first_bytes);
+      all[i] = written(first_bytes);
     }
     size_t bytes = first_bytes;
     for (unsigned growth = 0; growth < growths; ++growth) {
@@ -221,14 +219,16 @@ static void addresses_stay_few(void) {
          after >> 20);
 }
 
+CHECK("buffers that grow and go take few addresses") { addresses_stay_few(); }
+
 // The old place of a move could not go back.
-static void addresses_stay_few_in_locked_memory(void) {
+CHECK("the same in a process whose memory is locked") {
   if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) skip_check("memory cannot be locked here");
   addresses_stay_few();
 }
 
 // Memory that a program locked and unlocked again counts for its limit on locked memory no more.
-static void locks_end(void) {
+CHECK("locked buffers grow, are unlocked, and go") {
   enum { rounds = 20, buffers = 2, growths = 5 };
   const size_t part = (size_t)512 << 10;
   size_t first = 0;
@@ -265,9 +265,7 @@ static void doubling(void) {
   while (last > bytes_of_line("/proc/meminfo", "MemAvailable:") / 3) last /= 2;
   const size_t before = peak_bytes();
   size_t bytes = megabyte;
-  char* buffer = malloc(bytes);
-  REQUIRE(buffer != NULL, "null");
-  memset(buffer, 1, bytes);
+  char* buffer = written(bytes);
   while (bytes < last) {
     buffer = realloc(buffer, 2 * bytes);
     REQUIRE(buffer != NULL, "realloc to %zu is null", 2 * bytes);
@@ -284,13 +282,4 @@ static void doubling(void) {
          "the peak is %.2f times the final size", peak);
 }
 
-static const Check checks[] = {
-    {"a list grows by an element at a time", by_one_element},
-    {"many lists grow in turn", many_lists},
-    {"buffers that grow and go leave few mappings", mappings_stay_few},
-    {"buffers that grow and go take few addresses", addresses_stay_few},
-    {"the same in a process whose memory is locked", addresses_stay_few_in_locked_memory},
-    {"locked buffers grow, are unlocked, and go", locks_end},
-    {"a large buffer doubles without twice the memory", doubling},
-};
-CHECK_MAIN(checks)
+CHECK("a large buffer doubles without twice the memory") { doubling(); }

@@ -79,17 +79,14 @@ static void* churn(void* argument) {
   return NULL;
 }
 
-static void interrupted_threads_hold_what_they_held(void) {
+CHECK("threads that signals interrupt hold what they held") {
   struct sigaction action = {.sa_handler = handle};
   REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction: %s", strerror(errno));
   REQUIRE(sigaction(SIGPROF, &action, NULL) == 0, "sigaction: %s", strerror(errno));
   const struct itimerval often = {{0, 300}, {0, 300}};
   setitimer(ITIMER_PROF, &often, NULL);
   pthread_t thread[threads];
-  for (size_t i = 0; i < threads; ++i) {
-    const int error = pthread_create(&thread[i], NULL, churn, (void*)(uintptr_t)(i + 1));
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
+  start_threads(thread, threads, churn);
   const size_t rounds = check_is_long() ? 600000 : 1000;
   size_t early = 0;
   for (size_t i = 0; i < rounds; ++i) {
@@ -99,7 +96,7 @@ static void interrupted_threads_hold_what_they_held(void) {
   }
   const size_t late = resident_bytes();
   atomic_store(&stop, true);
-  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, threads);
   setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL);
   report_figure("%u signals, %u jumps; %zu KiB resident early, %zu KiB late", atomic_load(&handled),
                 atomic_load(&jumps), early >> 10, late >> 10);
@@ -108,8 +105,3 @@ static void interrupted_threads_hold_what_they_held(void) {
   const bool may_grow = strstr(tested_library(), "-worst") != NULL;
   EXPECT(may_grow || late <= early * 2 + (16 << 20), "%zu bytes became %zu", early, late);
 }
-
-static const Check checks[] = {
-    {"threads that signals interrupt hold what they held", interrupted_threads_hold_what_they_held},
-};
-CHECK_MAIN(checks)

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -57,12 +56,11 @@ static int run_limited(const char* command) {
   pid_t child = 0;
   const int error = posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ);
   REQUIRE(error == 0, "posix_spawn: %s", strerror(error));
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   return status;
 }
 
-static void programs_run_in_little(void) {
+CHECK("programs start, also in 40 MB of address space") {
   need_glibc("/bin/sh may be of another C library than this program");
   static const char* const limits[] = {"unlimited", "200000", "100000", "40000"};
   for (size_t i = 0; i < COUNT_OF(limits); ++i) {
@@ -76,9 +74,7 @@ static void programs_run_in_little(void) {
 }
 
 static void* use_and_wait(void* barrier) {
-  char* const own = malloc(1000);
-  REQUIRE(own != NULL, "null in a thread");
-  fill(own, 1000, 3);
+  char* const own = filled(1000, 3);
   pthread_barrier_wait(barrier);
   EXPECT(first_damage(own, 1000, 3) == 1000, "a thread's block was overwritten");
   free(own);
@@ -86,7 +82,7 @@ static void* use_and_wait(void* barrier) {
 }
 
 // So many threads at once, each with a heap if heaps are to be had.
-static void start_threads(unsigned count, size_t stack_bytes) {
+static void hold_threads(unsigned count, size_t stack_bytes) {
   static pthread_t thread[512];
   REQUIRE(count <= COUNT_OF(thread), "%u", count);
   pthread_barrier_t barrier;
@@ -98,7 +94,7 @@ static void start_threads(unsigned count, size_t stack_bytes) {
     const int error = pthread_create(&thread[i], &attributes, use_and_wait, &barrier);
     REQUIRE(error == 0, "pthread_create %u of %u: %s", i, count, strerror(error));
   }
-  for (unsigned i = 0; i < count; ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, count);
 }
 
 static void skip_libcs_arenas(void) {
@@ -107,11 +103,11 @@ static void skip_libcs_arenas(void) {
 
 // A limit that a program sets for itself, when the allocator is at work already, leaves room for
 // threads and mappings of others, and the allocator the rest.
-static void limit_is_set_late(void) {
+CHECK("a limit that is set late leaves room for others") {
   skip_libcs_arenas();
   free(opaque_pointer(malloc(1000)));
   limit(RLIMIT_AS, (size_t)300 * megabyte);
-  start_threads(8, 8 * megabyte);
+  hold_threads(8, 8 * megabyte);
   char* const mapped =
       mmap(NULL, 50 * megabyte, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   EXPECT(mapped != MAP_FAILED, "50 MB of 300 cannot be mapped: %s", strerror(errno));
@@ -139,8 +135,10 @@ static void raise_limit(__rlimit_resource_t resource, size_t now) {
   give_back(many, 5000);
 }
 
-static void address_limit_is_raised(void) { raise_limit(RLIMIT_AS, address_space_bytes()); }
-static void data_limit_is_raised(void) { raise_limit(RLIMIT_DATA, data_bytes()); }
+CHECK("when a limit on address space is raised, there is more") {
+  raise_limit(RLIMIT_AS, address_space_bytes());
+}
+CHECK("when a limit on data is raised, there is more") { raise_limit(RLIMIT_DATA, data_bytes()); }
 
 // A block that cannot be had takes nothing from those that can.
 static void ask_too_much(__rlimit_resource_t resource, size_t now) {
@@ -160,13 +158,15 @@ static void ask_too_much(__rlimit_resource_t resource, size_t now) {
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   EXPECT(mapped != MAP_FAILED, "200 MB more of 1000 cannot be mapped: %s", strerror(errno));
 }
-static void failures_take_no_addresses(void) { ask_too_much(RLIMIT_AS, address_space_bytes()); }
-static void failures_take_no_data(void) { ask_too_much(RLIMIT_DATA, data_bytes()); }
+CHECK("requests that fail use up no limit on address space") {
+  ask_too_much(RLIMIT_AS, address_space_bytes());
+}
+CHECK("requests that fail use up no limit on data") { ask_too_much(RLIMIT_DATA, data_bytes()); }
 
-static void many_threads_in_little(void) {
+CHECK("300 threads in 80 MB") {
   skip_libcs_arenas();
   limit(RLIMIT_AS, address_space_bytes() + 80 * (size_t)megabyte);
-  start_threads(300, 64 << 10);
+  hold_threads(300, 64 << 10);
 }
 
 static void* wait_and_use(void* barrier) {
@@ -179,7 +179,7 @@ static void* wait_and_use(void* barrier) {
 }
 
 // Memory that large blocks left is there for the first small ones of threads.
-static void threads_use_what_is_freed(void) {
+CHECK("threads begin when all addresses are taken") {
   skip_libcs_arenas();
   enum { threads = 40, each = 50000 };
   pthread_barrier_t barrier;
@@ -194,7 +194,7 @@ static void threads_use_what_is_freed(void) {
   give_back(take(each, (size_t)400 * megabyte), each);
   free(opaque_pointer(malloc(opaque(100))));
   for (unsigned i = 0; i < 2; ++i) pthread_barrier_wait(&barrier);
-  for (unsigned i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  join_threads(thread, threads);
 }
 
 // Each keeps some blocks of a gigabyte to 64 terabytes, as far as they are to be had, and small ones.
@@ -223,13 +223,10 @@ static void* ask_for_absurd_sizes(void* seed) {
   return NULL;
 }
 
-static void absurd_sizes_end_nothing(void) {
+CHECK("threads that ask for absurd sizes until addresses run out go on") {
   pthread_t thread[4];
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) {
-    const int error = pthread_create(&thread[i], NULL, ask_for_absurd_sizes, (void*)(i + 1));
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
-  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  start_threads(thread, COUNT_OF(thread), ask_for_absurd_sizes);
+  join_threads(thread, COUNT_OF(thread));
 }
 
 static int compare_longs(const void* a, const void* b) {
@@ -265,8 +262,7 @@ static long anonymous_in_shell(bool with_library) {
     char text[32] = "";
     const ssize_t length = read(ends[0], text, sizeof text - 1);
     close(ends[0]);
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+    const int status = status_of(child);
     anonymous[i] = length > 0 ? strtol(text, NULL, 10) : 0;
     REQUIRE(status == 0 && anonymous[i] > 0, "status %d, and it wrote \"%s\"", status, text);
   }
@@ -274,7 +270,7 @@ static long anonymous_in_shell(bool with_library) {
   return anonymous[COUNT_OF(anonymous) / 2];
 }
 
-static void tiny_programs_stay_tiny(void) {
+CHECK("a program that hardly allocates has at most 96 KiB more of its own") {
   need_glibc("/bin/sh may be of another C library than this program");
   if (access("/proc/self/smaps_rollup", R_OK) != 0) skip_check("the system has no smaps_rollup");
   const long more = anonymous_in_shell(true) - anonymous_in_shell(false);
@@ -282,7 +278,7 @@ static void tiny_programs_stay_tiny(void) {
   EXPECT(more <= 96 || strcmp(tested_library(), "libtsmalloc.so") != 0, "%ld KiB more", more);
 }
 
-static void little_address_space_is_taken(void) {
+CHECK("a program that hardly allocates has little address space") {
   free(opaque_pointer(malloc(100)));
   report_figure("the process has %zu MB of address space", address_space_bytes() >> 20);
   EXPECT(address_space_bytes() < (size_t)64 * megabyte ||
@@ -291,7 +287,7 @@ static void little_address_space_is_taken(void) {
 }
 
 // A limit on locked memory counts addresses, and 8 MiB are the usual one.
-static void memory_can_be_locked(void) {
+CHECK("a program that hardly allocates can lock its memory") {
   const char* const library = tested_library();
   if (library_is_ours() && strcmp(library, "libtsmalloc.so") != 0 &&
       strcmp(library, "libtsmalloc-secure.so") != 0)
@@ -307,19 +303,3 @@ static void memory_can_be_locked(void) {
   free(large);
   free(opaque_pointer(malloc(1000)));
 }
-
-static const Check checks[] = {
-    {"programs start, also in 40 MB of address space", programs_run_in_little},
-    {"a limit that is set late leaves room for others", limit_is_set_late},
-    {"when a limit on address space is raised, there is more", address_limit_is_raised},
-    {"when a limit on data is raised, there is more", data_limit_is_raised},
-    {"requests that fail use up no limit on address space", failures_take_no_addresses},
-    {"requests that fail use up no limit on data", failures_take_no_data},
-    {"300 threads in 80 MB", many_threads_in_little},
-    {"threads begin when all addresses are taken", threads_use_what_is_freed},
-    {"threads that ask for absurd sizes until addresses run out go on", absurd_sizes_end_nothing},
-    {"a program that hardly allocates has at most 96 KiB more of its own", tiny_programs_stay_tiny},
-    {"a program that hardly allocates has little address space", little_address_space_is_taken},
-    {"a program that hardly allocates can lock its memory", memory_can_be_locked},
-};
-CHECK_MAIN(checks)

@@ -7,7 +7,6 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -37,7 +36,7 @@ static void call_everything(void) {
 __attribute__((section(".preinit_array"),
                used)) static void (*const before_constructors)(void) = call_everything;
 
-static void early_calls_work(void) {
+CHECK("every function works before the first constructor") {
   need_glibc("the C library runs no .preinit_array");
   REQUIRE(early.ran, ".preinit_array did not run");
   EXPECT(early.broken == NULL, "%s does not work before the first constructor", early.broken);
@@ -53,7 +52,7 @@ static void early_calls_work(void) {
   free(early.of_libc);
 }
 
-static void audit_library_calls_work(void) {
+CHECK("every function works in an audit library") {
   need_glibc("only glibc's dynamic linker has audit libraries");
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
@@ -69,8 +68,7 @@ static void audit_library_calls_work(void) {
   close(ends[1]);
   char text[100] = "";
   const ssize_t length = read(ends[0], text, sizeof text - 1);
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(status == 0, "the audited program ended with wait status %d", status);
   EXPECT(length > 0 && strcmp(text, "ok") == 0, "the audit library said \"%s\"", text);
 }
@@ -85,7 +83,7 @@ static void* touch_storage(void* storage_of_thread) {
   return NULL;
 }
 
-static void thread_storage_comes_from_it(void) {
+CHECK("thread-local storage of loaded libraries comes from it") {
   for (int round = 0; round < 20; ++round) {
     void* const library = dlopen(TLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library != NULL, "dlopen: %s", dlerror());
@@ -94,14 +92,7 @@ static void thread_storage_comes_from_it(void) {
     pthread_t thread[4];
     for (size_t i = 0; i < COUNT_OF(thread); ++i)
       REQUIRE(pthread_create(&thread[i], NULL, touch_storage, function) == 0, "pthread_create");
-    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    join_threads(thread, COUNT_OF(thread));
     dlclose(library);
   }
 }
-
-static const Check checks[] = {
-    {"every function works before the first constructor", early_calls_work},
-    {"every function works in an audit library", audit_library_calls_work},
-    {"thread-local storage of loaded libraries comes from it", thread_storage_comes_from_it},
-};
-CHECK_MAIN(checks)

@@ -38,7 +38,7 @@ static int look_into(struct dl_phdr_info* object, size_t size, void* argument) {
 
 static bool is_ours(const char* library) { return strncmp(library, "libtsmalloc", 11) == 0; }
 
-static void little_is_taken(void) {
+CHECK("at most 64 bytes of static thread-local storage are taken") {
   Storage storage = {.function = (uintptr_t)find_function("malloc")};
   dl_iterate_phdr(look_into, &storage);
   REQUIRE(storage.is_found, "malloc is in no object");
@@ -101,13 +101,12 @@ static void load_others(const char* pattern, int count) {
   }
 }
 
-static void loads_after_others(void) {
+CHECK("it can be loaded when others have 1 KB of static storage") {
   const char* const path = getenv(path_variable);
   if (path == NULL)
     begin_again_without_preload("it can be loaded when others have 1 KB of static storage");
-  pthread_t older;
   pthread_barrier_init(&is_loaded, NULL, 2);
-  REQUIRE(pthread_create(&older, NULL, use_it_once_it_is_there, NULL) == 0, "pthread_create");
+  const pthread_t older = start_thread(use_it_once_it_is_there, NULL);
   load_others(STATIC_TLS_LIBRARY, STATIC_TLS_LIBRARIES);
   load_others(TLS_LIBRARY, 1);
   void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -120,9 +119,3 @@ static void loads_after_others(void) {
   pthread_barrier_wait(&is_loaded);
   pthread_join(older, NULL);
 }
-
-static const Check checks[] = {
-    {"at most 64 bytes of static thread-local storage are taken", little_is_taken},
-    {"it can be loaded when others have 1 KB of static storage", loads_after_others},
-};
-CHECK_MAIN(checks)

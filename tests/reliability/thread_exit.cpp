@@ -19,19 +19,12 @@ namespace {
 
 constexpr std::size_t megabyte = 1 << 20;
 
-pthread_t start(void* (*body)(void*), void* argument) {
-  pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, body, argument);
-  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  return thread;
-}
-
 // Runs `threads` of them one after another, in pairs, and says by how much more memory is resident
 // than after the first tenth of them.
 std::size_t growth_over(unsigned threads, void* (*body)(void*)) {
   std::size_t early = 0;
   for (unsigned i = 0; i < threads; i += 2) {
-    const pthread_t pair[] = {start(body, nullptr), start(body, nullptr)};
+    const pthread_t pair[] = {start_thread(body, nullptr), start_thread(body, nullptr)};
     for (const pthread_t thread : pair) pthread_join(thread, nullptr);
     if (i == threads / 10 / 2 * 2) early = resident_bytes();
   }
@@ -93,18 +86,18 @@ void* set_keys(void*) {
   return nullptr;
 }
 
-void destructors_call_everything() {
+CHECK("destructors of keys call every function in every round") {
   constexpr unsigned threads = 10;
   make_youngest_key();
   uses_everything = true;
-  for (unsigned i = 0; i < threads; ++i) pthread_join(start(set_keys, nullptr), nullptr);
+  for (unsigned i = 0; i < threads; ++i) run_thread(set_keys, nullptr);
   EXPECT(destructor_calls == threads * 2 * PTHREAD_DESTRUCTOR_ITERATIONS, "%u calls",
          destructor_calls.load());
 }
 
 // The values of the last round are lost: 600 bytes a thread, and what lies between them, which is
 // more where each block is cut from the largest free one.
-void late_allocations_keep_nothing() {
+CHECK("what is allocated in the last destructors keeps nothing else") {
   const unsigned threads = check_is_long() ? 100'000 : 6000;
   make_youngest_key();
   const std::size_t growth = growth_over(threads, set_keys);
@@ -137,7 +130,7 @@ class Holder {
 thread_local Holder holder;
 thread_local std::vector<std::string> words;
 
-void thread_locals_call_everything() {
+CHECK("destructors of thread_locals call every function") {
   for (int round = 0; round < 5; ++round) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
@@ -163,7 +156,7 @@ void* live_shortly(void*) {
   return nullptr;
 }
 
-void short_threads_leave_nothing() {
+CHECK("short threads leave nothing behind") {
   const unsigned threads = check_is_long() ? 100'000 : 10'000;
   const std::size_t growth = growth_over(threads, live_shortly);
   EXPECT(growth <= 2 * megabyte, "%u threads left %zu bytes behind", threads, growth);
@@ -197,14 +190,15 @@ void* work_until_cancelled(void* argument) {
 
 // In the first half a heap that places blocks at random, as the hardened one, comes to use all the
 // memory that it spreads them over.
-void cancelled_threads_leave_nothing() {
+CHECK("cancelled threads leave nothing behind") {
   const unsigned rounds = check_is_long() ? 5000 : 600;
   constexpr std::size_t at_once = 4;
   std::size_t early = 0;
   for (unsigned round = 0; round < rounds; ++round) {
     pthread_t threads[at_once];
     for (std::size_t i = 0; i < at_once; ++i)
-      threads[i] = start(work_until_cancelled, reinterpret_cast<void*>(round * at_once + i + 1));
+      threads[i] =
+          start_thread(work_until_cancelled, reinterpret_cast<void*>(round * at_once + i + 1));
     usleep(200);
     for (const pthread_t thread : threads) {
       pthread_cancel(thread);
@@ -220,14 +214,4 @@ void cancelled_threads_leave_nothing() {
          rounds / 2 * static_cast<unsigned>(at_once), late - early);
 }
 
-const Check checks[] = {
-    {"destructors of keys call every function in every round", destructors_call_everything},
-    {"what is allocated in the last destructors keeps nothing else", late_allocations_keep_nothing},
-    {"destructors of thread_locals call every function", thread_locals_call_everything},
-    {"short threads leave nothing behind", short_threads_leave_nothing},
-    {"cancelled threads leave nothing behind", cancelled_threads_leave_nothing},
-};
-
 }  // namespace
-
-CHECK_MAIN(checks)

@@ -28,20 +28,18 @@ static void write_behind_the_end(void) {
   _exit(opaque_pointer(block) != NULL ? 0 : 1);
 }
 
-static void program_is_fortified(void) {
+CHECK("the program is fortified") {
   const pid_t child = fork();
-  REQUIRE(child >= 0, "fork failed");
   if (child == 0) {
     close(STDERR_FILENO);
     write_behind_the_end();
   }
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of(child);
   EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT,
          "a byte behind the end may be written: wait status %d", status);
 }
 
-static void usable_bytes_are_written(void) {
+CHECK("usable bytes are written") {
   for (size_t bytes = 0; bytes <= most_bytes; bytes += bytes < 5000 ? 1 : 61) {
     char* block = malloc(bytes);
     REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
@@ -57,7 +55,7 @@ static void usable_bytes_are_written(void) {
 
 // A buffer that grows as systemd's GREEDY_REALLOC does: to twice what is needed, and then to what
 // that is in fact.
-static void buffers_use_what_they_have(void) {
+CHECK("buffers that grow use what they have") {
   char* buffer = NULL;
   size_t capacity = 0;
   size_t reallocations = 0;
@@ -77,7 +75,7 @@ static void buffers_use_what_they_have(void) {
   free(buffer);
 }
 
-static void realloc_makes_it_official(void) {
+CHECK("realloc to the usable size stays in place") {
   size_t moved = 0;
   for (size_t bytes = 0; bytes <= most_bytes; bytes += bytes < 5000 ? 1 : 61) {
     char* const block = malloc(bytes);
@@ -103,7 +101,7 @@ static void realloc_makes_it_official(void) {
          moved);
 }
 
-static void good_sizes_are_official_at_once(void) {
+CHECK("a good size is the usable size of its block") {
   size_t (*const good_size)(size_t) = (size_t(*)(size_t))find_function("malloc_good_size");
   size_t (*const nallocx)(size_t, int) = (size_t(*)(size_t, int))find_function("nallocx");
   if (good_size == NULL && nallocx == NULL) skip_check("neither malloc_good_size nor nallocx");
@@ -127,12 +125,3 @@ static void good_sizes_are_official_at_once(void) {
     free(plain);
   }
 }
-
-static const Check checks[] = {
-    {"the program is fortified", program_is_fortified},
-    {"usable bytes are written", usable_bytes_are_written},
-    {"buffers that grow use what they have", buffers_use_what_they_have},
-    {"realloc to the usable size stays in place", realloc_makes_it_official},
-    {"a good size is the usable size of its block", good_sizes_are_official_at_once},
-};
-CHECK_MAIN(checks)

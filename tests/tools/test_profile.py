@@ -284,14 +284,14 @@ def test_an_interval_that_is_none_is_told_in_a_line(
 # --- what pins slabs ----------------------------------------------------------------------------
 
 
+def told(verb: str, *words: object) -> str:
+    """The output of a verb, which has to succeed."""
+    command = [paths.tool("tsmalloc"), verb, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def explained(pid: int) -> dict[str, Any]:
-    told = subprocess.run(
-        [paths.tool("tsmalloc"), "explain", "--json", str(pid)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found: dict[str, Any] = json.loads(told.stdout)
+    found: dict[str, Any] = json.loads(told("explain", "--json", pid))
     return found
 
 
@@ -328,15 +328,12 @@ def test_the_program_itself_writes_what_pins(program: Path, tmp_path: Path) -> N
 
 
 def test_people_read_what_pins(pinned: subprocess.Popen[str]) -> None:
-    told = subprocess.run(
-        [paths.tool("tsmalloc"), "explain", str(pinned.pid)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    (line,) = re.findall(r"^ +([\d.]+) ±(\d+) %  profiled_progra\+0x[0-9a-f]+$", told, re.MULTILINE)
+    shown = told("explain", pinned.pid)
+    (line,) = re.findall(
+        r"^ +([\d.]+) ±(\d+) %  profiled_progra\+0x[0-9a-f]+$", shown, re.MULTILINE
+    )
     assert float(line[0]) > 30
-    assert f"tsmalloc profile show --type pinned tsmalloc.{pinned.pid}.pb" in told
+    assert f"tsmalloc profile show --type pinned tsmalloc.{pinned.pid}.pb" in shown
 
 
 def test_proxies_are_not_the_programs(pinned: subprocess.Popen[str]) -> None:
@@ -381,10 +378,7 @@ def take(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 def option(pid: int, name: str) -> str:
-    told = subprocess.run(
-        [paths.tool("tsmalloc"), "set", str(pid)], capture_output=True, text=True, check=True
-    )
-    found = re.search(f"^TSMALLOC_{name}=(.*)$", told.stdout, re.MULTILINE)
+    found = re.search(f"^TSMALLOC_{name}=(.*)$", told("set", pid), re.MULTILINE)
     assert found is not None
     return found[1]
 
@@ -408,11 +402,7 @@ def test_a_leak_in_a_running_process_is_named(
 def test_a_process_that_samples_is_read_at_once_and_what_grew_is_told(
     server: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    subprocess.run(
-        [paths.tool("tsmalloc"), "set", str(server.pid), "PROFILE=16K"],
-        check=True,
-        capture_output=True,
-    )
+    told("set", server.pid, "PROFILE=16K")
     looks = []
     for name in ("first.pb", "later.pb"):
         time.sleep(0.7)
@@ -521,11 +511,7 @@ def test_bad_input(
 
 
 def test_force_overwrites(server: subprocess.Popen[str], tmp_path: Path) -> None:
-    subprocess.run(
-        [paths.tool("tsmalloc"), "set", str(server.pid), "PROFILE=16K"],
-        check=True,
-        capture_output=True,
-    )
+    told("set", server.pid, "PROFILE=16K")
     kept = tmp_path / "kept.pb"
     kept.write_text("kept")
     assert take(tmp_path, "--force", "--output", kept, server.pid).returncode == 0
@@ -629,31 +615,27 @@ def test_memory_from_before_the_sampling_is_told(
         assert held <= profile.in_use <= 1.3 * held + 2e6
         return
     assert held <= text.uncovered(profile) <= 1.3 * held + sampled / 2
-    (told,) = text.coverage(profile)
-    assert "in use were allocated before" in told
+    (said,) = text.coverage(profile)
+    assert "in use were allocated before" in said
     shown = text.shown(
         profile,
         gather(profile, Stacks(profile, look_up(profile)), "function", "inuse"),
         "function", "inuse", 5, [],
     )  # fmt: skip
-    assert told in " ".join(shown.split())
+    assert said in " ".join(shown.split())
 
 
 def test_pauses_of_the_sampling_are_told(program: Path, tmp_path: Path) -> None:
     with running(program, tmp_path, "serve", PROFILE="16K") as server:
         for value in ("off", "16K"):
-            subprocess.run(
-                [paths.tool("tsmalloc"), "set", str(server.pid), f"PROFILE={value}"],
-                check=True,
-                capture_output=True,
-            )
+            told("set", server.pid, f"PROFILE={value}")
             time.sleep(1.5)
         assert take(tmp_path, "take", server.pid).returncode == 0
     profile = profile_of(tmp_path)
     assert profile.began_after < 0.5
     assert 1.2 < profile.paused < 10
-    (told,) = text.coverage(profile)
-    assert ", but for 1." in told
+    (said,) = text.coverage(profile)
+    assert ", but for 1." in said
     assert text.uncovered(profile) > 5e6  # of about 15 MB
 
 
@@ -765,13 +747,13 @@ def test_the_program_gets_each_signal_once(
 
 def test_what_goes_on_in_the_background_is_named(program: Path, tmp_path: Path) -> None:
     ran = taken_to_the_end(tmp_path, program, "everything", "daemon")
-    told = re.search(r"tsmalloc profile (\d+) reads its profile", ran.stderr)
-    assert (ran.returncode, told is not None) == (0, True), ran.stderr
+    named = re.search(r"tsmalloc profile (\d+) reads its profile", ran.stderr)
+    assert (ran.returncode, named is not None) == (0, True), ran.stderr
     try:
-        took = take(tmp_path, "take", "--output", tmp_path / "daemon", told[1])  # type: ignore[index]
+        took = take(tmp_path, "take", "--output", tmp_path / "daemon", named[1])  # type: ignore[index]
         assert took.returncode == 0, took.stderr
     finally:
-        os.kill(int(told[1]), signal.SIGKILL)  # type: ignore[index]
+        os.kill(int(named[1]), signal.SIGKILL)  # type: ignore[index]
     assert round(sites_of(read(tmp_path / "daemon"))["keeps_small"].flat.total) == MANY * 100
 
 

@@ -21,7 +21,6 @@ from tsmlab import paths
 
 SOURCE = Path(__file__).with_name("steered_program.c")
 MB = 1 << 20
-FREED = 49 * MB
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

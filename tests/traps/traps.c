@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "conformance/listed.h"
 #include "programs/support/seccomp.h"
 
 enum { mb = 1 << 20, longest_seconds = 30 };
@@ -137,7 +138,17 @@ static const char* end_of(pid_t child) {
 
 // ---- the traps ----
 
-static const char* forks(void) {
+typedef struct Trap {
+  const char* (*run)(void);
+  const char* name;
+} Trap;
+extern const Trap __start_traps[];
+extern const Trap __stop_traps[];
+
+// Returns what goes wrong, or null.
+#define TRAP(name) LISTED_FUNCTION(Trap, traps, const char*, name)
+
+TRAP("forks beside the thread") {
   be_threaded();
   start(burst_until_over, 0);
   const char* broken = NULL;
@@ -163,14 +174,14 @@ static const char* gives_back(size_t peak) {
   return text;
 }
 
-static const char* idle(void) {
+TRAP("idle memory goes back, to 10 % in 1 s") {
   const pthread_t thread = start(burst_but_some, 250);
   burst_but_some((void*)250);
   pthread_join(thread, NULL);
   return gives_back(peak_kb());
 }
 
-static const char* idle_child(void) {
+TRAP("and in the child of a fork") {
   be_threaded();
   const pid_t child = fork();
   if (child == 0) {
@@ -184,13 +195,13 @@ static const char* idle_child(void) {
   return end_of(child) == NULL ? NULL : "a fifth of the peak stays in a child with threads";
 }
 
-static const char* user_ids(void) {
+TRAP("setuid beside the thread") {
   be_threaded();
   if (setgid(getgid()) != 0 || setuid(getuid()) != 0) return "setuid is refused";
   return NULL;
 }
 
-static const char* signals(void) {
+TRAP("signals are left to the program") {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGUSR1);
@@ -213,7 +224,7 @@ static bool may_unshare(void) {
   return end_of(child) == NULL;
 }
 
-static const char* one_thread(void) {
+TRAP("one thread stays one") {
   const bool may = may_unshare();
   burst(64);
   sleep_ms(300);
@@ -224,7 +235,7 @@ static const char* one_thread(void) {
   return NULL;
 }
 
-static const char* no_clone(void) {
+TRAP("a sandbox without threads") {
   burst(8);
   if (stop_calls(SYS_clone, SYS_clone3, SECCOMP_RET_KILL_PROCESS) != 0) return not_here;
   burst(64);
@@ -246,12 +257,12 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   return refuses_others && !is_programs ? EAGAIN : create(thread, attributes, run, argument);
 }
 
-static const char* wrapped_creation(void) {
+TRAP("pthread_create that allocates") {
   be_threaded();
   return NULL;
 }
 
-static const char* refused_threads(void) {
+TRAP("pthread_create that refuses") {
   refuses_others = true;
   is_programs = true;
   const pthread_t thread = start(burst_in_thread, 64);
@@ -266,13 +277,13 @@ static const char* refused_threads(void) {
 // Each thread has these, also an allocator's.
 static _Thread_local volatile char thread_local_bytes[2 * mb];
 
-static const char* large_tls(void) {
+TRAP("large thread-local storage") {
   thread_local_bytes[mb] = 1;
   be_threaded();
   return NULL;
 }
 
-static const char* vforks(void) {
+TRAP("vforks beside the thread") {
   be_threaded();
   start(burst_until_over, 0);
   for (int i = 0; i < 200; ++i) {
@@ -302,7 +313,7 @@ static int burst_as_guest(void* ignored) {
 }
 
 // Children that no handler of pthread_atfork hears of: in memory of their own, and in the parent's.
-static const char* raw_clones(void) {
+TRAP("raw clones beside the thread") {
   // A thread of which the first call is a free starts nothing: the next malloc, the child's, may have to.
   in_thread(free_it, (size_t)malloc(100));
   alignas(16) static char stack[mb];
@@ -350,7 +361,7 @@ static int is_kept_by(char* block) {
 
 // In the child that is memory without pages, of which the system takes nothing back. It is the longest
 // that is free there.
-static const char* left_out_of_forks(void) {
+TRAP("memory that forks leave out") {
   be_threaded();
   enum { bytes = 64 * mb };
   char* const block = whole_pages(bytes);
@@ -368,7 +379,7 @@ static const char* left_out_of_forks(void) {
   return end_of(child) == NULL ? NULL : "memory that a fork left out keeps other memory";
 }
 
-static const char* locked_block(void) {
+TRAP("a locked block beside others") {
   enum { bytes = 32 * mb };
   be_threaded();
   char* const block = whole_pages(bytes);
@@ -377,7 +388,7 @@ static const char* locked_block(void) {
 }
 
 static bool is_early;
-static const char* early(void) { return is_early ? NULL : "the constructor did not run"; }
+TRAP("threads in a constructor") { return is_early ? NULL : "the constructor did not run"; }
 
 __attribute__((constructor)) static void begin_early(int argc, char** argv, char** environment) {
   (void)environment;
@@ -388,14 +399,14 @@ __attribute__((constructor)) static void begin_early(int argc, char** argv, char
 }
 
 static void burst_at_exit(void) { burst(16); }
-static const char* late(void) {
+TRAP("threads after exit") {
   be_threaded();
   atexit(burst_at_exit);
   start(burst_until_over, 0);
   exit(0);  // while the thread allocates
 }
 
-static const char* unloading(void) {
+TRAP("dlopen and dlclose") {
   be_threaded();
   start(burst_until_over, 0);
   for (int i = 0; i < 300; ++i) {
@@ -407,7 +418,7 @@ static const char* unloading(void) {
   return NULL;
 }
 
-static const char* locked(void) {
+TRAP("locked memory") {
   if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return not_here;
   in_thread(burst_in_thread, 64);
   burst(64);
@@ -417,7 +428,7 @@ static const char* locked(void) {
   return cpu_seconds() - before < 0.1 ? NULL : "it tries again and again";
 }
 
-static const char* rest(void) {
+TRAP("nothing wakes up at rest") {
   be_threaded();
   sleep_ms(4000);
   const size_t before = switches_of_others();
@@ -425,36 +436,10 @@ static const char* rest(void) {
   return switches_of_others() - before <= 2 ? NULL : "it wakes up at rest";
 }
 
-static const struct {
-  const char* name;
-  const char* (*trap)(void);
-} traps[] = {
-    {"idle memory goes back, to 10 % in 1 s", idle},
-    {"and in the child of a fork", idle_child},
-    {"nothing wakes up at rest", rest},
-    {"forks beside the thread", forks},
-    {"vforks beside the thread", vforks},
-    {"raw clones beside the thread", raw_clones},
-    {"setuid beside the thread", user_ids},
-    {"signals are left to the program", signals},
-    {"one thread stays one", one_thread},
-    {"a sandbox without threads", no_clone},
-    {"pthread_create that allocates", wrapped_creation},
-    {"pthread_create that refuses", refused_threads},
-    {"large thread-local storage", large_tls},
-    {"threads in a constructor", early},
-    {"threads after exit", late},
-    {"dlopen and dlclose", unloading},
-    {"locked memory", locked},
-    {"a locked block beside others", locked_block},
-    {"memory that forks leave out", left_out_of_forks},
-};
-enum { trap_count = sizeof traps / sizeof *traps };
-
 static int run_one(const char* name) {
-  for (size_t i = 0; i < trap_count; ++i) {
-    if (strcmp(traps[i].name, name) != 0) continue;
-    const char* const broken = traps[i].trap();
+  for (const Trap* trap = __start_traps; trap != __stop_traps; ++trap) {
+    if (strcmp(trap->name, name) != 0) continue;
+    const char* const broken = trap->run();
     if (broken != NULL) printf("%s", broken);
     return 0;
   }
@@ -495,6 +480,6 @@ static void run_and_print(const char* name) {
 
 int main(int argc, char** argv) {
   if (argc > 1) return run_one(argv[1]);
-  for (size_t i = 0; i < trap_count; ++i) run_and_print(traps[i].name);
+  for (const Trap* trap = __start_traps; trap != __stop_traps; ++trap) run_and_print(trap->name);
   return 0;
 }

@@ -154,19 +154,14 @@ TEST_F(ArenasTest, ThereAreNoMoreThanTheLimit) {
 TEST_F(ArenasTest, AThreadWaitsWhereThereIsNoMemoryForAnArena) {
   const Buffer buffer{65536};
   Scoped<ArenasHeap> heap{buffer.config()};
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (unsigned step = 0; step < 5000 / slowness; ++step) {
-        void* const block = heap->allocate(100, 16);
-        ASSERT_NE(block, nullptr);
-        heap->release(block);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  fake_os::refuse(fake_os::Call::map);
+  run_threads(4, [&](unsigned) {
+    for (unsigned step = 0; step < 5000 / slowness; ++step) {
+      void* const block = heap->allocate(100, 16);
+      ASSERT_NE(block, nullptr);
+      heap->release(block);
+    }
+  });
   EXPECT_EQ(heap->measures().heaps, 1U);
   fake_os::refuse_nothing();
 }
@@ -177,8 +172,7 @@ TEST_F(ArenasTest, ARequestIsServedElsewhereBeforeItFails) {
   const std::vector<void*> blocks = allocate_at_once(*heap, 2, 2);
   heap->release(blocks[1]);
   void* const keep = heap->allocate(large, 16);  // both arenas' chunks are in part in use
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
+  fake_os::refuse(fake_os::Call::map);
   std::vector<void*> mine;
   bool from_first = false;
   bool from_second = false;

@@ -77,8 +77,7 @@ TEST_F(CachedTest, TrimEmptiesTheCallersCacheOnly) {
 TEST_F(CachedTest, AnEndingThreadNeedsNoCache) {
   const Buffer buffer{65536};
   Scoped<CachedHeap> heap{buffer.config()};
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
+  fake_os::refuse(fake_os::Call::map);
   Worker worker;  // has no table of states, and gets none
   worker.run([&] {
     void* const block = heap->allocate(100, 16);

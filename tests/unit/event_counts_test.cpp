@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "classic/block_map.h"
+#include "unit/worker.h"
 
 namespace ts::testing {
 namespace {
@@ -137,17 +138,13 @@ TYPED_TEST(EventCounts, OfThreadsStayApartAndOutliveThem) {
   constexpr int rounds = 200;
   const std::size_t threads_before = counted_threads();
   const Since since;
-  std::vector<std::thread> workers;
-  for (int i = 0; i < threads; ++i) {
-    workers.emplace_back([&] {
-      for (int round = 0; round < rounds; ++round) {
-        void* const block = this->allocate(2000);
-        ASSERT_NE(block, nullptr);
-        this->heap->release(block);
-      }
-    });
-  }
-  for (std::thread& worker : workers) worker.join();
+  run_threads(threads, [&](unsigned) {
+    for (int round = 0; round < rounds; ++round) {
+      void* const block = this->allocate(2000);
+      ASSERT_NE(block, nullptr);
+      this->heap->release(block);
+    }
+  });
   ASSERT_EQ(counted_threads(), threads_before + threads);
   std::uint64_t sum = 0;
   for (std::size_t i = threads_before; i < counted_threads(); ++i) {

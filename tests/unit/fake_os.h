@@ -61,9 +61,18 @@ void reset(std::size_t break_offset = 0);
 // Called before each call, without any lock held; true refuses it. May move the break.
 void refuse_if(std::function<bool(const Request&)> refused);
 void refuse_nothing();
+// Each of these calls, and no other.
+template <class... Calls>
+void refuse(Calls... calls) {
+  refuse_if([=](const Request& request) { return ((request.call == calls) || ...); });
+}
 
 // Is it a request for memory or keys?
 bool can_fail(Call call);
+// Refuses all of those calls.
+inline void refuse_memory() {
+  refuse_if([](const Request& request) { return can_fail(request.call); });
+}
 // Refuses the n-th of those calls, from 0.
 void refuse_nth(unsigned n);
 // How many such calls were made since refuse_nth().

@@ -106,10 +106,7 @@ TEST(ManyHeaps, OfAllKindsLiveTogether) {
       ASSERT_NE(*owned.back(), nullptr);
       heaps.push_back(*owned.back());
     }
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 4; ++i)
-      threads.emplace_back([&, i] { work(heaps, 100 * i + 1, 40'000 / slowness); });
-    for (std::thread& thread : threads) thread.join();
+    ts::testing::run_threads(4, [&](unsigned i) { work(heaps, 100 * i + 1, 40'000 / slowness); });
     for (ts_heap* heap : heaps) {
       ASSERT_EQ(ts_heap_check(heap), 1);
       ASSERT_EQ(used_bytes(blocks_of(heap)), 0U) << "memory was lost";

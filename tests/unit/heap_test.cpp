@@ -132,8 +132,7 @@ TEST_P(HeapTest, MakesRoomWhenTheSystemRefusesToGrow) {
 // a state of its own, and requests are served, or fail, but never eat up the segment.
 TEST_P(HeapTest, RefusedMappingsDoNotEatTheBreak) {
   const auto heap = make(growing_by(SourceKind::sbrk));
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
+  fake_os::refuse(fake_os::Call::map);
   for (int i = 0; i < 10; ++i) {
     void* const block = heap->allocate(100'000, 16);
     if (block != nullptr) heap->release(block);
@@ -150,9 +149,7 @@ TEST_P(HeapTest, GivesBackLaterWhatTheSystemRefusedToTake) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
     const std::size_t mapped_before = fake_os::mapped_bytes();
     auto heap = make(growing_by(kind, 0, 1 << 20));
-    fake_os::refuse_if([](const fake_os::Request& request) {
-      return request.call == fake_os::Call::unmap || request.call == fake_os::Call::shrink_break;
-    });
+    fake_os::refuse(fake_os::Call::unmap, fake_os::Call::shrink_break);
     for (int i = 0; i < 3; ++i) {
       auto* const big = static_cast<unsigned char*>(heap->allocate(5 << 20, 16));
       ASSERT_NE(big, nullptr);
@@ -175,8 +172,7 @@ TEST(LockFreeTest, KeepsWhatItCanNotFileYet) {
   Scoped<LockFree<BestFit>> heap{buffer.config()};
   std::vector<void*> blocks;
   for (int i = 0; i < 500; ++i) blocks.push_back(heap->allocate(1000, 16));
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
+  fake_os::refuse(fake_os::Call::map);
   // Threads without a stash, and without any way to get nodes: every other block, so that nothing
   // merges.
   std::thread{[&] {

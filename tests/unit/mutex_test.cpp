@@ -66,22 +66,18 @@ TEST(MutexTest, ExcludesAllOthers) {
   std::size_t count = 0;  // unguarded but by the mutex: a race shows as a wrong sum, or to tsan
   constexpr unsigned threads = 8;
   constexpr std::size_t rounds = 100'000 / slowness;
-  std::vector<std::thread> running;
-  for (unsigned i = 0; i < threads; ++i) {
-    running.emplace_back([&, i] {
-      for (std::size_t round = 0; round < rounds; ++round) {
-        if (i % 2 == 0) {
-          const Guard guard{mutex};
-          ++count;
-        } else {
-          while (!mutex.try_lock()) mutex.lock(), mutex.unlock();
-          ++count;
-          mutex.unlock();
-        }
+  run_threads(threads, [&](unsigned i) {
+    for (std::size_t round = 0; round < rounds; ++round) {
+      if (i % 2 == 0) {
+        const Guard guard{mutex};
+        ++count;
+      } else {
+        while (!mutex.try_lock()) mutex.lock(), mutex.unlock();
+        ++count;
+        mutex.unlock();
       }
-    });
-  }
-  for (std::thread& thread : running) thread.join();
+    }
+  });
   EXPECT_EQ(count, threads * rounds);
 }
 
@@ -246,33 +242,29 @@ TEST(SharedMutexTest, SurvivesALongCrowd) {
   std::size_t second = 0;
   std::atomic<std::size_t> writes{0};
   std::atomic<int> readers_inside{0};
-  std::vector<std::thread> running;
-  for (unsigned i = 0; i < threads; ++i) {
-    running.emplace_back([&, i] {
-      std::mt19937 random{i};
-      for (unsigned round = 0; round < rounds; ++round) {
-        // A phase of mostly readers, one of mostly writers.
-        const unsigned writers_in_eight = round / 4096 % 2 == 0 ? 1 : 6;
-        if (random() % 8 < writers_in_eight) {
-          if (random() % 4 != 0 || !mutex.try_lock()) mutex.lock();
-          ASSERT_EQ(readers_inside, 0);
-          ++first;
-          if (random() % 64 == 0) std::this_thread::yield();
-          ++second;
-          ++writes;
-          mutex.unlock();
-        } else {
-          if (random() % 4 != 0 || !mutex.try_lock_shared()) mutex.lock_shared();
-          ++readers_inside;
-          ASSERT_EQ(first, second);
-          if (random() % 64 == 0) std::this_thread::yield();
-          --readers_inside;
-          mutex.unlock_shared();
-        }
+  run_threads(threads, [&](unsigned i) {
+    std::mt19937 random{i};
+    for (unsigned round = 0; round < rounds; ++round) {
+      // A phase of mostly readers, one of mostly writers.
+      const unsigned writers_in_eight = round / 4096 % 2 == 0 ? 1 : 6;
+      if (random() % 8 < writers_in_eight) {
+        if (random() % 4 != 0 || !mutex.try_lock()) mutex.lock();
+        ASSERT_EQ(readers_inside, 0);
+        ++first;
+        if (random() % 64 == 0) std::this_thread::yield();
+        ++second;
+        ++writes;
+        mutex.unlock();
+      } else {
+        if (random() % 4 != 0 || !mutex.try_lock_shared()) mutex.lock_shared();
+        ++readers_inside;
+        ASSERT_EQ(first, second);
+        if (random() % 64 == 0) std::this_thread::yield();
+        --readers_inside;
+        mutex.unlock_shared();
       }
-    });
-  }
-  for (std::thread& thread : running) thread.join();
+    }
+  });
   EXPECT_EQ(first, writes);
   EXPECT_TRUE(mutex.try_lock());
   mutex.unlock();

@@ -116,8 +116,7 @@ TEST_F(SourceTest, KeepsWhatTheSystemDoesNotTakeBack) {
   std::byte* const begin = growth.begin;
   std::byte* const end = growth.end;
   const auto bytes = static_cast<std::size_t>(end - begin);
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::unmap; });
+  fake_os::refuse(fake_os::Call::unmap);
   EXPECT_TRUE(source.shrink(growth.chunk, 8192));
   EXPECT_TRUE(source.release(growth.chunk));
   EXPECT_TRUE(send_leaving());

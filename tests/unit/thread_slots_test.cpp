@@ -165,15 +165,11 @@ TEST(ThreadSlotsTest, ManyThreadsComeAndGo) {
   constexpr int rounds = 200 / static_cast<int>(slowness) + 1;
   constexpr int threads = 8;
   for (int round = 0; round < rounds; ++round) {
-    std::vector<std::thread> running;
-    for (int i = 0; i < threads; ++i) {
-      running.emplace_back([&] {
-        EXPECT_EQ(owner.slots.get(), nullptr);
-        ASSERT_TRUE(owner.set(&states[1]));
-        EXPECT_EQ(owner.slots.get(), &states[1]);
-      });
-    }
-    for (std::thread& thread : running) thread.join();
+    run_threads(threads, [&](unsigned) {
+      EXPECT_EQ(owner.slots.get(), nullptr);
+      ASSERT_TRUE(owner.set(&states[1]));
+      EXPECT_EQ(owner.slots.get(), &states[1]);
+    });
   }
   EXPECT_EQ(owner.retired, rounds * threads);
   owner.slots.close();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "unit/heaps.h"
+#include "unit/worker.h"
 
 namespace ts::testing {
 namespace {
@@ -60,34 +61,30 @@ TEST(NodePoolTest, GivesEachNodeToOneThreadAtATime) {
   Pool pool;
   constexpr unsigned threads = 6;
   constexpr unsigned rounds = 3000 / slowness;
-  std::vector<std::thread> running;
-  for (unsigned i = 0; i < threads; ++i) {
-    running.emplace_back([&, i] {
-      std::mt19937_64 random{i};
-      NodePool::Stash stash;
-      std::vector<NodeNumber> mine;
-      for (unsigned round = 0; round < rounds; ++round) {
-        for (std::size_t n = random() % 200; n > 0; --n) {
-          const NodeNumber number = pool.nodes->take(stash);
-          ASSERT_NE(number, 0U);
-          // Only the owner writes; a second owner would be seen here.
-          pool.nodes->at(number).address.store(i + 1, std::memory_order_relaxed);
-          mine.push_back(number);
-        }
-        while (mine.size() > random() % 300) {
-          const NodeNumber number = mine.back();
-          mine.pop_back();
-          ASSERT_EQ(pool.nodes->at(number).address.load(std::memory_order_relaxed), i + 1);
-          pool.nodes->put(stash, number);
-        }
-        pool.nodes->balance(stash);
-        if (random() % 16 == 0) pool.nodes->share_all(stash);
+  run_threads(threads, [&](unsigned i) {
+    std::mt19937_64 random{i};
+    NodePool::Stash stash;
+    std::vector<NodeNumber> mine;
+    for (unsigned round = 0; round < rounds; ++round) {
+      for (std::size_t n = random() % 200; n > 0; --n) {
+        const NodeNumber number = pool.nodes->take(stash);
+        ASSERT_NE(number, 0U);
+        // Only the owner writes; a second owner would be seen here.
+        pool.nodes->at(number).address.store(i + 1, std::memory_order_relaxed);
+        mine.push_back(number);
       }
-      for (const NodeNumber number : mine) pool.nodes->put(stash, number);
-      pool.nodes->share_all(stash);
-    });
-  }
-  for (std::thread& thread : running) thread.join();
+      while (mine.size() > random() % 300) {
+        const NodeNumber number = mine.back();
+        mine.pop_back();
+        ASSERT_EQ(pool.nodes->at(number).address.load(std::memory_order_relaxed), i + 1);
+        pool.nodes->put(stash, number);
+      }
+      pool.nodes->balance(stash);
+      if (random() % 16 == 0) pool.nodes->share_all(stash);
+    }
+    for (const NodeNumber number : mine) pool.nodes->put(stash, number);
+    pool.nodes->share_all(stash);
+  });
 }
 
 // ---- Version trees ----

@@ -1,11 +1,12 @@
-// A thread that does one thing after another when told to, and nothing in between; so that a test
-// can say which thread does what, in which order.
+// Threads: one that does one thing after another when told to, and nothing in between, so that a test
+// can say which thread does what, in which order; and many that do the same.
 #pragma once
 
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace ts::testing {
 
@@ -56,5 +57,13 @@ class Worker {
   const std::function<void()>* job_ = nullptr;  // null: end
   std::thread thread_;
 };
+
+// Runs work(number) in so many threads, to their end.
+template <class Work>
+void run_threads(unsigned count, Work work) {
+  std::vector<std::thread> threads;
+  for (unsigned number = 0; number < count; ++number) threads.emplace_back(work, number);
+  for (std::thread& thread : threads) thread.join();
+}
 
 }  // namespace ts::testing

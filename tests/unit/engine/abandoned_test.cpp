@@ -15,12 +15,6 @@
 namespace ts::testing {
 namespace {
 
-using engine::class_for;
-using engine::HeapHold;
-using engine::page_bytes;
-using engine::size_classes;
-using engine::ThreadHeap;
-
 void abandon(ThreadHeap& heap, bool keeps_bins) {
   const std::uint32_t pages = engine::pages_of_slabs(heap);
   const Guard guard{engine::abandoned_lock};
@@ -52,7 +46,6 @@ TS_ENGINE_TEST(Abandoned, TheLastOneIsAdoptedFirst) {
   expect_sound();
   EXPECT_EQ(engine::adopt_abandoned(), &a);
   EXPECT_EQ(engine::adopt_abandoned(), nullptr);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, ACollectionGoesThroughThemInTurn) {
@@ -103,7 +96,6 @@ TS_ENGINE_TEST(Abandoned, ACollectionRetiresEmptySlabs) {
   expect_sound();
   EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
   EXPECT_EQ(heap.slabs[class_for(100)], 0U);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, HeapsWithoutSlabsAreGivenBackAndServeAnew) {
@@ -151,7 +143,6 @@ TS_ENGINE_TEST(Abandoned, HeapsWithoutSlabsAreGivenBackAndServeAnew) {
   EXPECT_EQ(heap_count(), made + 1);
   EXPECT_EQ(engine::adopt_abandoned(), heaps[6]);
   release(*heaps[6], kept);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, AHeapThatWasGivenBackSamplesIfOthersDo) {
@@ -192,7 +183,6 @@ TS_ENGINE_TEST(Abandoned, OneThreadCollectsAndOthersGoOn) {
   }
   EXPECT_TRUE(engine::collect_abandoned(1));
   EXPECT_FALSE(heap.keeps_bins);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, BinsAreKeptUpTo16MebibytesOfSlabs) {
@@ -215,7 +205,6 @@ TS_ENGINE_TEST(Abandoned, BinsAreKeptUpTo16MebibytesOfSlabs) {
   EXPECT_FALSE(engine::may_keep_bins(limit));
   EXPECT_EQ(engine::adopt_abandoned(), &heap);
   EXPECT_TRUE(engine::may_keep_bins(limit));
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Abandoned, OfAForkAreRecountedWhenTheyAreAdoptedOrFlushed) {
@@ -259,7 +248,6 @@ TS_ENGINE_TEST(Attach, AThreadAbandonsItsHeapAndTheNextOneAdoptsIt) {
     EXPECT_EQ(engine.allocate(100, 16), p);
   }}.join();
   EXPECT_EQ(heap_count(), 1U);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Attach, AThreadWithManySlabsFlushesAtItsEnd) {
@@ -274,12 +262,10 @@ TS_ENGINE_TEST(Attach, AThreadWithManySlabsFlushesAtItsEnd) {
   ThreadHeap* const heap = engine::adopt_abandoned();
   ASSERT_NE(heap, nullptr);
   EXPECT_EQ(engine::first_block(heap->bins[class_for(4000)]), nullptr);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Attach, WithoutWordOfTheThreadsEndItGetsNoHeap) {
-  fake_os::refuse_if(
-      [](const fake_os::Request& r) { return r.call == fake_os::Call::call_at_thread_exit; });
+  fake_os::refuse(fake_os::Call::call_at_thread_exit);
   engine::Engine engine;
   EXPECT_EQ(engine::attach_heap(), nullptr);
   EXPECT_FALSE(engine::has_heap());
@@ -294,7 +280,7 @@ TS_ENGINE_TEST(Attach, WithoutWordOfTheThreadsEndItGetsNoHeap) {
 }
 
 TS_ENGINE_TEST(Attach, WithoutMemoryThereIsNoHeapAndAllIsWellLater) {
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   engine::Engine engine;
   EXPECT_EQ(engine::attach_heap(), nullptr);
   errno = 0;
@@ -305,7 +291,6 @@ TS_ENGINE_TEST(Attach, WithoutMemoryThereIsNoHeapAndAllIsWellLater) {
   fake_os::refuse_nothing();
   EXPECT_NE(engine.allocate(100, 16), nullptr);
   EXPECT_TRUE(engine::has_heap());
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
@@ -338,13 +323,10 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
   }}.join();
   expect_sound();
   // Without a heap: at once.
-  fake_os::refuse_if([](const fake_os::Request& request) {
-    return request.call == fake_os::Call::call_at_thread_exit;
-  });
+  fake_os::refuse(fake_os::Call::call_at_thread_exit);
   const std::uint32_t pending = pending_of(span_of(p));
   std::thread{[&] { release(r); }}.join();
   EXPECT_EQ(pending_of(span_of(p)), pending + 1);
-  expect_sound();
 }
 
 // ---- the common heap ----
@@ -367,7 +349,7 @@ TS_ENGINE_TEST(CommonHeap, ServesThreadsThatAreEnding) {
   engine::flush_common_heap();
   expect_sound();
   EXPECT_EQ(common->slabs[class_for(100)], 0U);
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   const auto fail = [&] {
     std::size_t got = 0;
     while (engine.allocate(30'000, 16) != nullptr) ++got;
@@ -431,7 +413,6 @@ TS_ENGINE_TEST(Fork, InAProcessOfOneThreadAbandonsNone) {
   engine::page_heap.lock().unlock();
   engine.fork_prepare();
   engine.fork_parent();
-  expect_sound();
 }
 
 }  // namespace

@@ -12,8 +12,6 @@ namespace {
 
 using engine::AddressRange;
 using engine::huge_page_bytes;
-using engine::page_bytes;
-using engine::page_map;
 using fake_os::Call;
 using fake_os::Request;
 
@@ -106,8 +104,7 @@ TEST(AddressRange, WhatCannotBeGivenBackIsThereTheNextTime) {
       fake_os::set_lonely_addresses(lonely);
       AddressRange range;
       ASSERT_TRUE(range.extend(50'000));
-      fake_os::refuse_if(
-          [](const Request& r) { return r.call == Call::unmap || r.call == Call::decommit; });
+      fake_os::refuse(Call::unmap, Call::decommit);
       range.shrink(1000);
       EXPECT_EQ(range.pages(), 1000U);
       // Without a new mapping over what is there, which the double forbids.
@@ -131,7 +128,7 @@ TS_ENGINE_TEST(AddressRange, TheNextLonelyAddressServesWhereOneIsTaken) {
 }
 
 TS_ENGINE_TEST(AddressRange, WithoutALonelyAddressTheRangeIsReserved) {
-  fake_os::refuse_if([](const Request& r) { return r.call == Call::map_at; });
+  fake_os::refuse(Call::map_at);
   AddressRange range;
   ASSERT_TRUE(range.extend(1));
   use_tables(range);
@@ -161,13 +158,12 @@ TS_ENGINE_TEST(AddressRange, AReservedRangeIsAsLargeAsIsGranted) {
 }
 
 TS_ENGINE_TEST(AddressRange, WhereNothingIsGrantedNothingIsHeld) {
-  fake_os::refuse_if([](const Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   AddressRange range;
   EXPECT_FALSE(range.extend(1));
   EXPECT_FALSE(range.add_heap(1));
   EXPECT_EQ(fake_os::range_bytes(), 0U);
-  fake_os::refuse_if(
-      [](const Request& r) { return r.call == Call::commit || r.call == Call::map_at; });
+  fake_os::refuse(Call::commit, Call::map_at);
   EXPECT_FALSE(range.extend(1));
   EXPECT_EQ(fake_os::range_bytes(), 0U);
   fake_os::refuse_nothing();
@@ -208,7 +204,7 @@ TS_ENGINE_TEST(AddressRange, StepsAreHalvedUntilTheyAreGranted) {
 TS_ENGINE_TEST(AddressRange, TheFirstHeapComesWithTheFirstPages) {
   AddressRange range;
   ASSERT_TRUE(range.extend(1));
-  fake_os::refuse_if([](const Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   EXPECT_TRUE(range.add_heap(1));
   use_heap(1);
 }

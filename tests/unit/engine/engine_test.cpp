@@ -18,27 +18,11 @@
 namespace ts::testing {
 namespace {
 
-using engine::Block;
-using engine::CacheBin;
-using engine::class_count;
-using engine::class_for;
-using engine::HeapHold;
-using engine::page_bytes;
-using engine::page_heap;
-using engine::page_map;
-using engine::size_classes;
-using engine::SizeClass;
-using engine::Span;
-using engine::SpanState;
-using engine::ThreadHeap;
 using Sizes = std::vector<std::size_t>;
 
 // ---- blocks with a slab of their own ----
 
-TS_ENGINE_TEST(SingleBlockSlabs, HaveWholePagesAndAreReusedAtOnce) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(SingleBlockSlabs, HaveWholePagesAndAreReusedAtOnce) {
   for (const std::size_t pages : {3, 4}) {
     void* const p = allocate(heap, pages * page_bytes);
     EXPECT_EQ(address_of(p) % page_bytes, 0U);
@@ -80,10 +64,7 @@ TS_ENGINE_TEST(SingleBlockSlabs, GoToThePageHeapWhenTheBinIsFull) {
   }
 }
 
-TS_ENGINE_TEST(SingleBlockSlabs, AreNotUsedForZeroedBlocks) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(SingleBlockSlabs, AreNotUsedForZeroedBlocks) {
   auto* const p = static_cast<unsigned char*>(engine.allocate_zeroed(3 * page_bytes));
   EXPECT_EQ(span_of(p).state, SpanState::large) << "clean memory is not written to";
   EXPECT_TRUE(std::all_of(p, p + 3 * page_bytes, [](unsigned char b) { return b == 0; }));
@@ -91,15 +72,11 @@ TS_ENGINE_TEST(SingleBlockSlabs, AreNotUsedForZeroedBlocks) {
   EXPECT_TRUE(engine.resize(p, engine::max_shared_bytes + 1));
   EXPECT_FALSE(engine.resize(p, engine::max_shared_bytes)) << "a slab has such blocks";
   release(p);
-  expect_sound();
 }
 
 // ---- large blocks ----
 
-TS_ENGINE_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
   void* const p = engine.allocate(100'000, without_colour);
   EXPECT_EQ(engine.bytes_of(p), 7 * page_bytes);
   EXPECT_EQ(engine.usable_size(p), 7 * page_bytes);
@@ -114,13 +91,9 @@ TS_ENGINE_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
   release(p);
   release(q);
   EXPECT_EQ(engine.bytes_of(engine.allocate(0, 1 << 20)), page_bytes);
-  expect_sound();
 }
 
-TS_ENGINE_TEST(LargeBlocks, AlignmentsAreKept) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, AlignmentsAreKept) {
   for (std::size_t alignment = 16; alignment <= std::size_t{8} << 20; alignment *= 2) {
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{100}, std::size_t{5000},
                                     std::size_t{32768}, std::size_t{100'000}}) {
@@ -135,10 +108,7 @@ TS_ENGINE_TEST(LargeBlocks, AlignmentsAreKept) {
   EXPECT_EQ(engine.allocate(16, address_limit * 2), nullptr);
 }
 
-TS_ENGINE_TEST(LargeBlocks, ZeroedOnesAreNotWrittenToWhereMemoryIsClean) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, ZeroedOnesAreNotWrittenToWhereMemoryIsClean) {
   const auto is_zero = [](void* p, std::size_t bytes) {
     const auto* const begin = static_cast<const unsigned char*>(p);
     return std::all_of(begin, begin + bytes, [](unsigned char byte) { return byte == 0; });
@@ -152,14 +122,11 @@ TS_ENGINE_TEST(LargeBlocks, ZeroedOnesAreNotWrittenToWhereMemoryIsClean) {
     EXPECT_EQ(q, p);
     EXPECT_TRUE(is_zero(q, bytes));
   }
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   EXPECT_EQ(engine.allocate_zeroed(std::size_t{1} << 30), nullptr);
 }
 
-TS_ENGINE_TEST(LargeBlocks, MoveWithTheirPages) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, MoveWithTheirPages) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   auto* p = static_cast<unsigned char*>(engine.allocate(bytes, without_colour));
   std::memset(p, 0x33, bytes);
@@ -181,18 +148,19 @@ TS_ENGINE_TEST(LargeBlocks, MoveWithTheirPages) {
   expect_sound();
   // A refused move leaves all as it was.
   const std::size_t touched = page_heap.touched_pages();
-  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::move_pages; });
+  fake_os::refuse(fake_os::Call::move_pages);
   EXPECT_EQ(engine.move(moved, 8 * bytes), nullptr);
   EXPECT_TRUE(std::all_of(moved, moved + bytes, [](unsigned char b) { return b == 0x33; }));
   EXPECT_EQ(page_heap.touched_pages(), touched);
   expect_sound();
   // Where the old place is lost, it stays in use.
-  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::leave; });
+  fake_os::refuse(fake_os::Call::leave);
   auto* const again = static_cast<unsigned char*>(engine.move(moved, 8 * bytes));
   ASSERT_NE(again, nullptr);
   EXPECT_TRUE(std::all_of(again, again + bytes, [](unsigned char b) { return b == 0x33; }));
   EXPECT_EQ(span_of(moved).state, SpanState::large);
   EXPECT_FALSE(engine.is_block(moved, FoundBy::realloc));
+  expect_misuse(Misuse::double_free, FoundBy::realloc, moved);
   expect_sound();
   // A system that takes addresses is not asked again.
   fake_os::refuse_nothing();
@@ -201,15 +169,11 @@ TS_ENGINE_TEST(LargeBlocks, MoveWithTheirPages) {
   EXPECT_TRUE(fake_os::take_events().empty());
 }
 
-TS_ENGINE_TEST(LargeBlocks, ARefusedMoveMayLoseThePlaceToMoveTo) {
-  const As as{make_heap()};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, ARefusedMoveMayLoseThePlaceToMoveTo) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   auto* const p = static_cast<unsigned char*>(engine.allocate(bytes, without_colour));
   std::memset(p, 0x33, bytes);
-  fake_os::refuse_if([](const fake_os::Request& r) {
-    return r.call == fake_os::Call::move_pages || r.call == fake_os::Call::leave;
-  });
+  fake_os::refuse(fake_os::Call::move_pages, fake_os::Call::leave);
   EXPECT_EQ(engine.move(p, 2 * bytes), nullptr);
   EXPECT_TRUE(std::all_of(p, p + bytes, [](unsigned char b) { return b == 0x33; }));
   fake_os::refuse_nothing();
@@ -218,9 +182,7 @@ TS_ENGINE_TEST(LargeBlocks, ARefusedMoveMayLoseThePlaceToMoveTo) {
   EXPECT_EQ(engine.move(p, 2 * bytes), nullptr);
 }
 
-TS_ENGINE_TEST(LargeBlocks, ThatAreFilledAndGrowByMuchAreCopiedToTouchedMemory) {
-  const As as{make_heap()};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, ThatAreFilledAndGrowByMuchAreCopiedToTouchedMemory) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   void* const p = engine.allocate(bytes, without_colour);
   void* const between = engine.allocate(bytes, without_colour);
@@ -234,12 +196,9 @@ TS_ENGINE_TEST(LargeBlocks, ThatAreFilledAndGrowByMuchAreCopiedToTouchedMemory) 
   ASSERT_NE(moved, nullptr) << "it is not filled";
   fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
   EXPECT_NE(engine.move(moved, 2 * bytes + bytes / 4), nullptr) << "copies that add up";
-  expect_sound();
 }
 
-TS_ENGINE_TEST(LargeBlocks, NoneMovesBeyondAllAddresses) {
-  const As as{make_heap()};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, NoneMovesBeyondAllAddresses) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   void* const p = engine.allocate(bytes, without_colour);
   void* between[40];
@@ -253,12 +212,9 @@ TS_ENGINE_TEST(LargeBlocks, NoneMovesBeyondAllAddresses) {
     EXPECT_FALSE(engine.resize(between[39], tebibytes << 40));
   }
   EXPECT_EQ(engine.move(p, ~std::size_t{0}), nullptr);
-  expect_sound();
 }
 
-TS_ENGINE_TEST(LargeBlocks, AtTheEndGrowDownwardsIfThereIsRoom) {
-  const As as{make_heap()};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, AtTheEndGrowDownwardsIfThereIsRoom) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   void* const below = engine.allocate(8 * bytes, without_colour);
   void* const last = engine.allocate(bytes, without_colour);
@@ -270,15 +226,12 @@ TS_ENGINE_TEST(LargeBlocks, AtTheEndGrowDownwardsIfThereIsRoom) {
   void* const moved = engine.move(last, 4 * bytes);
   EXPECT_EQ(moved, below);
   EXPECT_TRUE(engine.resize(moved, 5 * bytes));
-  expect_sound();
 }
 
-TS_ENGINE_TEST(LargeBlocks, NoneMovesWhileMemoryIsLocked) {
-  const As as{make_heap()};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, NoneMovesWhileMemoryIsLocked) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   const auto trim_in_vain = [] {
-    fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::discard; });
+    fake_os::refuse(fake_os::Call::discard);
     page_heap.trim(0);
     fake_os::refuse_nothing();
   };
@@ -292,7 +245,6 @@ TS_ENGINE_TEST(LargeBlocks, NoneMovesWhileMemoryIsLocked) {
   trim_in_vain();
   for (int i = 2; i < 8192; ++i) ASSERT_EQ(engine.move(p, 4 * bytes), nullptr);
   EXPECT_NE(engine.move(p, 4 * bytes), nullptr) << "after the next look";
-  expect_sound();
 }
 
 // The bytes of each renewed range since the last call.
@@ -317,15 +269,13 @@ bool move_blocks(unsigned times) {
   return true;
 }
 
-TS_ENGINE_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
-  const As as{make_heap()};
+TS_HEAP_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   ASSERT_TRUE(move_blocks(512));
   EXPECT_EQ(renewed(), Sizes{}) << "few moves cost nothing";
   ASSERT_TRUE(move_blocks(1));
   page_heap.trim(0);
   renewed();
-  engine::Engine engine;
   void* const p = engine.allocate(bytes, without_colour);
   void* const moved = engine.move(p, 2 * bytes);
   ASSERT_NE(moved, nullptr);
@@ -339,7 +289,7 @@ TS_ENGINE_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
   expect_sound();
   // Memory that is lost by it is not used again.
   release(engine.allocate(bytes, without_colour));
-  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::renew; });
+  fake_os::refuse(fake_os::Call::renew);
   page_heap.trim(0);
   fake_os::refuse_nothing();
   EXPECT_EQ(page_heap.dirty_pages(), 0U);
@@ -348,7 +298,6 @@ TS_ENGINE_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
   EXPECT_EQ(renewed(), Sizes{});
   EXPECT_FALSE(move_blocks(1)) << "before the next look";
   EXPECT_EQ(renewed(), Sizes{});
-  expect_sound();
 }
 
 TS_ENGINE_TEST(LargeBlocks, NewMappingsAreRefusedHugePagesAsAllMemoryIs) {
@@ -367,23 +316,18 @@ TS_ENGINE_TEST(LargeBlocks, NewMappingsAreRefusedHugePagesAsAllMemoryIs) {
   EXPECT_EQ(renewals, refusals);
 }
 
-TS_ENGINE_TEST(LargeBlocks, NoneMovesWhileMappingsAreFew) {
-  const As as{make_heap()};
+TS_HEAP_TEST(LargeBlocks, NoneMovesWhileMappingsAreFew) {
   fake_os::set_half_of_mappings(false);
   ASSERT_TRUE(move_blocks(8191));
   for (int i = 0; i < 8192; ++i) ASSERT_FALSE(move_blocks(1)) << i;
   fake_os::set_half_of_mappings(true);
   EXPECT_TRUE(move_blocks(2));
-  expect_sound();
 }
 
-TS_ENGINE_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   void* const p = engine.allocate(bytes, without_colour);
-  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  fake_os::refuse_memory();
   EXPECT_EQ(engine.move(p, std::size_t{1} << 30), nullptr);
   // Without a tail, if that much is granted.
   fake_os::refuse_if([](const fake_os::Request& r) {
@@ -392,14 +336,11 @@ TS_ENGINE_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {
   void* const moved = engine.move(p, 8 * bytes);
   ASSERT_NE(moved, nullptr);
   EXPECT_EQ(span_of(moved).pages, 8 * bytes / page_bytes);
-  expect_sound();
 }
 
 std::size_t offset_in_page(const void* p) { return address_of(p) % page_bytes; }
 
-TS_ENGINE_TEST(LargeBlocks, BeginInDifferentLines) {
-  const As as{make_heap()};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, BeginInDifferentLines) {
   // A set of a first cache has 8 ways or more.
   for (const std::size_t bytes :
        {std::size_t{66'000}, std::size_t{80'000}, std::size_t{131'072}, std::size_t{800'000},
@@ -419,12 +360,9 @@ TS_ENGINE_TEST(LargeBlocks, BeginInDifferentLines) {
   // Nor do blocks have a colour that replace each other at once, or have an alignment of their own.
   EXPECT_EQ(offset_in_page(engine.allocate(engine::max_small_bytes, 16)), 0U);
   EXPECT_EQ(offset_in_page(engine.allocate(1'000'000, 4096)) % 4096, 0U);
-  expect_sound();
 }
 
-TS_ENGINE_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
-  const As as{make_heap()};
-  engine::Engine engine;
+TS_HEAP_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   auto* const p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
   const std::size_t colour = offset_in_page(p);
@@ -452,15 +390,11 @@ TS_ENGINE_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
   expect_misuse(Misuse::no_beginning, FoundBy::free, moved);
   engine.is_block(moved, FoundBy::realloc);
   expect_misuse(Misuse::no_beginning, FoundBy::realloc, moved);
-  expect_sound();
 }
 
 // ---- the engine as a whole ----
 
-TS_ENGINE_TEST(Engine, GoodSizesAreUsableSizes) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(Engine, GoodSizesAreUsableSizes) {
   for (std::size_t bytes = 1; bytes < 200'000; bytes += 977) {
     void* const p = engine.allocate(bytes, 16);
     const std::size_t good = engine.good_size(bytes);
@@ -473,13 +407,9 @@ TS_ENGINE_TEST(Engine, GoodSizesAreUsableSizes) {
   EXPECT_EQ(engine.size_to_grow_into(1000, 1250), 1250U);
   EXPECT_EQ(engine.size_to_grow_into(1000, 900), 900U);
   EXPECT_EQ(engine.size_to_grow_into(32768, 32769), 32769U);
-  expect_no_misuse();
 }
 
-TS_ENGINE_TEST(Engine, ASmallBlockStaysWhereItIsUntilItWouldBeHalfEmpty) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(Engine, ASmallBlockStaysWhereItIsUntilItWouldBeHalfEmpty) {
   void* const p = engine.allocate(1024, 16);
   EXPECT_TRUE(engine.resize(p, 1024));
   EXPECT_TRUE(engine.resize(p, 513));
@@ -515,9 +445,7 @@ TS_ENGINE_TEST(Engine, ATrimLeavesNothingOfWhatIsFree) {
   EXPECT_FALSE(engine::Engine{}.trim(0)) << "there is nothing";
 }
 
-TS_ENGINE_TEST(Engine, APurgeDelayOfZeroKeepsNothingAndANegativeOneAll) {
-  const As as{make_heap()};
-  engine::Engine engine;
+TS_HEAP_TEST(Engine, APurgeDelayOfZeroKeepsNothingAndANegativeOneAll) {
   const auto dirty_after_release_of = [&](std::size_t bytes) {
     void* const p = engine.allocate(bytes, 16);
     std::memset(p, 1, bytes);
@@ -550,10 +478,7 @@ std::size_t resident_pages(const void* begin, const void* end) {
                                                 [](unsigned char p) { return (p & 1) != 0; }));
 }
 
-TS_ENGINE_TEST(Engine, ATrimGivesBackTheTablesOfFreeMemory) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(Engine, ATrimGivesBackTheTablesOfFreeMemory) {
   const auto resident = [] {
     const std::size_t top = engine::PageHeapTest::top();
     return resident_pages(page_map.pages, page_map.pages + top) +
@@ -583,7 +508,6 @@ TS_ENGINE_TEST(Engine, ATrimGivesBackTheTablesOfFreeMemory) {
   for (void* const p : blocks) release(p);
   release(first);
   engine.trim(0);
-  expect_sound();
 }
 
 // Four heaps allocate and free one another's blocks, whole or in part; every block keeps what was

@@ -21,6 +21,14 @@
 
 namespace ts::testing {
 
+// No part of the engine has a fault.
+inline void expect_sound(const char* when = "") {
+  const Fault fault = engine::find_engine_fault();
+  ASSERT_FALSE(fault) << fault.equation << ' ' << when << " at " << fault.where;
+}
+
+inline void expect_no_misuse() { EXPECT_TRUE(fake_os::take_misuses().empty()); }
+
 // Runs `body` in a child; its failures are printed there and fail the test here.
 template <class Body>
 void in_child(Body body) {
@@ -40,29 +48,64 @@ void in_child(Body body) {
       << "the child ended with status " << status;
 }
 
+// False in a test that leaves the engine with a fault.
+inline bool ends_sound = true;
+
+// The same of a whole test: in its end the engine is sound, and each misuse was looked at.
+template <class Body>
+void run_engine_test(Body body) {
+  in_child([&] {
+    body();
+    if (!ends_sound) return;
+    expect_sound("at the end");
+    expect_no_misuse();
+  });
+}
+
 }  // namespace ts::testing
 
-#define TS_ENGINE_TEST(suite, name)                    \
-  static void suite##_##name();                        \
-  TEST(suite, name) {                                  \
-    ::ts::testing::in_child([] { suite##_##name(); }); \
-  }                                                    \
+#define TS_ENGINE_TEST(suite, name)                           \
+  static void suite##_##name();                               \
+  TEST(suite, name) {                                         \
+    ::ts::testing::run_engine_test([] { suite##_##name(); }); \
+  }                                                           \
   static void suite##_##name()
+
+// The same for a thread with a heap, which both have names.
+#define TS_HEAP_TEST(suite, name)                                                          \
+  static void suite##_##name(::ts::engine::ThreadHeap& heap, ::ts::engine::Engine engine); \
+  TEST(suite, name) {                                                                      \
+    ::ts::testing::run_engine_test([] {                                                    \
+      ::ts::engine::ThreadHeap& heap = ::ts::testing::make_heap();                         \
+      const ::ts::testing::As as{heap};                                                    \
+      suite##_##name(heap, {});                                                            \
+    });                                                                                    \
+  }                                                                                        \
+  static void suite##_##name([[maybe_unused]] ::ts::engine::ThreadHeap& heap,              \
+                             [[maybe_unused]] ::ts::engine::Engine engine)
 
 namespace ts::testing {
 
+using engine::Block;
+using engine::CacheBin;
+using engine::class_count;
+using engine::class_for;
+using engine::HeapHold;
+using engine::page_bytes;
+using engine::page_heap;
+using engine::page_map;
+using engine::size_classes;
+using engine::SizeClass;
+using engine::Span;
+using engine::SpanState;
+using engine::ThreadHeap;
+
 // How many of the engine's pages an OS page has; 1 where that is shorter.
 inline std::size_t pages_per_os_page() {
-  return os::page_bytes() <= engine::page_bytes ? 1 : os::page_bytes() / engine::page_bytes;
+  return os::page_bytes() <= page_bytes ? 1 : os::page_bytes() / page_bytes;
 }
 // A free span of fewer pages may lack a whole OS page, and is not purged.
 inline std::size_t least_purged_pages() { return 2 * pages_per_os_page() - 1; }
-
-// No part of the engine has a fault.
-inline void expect_sound(const char* when = "") {
-  const Fault fault = engine::find_engine_fault();
-  ASSERT_FALSE(fault) << fault.equation << ' ' << when << " at " << fault.where;
-}
 
 // The calling thread has this heap, or this image of none, as long as the object lives.
 class As {
@@ -70,7 +113,7 @@ class As {
   explicit As(engine::HeapFront* heap) : before_{engine::this_thread.heap} {
     engine::this_thread.heap = heap;
   }
-  explicit As(engine::ThreadHeap& heap) : As{&heap} {}
+  explicit As(ThreadHeap& heap) : As{&heap} {}
   ~As() { engine::this_thread.heap = before_; }
   As(const As&) = delete;
   As& operator=(const As&) = delete;
@@ -79,13 +122,13 @@ class As {
   engine::HeapFront* before_;
 };
 
-inline engine::ThreadHeap& make_heap() {
-  engine::ThreadHeap* const heap = engine::new_heap();
+inline ThreadHeap& make_heap() {
+  ThreadHeap* const heap = engine::new_heap();
   EXPECT_NE(heap, nullptr);
   return *heap;
 }
 
-inline void* allocate(engine::ThreadHeap& heap, std::size_t bytes, std::size_t alignment = 16) {
+inline void* allocate(ThreadHeap& heap, std::size_t bytes, std::size_t alignment = 16) {
   const As as{heap};
   return engine::Engine{}.allocate(bytes, alignment);
 }
@@ -93,39 +136,39 @@ inline void* allocate(engine::ThreadHeap& heap, std::size_t bytes, std::size_t a
 // Not inlined, as Engine::release() is: coverage counts the branches of each copy.
 [[gnu::noinline]] inline void release(void* p) { engine::Engine{}.release(p); }
 
-inline void release(engine::ThreadHeap& heap, void* p) {
+inline void release(ThreadHeap& heap, void* p) {
   const As as{heap};
   release(p);
 }
 
-inline bool collect_from(engine::ThreadHeap& heap) {
-  const engine::HeapHold hold{heap};
+inline bool collect_from(ThreadHeap& heap) {
+  const HeapHold hold{heap};
   return engine::collect(heap);
 }
-inline void flush_heap(engine::ThreadHeap& heap) {
-  const engine::HeapHold hold{heap};
+inline void flush_heap(ThreadHeap& heap) {
+  const HeapHold hold{heap};
   engine::flush(heap);
 }
-inline void flush_bin_of(engine::ThreadHeap& heap, unsigned size_class) {
-  const engine::HeapHold hold{heap};
+inline void flush_bin_of(ThreadHeap& heap, unsigned size_class) {
+  const HeapHold hold{heap};
   engine::flush_bin(heap, size_class);
 }
 
 // An alignment with which a large block begins with its span, for tests that count in pages.
-inline constexpr std::size_t without_colour = engine::page_bytes;
+inline constexpr std::size_t without_colour = page_bytes;
 
 // The heap allocates blocks of the size from now on, and has none in its bin.
-inline void use_class_of(engine::ThreadHeap& heap, std::size_t bytes) {
+inline void use_class_of(ThreadHeap& heap, std::size_t bytes) {
   release(heap, allocate(heap, bytes));
-  flush_bin_of(heap, engine::class_for(bytes));
+  flush_bin_of(heap, class_for(bytes));
 }
 
-inline std::uint32_t used_by(const engine::Span& slab) { return slab.used.load(); }
-inline std::uint32_t pending_of(const engine::Span& slab) {
+inline std::uint32_t used_by(const Span& slab) { return slab.used.load(); }
+inline std::uint32_t pending_of(const Span& slab) {
   return engine::remote_frees_of(&slab).pending.load();
 }
 
-inline std::size_t list_length(const engine::Block* block) {
+inline std::size_t list_length(const Block* block) {
   std::size_t length = 0;
   for (; block != nullptr; block = block->next) ++length;
   return length;
@@ -133,11 +176,11 @@ inline std::size_t list_length(const engine::Block* block) {
 
 // The first class whose slabs are long, from this one on.
 inline unsigned long_class(unsigned from = 1) {
-  while (engine::size_classes[from].slab_pages == 1) ++from;
+  while (size_classes[from].slab_pages == 1) ++from;
   return from;
 }
 
-inline engine::Span& span_of(const void* p) { return engine::page_map.spans[engine::page_of(p)]; }
+inline Span& span_of(const void* p) { return page_map.spans[engine::page_of(p)]; }
 
 // The only misuse since the last look is of this kind.
 inline void expect_misuse(Misuse kind, FoundBy found_by, const void* where) {
@@ -147,8 +190,6 @@ inline void expect_misuse(Misuse kind, FoundBy found_by, const void* where) {
   EXPECT_EQ(misuses[0].found_by, found_by);
   EXPECT_EQ(misuses[0].where, where);
 }
-
-inline void expect_no_misuse() { EXPECT_TRUE(fake_os::take_misuses().empty()); }
 
 // Fewer rounds where a sanitizer makes each slow.
 constexpr int rounds(int full) { return full / TS_TEST_SLOWNESS > 0 ? full / TS_TEST_SLOWNESS : 1; }

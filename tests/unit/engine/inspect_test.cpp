@@ -13,9 +13,6 @@
 namespace ts::testing {
 namespace {
 
-using engine::page_bytes;
-using engine::ThreadHeap;
-
 // What a walk says of each block.
 std::map<const void*, BlockView> walk() {
   std::map<const void*, BlockView> blocks;
@@ -81,10 +78,7 @@ TS_ENGINE_TEST(Inspect, AWalkEndsWhereItsVisitorSays) {
   }
 }
 
-TS_ENGINE_TEST(Inspect, MeasuresAreSumsOfAWalk) {
-  ThreadHeap& heap = make_heap();
-  const As as{heap};
-  engine::Engine engine;
+TS_HEAP_TEST(Inspect, MeasuresAreSumsOfAWalk) {
   EXPECT_EQ(engine.measures().segment_bytes, 0U);
   EXPECT_EQ(engine.measures().chunks, 0U);
   std::mt19937_64 random{5};
@@ -260,8 +254,7 @@ TS_ENGINE_TEST(Inspect, ABlockInAPurgedPageIsFree) {
 
 TS_ENGINE_TEST(Inspect, AWalkWithoutMemoryFails) {
   allocate(make_heap(), 48);
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
+  fake_os::refuse(fake_os::Call::map);
   const auto visit = [](const BlockView&, void*) { return true; };
   EXPECT_FALSE(engine::walk_blocks(visit, nullptr));
   EXPECT_FALSE(engine::walk_spans([](const MapExtent&, void*) { return true; }, nullptr));

@@ -25,19 +25,10 @@
 namespace ts::testing {
 namespace {
 
-using engine::Block;
-using engine::class_for;
 using engine::FreeSpans;
 using engine::FreeSpansTest;
 using engine::large_entry;
-using engine::page_bytes;
-using engine::page_heap;
-using engine::page_map;
 using engine::PageHeapTest;
-using engine::size_classes;
-using engine::Span;
-using engine::SpanState;
-using engine::ThreadHeap;
 using engine::unlisted;
 
 // An engine with one of each: what a row of the tables below breaks.

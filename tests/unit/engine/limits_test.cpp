@@ -12,8 +12,6 @@
 namespace ts::testing {
 namespace {
 
-using engine::page_heap;
-
 constexpr std::size_t mebi = 1 << 20;
 
 // A thread that allocates, in a process whose options were read.
@@ -194,18 +192,16 @@ TS_ENGINE_TEST(Limits, TheHardOneRefusesUntilMemoryIsFree) {
   EXPECT_EQ(program.allocate(mebi), nullptr);
   set("HARD_LIMIT", "off");
   program.grow(100);
-  expect_sound();
 }
 
 TS_ENGINE_TEST(Limits, WhatTheSystemDoesNotTakeStaysCounted) {
   Program program;
   set("HARD_LIMIT", "32M");
   program.leave_dirty(14);
-  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::discard; });
+  fake_os::refuse(fake_os::Call::discard);
   EXPECT_EQ(program.allocate(20 * mebi), nullptr);
   fake_os::refuse_nothing();
   EXPECT_NE(program.allocate(20 * mebi), nullptr);
-  expect_sound();
 }
 
 std::vector<int> told;

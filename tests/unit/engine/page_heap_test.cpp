@@ -14,12 +14,7 @@
 namespace ts::testing {
 namespace {
 
-using engine::page_bytes;
-using engine::page_heap;
-using engine::page_map;
 using engine::PageHeap;
-using engine::Span;
-using engine::SpanState;
 using From = PageHeap::From;
 
 enum class Page : unsigned char { used, dirty, clean };
@@ -475,8 +470,7 @@ TS_ENGINE_TEST(PageHeap, PurgedMemoryGivesUpItsCharge) {
   for (const fake_os::Event& event : fake_os::take_events())
     given_up += event.call == fake_os::Call::decommit ? event.bytes : 0;
   EXPECT_GE(given_up, 3 * mib * page_bytes) << "but for the ends, where OS pages are long";
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::commit; });
+  fake_os::refuse(fake_os::Call::commit);
   EXPECT_EQ(allocate_pages(3 * mib, From::clean), nullptr) << "the system refuses to count it";
   EXPECT_FALSE(page_heap.find_fault());
   fake_os::refuse_nothing();
@@ -566,8 +560,7 @@ TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
   pages -= gone;
   EXPECT_GE(page_heap.purge_slice(pages), pages);
   EXPECT_LE(engine::PageHeapTest::dirty().pages(), mib + 2 * parts);
-  fake_os::refuse_if(
-      [](const fake_os::Request& request) { return request.call == fake_os::Call::discard; });
+  fake_os::refuse(fake_os::Call::discard);
   EXPECT_EQ(page_heap.purge_slice(mib), 0U);
   EXPECT_FALSE(page_heap.find_fault());
 }
@@ -617,7 +610,7 @@ TS_ENGINE_TEST(PageHeap, ARefusedDiscardLeavesTheMemoryDirty) {
   Span* const span = allocate_pages(10);
   allocate_pages(1);
   release_span(span);
-  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::discard; });
+  fake_os::refuse(fake_os::Call::discard);
   EXPECT_FALSE(page_heap.trim(0));
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 10U);
   EXPECT_FALSE(page_heap.find_fault());
@@ -660,7 +653,7 @@ TS_ENGINE_TEST(PageHeap, ACommitThatIsRefusedWholeMayGoByPart) {
 TS_ENGINE_TEST(PageHeap, ARefusedCommitGivesTheAddressesBack) {
   ASSERT_NE(allocate_pages(1), nullptr);
   const std::size_t before = fake_os::range_bytes();
-  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::commit; });
+  fake_os::refuse(fake_os::Call::commit);
   EXPECT_EQ(allocate_pages(5000), nullptr);
   EXPECT_EQ(fake_os::range_bytes(), before);
 }

@@ -10,8 +10,6 @@
 namespace ts::testing {
 namespace {
 
-using engine::page_bytes;
-using engine::page_heap;
 using engine::PageHeapTest;
 using fake_os::Call;
 using fake_os::Event;
@@ -154,7 +152,7 @@ TS_ENGINE_TEST(SparseBlocks, StayDirtyWhereTheSystemTakesNothingBack) {
   if (has_longer_os_pages()) return;
   Blocks b;
   std::byte* const p = b.allocate();
-  fake_os::refuse_if([](const fake_os::Request& request) { return request.call == Call::discard; });
+  fake_os::refuse(Call::discard);
   EXPECT_TRUE(Blocks::release_block(p).empty());
   EXPECT_EQ(PageHeapTest::dirty().pages(), bytes / page_bytes);
   EXPECT_EQ(PageHeapTest::clean().pages(), 0U);
