@@ -34,7 +34,7 @@ from tsmlab.metrics import TIME
 from tsmlab.progress import Silence
 from tsmlab.results import FLEET, Comparison
 from tsmlab.schedule import Entry, Rounds, StopRule
-from tsmlab.traces.replay_results import ReplayResults, line_of
+from tsmlab.traces.replay_results import line_of, replays_of
 from tsmlab.traces.replaying import FAIR, Options, replay
 from tsmlab.trial import Program, Trial
 
@@ -290,7 +290,7 @@ def replayed(options, memo=None, crowd=None):
     program = paths.tool("replay")
     outcome = replay(options, MeasureExecutor(), Silence(), program, memo or Unkept(), fleet=crowd)
     assert outcome.error is None
-    return ReplayResults(outcome.results)
+    return outcome.results
 
 
 def steady(value):
@@ -303,7 +303,7 @@ def steady(value):
 def what_repeats(results):
     """Everything that replays say of memory, addresses and schedules, as bytes of each of them."""
     found = []
-    for each in results.replays:
+    for each in replays_of(results):
         document: list[Any] = [each.trace.name, each.schedule, each.ticks, repr(each.shares)]
         for sample in each.comparison.samples:
             run = [sample.phase, sample.round, sample.position, sample.allocator, sample.replicate]
@@ -317,7 +317,7 @@ def assert_repeats(one, other):
     """The replays say the same of all that repeats."""
     # Not by one ==: pytest would look for hours for the difference of two such texts.
     pairs = zip(what_repeats(one), what_repeats(other), strict=True)
-    names = [f"{each.trace.name}, {each.schedule}" for each in one.replays]
+    names = [f"{each.trace.name}, {each.schedule}" for each in replays_of(one)]
     assert [name for name, (here, there) in zip(names, pairs, strict=True) if here != there] == []
 
 
@@ -334,7 +334,9 @@ def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd):
     same = replace(crowd, environment=dict(os.environ))
     alone, together = replayed(options), replayed(options, crowd=same)
     assert_repeats(together, alone)
-    used = {s.measurement[FLEET]["worker"] for r in together.replays for s in r.comparison.samples}
+    used = {
+        s.measurement[FLEET]["worker"] for r in replays_of(together) for s in r.comparison.samples
+    }
     assert len(used) > 1
 
 
@@ -364,7 +366,7 @@ def test_a_worker_that_dies_costs_its_round_only(tmp_path, asked, workers, lines
         together = replayed(options, journal, crowd)
         killer.join()
     traces, names, schedules = map(len, asked)
-    assert sum(len(each.findings) for each in together.replays) == traces * names * schedules
+    assert sum(len(each.findings) for each in replays_of(together)) == traces * names * schedules
     assert_repeats(together, expected)
     keys = [json.loads(line)["key"] for line in journal.path.read_text().splitlines()[1:]]
     rounds = [key for key in keys if "in one piece" in key]

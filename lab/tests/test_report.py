@@ -17,12 +17,11 @@ from pathlib import Path
 import pytest
 import replay_world
 import report_world as world
-from conftest import Behaviour, World, typical
 
 from tsmlab import cli, records, render, report, study, texts
 from tsmlab.commands.studies import publish
 from tsmlab.errors import UserError
-from tsmlab.report import comparison, folder, html, vega, writing
+from tsmlab.report import folder, html, vega, writing
 from tsmlab.report.page import Figure, Page, Section, table_of
 from tsmlab.study import Study
 
@@ -194,8 +193,9 @@ def test_answer_comes_first_then_results_and_figures(comparison_page):
 
 def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_page):
     ids = Outline(experiment_page).ids
-    wanted = ["answer", "points", "results", "s-sweep-seconds", "s-ratios", "causes", "reported"]
+    wanted = ["answer", "results", "s-sweep-seconds", "s-ratios"]
     assert [i for i in ids if i in wanted] == wanted
+    assert [i for i in ids if i.startswith(("counted-at", "reported"))]
     assert "never mixed with ours" in experiment_page
     assert "Recommendation" not in experiment_page
 
@@ -203,14 +203,6 @@ def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_
 def test_the_recommendation_is_the_first_sentence(small, comparison_page):
     assert render.recommendation(small).split(",")[0] in comparison_page
     assert comparison_page.index("Recommendation:") < comparison_page.index("<dt>Fastest")
-
-
-def test_no_row_is_marked_as_the_best_where_all_are_alike():
-    alike = World.comparison({name: Behaviour(noise=0.05) for name in ("glibc", "a", "b")})
-    assert {row.rank for row in alike.analysis.rows} == {1}
-    assert "best" not in comparison.results_table(alike).marks
-    best = comparison.results_table(typical())
-    assert list(best.marks).count("best") == 1
 
 
 def test_page_says_the_command_to_use(small, comparison_page):

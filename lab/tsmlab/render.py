@@ -6,7 +6,7 @@ Every number here was computed by analysis.py; this file only words it.
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tsmlab import export, paths, tables
+from tsmlab import cause_tables, export, paths, tables
 from tsmlab.definition import Reported
 from tsmlab.machine import Machine
 from tsmlab.metrics import (
@@ -33,29 +33,23 @@ RECOMMENDATION = "Recommendation: "
 def blocks(comparison: Comparison) -> Iterator[Block]:
     asked, extent = comparison.experiment, heading(comparison)
     if asked is None:
-        yield Block(lines=extent[:1], style="dim")
+        yield Block(lines=extent[:1], style="dim", where="text")
     else:
-        yield Block(title=f"{comparison.subject}: {asked.title}", lines=[asked.question])
+        title = f"{comparison.subject}: {asked.title}"
+        yield Block(title, lines=[asked.question], where="text")
     yield Block(lines=answers(comparison), style="bold")
     if grave := [t.symptom for t in comparison.warnings if t.code in GRAVE]:
-        yield Block(lines=[f"But {each}." for each in grave], style="yellow")
+        yield Block(lines=[f"But {each}." for each in grave], style="yellow", where="text")
     yield Block(lines=extent[1:], style="dim")
     rows = ranked_rows(comparison)
     if rows and not (asked and comparison.points):
         yield Block(
             table=lambda layout: table_columns(comparison, rows, layout),
-            notes=lambda layout: legend(comparison, rows, layout),
+            notes=lambda layout: legend(rows, layout),
             cut=True,
         )
     for title, columns in point_tables(comparison):
-        yield Block(lines=[title], table=lambda _, found=columns: found, folded=True)  # type: ignore[misc]
-    for reported in asked.reported if asked else []:
-        yield Block(
-            title=f"Reported ({reported.report}; {reported.machine})",
-            table=lambda _, found=reported: reported_columns(found),  # type: ignore[misc]
-            notes=lambda _, found=reported: [found.note] if found.note else [],  # type: ignore[misc]
-            where="document",
-        )
+        yield Block(title, table=lambda _, found=columns: found, folded=True)  # type: ignore[misc]
     if failed := failed_lines(comparison):
         yield Block(fails=failed)
     if kinds := kind_lines(comparison):
@@ -64,6 +58,16 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
         yield Block(labelled=verdict_lines(comparison))
     elif asked.answers:
         yield Block(lines=[" ".join(asked.answers.split())])
+    yield from cause_tables.blocks(comparison)
+    for reported in asked.reported if asked else []:
+        yield Block(
+            f"Reported ({reported.report}; {reported.machine}), never mixed with ours",
+            table=lambda _, found=reported: reported_columns(found),  # type: ignore[misc]
+            notes=lambda _, found=reported: [found.note] if found.note else [],  # type: ignore[misc]
+            where="document",
+        )
+    if asked and asked.source:
+        yield Block(lines=[f"Source: {asked.source}"], where="document")
 
 
 def report(comparison: Comparison, width: int, colours: bool = False) -> str:
@@ -89,8 +93,10 @@ def to_csv(comparison: Comparison) -> str:
 
 
 def answers(comparison: Comparison) -> list[str]:
-    """What a reader came for: of an experiment its findings, else the recommendation."""
+    """What a reader came for: of an experiment its findings, else the recommendation. What could be
+    told comes first."""
     found = [f"{verdict}: {text}" for verdict, text in finding_lines(comparison)]
+    found.sort(key=lambda text: text.startswith("Cannot"))
     if comparison.experiment is not None:
         return found or ["No analysis is asked for."]
     if not ranked_rows(comparison):
@@ -277,7 +283,7 @@ def _median_cell(row: Row, spec: MetricSpec) -> Cell:
     return Cell("-" if summary is None else quantity(summary.median, spec.unit))
 
 
-def legend(_: Comparison, rows: Sequence[Row], layout: Layout) -> list[str]:
+def legend(rows: Sequence[Row], layout: Layout) -> list[str]:
     summaries = [summary for row in rows for summary in row.metrics.values()]
     lines = []
     if any(s.rounds_more is not None for s in summaries):

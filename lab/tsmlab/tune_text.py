@@ -18,14 +18,14 @@ def blocks(study: Study) -> Iterator[Block]:
     yield Block(lines=list(heading(study)))
     for step in tune.steps:
         yield Block(
-            lines=[title(step)],
+            title(step),
             table=lambda _, step=step: race_table(step),  # type: ignore[misc]
             notes=lambda _, step=step: list(tested(step)),  # type: ignore[misc]
             fails=list(failures(step)),
         )
     if tune.settings:
         yield Block(
-            lines=[f"{' '.join(tune.settings)} against the default, in fresh rounds"],
+            f"{' '.join(tune.settings)} against the default, in fresh rounds",
             table=lambda _: verdict_table(tune.rows),
             labelled=[("use it", line(tune))],
         )

@@ -19,11 +19,9 @@ from refusals import refused
 
 from tsmlab import cli, paths, report
 from tsmlab.errors import UserError
-from tsmlab.report import charts
-from tsmlab.report import trace as pages
 from tsmlab.traces import analysis_text, files
 from tsmlab.traces.analysing import Analyst
-from tsmlab.traces.analysis import TraceAnalysis, analyse
+from tsmlab.traces.analysis import SizeBucket, TraceAnalysis, analyse
 from tsmlab.traces.distributions import SizeTable, bucket, sums, upper
 from tsmlab.traces.files import ALIGNED, EVENT, FREE, REALLOC, REFUSED, Events, Image, Trace
 from tsmlab.traces.objects import Damaged, Slots
@@ -171,7 +169,7 @@ def compare(found, oracle):
             if values:
                 exact = sorted(values)[max(0, -int(-share * len(values) // 1) - 1)]
                 assert exact <= quantile <= max(exact * 33 / 32, exact + 1), name
-        assert sum(row[3] for row in rows["by_size"]) == sum(e[3] for e in oracle.lifetimes)
+        assert sum(row[2] for row in rows["histogram"]) == sum(e[3] for e in oracle.lifetimes)
     assert found["chains"]["objects"] == len(oracle.chains)
     assert found["chains"]["longest"] == max((each[0] for each in oracle.chains), default=0)
     assert found["sizes"]["distinct"] == len(oracle.sizes)
@@ -241,8 +239,6 @@ def test_predicted_waste_is_what_the_classes_say(plausible):
     for found in by_name.values():
         assert found.requested_all == plausible.amount("allocations").bytes
         assert found.requested_at_peak == plausible.peak.bytes
-        assert sum(everything for everything, _ in found.by_size) == found.usable_all
-        assert sum(at_peak for _, at_peak in found.by_size) == found.usable_at_peak
     rows = plausible.peak_sizes
     if sum(row.objects for row in rows) == plausible.peak.objects:
         expected = sum(wasteful(row.size) * row.objects for row in rows)
@@ -371,7 +367,7 @@ def test_a_page_and_its_files(made_up, tmp_path, capsys):
     assert cli.main(words) == 0
     assert "30,000 events" in capsys.readouterr().out
     text = page.read_text(encoding="utf-8")
-    for name in ("live", "sizes", "lifetimes-ns", "lifetimes-bytes"):
+    for name in ("live", "sizes"):
         assert f'<figure id="{name}">' in text
     assert (folder / "index.html").read_text(encoding="utf-8") == text
     page.write_text("mine")
@@ -403,28 +399,11 @@ def test_notes_that_cannot_be_written_cost_nothing(made_up, tmp_path):
     assert "30,000 events" in shown
 
 
-def test_shares_of_a_heat_map_are_steps_of_ten():
-    shares = (1.0, 0.11, 0.09, 0.011, 0.009, 0.0009, 1e-9)
-    cells = {(str(place), "row"): share for place, share in enumerate(shares)}
-    columns = [column for column, _ in cells]
-    spec = charts.heat(cells, columns, ["row"], pages.STEPS, "x", "y")
-    drawn = [row["series"] for row in spec["data"]["values"]]
-    assert drawn == [
-        *("to 100%", "to 100%", "to 10%", "to 10%", "to 1%", "to 0.1%", "to 0.01%"),
-    ]
-    strengths = [strength for _, _, strength in pages.STEPS]
-    assert strengths == sorted(strengths, reverse=True)
-
-
-@given(value=st.integers(0, 1 << 40))
-def test_bounds_of_octaves_and_buckets(value):
-    octave = pages.octave_of(value)
-    assert octave >= value
-    assert value <= 1 or octave < 2 * value
-    bound = max(value, 9)
-    eighth = 1 << max(0, (bound - 1).bit_length() - 4)
-    bound = -(-bound // eighth) * eighth
-    assert pages.lower_of(bound) == bound - eighth
+@given(value=st.integers(9, 1 << 40))
+def test_bounds_of_buckets(value):
+    eighth = 1 << max(0, (value - 1).bit_length() - 4)
+    bound = -(-value // eighth) * eighth
+    assert SizeBucket(bound, *[0] * 7).lower == bound - eighth
 
 
 # --- size classes ---------------------------------------------------------------------------------

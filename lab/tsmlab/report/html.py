@@ -142,7 +142,7 @@ MARKS = {"green": "better", "red": "worse", "yellow": "open"}
 
 
 def _mark(cell: Cell) -> str:
-    return MARKS.get(cell.style, cell.style) or ("muted" if cell.text == "reference" else "")
+    return MARKS.get(cell.style, cell.style)
 
 
 def _is(part: Part, kind: str) -> bool:

@@ -30,14 +30,14 @@ def answer_of(study: Study) -> Served:
 
 def blocks(study: Study) -> Iterator[Block]:
     found, served = study.comparison, answer_of(study)
-    yield Block(lines=[f"$ {served.setup.server}"], style="dim")
+    yield Block(lines=[f"$ {served.setup.server}"], style="dim", where="text")
     yield Block(lines=[answer(study)], style="bold")
     yield Block(lines=heading(study))
     if columns := table(found):
         yield Block(table=lambda _: columns, folded=True)
     if gate := study.gate:
-        lines = list(gate_text.conclusion(study))
-        yield Block(lines=lines, style="bold", table=lambda _: gate_text.table(gate))
+        yield Block(lines=list(gate_text.conclusion(study)), style="bold")
+        yield Block(table=lambda _: gate_text.table(gate))
     if lines := growth_lines(served):
         yield Block(lines=lines)
     if failed := failed_lines(found):

@@ -13,7 +13,6 @@ from tsmlab.errors import UserError
 from tsmlab.traces import files
 from tsmlab.traces.distributions import (
     EIGHTHS,
-    HeatMap,
     Histogram,
     Ints,
     SizeTable,
@@ -25,7 +24,7 @@ from tsmlab.traces.files import ALIGNED, KINDS, REALLOC, REFUSED, Events, Trace
 from tsmlab.traces.objects import INHERITED, Damaged, Rows, Slots, Worked
 from tsmlab.traces.size_classes import SizeClasses
 
-SCHEMA = "tsmalloc-analysis/2"
+SCHEMA = "tsmalloc-analysis/3"
 MOST_POINTS = 1000
 MOST_SIZES = 100
 MOST_THREADS = 64
@@ -92,7 +91,7 @@ class Analyst:
         self.alignments = np.zeros(64, np.int64)
         self.sizes = SizeTable("allocations", "resizes", "at_peak", "own", "inherited")
         self.allocated_bytes = self.grown = self.shrunk = self.refused = 0
-        self.lifetimes = {name: (Histogram(), HeatMap()) for name in ("ns", "events", "bytes")}
+        self.lifetimes = {name: Histogram() for name in ("ns", "events", "bytes")}
         self.amounts = {
             name: np.zeros(2, np.int64)
             for name in ("frees", "inherited_frees", "cross_thread_frees", "temporaries")
@@ -229,9 +228,7 @@ class Analyst:
             ("events", first + place - birth["event"]),
             ("bytes", clocks[place] - birth["clock"]),
         ):
-            histogram, by_size = self.lifetimes[name]
-            histogram.add(values[own], size[own])
-            by_size.add(size[own], values[own])
+            self.lifetimes[name].add(values[own], size[own])
 
     def _amount(self, name: str, sizes: Ints) -> None:
         self.amounts[name] += [len(sizes), int(sizes.sum())]
@@ -328,10 +325,10 @@ class Analyst:
                 "alignments": [[1 << i, int(n)] for i, n in enumerate(self.alignments) if n],
             },
             "lifetimes": {
-                "objects": self.lifetimes["events"][0].count,
+                "objects": self.lifetimes["events"].count,
                 **{
-                    name: each.quantiles() | {"histogram": each.octaves(), "by_size": heat.cells()}
-                    for name, (each, heat) in self.lifetimes.items()
+                    name: each.quantiles() | {"histogram": each.octaves()}
+                    for name, each in self.lifetimes.items()
                 },
             },
             "peak": {
@@ -354,7 +351,7 @@ class Analyst:
             "chains": self._chains(),
             "curve": self.curve,
             **self._threads(),
-            "predicted": [_predicted(sizes, counts, group, each) for each in classes],
+            "predicted": [_predicted(sizes, counts, each) for each in classes],
         }  # fmt: skip
 
     def _peak_by_thread(self) -> list[list[int]]:
@@ -427,19 +424,14 @@ def _heaviest(weight: Ints, *columns: Ints) -> list[list[int]]:
     return rows
 
 
-def _predicted(
-    sizes: Ints, counts: dict[str, Ints], group: Ints, allocator: SizeClasses
-) -> dict[str, Any]:
+def _predicted(sizes: Ints, counts: dict[str, Ints], allocator: SizeClasses) -> dict[str, Any]:
     """The sizes in an allocator's classes: bytes of blocks, to be held against those requested."""
     blocks = allocator.blocks(sizes)
     at_all, at_peak = counts["allocations"], counts["at_peak"]
-    length = int(group.max(initial=-1)) + 1
-    by_size = [sums(group, blocks * each, length) for each in (at_all, at_peak)]
     return {
         "allocator": allocator.allocator,
         "requested_all": int((sizes * at_all).sum()),
-        "usable_all": int(by_size[0].sum()),
+        "usable_all": int((blocks * at_all).sum()),
         "requested_at_peak": int((sizes * at_peak).sum()),
-        "usable_at_peak": int(by_size[1].sum()),
-        "by_size": np.stack(by_size, axis=1).tolist(),
+        "usable_at_peak": int((blocks * at_peak).sum()),
     }

@@ -46,22 +46,12 @@ class SizeBucket(NamedTuple):
     left: int
     left_bytes: int
 
-
-class Octave(NamedTuple):
-    """A range of lifetimes, or of growth: those up to `upper`, above half of it."""
-
-    upper: int
-    objects: int
-    bytes: int
-
-
-class HeatCell(NamedTuple):
-    """Objects of sizes in one octave and of lifetimes in another."""
-
-    size: int
-    lifetime: int
-    objects: int
-    bytes: int
+    @property
+    def lower(self) -> int:
+        """The bound of the bucket below."""
+        if self.upper <= 8:
+            return max(0, self.upper - 1)
+        return self.upper - (1 << ((self.upper - 1).bit_length() - 1)) // 8
 
 
 class CurvePoint(NamedTuple):
@@ -97,21 +87,16 @@ class Lifetimes:
         """p01, p10, p25, p50, p75, p90, p99, p999 or max."""
         return int(self.raw[name])
 
-    octaves = Told(rows_of(Octave), "histogram")
-    by_size = Told(rows_of(HeatCell), "by_size")
-
 
 @dataclass(frozen=True)
 class Predicted:
-    """What an allocator's size classes would make of the sizes. by_size: for each bucket of the
-    histogram the bytes of blocks, of all allocations and at the peak."""
+    """What an allocator's size classes would make of the sizes."""
 
     allocator: str
     requested_all: int
     usable_all: int
     requested_at_peak: int
     usable_at_peak: int
-    by_size: tuple[tuple[int, int], ...]
 
     @property
     def waste(self) -> float:

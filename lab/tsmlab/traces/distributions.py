@@ -96,30 +96,6 @@ class Histogram:
         return list(rows.values())
 
 
-class HeatMap:
-    """Objects and their bytes by two quantities, an octave each."""
-
-    OCTAVES = 66
-
-    def __init__(self) -> None:
-        self.objects = np.zeros(self.OCTAVES**2, np.int64)
-        self.bytes = np.zeros(self.OCTAVES**2, np.int64)
-
-    def add(self, sizes: Ints, values: Ints) -> None:
-        places = bucket(sizes, 0) * self.OCTAVES + bucket(values, 0)
-        self.objects += np.bincount(places, minlength=self.OCTAVES**2)
-        self.bytes += sums(places, sizes, self.OCTAVES**2)
-
-    def cells(self) -> list[list[int]]:
-        """[size's upper end, value's upper end, objects, bytes] of cells that hold anything."""
-        found = []
-        for place in np.flatnonzero(self.objects):
-            row, column = divmod(int(place), self.OCTAVES)
-            amount = [int(self.objects[place]), int(self.bytes[place])]
-            found.append([upper(row, 0), upper(column, 0), *amount])
-        return found
-
-
 class SizeTable:
     """How often each size occurs, in several columns."""
 

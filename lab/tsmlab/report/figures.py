@@ -1,12 +1,11 @@
-"""The page of a comparison, of a sweep and of an experiment. The sentences are the terminal's."""
+"""The figures of pages: of comparisons and sweeps, and what service, bench, replay and analyze have
+besides. What is drawn is what is judged.
+"""
 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,25 @@ import numpy as np
 from tsmlab import render, series, stats
 from tsmlab.allocators import ENGINE
 from tsmlab.analysis import logs_by_round
-from tsmlab.definition import Reported
-from tsmlab.findings import unit_of
+from tsmlab.bench_text import in_order, mean_number
 from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
-from tsmlab.report import charts, parts
+from tsmlab.report import charts
 from tsmlab.report.charts import Axis, Line, Point, Ratio
-from tsmlab.report.page import DataTable, Figure, Page, Section, Text, figure_sections, table_of
-from tsmlab.report.theme import Style, emphasised
+from tsmlab.report.page import Figure, table_of
+from tsmlab.report.theme import REQUESTED, Style, emphasised
 from tsmlab.results import Comparison, MetricSummary, Row, Sample
+from tsmlab.service.loads import PERCENTILES, THROUGHPUT, key_of
+from tsmlab.service.render import ordered
+from tsmlab.service.results import END, READY
+from tsmlab.service.study import Life, lives_of, memory_of
 from tsmlab.stats import Verdict
+from tsmlab.study import Study
 from tsmlab.sweep import Parameter, describe
-from tsmlab.tables import ROOMY, Cell, Column
-from tsmlab.text import shortened, slug
-from tsmlab.wording import change, change_in_full, quantity, rounds, share
+from tsmlab.tables import Column
+from tsmlab.text import capital, shortened, slug
+from tsmlab.traces.analysis import TraceAnalysis
+from tsmlab.traces.replay_results import Replay, line_of
+from tsmlab.wording import change, change_in_full, quantity, rounds
 
 Styles = Mapping[str, Style]
 
@@ -34,122 +39,6 @@ Styles = Mapping[str, Style]
 MOST_PANELS = 8
 # From this ratio of the largest value to the smallest, an axis is logarithmic.
 LOG_FROM = 10.0
-
-
-def page(comparison: Comparison) -> Page:
-    asked = comparison.experiment
-    command = " ".join(shlex.join(comparison.command).split())
-    program = Path(comparison.command[0]).name or "program"
-    count = len(comparison.allocators)
-    # What could be told comes first.
-    answer, *others = sorted(render.answers(comparison), key=lambda a: a.startswith("Cannot"))
-    details = [] if asked else render.verdict_lines(comparison)
-    facts = [(parts.capital(label), text) for label, text in details if label != "use it"]
-    return Page(
-        kind="experiment" if asked else "comparison",
-        name=slug(asked.name if asked else f"compare-{program}"),
-        title=asked.title if asked else shortened(command, 140),
-        window_title=asked.title if asked else f"{shortened(program, 40)}: {count} allocators",
-        is_command=asked is None,
-        question=asked.question if asked else f"Which of {count} allocators is best here?",
-        answer=answer,
-        facts=[*((label, text) for label, _, text in (o.partition(": ") for o in others)), *facts],
-        use=dict(details).get("use it", ""),
-        warnings=parts.warned(comparison.warnings),
-        failures=render.failed_lines(comparison),
-        extent=" · ".join(render.heading(comparison)[1:]),
-        sections=list(_sections(comparison)),
-        footer=parts.footer(comparison),
-        files={"results.md": render.markdown(comparison), "runs.csv": render.to_csv(comparison)},
-    )
-
-
-def _sections(comparison: Comparison) -> Iterator[Section]:
-    asked = comparison.experiment
-    if asked:
-        about = [Text(asked.answers)] if asked.answers else []
-        about += [Text(f"Source: {asked.source}", note=True)] if asked.source else []
-        if about:
-            yield Section("The expected answer", about, anchor="expected")
-    by_point = [DataTable(*each) for each in render.point_tables(comparison)]
-    if by_point:
-        yield Section("By point", by_point, anchor="points")
-    legend = render.legend(comparison, render.ranked_rows(comparison), ROOMY)
-    title = "All points together" if by_point else "Results"
-    notes = [Text(line, note=True) for line in legend]
-    yield Section(title, [results_table(comparison), *notes], anchor="results")
-    yield from figure_sections([*sweep_figures(comparison), *figures(comparison)])
-    if causes := cause_tables(comparison):
-        notes = [
-            Text(note, note=True)
-            for note in sorted({n for c in comparison.causes for n in c.notes})
-        ]
-        yield Section("Causes", [*causes, *notes])
-    if asked and asked.reported:
-        shown = [part for each in asked.reported for part in _reported(each)]
-        note = "As printed, measured years ago on other machines; never mixed with ours."
-        yield Section("The reports' own figures", [Text(note, note=True), *shown],
-                      folded=True, anchor="reported")  # fmt: skip
-    swept = {p.name: ", ".join(map(str, p.values)) for p in comparison.parameters}
-    settings = {**asdict(comparison.settings), **swept}
-    yield from parts.circumstances(
-        comparison,
-        comparison.allocators,
-        settings,
-        terms(comparison),
-        shlex.join(comparison.command),
-    )
-
-
-def _reported(reported: Reported) -> Iterator[DataTable | Text]:
-    name = reported.report  # reports have letters; whatever is longer says itself what it is
-    caption = f"Report {name}" if len(name) == 1 else name
-    yield DataTable(caption, render.reported_columns(reported))
-    yield Text(f"Machine: {reported.machine}. {reported.note}".rstrip(), note=True)
-
-
-def terms(comparison: Comparison) -> str:
-    reference, margin = comparison.reference, share(comparison.settings.margin)
-    found = f"""\
-Rounds: Each round ran every allocator once, in random order, so that what slows a whole round
-  slows all alike; {reference} ran twice.
-Ratio: The geometric mean, over the rounds, of an allocator's value divided by {reference}'s in
-  the same round. -10% is a tenth less; from twice on it is written as 2.00x.
-Interval: 95% confidence: if the experiment were repeated many times, about 95 of 100 such
-  intervals would contain the true ratio.
-Verdict: Better or worse: the whole interval lies beyond the margin of {margin} and the noise
-  floor, after a correction for comparing many (Holm). Equal: it lies within the margin.
-  Unresolved: neither, so far.
-Noise floor: How much {reference} differs from itself when it is measured twice in each round.
-Rank: Equal ranks are statistical ties.
-Peak memory: The largest resident size of any one process of the program, by the kernel's count.
-Front: The allocators that no other beats in both time and memory by more than the margin.
-"""
-    if comparison.points:
-        found += (
-            "Points: Each point is judged by itself, with a correction for their number; results "
-            "over all points are geometric means.\n"
-        )
-    return found
-
-
-def results_table(comparison: Comparison) -> DataTable:
-    """The terminal's table, with all columns; the allocator heads its row."""
-    rows = render.ranked_rows(comparison)
-    rank, allocator, *others = render.table_columns(comparison, rows, ROOMY)
-    best = {row.allocator for row in rows if row.rank == 1}
-    best = set() if len(best) == len(rows) else best  # all alike
-    marks = ["reference" if row.allocator == comparison.reference else
-             "best" if row.allocator in best else "" for row in rows]  # fmt: skip
-    caption = (
-        f"{rounds(comparison.analysis.rounds)}; ratios to {comparison.reference} with 95% "
-        "confidence intervals"
-    )
-    columns = [allocator, replace(rank, header="rank"), *others]
-    return DataTable(caption, columns, marks=marks)
-
-
-# --- figures --------------------------------------------------------------------------------------
 
 
 def styles_of(comparison: Comparison) -> Styles:
@@ -169,7 +58,7 @@ def figures(comparison: Comparison) -> Iterator[Figure]:
     if all(row.rank is None for row in comparison.analysis.rows):
         return
     styles = styles_of(comparison)
-    whole = (trade_off, memory_over_time, run_order, distribution)
+    whole = (trade_off, memory_of_runs, run_order, distribution)
     for make in (ratios, *(() if comparison.points else whole)):
         if (figure := make(comparison, styles)) is not None:
             yield figure
@@ -252,7 +141,7 @@ def trade_off(comparison: Comparison, styles: Styles) -> Figure | None:
     direction = "up" if primary.higher_is_better else "down"
     return Figure(
         "tradeoff",
-        f"{parts.capital(primary.name)} against memory",
+        f"{capital(primary.name)} against memory",
         f"Ratios to {comparison.reference} with 95% intervals; better is {direction} and to the "
         "left. Filled points are on the front: no other allocator is better in both by more than "
         "the margin. Beyond the dashed line, one of them is better in both.",
@@ -270,33 +159,52 @@ def _triple(row: Row, key: str, reference: str) -> tuple[float | None, ...] | No
     return (estimate.ratio, estimate.low, estimate.high) if estimate else None
 
 
-def memory_over_time(comparison: Comparison, styles: Styles) -> Figure | None:
-    """A curve for each allocator whose typical run was sampled."""
-    curves = []
-    for row in render.ranked_rows(comparison):
-        sample = series.typical_run(comparison, row.allocator, TIME)
-        if sample is not None:
-            points = series.thinned(series.of_sample(sample))
-            curves.append(Line(row.allocator, points, styles[row.allocator]))
-    if not curves:
+def memory(
+    panels: Sequence[tuple[str, Sequence[Line]]],
+    x: Axis,
+    caption: str,
+    bands: Sequence[tuple[str, float, float]] = (),
+    name: str = "memory",
+    title: str = "Memory over time",
+) -> Figure | None:
+    """Named curves of memory, in a panel or several with titles."""
+    panels = [(head, own) for head, own in panels if own]
+    if not panels:
         return None
-    cells = []
-    for curve in curves:
-        ys = [y for _, y in curve.points]
-        sizes = (max(ys), series.mean_bytes(curve.points), ys[-1])
-        duration = quantity(curve.points[-1][0], "seconds")
-        cells.append([curve.name, duration, *(quantity(size, "bytes") for size in sizes)])
-    heads = ("allocator", "run", "highest", "mean over time", "at the end")
+    cells = [
+        [f"{head}: {line.name}" if head else line.name,
+         *(quantity(size, "bytes") for size in (
+             max(y for _, y in line.points), series.mean_bytes(line.points), line.points[-1][1]))]
+        for head, own in panels
+        for line in own
+    ]  # fmt: skip
+    y = Axis("memory", "bytes", zero=True)
     return Figure(
-        "memory",
-        "Memory over time",
+        name,
+        title,
+        caption,
+        [charts.lines(own, x, y, head, bands) for head, own in panels],
+        table_of("Memory, as drawn", ("", "highest", "mean", "at the end"), cells),
+        charts.legend({line.name: line.style for _, own in panels for line in own}),
+    )
+
+
+SINCE_START = Axis("time since the start", "seconds", zero=True)
+
+
+def memory_of_runs(comparison: Comparison, styles: Styles) -> Figure | None:
+    """A curve for each allocator whose typical run was sampled."""
+    curves = [
+        Line(row.allocator, series.thinned(series.of_sample(sample)), styles[row.allocator])
+        for row in render.ranked_rows(comparison)
+        if (sample := series.typical_run(comparison, row.allocator, TIME))
+    ]
+    return memory(
+        [("", curves)],
+        SINCE_START,
         "Resident memory of the whole process tree in one run of each allocator: the one whose "
         "time is nearest to its median.",
-        [charts.lines(curves, Axis("time since the start", "seconds", zero=True),
-                      Axis("resident memory", "bytes", zero=True))],
-        table_of("Memory of the runs shown", heads, cells),
-        charts.legend({curve.name: curve.style for curve in curves}),
-    )  # fmt: skip
+    )
 
 
 def measured(comparison: Comparison, spec: MetricSpec) -> list[tuple[int, Sample, float]]:
@@ -447,7 +355,7 @@ def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Fi
     left_out = len(panels) - len(shown)
     more = f" {left_out} more panels are left out; the table has all points." if left_out else ""
     better = "Higher" if spec.higher_is_better else "Lower"
-    title = f"{parts.capital(spec.name)} over {parameter.title}"
+    title = f"{capital(spec.name)} over {parameter.title}"
     values = parameter.values
     log = parameter.is_numeric and min(values) > 0 and max(values) / min(values) >= LOG_FROM
     names = [] if parameter.is_numeric else list(map(str, values))
@@ -476,54 +384,182 @@ def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Fi
     )
 
 
-# --- causes ---------------------------------------------------------------------------------------
-
-MOST_COLUMNS = 14
-# Counts that differ by less than this share say nothing about the allocators.
-LEAST_DIFFERENCE = 0.02
-# The order in which a reader looks for causes; names that are not here come after these.
-_FIRST = (
-    *("growth_calls", "growth_bytes", "brk_calls", "mmap_calls", "munmap_calls", "madvise_calls"),
-    *("futex_calls", "futex_errors", "futex_wait_ns", "lock_waits", "lock_wait_ns", "retries"),
-    *("searches", "blocks_searched", "foreign_frees", "reused_bytes", "peak_live_bytes"),
-    *("free_blocks_at_snapshot", "free_bytes_at_snapshot", "segment_bytes_at_snapshot"),
-)
+# --- a service ------------------------------------------------------------------------------------
 
 
-def cause_tables(comparison: Comparison) -> list[DataTable]:
-    """Of dozens of counts those that tell the allocators apart, since a table of all hides the two
-    that explain the result. One for each point where anything was counted, the last one's first."""
-    tables = []
-    for point in sorted({each.point for each in comparison.causes}, reverse=True):
-        counts = {c.allocator: c.counts for c in comparison.causes if c.point == point and c.counts}
-        names = telling(list(counts.values()))
-        if names:
-            where = describe(comparison.points[point].values) if comparison.points else ""
-            heads = [Column(n.removesuffix("_ns").replace("_", " "), hint=n) for n in names]
-            rows = [[Cell(a), *(_count(own.get(n), n) for n in names)] for a, own in counts.items()]
-            caption = f"Counted{f' at {where}' if where else ''}, in runs that were not timed"
-            tables.append(table_of(caption, [Column("allocator", left=True), *heads], rows))
-    return tables
+def of_service(study: Study) -> Iterator[Figure]:
+    found = study.comparison
+    styles = styles_of(found)
+    known = {key for row in found.analysis.rows for key in row.metrics}
+    yield from filter(None, [
+        trade_off(found, styles),
+        memory_of_servers(found, styles),
+        percentiles(found, styles),
+        distribution(found, styles, THROUGHPUT) if THROUGHPUT in known else None,
+        ratios(found, styles),
+    ])  # fmt: skip
 
 
-def telling(counts: Sequence[Mapping[str, float]]) -> list[str]:
-    """The names of counts that differ between allocators, the most sought ones first."""
-    names = {name for each in counts for name in each}
-    differing = [name for name in sorted(names) if _differs([c.get(name) for c in counts])]
-    order = {name: place for place, name in enumerate(_FIRST)}
-    return sorted(differing, key=lambda name: order.get(name, len(order)))[:MOST_COLUMNS]
+def percentiles(found: Comparison, styles: Styles) -> Figure | None:
+    """Medians over the rounds of each percentile that the load generator told."""
+    names = [n for n in PERCENTILES.values() if any(key_of(n) == m.key for m in found.metrics)]
+    rows = [row for row in ordered(found) if key_of(names[0]) in row.metrics] if names else []
+    if not rows or len(names) < 2:
+        return None
+    medians = {
+        row.allocator: [row.metrics[key_of(n)].median for n in names if key_of(n) in row.metrics]
+        for row in rows
+    }
+    drawn = [Line(name, list(enumerate(own)), styles[name], marked=True)
+             for name, own in medians.items()]  # fmt: skip
+    cells = [[name, *(quantity(each, "seconds") for each in own)] for name, own in medians.items()]
+    return Figure(
+        "percentiles",
+        "Latency by percentile",
+        "Medians over the rounds of what the load generator told. Lower is better.",
+        [charts.lines(drawn, Axis("requests", names=names), Axis("latency", "seconds", log=True))],
+        table_of("Latency by percentile", ["allocator", *names], cells),
+        charts.legend({line.name: line.style for line in drawn}),
+    )
 
 
-def _differs(values: Sequence[float | None]) -> bool:
-    known = [value for value in values if value is not None]
-    if not known or max(known) == 0.0:
-        return False
-    return len(known) == 1 or max(known) - min(known) > LEAST_DIFFERENCE * max(known)
+def memory_of_servers(found: Comparison, styles: Styles) -> Figure | None:
+    """One server of each allocator: of the run whose memory after the load is nearest to the
+    median."""
+    lives: dict[str, Life] = {}
+    for row in ordered(found):
+        key = END if END in row.metrics else READY
+        sample = series.typical_run(found, row.allocator, key, _was_watched)
+        if sample is not None:
+            lives[row.allocator] = lives_of(sample)[0]
+    curves = [Line(name, series.thinned(memory_of(life)), styles[name])
+              for name, life in lives.items()]  # fmt: skip
+    return memory(
+        [("", curves)],
+        SINCE_START,
+        "Memory of all processes of one server under each allocator: of the run whose memory after "
+        "the load is nearest to its median. The loads are shaded.",
+        phases(next(iter(lives.values()))) if lives else (),
+    )
 
 
-def _count(value: float | None, name: str) -> Cell:
-    if value is None:
-        return Cell("", "muted")
-    if name.endswith("_ns"):
-        return Cell(quantity(value / 1e9, "seconds"))
-    return Cell(quantity(value, unit_of(name)), "" if value else "muted", f"{value:,.0f}")
+def _was_watched(sample: Sample) -> bool:
+    return any(len(life.series) > 1 for life in lives_of(sample)[:1])
+
+
+def phases(life: Life) -> Sequence[tuple[str, float, float]]:
+    """Those with load: name, begin and end. Those of one name that follow each other are one."""
+    found: list[tuple[str, float, float]] = []
+    for part in life.loaded:
+        begin, end = part.before.at_seconds, part.after.at_seconds
+        if found and found[-1][0] == part.phase.name:
+            begin = found.pop()[1]
+        found.append((part.phase.name, begin, end))
+    return found
+
+
+# --- a bench, a replay, a trace -------------------------------------------------------------------
+
+
+def of_bench(study: Study) -> Iterator[Figure]:
+    """A forest plot of the geometric means over all workloads."""
+    assert study.suite is not None
+    overall = [each for each in study.suite.analysis.overall if each.time.ratio is not None]
+    if not overall:
+        return
+    names = [each.name for each in overall]
+    styles = emphasised(names, in_order(study.suite))
+    panels = []
+    for which, good, bad in (("time", "faster", "slower"), ("memory", "smaller", "larger")):
+        own = [
+            Ratio(each.name, mean.ratio, mean.low, mean.high, mean_number(mean).with_interval())
+            for each in overall
+            if (mean := getattr(each, which)).ratio is not None
+        ]
+        if own:
+            title = f"{which}, mean of all workloads (← {good}, {bad} →)"
+            panels.append(charts.ratios(own, names, styles, title, plain=True))
+    cells = [
+        [each.name, *(mean_number(mean).with_interval() for mean in (each.time, each.memory))]
+        for each in overall
+    ]
+    yield Figure(
+        "means",
+        "Means over all workloads",
+        "Geometric means of the ratios to the best peer of each workload, with 95% intervals. 1.00 "
+        "means as good as the best peer on every single workload.",
+        panels,
+        table_of("Means", ("allocator", "time [95% CI]", "memory [95% CI]"), cells),
+    )
+
+
+def of_replays(replays: Sequence[Replay]) -> Iterator[Figure]:
+    """Of one trace, under one schedule or several."""
+    trace, several = replays[0].trace, len(replays) > 1
+    figure = memory(
+        [(replay.schedule if several else "", curves(replay)) for replay in replays],
+        Axis("event", "count", zero=True),
+        "Resident memory of the allocator, without replay's own. The dotted line is what the "
+        "program had requested: what lies above it is overhead and fragmentation. All allocators "
+        "are sampled at the same events.",
+        name=f"{slug(trace.name, 'trace')}-memory",
+        title=f"Memory over the events of {shortened(trace.name, 32)}",
+    )
+    if figure:
+        yield figure
+    if not several:
+        yield from figures(replays[0].comparison)
+
+
+def curves(replay: Replay) -> list[Line]:
+    """A line for each allocator, over events; and what was requested."""
+    found, requested = [], None
+    styles = styles_of(replay.comparison)
+    for info in replay.comparison.allocators:
+        sample = series.typical_run(
+            replay.comparison, info.name, TIME, lambda sample: line_of(sample) is not None
+        )
+        line = line_of(sample) if sample else None
+        if points := line.points if line else []:
+            own = [(p.event, p.resident_bytes) for p in points]
+            found.append(Line(info.name, series.thinned(own), styles[info.name]))
+            requested = requested or [(p.event, p.live_bytes) for p in points]
+    if requested:
+        found.append(Line("requested", series.thinned(requested), REQUESTED))
+    return found
+
+
+def of_trace(analysis: TraceAnalysis) -> Iterator[Figure]:
+    blue = Style("blue")
+    if len(stretches := analysis.curve) > 1:
+        # Each stretch is drawn at its highest, so that no peak is lost.
+        highest = [float(each.highest_bytes) for each in stretches]
+        times = [0.0, *(each.time_ns / 1e9 for each in stretches)]
+        points = list(zip(times, [*highest, highest[-1]], strict=True))
+        figure = memory(
+            [("", [Line("live", points, blue, stepped=True)])],
+            Axis("time", "seconds", zero=True),
+            f"Requested bytes of all live objects, in {len(stretches):,} stretches of equally many "
+            "events, each drawn at its highest. No allocator can need less.",
+            name="live",
+            title="Live bytes over time",
+        )
+        assert figure is not None
+        yield figure
+    buckets = [bucket for bucket in analysis.buckets if bucket.allocated_bytes]
+    if not buckets:
+        return
+    whole = sum(bucket.allocated_bytes for bucket in buckets)
+    spans = [(max(b.lower, 0.5), max(b.upper, 1.0), b.allocated_bytes / whole) for b in buckets]
+    cells = [
+        [f"{b.upper:,}", f"{b.allocations:,}", quantity(b.allocated_bytes, "bytes"),
+         quantity(b.at_peak_bytes, "bytes")]
+        for b in buckets
+    ]  # fmt: skip
+    yield Figure(
+        "sizes",
+        "Sizes",
+        "The bytes of all allocations by their size, eight bars to an octave.",
+        [charts.bars(spans, blue, Axis("size", "bytes", log=True), "share of allocated bytes")],
+        table_of("Sizes", ("up to", "allocations", "bytes", "at the peak"), cells, left=0),
+    )
