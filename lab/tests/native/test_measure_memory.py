@@ -1,5 +1,5 @@
-"""Peak memory as `measure` reports it: exact for one process, independent of the launcher, and summed
-over trees by sampling.
+"""Peak memory as `measure` reports it: exact for one process, independent of the launcher, and
+summed over trees by sampling.
 """
 
 from __future__ import annotations

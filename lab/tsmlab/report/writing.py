@@ -206,8 +206,6 @@ Lifetime: From an object's allocation to its free: in time, in events, or in byt
 Temporary: An object that its own thread frees before that thread allocates another.
 Cross-thread: A free by another thread than the one that allocated the object.
 Left: Live at the end of the program image; what was inherited in a fork counts apart.
-Predicted waste: What size classes add to requests, as a share of the blocks, without alignment,
-  headers and pages that are partly in use.
 """
 
 

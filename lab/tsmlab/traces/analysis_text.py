@@ -4,12 +4,11 @@ A first look at a trace tells what the program does with its memory, on one scre
 number is in the analysis.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
 
 from tsmlab.tables import Block, Cell, Column, markdown_of, text_of
-from tsmlab.traces.analysis import MEASURES, Measure, Predicted, TraceAnalysis
-from tsmlab.wording import counted, names, quantity, share, three_digits
+from tsmlab.traces.analysis import MEASURES, Measure, TraceAnalysis
+from tsmlab.wording import counted, quantity, share, three_digits
 
 MAX_SIZES = 12
 MAX_THREADS = 12
@@ -176,8 +175,6 @@ def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
         yield "What is left at the end", left_columns(analysis)
     if analysis.threads_seen > 1:
         yield "Threads", thread_columns(analysis)
-    if analysis.predicted:
-        yield "Predicted internal waste, as a share of blocks", waste_columns(analysis)
 
 
 def lifetime_columns(analysis: TraceAnalysis) -> list[Column]:
@@ -249,35 +246,3 @@ def thread_columns(analysis: TraceAnalysis) -> list[Column]:
         Column("freed by others", objects("given_away")),
         Column("temporary", [Cell(f"{row['temporaries']:,}") for row in rows]),
     ]
-
-
-def waste_columns(analysis: TraceAnalysis) -> list[Column]:
-    """Allocators of the same classes share a row."""
-    groups = grouped(analysis.predicted)
-    firsts = [group[0] for group in groups]
-    return [
-        Column(
-            "allocator",
-            [Cell(names([p.allocator for p in group], 3)) for group in groups],
-            left=True,
-        ),
-        Column("all allocations", [Cell(share(each.waste)) for each in firsts]),
-        Column("at the peak", [Cell(share(each.waste_at_peak)) for each in firsts]),
-        Column(
-            "bytes at the peak",
-            [
-                Cell(quantity(each.usable_at_peak - each.requested_at_peak, "bytes"))
-                for each in firsts
-            ],
-        ),
-    ]
-
-
-def grouped(predicted: Sequence[Predicted]) -> list[list[Predicted]]:
-    """Those with the same figures together, in the order of the first of each."""
-
-    def key(each: Predicted) -> tuple[int, int]:
-        return each.usable_at_peak, each.usable_all
-
-    order = sorted(predicted, key=lambda each: (each.waste_at_peak, each.waste, *key(each)))
-    return [list(group) for _, group in groupby(order, key)]
