@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 from pathlib import Path
@@ -170,16 +169,6 @@ def test_the_page_stands_alone_and_has_all_files(one, schedules, tmp_path):
             assert f'id="{name}"' in text
         assert "- replay of work" in (page.parent / "results.md").read_text()
         assert "work,asap" in (page.parent / "runs.csv").read_text() or number == 1
-
-
-def test_a_smaller_page_leaves_out_curves_only(one):
-    whole = writing.of(one).data
-    assert whole is not None
-    thinned = copy.deepcopy(dict(whole.values))
-    whole.thin(thinned)
-    (line,) = {str(sorted(s["measurement"]["replay"])) for s in thinned["parts"][0]["samples"]}
-    assert "samples" not in line
-    assert one.comparison.samples[0].measurement["replay"]["samples"]
 
 
 # --- options --------------------------------------------------------------------------------------

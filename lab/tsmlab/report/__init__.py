@@ -1,4 +1,4 @@
-"""Pages: results as one file of HTML that stands alone, with figures, tables and the raw data.
+"""Pages: results as one file of HTML that stands alone, with figures and tables.
 
 page.py has the model of a page, figures.py the figures, charts.py their forms as Vega-Lite, html.py
 the file. writing.py makes a page of the blocks of text that a terminal has, so that a verb adds no

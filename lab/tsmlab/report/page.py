@@ -6,7 +6,7 @@ figures or command lines. All text is plain: whatever it holds is escaped when t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,15 +111,6 @@ class Warned:
 
 
 @dataclass(frozen=True)
-class Data:
-    """The results as plain values, to be embedded as far as the page stays small. thin: drops what
-    is largest from a copy of them."""
-
-    values: Mapping[str, Any]
-    thin: Callable[[dict[str, Any]], None] = lambda _: None
-
-
-@dataclass(frozen=True)
 class Page:
     """One page. name: of its folder and its data's file. answer: the first sentence, the
     recommendation if there is one. facts: what else is found, by label. use: the command that puts
@@ -138,7 +129,6 @@ class Page:
     extent: str = ""
     footer: str = ""
     is_command: bool = False
-    data: Data | None = None
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property

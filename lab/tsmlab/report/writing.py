@@ -10,12 +10,11 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from tsmlab import export, texts
+from tsmlab import export, records, texts
 from tsmlab.machine import Machine
 from tsmlab.report import Results, figures, folder, html
 from tsmlab.report.page import (
     Code,
-    Data,
     DataTable,
     Figure,
     Page,
@@ -31,7 +30,7 @@ from tsmlab.study import Study
 from tsmlab.tables import COMMANDS, ROOMY, Block, Cell
 from tsmlab.text import capital, shortened, slug
 from tsmlab.traces import analysis_text
-from tsmlab.traces.analysis import CurvePoint, TraceAnalysis
+from tsmlab.traces.analysis import CurvePoint, TraceAnalysis, to_json
 from tsmlab.traces.replay_results import by_trace
 from tsmlab.wording import names, quantity_or
 
@@ -69,8 +68,11 @@ def _study_page(study: Study) -> Page:
         warnings=_warned(study.warnings),
         footer=f"Measured {study.created}; written by tsmalloc {study.tsmalloc_version}. "
         "This file stands alone.",
-        data=Data(asdict(study), _thin),
-        files={"results.md": texts.markdown(study), "runs.csv": texts.to_csv(study)},
+        files={
+            "results.json": records.to_json(study),
+            "results.md": texts.markdown(study),
+            "runs.csv": texts.to_csv(study),
+        },
     )
     if found.experiment:
         page = replace(page, name=slug(found.experiment.name))
@@ -92,8 +94,8 @@ def _trace_page(analysis: TraceAnalysis) -> Page:
         head,
         analysis_text.blocks(analysis),
         name=slug(f"trace-{analysis.trace}"),
-        data=Data(dict(analysis.raw), lambda data: data.pop("curve", None)),
         files={
+            "results.json": to_json(analysis),
             "results.md": analysis_text.markdown(analysis),
             "runs.csv": export.csv_lines(CurvePoint._fields, analysis.curve),
         },
@@ -335,20 +337,6 @@ def _reading(terms: str) -> Section:
     lines = terms.strip().replace("\n  ", " ").splitlines()
     words = [(word, meaning) for word, _, meaning in (line.partition(": ") for line in lines)]
     return Section("How to read this", [Terms(words)], folded=True, anchor="reading")
-
-
-def _thin(data: dict[str, Any]) -> None:
-    """Without curves over time, and without buckets of latencies."""
-    for part in data["parts"]:
-        for sample in part["samples"]:
-            measurement = sample["measurement"]
-            measurement.pop("series", None)
-            for life in measurement.get("lives", []):
-                life.pop("series", None)
-            line = measurement.get("replay") or {}
-            line.pop("samples", None)
-            for latency in (line.get("latency") or {}).values():
-                latency.pop("buckets", None)
 
 
 # --- files ----------------------------------------------------------------------------------------
