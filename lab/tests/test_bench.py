@@ -15,7 +15,6 @@ from conftest import Behaviour, SimulatedExecutor, World
 from experiment_world import Notes
 from rich.console import Console
 
-from tsmlab import bench as flow
 from tsmlab import bench_text, texts
 from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
 from tsmlab.errors import UserError
@@ -30,7 +29,7 @@ NAMES = ("tsmalloc", "glibc", "other")
 
 def workload(name, **changes):
     # It has to be a file, since its hash is taken; the simulation does not start it.
-    plain = Workload(name, f"{name} stresses", (sys.executable,), 1, (), "seconds", True)
+    plain = Workload(name, f"{name} stresses", (sys.executable,), 1, "seconds", True)
     return replace(plain, **changes)
 
 
@@ -38,9 +37,8 @@ WORKLOADS = (workload("one"), workload("two"))
 
 
 @pytest.fixture
-def run(monkeypatch):
-    """Runs a suite in a simulated world; floors are as easily made as allocators."""
-    monkeypatch.setattr(flow, "floor", World.allocator)
+def run():
+    """Runs a suite in a simulated world."""
 
     def simulate(
         behaviours=None,
@@ -51,7 +49,7 @@ def run(monkeypatch):
         **changes,
     ):
         executor = executor or SimulatedExecutor(behaviours or typical())
-        names = [name for name in executor.behaviours if name not in ("null", "bump", "lifo")]
+        names = list(executor.behaviours)
         options = Options(
             suite=Path("suite.toml"),
             workloads=workloads,
@@ -145,16 +143,6 @@ def test_memory_is_warmed_by_what_the_trials_needed(run):
     assert warmed == [(4000 * MIB, 2)]
 
 
-def test_floors_run_where_they_are_named_and_nowhere_else(run):
-    behaviours = typical() | {"null": prints(0.4), "lifo": prints(0.5)}
-    floored = workload("floored", floors=("null", "lifo"))
-    results = run(behaviours, workloads=(workload("plain"), floored)).results
-    assert {s.allocator for s in measured(results, "plain")} == set(NAMES)
-    assert {s.allocator for s in measured(results, "floored")} == {*NAMES, "null", "lifo"}
-    distance = results.suite.analysis.workloads[1].score("tsmalloc").to_floor
-    assert distance.ratio == pytest.approx(2.0)
-
-
 def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(run):
     notes = Notes()
     bad = Behaviour(signal=11, stderr="free(): invalid pointer\n")
@@ -220,7 +208,7 @@ def lines_of(results):
     """The table's lines by workload and quantity."""
     found, workload_name = {}, ""
     for line in texts.report(results, 200).splitlines():
-        for quantity in ("time", "memory", "to floor"):
+        for quantity in ("time", "memory"):
             head, separator, _ = line.partition(f"  {quantity}  ")
             if separator and "[95" not in line:
                 workload_name = head.strip() or workload_name
@@ -280,15 +268,6 @@ def test_a_mean_that_lacks_a_workload_says_so(run):
     results = run(typical() | {"other": prints(1.25, changes=flips)}).results
     mean = lines_of(results)["geometric mean", "time"]
     assert mean.rstrip().endswith("1.25 ±0 % (1 of 2)")
-
-
-def test_floor_lines_name_the_best_floor(run):
-    behaviours = typical() | {"null": prints(0.4), "lifo": prints(0.5)}
-    floored = workload("floored", floors=("null", "lifo"), memory=False)
-    lines = lines_of(run(behaviours, workloads=(floored,)).results)
-    assert lines["floored", "to floor"].split()[:4] == ["to", "floor", "null", "400"]
-    assert "2.00 [2.00, 2.00]" in lines["floored", "to floor"]
-    assert ("floored", "memory") not in lines
 
 
 @pytest.mark.parametrize("width", [80, 60])

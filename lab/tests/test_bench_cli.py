@@ -1,4 +1,4 @@
-"""`tsmalloc bench` as a user meets it: tiny programs, over real allocators and floors."""
+"""`tsmalloc bench` as a user meets it: tiny programs, over real allocators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ arguments = ["{name}"]
 threads = 1
 time = "{time}"
 memory = true
-floors = [{floors}]
 """
 
 
@@ -48,9 +47,9 @@ def suite(tmp_path_factory, build):
     folder = tmp_path_factory.mktemp("suite")
     (folder / "work").symlink_to(build("work.c", WORK))
     entries = [
-        ENTRY.format(name="pairs", time="seconds", floors='"null", "lifo"'),
-        ENTRY.format(name="whole", time="wall", floors=""),
-        ENTRY.format(name="fail", time="seconds", floors=""),
+        ENTRY.format(name="pairs", time="seconds"),
+        ENTRY.format(name="whole", time="wall"),
+        ENTRY.format(name="fail", time="seconds"),
     ]
     (folder / "suite.toml").write_text("".join(entries))
     return folder / "suite.toml"
@@ -76,8 +75,8 @@ def test_two_workloads_over_glibc_and_tsmalloc(bench, tmp_path):
     suite, found = results.suite, results.comparison
     assert (suite.candidate, suite.peers, suite.analysis.rounds) == ("tsmalloc", ["glibc"], 3)
     runs = [[s for s in found.samples if s.point == place] for place in range(2)]
-    # The trial, and three rounds of two allocators, with two floors where they are named.
-    assert list(map(len, runs)) == [1 + 3 * 4, 1 + 3 * 2]
+    # The trial, and three rounds of two allocators.
+    assert list(map(len, runs)) == [1 + 3 * 2] * 2
     walls = [[s.measurement["wall_ns"] / 1e9 for s in each] for each in runs]
     times = [[s.values["time_seconds"] for s in each] for each in runs]
     assert all(0.0 < time < wall for time, wall in zip(times[0], walls[0], strict=True))
@@ -91,7 +90,6 @@ def test_two_workloads_over_glibc_and_tsmalloc(bench, tmp_path):
         ours = analysis.score("tsmalloc")
         assert ours.time.ratio.pairs == 3
         assert ours.memory.ratio is not None
-    assert suite.analysis.workloads[0].best_floor in ("null", "lifo")
     assert "tsmalloc [95 % CI]" in done.stdout
     assert "geometric mean" in done.stdout
     assert "Time: tsmalloc at" in done.stdout
@@ -125,14 +123,13 @@ def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(bench, bui
 def test_the_list_says_what_each_workload_stresses(bench):
     done = bench("--list", "pairs", "whole")
     head, *rows = done.stdout.splitlines()
-    assert head.split() == ["workload", "threads", "memory", "floors", "stresses"]
+    assert head.split() == ["workload", "threads", "memory", "stresses"]
     assert [row.split()[0] for row in rows] == ["pairs", "whole"]
-    assert "null lifo" in rows[0]
     assert rows[1].rstrip().endswith("what whole stresses")
 
 
 def test_a_missing_program_is_named(bench, tmp_path):
-    text = ENTRY.format(name="gone", time="wall", floors="").replace("./work", "./gone")
+    text = ENTRY.format(name="gone", time="wall").replace("./work", "./gone")
     (tmp_path / "suite.toml").write_text(text)
     done = bench("--suite", tmp_path / "suite.toml", status=1)
     assert f"there is no executable gone in {tmp_path}" in done.stderr

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tsmlab import stats
 from tsmlab.bench import QUICK
 from tsmlab.render import failure_lines, full_name
-from tsmlab.results import AllocatorInfo, MetricSummary
+from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.study import Mean, Score, Study, Suite, WorkloadAnalysis
 from tsmlab.tables import STYLES, Block, Cell, Column, Layout
@@ -73,19 +73,13 @@ def failed_lines(study: Study) -> list[str]:
     return [
         line
         for each in answer_of(study).analysis.workloads
-        for score in (*each.scores, *each.floors)
+        for score in each.scores
         for line in failure_lines(f"{each.workload}: {score.name}", score)
     ]
 
 
-def _allocators(study: Study) -> list[AllocatorInfo]:
-    """Without the floors."""
-    floors = answer_of(study).floors
-    return [info for info in study.comparison.allocators if info.name not in floors]
-
-
 def _versions(study: Study) -> Iterator[str]:
-    for info in _allocators(study):
+    for info in study.comparison.allocators:
         source = f", package {info.package}" if info.package else ""
         digest = f", SHA-256 {info.sha256[:HASH_DIGITS]}" if info.sha256 else ""
         settings = "".join(f", {key}={value}" for key, value in info.env.items())
@@ -151,7 +145,8 @@ def table_columns(study: Study, layout: Layout) -> list[Column]:
     suite = answer_of(study)
     lines = [*_workload_lines(suite), *_mean_lines(suite)]
     titles = {
-        info.name: info.name if layout.compact else full_name(info) for info in _allocators(study)
+        info.name: info.name if layout.compact else full_name(info)
+        for info in study.comparison.allocators
     }
     columns = [
         Column("workload", [Cell(line.workload) for line in lines], left=True),
@@ -195,8 +190,6 @@ def _workload_lines(suite: Suite) -> Iterator[_Line]:
         yield _time_line(suite, workload)
         if given.memory:
             yield _memory_line(workload)
-        if workload.floors:
-            yield _floor_line(workload)
 
 
 def _time_line(suite: Suite, workload: WorkloadAnalysis) -> _Line:
@@ -226,15 +219,6 @@ def _memory_line(workload: WorkloadAnalysis) -> _Line:
         goal=goal,
         style=STYLES.get(found, "") if found else "",
     )
-
-
-def _floor_line(workload: WorkloadAnalysis) -> _Line:
-    """The floors that failed are told below the table, with the others."""
-    numbers = {
-        score.name: number_of(score.to_floor) if not score.failures else FAILED
-        for score in workload.scores
-    }
-    return _Line("", "to floor", best_with_median(workload, workload.best_floor, "time"), numbers)
 
 
 def best_with_median(workload: WorkloadAnalysis, name: str | None, which: str) -> str:

@@ -97,7 +97,6 @@ if(TARGET trace)
   list(APPEND programs record replay trace)
 endif()
 install(TARGETS ${libraries} tsmalloc-tracker tsmalloc-record
-    tsmalloc-floor-null tsmalloc-floor-bump tsmalloc-floor-lifo
   LIBRARY DESTINATION ${tsmalloc_home}/lib COMPONENT lab)
 install(TARGETS ${counted_libraries} LIBRARY DESTINATION ${tsmalloc_home}/lib/counted COMPONENT lab)
 install(TARGETS ${programs} RUNTIME DESTINATION ${tsmalloc_home}/bin COMPONENT lab)

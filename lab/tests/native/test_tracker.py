@@ -31,6 +31,7 @@ from shim_programs import (
     library_of,
     run_in,
 )
+from tiny_heap import TINY_HEAP
 
 from tsmlab import paths, tracker
 from tsmlab.errors import UserError
@@ -180,12 +181,12 @@ def test_usable_bytes(track, build, allocator, tmp_path):
 
 
 def test_an_allocator_that_does_not_know_is_not_asked(track, build):
-    lifo = paths.library("libtsmalloc-floor-lifo.so")
-    preload = f"{paths.library(tracker.LIBRARY)}:{lifo}"
+    tiny = build("tiny.c", TINY_HEAP, "-shared", "-fPIC")
+    preload = f"{paths.library(tracker.LIBRARY)}:{tiny}"
     source = "int main(void) { for (int i = 0; i < 100; ++i) free(malloc(i)); return 0; }"
     [found] = track([build("plain.c", source)], LD_PRELOAD=preload)
     assert (found.malloc, found.knows_usable, found.sums.usable_bytes) == (100, False, 0)
-    assert found.provider == str(lifo)
+    assert found.provider == str(tiny)
 
 
 def test_blocks_that_come_or_go_by_functions_of_the_allocators_own(track, build):

@@ -182,8 +182,6 @@ Peer: An allocator that is not ours. The best peer is another one in each worklo
   quantity, so 1.00 everywhere would mean: as good as all rivals together.
 Quick: Of the peers that take at most so many times the best time, the smallest: memory that is
   saved at any price in time is no merit.
-Floor: Instruments that do less than any allocator must: they show how much of the time is the
-  workload's own.
 Failed: An allocator that failed one run of a workload has no ratio there, and its mean says so.
 """,
     "replay": """\
