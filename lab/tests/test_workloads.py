@@ -60,12 +60,12 @@ def test_an_entry_comes_once_for_each_number_of_threads(tmp_path):
         ("-p", "1", "--all=2"),
         ("-p", "8", "--all=16"),
     ]
-    assert [(each.name, each.pattern, each.threads) for each in workloads] == [
-        ("hot-pair-2", "hot-pair", 2),
-        ("hot-pair-16", "hot-pair", 16),
+    assert [(each.name, each.threads) for each in workloads] == [
+        ("hot-pair-2", 2),
+        ("hot-pair-16", 16),
     ]
     (one,) = read_suite(suite(tmp_path, GOOD | several | {"threads": "4"}))
-    assert (one.name, one.pattern, one.command[1:]) == ("hot-pair", "", ("-p", "2", "--all=4"))
+    assert (one.name, one.command[1:]) == ("hot-pair", ("-p", "2", "--all=4"))
 
 
 @pytest.mark.parametrize("name", ["workloads", "scaling"])

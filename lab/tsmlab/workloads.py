@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -18,8 +18,7 @@ class Workload:
     """One entry, at one number of threads. The command starts with the program's absolute path.
 
     time: "seconds", which the program prints in a line `seconds: X`, or "wall", from its start to
-    its end. memory: whether its peak says something. floors: those that it may be run over.
-    pattern: the entry's name where it gives several numbers of threads, else empty.
+    its end. memory: whether its peak says something.
     """
 
     name: str
@@ -28,7 +27,6 @@ class Workload:
     threads: int
     time: TimeSource
     memory: bool
-    pattern: str = field(default_factory=str)
 
 
 def suite(name: str) -> Path:
@@ -111,7 +109,6 @@ def _workloads(path: Path, entry: Table) -> list[Workload]:
             threads=number,
             time=entry.choice("time", TimeSource),
             memory=entry.value("memory", lambda v: isinstance(v, bool), "true or false"),
-            pattern=name if several else "",
         )
         for number in numbers
     ]

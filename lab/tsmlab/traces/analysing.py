@@ -19,7 +19,7 @@ from tsmlab.traces.distributions import (
     sums,
     upper,
 )
-from tsmlab.traces.files import ALIGNED, KINDS, REALLOC, Events, Trace
+from tsmlab.traces.files import ALIGNED, KINDS, Events, Trace
 from tsmlab.traces.objects import INHERITED, Damaged, Rows, Slots, Worked
 
 SCHEMA = "tsmalloc-analysis/3"
@@ -28,9 +28,9 @@ MOST_SIZES = 100
 MOST_THREADS = 64
 MOST_IMAGES = 1000
 
-THREAD_SUMS = ("events", "allocations", "allocated_bytes", "resizes", "frees", "freed_bytes",
-               "foreign_frees", "foreign_bytes", "given_away", "given_bytes", "temporaries",
-               "live", "live_bytes", "first_ns", "last_ns")  # fmt: skip
+THREAD_SUMS = ("events", "allocations", "allocated_bytes", "frees", "freed_bytes",
+               "foreign_frees", "foreign_bytes", "given_away", "given_bytes",
+               "temporaries")  # fmt: skip
 
 
 def analyse(trace: Path, image: int | None) -> dict[str, Any]:
@@ -146,16 +146,9 @@ class Analyst:
             room = np.zeros((len(THREAD_SUMS), count), np.int64)
             room[:, : self.threads.shape[1]] = self.threads
             self.threads = room
-        time_ns = events["time_ns"].astype(np.int64)
-        present, at = np.unique(threads, return_index=True)
-        fresh = self._sum("events")[present] == 0
-        self._sum("first_ns")[present[fresh]] = time_ns[at[fresh]]
-        np.maximum.at(self._sum("last_ns"), threads, time_ns)
         self._count("events", None, threads, size)
         self._allocations_before = self._sum("allocations").copy()
         self._count("allocations", "allocated_bytes", threads[is_new], size[is_new])
-        self._count("live", "live_bytes", threads[is_new], size[is_new])
-        self._count("resizes", None, threads[events["kind"] == REALLOC], size)
         return threads
 
     def _sum(self, name: str) -> Ints:
@@ -188,9 +181,6 @@ class Analyst:
         self.steps["grown"] += int((step > 0).sum())
         grows = (step > 0) & (before > 0)
         self.step_growth.add(_thousandths(after[grows], before[grows]))
-        owner = worked.birth["thread"][worked.is_resize].astype(np.int64)
-        own = owner != INHERITED
-        self._sum("live_bytes")[:] += sums_signed(owner[own], step[own], self.threads.shape[1])
 
     def _note_frees(
         self, first: int, events: Events, worked: Worked, clocks: Ints, serials: Ints
@@ -211,9 +201,6 @@ class Analyst:
         temporary = own & ~foreign & (birth["serial"] == serials[place])
         self._amount("temporaries", size[temporary])
         self._count("temporaries", None, thread[temporary], size[temporary])
-        count = self.threads.shape[1]
-        self._sum("live")[:] -= np.bincount(owner[own], minlength=count)
-        self._sum("live_bytes")[:] -= sums(owner[own], size[own], count)
         now = events["time_ns"][place].astype(np.int64)
         for name, values in (
             ("ns", np.maximum(now - birth["ns"], 0)),
@@ -365,23 +352,12 @@ class Analyst:
                 "thread": number,
                 "events": row["events"],
                 "allocations": _amount(row["allocations"], row["allocated_bytes"]),
-                "resizes": row["resizes"],
                 "frees": _amount(row["frees"], row["freed_bytes"]),
                 "foreign_frees": _amount(row["foreign_frees"], row["foreign_bytes"]),
                 "given_away": _amount(row["given_away"], row["given_bytes"]),
                 "temporaries": row["temporaries"],
-                "left": _amount(row["live"], row["live_bytes"]),
-                "first_ns": row["first_ns"],
-                "last_ns": row["last_ns"],
             })  # fmt: skip
         return {"threads_seen": len(seen), "threads": rows}
-
-
-def sums_signed(groups: Ints, values: Ints, length: int) -> Ints:
-    """The same as `sums` of values that may be negative."""
-    return sums(groups, np.maximum(values, 0), length) - sums(
-        groups, np.maximum(-values, 0), length
-    )
 
 
 def _thousandths(after: Ints, before: Ints) -> Ints:
