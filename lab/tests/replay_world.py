@@ -27,9 +27,7 @@ LIVE = ((0, 1 * MIB), (100, 2 * MIB), (225, 1 * MIB))
 
 def line(overhead=1.5, **changes):
     """What replay prints of one process; memory is always `overhead` times what is requested."""
-    samples = [
-        [event, live, int(live * overhead), 0, int(live * overhead), live] for event, live in LIVE
-    ]
+    samples = [[event, live, int(live * overhead), 0] for event, live in LIVE]
     done = {"calls": CALLS, "bytes": dict.fromkeys(CALLS, 1000), "peak_live_bytes": 2 * MIB}
     whole: dict[str, Any] = {
         **dict.fromkeys(("latency", "ticks", "shares")),

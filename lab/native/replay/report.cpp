@@ -103,8 +103,6 @@ void write_memory(JsonLine& line, const World& world, std::uint32_t place,
     line.add(sample.live_bytes);
     line.add(sample.memory.resident);
     line.add(sample.memory.lazy_free);
-    line.add_unless_negative(sample.memory.allocator);
-    line.add_unless_negative(sample.memory.allocator_used);
     line.end_list();
   }
   line.end_list();

@@ -98,7 +98,7 @@ class ReplayLine:
         return [Point(*sample[:3]) for sample in self.raw["samples"] or []]
 
     @property
-    def memory(self) -> list[list[int | None]]:
+    def memory(self) -> list[list[int]]:
         """All that samples tell, to be held against another run's."""
         return [list(sample) for sample in self.raw["samples"] or []]
 
