@@ -21,7 +21,7 @@ from tsmlab.compare import Options, compare
 from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
-from tsmlab.report import vega, writing
+from tsmlab.report import vega
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
 
@@ -177,23 +177,6 @@ def browser(tmp_path_factory):
         pytest.skip("this machine has no headless browser")
     with headless_browser.Browser(tmp_path_factory.mktemp("browser")) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def drawn_once():
-    """The figures of equal results, which take seconds, are drawn once for all tests of a file."""
-    made: dict[str, Any] = {}
-    draw = writing.of
-
-    def of(found):
-        key = repr(found)
-        if key not in made:
-            made[key] = draw(found)
-        return made[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "of", of)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,6 @@ from tsmlab.report import figures, writing
 from tsmlab.report.theme import REQUESTED
 from tsmlab.traces.replay_results import replays_of
 
-pytestmark = pytest.mark.usefixtures("drawn_once")
-
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):

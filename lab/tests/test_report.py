@@ -25,7 +25,7 @@ from tsmlab.report.page import Figure, Page, Section, table_of
 from tsmlab.study import Study
 
 VOID = {"meta", "link", "input", "br"}
-pytestmark = pytest.mark.usefixtures("drawn_once", "vega_at_hand")
+pytestmark = pytest.mark.usefixtures("vega_at_hand")
 LIBRARY = "/* Vega */"
 
 
