@@ -185,7 +185,7 @@ def test_tables_have_captions_headers_and_can_be_scrolled_by_keyboard(page):
 
 def test_answer_comes_first_then_results_and_figures(comparison_page):
     ids = Outline(comparison_page).ids
-    wanted = ["answer", "results", "s-ratios", "s-tradeoff", "s-memory", "s-run-order"]
+    wanted = ["answer", "results", "s-ratios", "s-tradeoff", "s-memory"]
     wanted += ["s-distribution", "environment", "settings", "reading"]
     assert [i for i in ids if i in wanted] == wanted
 

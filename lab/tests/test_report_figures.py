@@ -160,12 +160,8 @@ def test_memory_curve_is_the_typical_runs_own(compared):
         assert times[0] < sample.values[TIME] < times[-1]
 
 
-def test_every_measured_run_is_drawn_in_its_order(compared):
+def test_every_measured_run_is_drawn(compared):
     measured = [s for s in compared.samples if s.phase == "measured"]
-    drawn = rows_of(figure_of(compared, "run-order"))
-    assert [(row["series"], row["x"]) for row in drawn] == [
-        (sample.allocator, number) for number, sample in enumerate(measured, start=1)
-    ]
     assert len(rows_of(figure_of(compared, "distribution"))) == len(measured)
 
 
@@ -205,7 +201,6 @@ def test_names_are_data_and_never_a_part_of_an_expression():
         charts.lines([line], charts.Axis("x"), charts.Axis("y")),
         charts.ratios([charts.Ratio(ODD, 1.1, 1.0, 1.2)], [ODD], style, "ratio"),
         charts.points([point], "x", "y", upwards=False),
-        charts.order([(ODD, 1.0, 0.1)], [(1.0, 0.1)], style, "deviation"),
         charts.strips([(ODD, 1.0)], {ODD: 1.0}, style, charts.Axis("x")),
     ]
 

@@ -4,7 +4,8 @@ Every number here was computed by analysis.py; this file only words it.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from tsmlab import cause_tables, export, paths, tables
 from tsmlab.definition import Reported
@@ -143,25 +144,28 @@ def recommendation(comparison: Comparison) -> str:
 
 
 def heading(comparison: Comparison) -> list[str]:
-    analysis, reference = comparison.analysis, comparison.reference
+    analysis = comparison.analysis
     runs = sum(s.phase == "measured" for s in comparison.samples)
-    floors = [
-        f"{comparison.metric(key).name} {share(floor)}"
-        for key, floor in analysis.noise_floors.items()
-        if floor is not None
-    ]
     extent = f"{rounds(analysis.rounds)}, {runs} runs, seed {comparison.settings.seed}"
     command = shlex.join(comparison.command)
     for parameter in comparison.parameters:  # which needs no quotes to be read
         command = command.replace(f"'{{{parameter.name}}}'", f"{{{parameter.name}}}")
-    lines = [
+    return [
         "$ " + " ".join(command.split()),
         f"{extent}; stopped: {comparison.stop.text}",
+        *noise_floor(comparison),
     ]
-    if floors:
-        text = f"noise floor ({reference} against itself): {', '.join(floors)}"
-        lines.append(f"{text}; margin {share(comparison.settings.margin)}")
-    return lines
+
+
+def noise_floor(comparison: Comparison) -> list[str]:
+    """Of all metrics, but those of a service's further phases."""
+    floors = [
+        f"{comparison.metric(key).name} {share(floor)}"
+        for key, floor in comparison.analysis.noise_floors.items()
+        if floor is not None and ": " not in key
+    ]
+    text = f"noise floor ({comparison.reference} against itself): {', '.join(floors)}"
+    return [f"{text}; margin {share(comparison.settings.margin)}"] if floors else []
 
 
 def ranked_rows(comparison: Comparison) -> list[Row]:
@@ -482,15 +486,21 @@ def _front_sentence(comparison: Comparison) -> str | None:
 def use_it(comparison: Comparison) -> str:
     name = comparison.analysis.recommended
     assert name is not None
-    info = comparison.allocator(name)
-    command = shlex.join(comparison.command)
-    settings = "".join(f"{key}={shlex.quote(value)} " for key, value in info.env.items())
+    return under(comparison.allocator(name), shlex.join(comparison.command))
+
+
+def under(
+    info: AllocatorInfo, command: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The command line that runs a command under an allocator."""
+    settings = {**info.env, **variables}
+    words = "".join(f"{key}={shlex.quote(value)} " for key, value in settings.items())
     if info.path is None:
-        return f"{settings}{command}    (without LD_PRELOAD)"
+        return f"{words}{command}"
     if paths.is_preloadable(info.path):
-        return f"{settings}LD_PRELOAD={shlex.quote(info.path)} {command}"
-    allocator = shlex.quote(f"{name}={info.path}")
-    return f"{settings}tsmalloc run --allocator {allocator} {shlex.quote(name)} -- {command}"
+        return f"{words}LD_PRELOAD={shlex.quote(info.path)} {command}"
+    allocator = shlex.quote(f"{info.name}={info.path}")
+    return f"{words}tsmalloc run --allocator {allocator} {shlex.quote(info.name)} -- {command}"
 
 
 def reported_columns(reported: Reported) -> list[Column]:

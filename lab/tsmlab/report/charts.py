@@ -379,43 +379,6 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
 # --- single runs ----------------------------------------------------------------------------------
 
 
-def order(
-    runs: Sequence[tuple[str, float, float]],
-    medians: Sequence[tuple[float, float]],
-    styles: Mapping[str, Style],
-    y_title: str,
-) -> Spec:
-    """Runs (series, number, deviation) in their order, and a line through the rounds' medians."""
-    fields: dict[str, list[Any]] = {
-        "series": [name for name, _, _ in runs],
-        "x": [number for _, number, _ in runs],
-        "y": [deviation for _, _, deviation in runs],
-    }
-    layers = [
-        {
-            "mark": {"type": "point", "clip": True, "filled": True, "opacity": 0.75, "size": 28},
-            "encoding": {
-                "shape": by_series(styles, [style.shape for style in styles.values()]),
-                "tooltip": [
-                    *told(("series", "series"), ("x", "run")),
-                    {"field": "y", "title": y_title, "type": "quantitative", "format": "+.2%"},
-                ],
-            },
-        },
-        {
-            "data": {"values": [{"x": x, "y": y} for x, y in medians]},
-            "mark": {"type": "line", "clip": True, "strokeWidth": 1.8},
-            "encoding": {"color": {"value": "var(--ink)"}},
-        },
-    ]
-    scale = {"nice": False, "padding": 8}
-    x = {"field": "x", "type": "quantitative", "title": "run", "scale": scale,
-         "axis": {"grid": False, "tickMinStep": 1}}  # fmt: skip
-    y = {"field": "y", "type": "quantitative", "title": y_title, "scale": scale,
-         "axis": {"format": "+.3~p"}}  # fmt: skip
-    return chart(fields, layers, x, y, styles)
-
-
 def strips(
     runs: Sequence[tuple[str, float]],
     medians: Mapping[str, float],

@@ -8,8 +8,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tsmlab import render, series, stats
 from tsmlab.allocators import ENGINE
 from tsmlab.analysis import logs_by_round
@@ -58,7 +56,7 @@ def figures(comparison: Comparison) -> Iterator[Figure]:
     if all(row.rank is None for row in comparison.analysis.rows):
         return
     styles = styles_of(comparison)
-    whole = (trade_off, memory_of_runs, run_order, distribution)
+    whole = (trade_off, memory_of_runs, distribution)
     for make in (ratios, *(() if comparison.points else whole)):
         if (figure := make(comparison, styles)) is not None:
             yield figure
@@ -207,57 +205,16 @@ def memory_of_runs(comparison: Comparison, styles: Styles) -> Figure | None:
     )
 
 
-def measured(comparison: Comparison, spec: MetricSpec) -> list[tuple[int, Sample, float]]:
-    """All measured runs that did not fail, in their order: number, run, and its value over the
-    median of its allocator, less one."""
-    medians = {
-        row.allocator: row.metrics[spec.key].median
-        for row in comparison.analysis.rows
-        if spec.key in row.metrics
-    }
-    runs = [sample for sample in comparison.samples if sample.phase == "measured"]
-    return [
-        (number, sample, sample.values[spec.key] / medians[sample.allocator] - 1.0)
-        for number, sample in enumerate(runs, start=1)
-        if sample.failure is None and spec.key in sample.values and medians.get(sample.allocator)
-    ]
-
-
-def run_order(comparison: Comparison, styles: Styles) -> Figure | None:
-    runs = measured(comparison, comparison.metric(TIME))
-    if len(runs) < 2:
-        return None
-    by_round: dict[int, list[tuple[int, float]]] = {}
-    for number, sample, deviation in runs:
-        by_round.setdefault(sample.round, []).append((number, deviation))
-    medians = [tuple(map(float, (np.mean([n for n, _ in own]), np.median([d for _, d in own]))))
-               for own in by_round.values()]  # fmt: skip
-    cells = [
-        [str(number), f"{median[1] * 100:+.2f}%", str(len(own))]
-        for (number, own), median in zip(by_round.items(), medians, strict=True)
-    ]
-    shown = [(sample.allocator, float(number), deviation) for number, sample, deviation in runs]
-    present = dict.fromkeys(name for name, _, _ in shown)
-    own_styles = {name: styles[name] for name in present}
-    return Figure(
-        "run-order",
-        "The runs in their order",
-        "Each point is a run, against the median of its own allocator; the line joins the medians "
-        "of the rounds. A slope or a step in it is drift of the machine, which pairing takes out "
-        "of the ratios.",
-        [charts.order(shown, [(x, y) for x, y in medians], own_styles, "time against own median")],
-        table_of("Each round against all", ("round", "median deviation", "runs"), cells, left=0),
-        charts.legend(own_styles),
-    )
-
-
 def distribution(comparison: Comparison, styles: Styles, key: str = "") -> Figure | None:
     """Of the primary metric, or of another."""
     spec = comparison.metric(key or comparison.analysis.primary_metric)
     rows = [row for row in render.ranked_rows(comparison) if spec.key in row.metrics]
     names = {row.allocator for row in rows}
-    runs = [(s.allocator, s.values[spec.key]) for _, s, _ in measured(comparison, spec)
-            if s.allocator in names]  # fmt: skip
+    runs = [
+        (s.allocator, s.values[spec.key])
+        for s in comparison.samples
+        if s.phase == "measured" and not s.failure and s.allocator in names and spec.key in s.values
+    ]
     if len(runs) < 2:
         return None
     heads = ("allocator", "runs", "lowest", "median", "highest", "MAD")
