@@ -30,7 +30,8 @@ void add(AnyCounter& counter, std::uint64_t amount) {
 
 void raise(AnyCounter& peak, std::uint64_t value) {
   std::uint64_t highest = peak.load(std::memory_order_relaxed);
-  while (value > highest && !peak.compare_exchange_weak(highest, value, std::memory_order_relaxed)) {
+  while (value > highest) {
+    if (peak.compare_exchange_weak(highest, value, std::memory_order_relaxed)) return;
   }
 }
 
