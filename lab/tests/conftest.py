@@ -21,7 +21,7 @@ from tsmlab.compare import Options, compare
 from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
-from tsmlab.report import vega, writing
+from tsmlab.report import vega
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
 
@@ -100,7 +100,7 @@ def measure_answer(behaviour, request, seconds):
     ran = behaviour.spawn_error is None
     ended_itself = ran and not behaviour.timed_out and behaviour.signal is None
     limit = request.timeout_seconds
-    nothing = ("root_hwm_bytes", "tree_peak_pss_bytes", "cgroup_peak_bytes")
+    nothing = ("root_hwm_bytes", "tree_peak_pss_bytes")
     measured = {
         "wall_ns": int(seconds * 1e9),
         "user_ns": int(seconds * 8e8),
@@ -177,23 +177,6 @@ def browser(tmp_path_factory):
         pytest.skip("this machine has no headless browser")
     with headless_browser.Browser(tmp_path_factory.mktemp("browser")) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def drawn_once():
-    """The figures of equal results, which take seconds, are drawn once for all tests of a file."""
-    made: dict[str, Any] = {}
-    draw = writing.of
-
-    def of(found):
-        key = repr(found)
-        if key not in made:
-            made[key] = draw(found)
-        return made[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "of", of)
-        yield
 
 
 @pytest.fixture(scope="module")

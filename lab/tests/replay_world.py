@@ -15,9 +15,7 @@ from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab.journal import Unkept
 from tsmlab.progress import Silence
-from tsmlab.results import Outcome
 from tsmlab.traces.files import Image, Trace
-from tsmlab.traces.replay_results import ReplayResults
 from tsmlab.traces.replaying import Options, replay
 
 MIB = 1 << 20
@@ -29,12 +27,10 @@ LIVE = ((0, 1 * MIB), (100, 2 * MIB), (225, 1 * MIB))
 
 def line(overhead=1.5, **changes):
     """What replay prints of one process; memory is always `overhead` times what is requested."""
-    samples = [
-        [event, live, int(live * overhead), 0, int(live * overhead), live] for event, live in LIVE
-    ]
+    samples = [[event, live, int(live * overhead), 0] for event, live in LIVE]
     done = {"calls": CALLS, "bytes": dict.fromkeys(CALLS, 1000), "peak_live_bytes": 2 * MIB}
     whole: dict[str, Any] = {
-        **dict.fromkeys(("latency", "ticks", "shares", "meters")),
+        **dict.fromkeys(("latency", "ticks", "shares")),
         "schema": "tsmalloc-replay/1",
         "allocator": "liballocator.so",
         "schedule": "asap",
@@ -75,12 +71,7 @@ def latency(*buckets):
 def stride(overhead=1.5, **changes):
     """Under stride, with tickets 3:2:1 and six ticks, two of which the third thread missed."""
     shares = [[0, 3, 4, 0, 3.4], [1, 2, 2, 0, 2.266667], [2, 1, 0, 2, 0.333333]]
-    meters = [
-        [7, 0, 0, 0.0], [7, 1, 0, 0.0], [7, 2, 0, 0.0],
-        [7, 0, 1, 0.333333], [8, 1, 1, 0.5], [9, 2, 1, 1.0], [10, 0, 1, 0.666667],
-        [11, 1, 1, 1.0], [12, 0, 1, 1.0],
-    ]  # fmt: skip
-    told = {"schedule": "stride", "ticks": 6, "shares": shares, "meters": meters}
+    told = {"schedule": "stride", "ticks": 6, "shares": shares}
     return line(overhead, **(told | changes))
 
 
@@ -127,7 +118,7 @@ def replayed(trace, behaviours, executor=None, looker=None, reporter=None, **cha
         if not each.exists():
             each.write_bytes(b"a trace")
     executor = executor or SimulatedExecutor(behaviours)
-    found = replay(
+    return replay(
         options(traces, list(behaviours), **changes),
         executor,
         reporter or Silence(),
@@ -135,7 +126,6 @@ def replayed(trace, behaviours, executor=None, looker=None, reporter=None, **cha
         Unkept(executor.clock),
         looker or Looker(),
     )
-    return Outcome(ReplayResults(found.results), found.error)
 
 
 def side_by_side(folder):

@@ -15,16 +15,11 @@ from conftest import Behaviour, SimulatedExecutor, World
 from experiment_world import Notes
 from rich.console import Console
 
-from tsmlab import bench as flow
 from tsmlab import bench_text, texts
 from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
-from tsmlab.bench_text import SuiteResults
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.progress import Lines, Silence
-from tsmlab.report import suite as pages
-from tsmlab.report.theme import styles_for
-from tsmlab.results import Outcome
 from tsmlab.study import from_json
 from tsmlab.workloads import Workload
 
@@ -34,7 +29,7 @@ NAMES = ("tsmalloc", "glibc", "other")
 
 def workload(name, **changes):
     # It has to be a file, since its hash is taken; the simulation does not start it.
-    plain = Workload(name, f"{name} stresses", (sys.executable,), 1, (), "seconds", True)
+    plain = Workload(name, f"{name} stresses", (sys.executable,), 1, "seconds", True)
     return replace(plain, **changes)
 
 
@@ -42,9 +37,8 @@ WORKLOADS = (workload("one"), workload("two"))
 
 
 @pytest.fixture
-def run(monkeypatch):
-    """Runs a suite in a simulated world; floors are as easily made as allocators."""
-    monkeypatch.setattr(flow, "floor", World.allocator)
+def run():
+    """Runs a suite in a simulated world."""
 
     def simulate(
         behaviours=None,
@@ -55,7 +49,7 @@ def run(monkeypatch):
         **changes,
     ):
         executor = executor or SimulatedExecutor(behaviours or typical())
-        names = [name for name in executor.behaviours if name not in ("null", "bump", "lifo")]
+        names = list(executor.behaviours)
         options = Options(
             suite=Path("suite.toml"),
             workloads=workloads,
@@ -66,8 +60,7 @@ def run(monkeypatch):
             **({"rounds": 3} | changes),
         )
         memo = Unkept(executor.clock)
-        found = bench(options, executor, reporter or Silence(), memo, warm)
-        return Outcome(SuiteResults(found.results), found.error)
+        return bench(options, executor, reporter or Silence(), memo, warm)
 
     return simulate
 
@@ -85,19 +78,9 @@ def typical():
 
 
 def measured(results, name):
-    samples = next(each.samples for each in results.runs if each.workload.name == name)
-    return [sample for sample in samples if sample.phase == "measured"]
-
-
-def test_patterns_with_several_numbers_of_threads_are_drawn_as_curves(run):
-    assert pages.scaling(run().results, {}) is None, "the suite gives no lists of threads"
-    workloads = tuple(workload(f"w-{n}", threads=n, pattern="w") for n in (1, 4))
-    results = run(behaviours=typical(), workloads=workloads).results
-    figure = pages.scaling(results, styles_for(NAMES))
-    assert figure is not None
-    cells = [[cell.text for cell in row] for row in figure.table.rows]
-    assert ["w", "tsmalloc", "800 ms", "800 ms"] in cells
-    assert [column.header for column in figure.table.columns] == ["pattern", "allocator", "1", "4"]
+    index = [workload.name for workload in results.suite.workloads].index(name)
+    samples = results.comparison.samples
+    return [s for s in samples if s.phase == "measured" and s.point == index]
 
 
 # --- the flow ------------------------------------------------------------------------------------
@@ -129,7 +112,7 @@ def test_workloads_have_orders_of_their_own_and_a_seed_repeats_them(run):
 
 def test_the_printed_time_counts_or_the_wall_time(run):
     wall = workload("wall", time="wall")
-    analysis = run(workloads=(workload("printed"), wall)).results.analysis
+    analysis = run(workloads=(workload("printed"), wall)).results.suite.analysis
     medians = [each.score("tsmalloc").time for each in analysis.workloads]
     assert [time.median for time in medians if time] == pytest.approx([0.8, 1.3])
 
@@ -139,12 +122,12 @@ def test_each_workload_is_tried_first_which_tells_what_a_hang_is(run):
     executor = SimulatedExecutor(slow)
     results = run(executor=executor).results
     assert [r.allocator.name for r in executor.requests[:2]] == ["glibc", "glibc"]
-    probes = [each.samples[0] for each in results.runs]
+    probes = [s for s in results.comparison.samples if s.phase == "probe"]
     assert [(s.phase, s.allocator) for s in probes] == [("probe", "glibc")] * 2
-    assert results.settings.timeout_seconds == 5.0 * TIMEOUT_FACTOR
+    assert results.comparison.settings.timeout_seconds == 5.0 * TIMEOUT_FACTOR
     least = max(MIN_TIMEOUT_SECONDS, 1.5 * TIMEOUT_FACTOR)
-    assert run().results.settings.timeout_seconds == least
-    assert run(timeout_seconds=3.0).results.settings.timeout_seconds == 3.0
+    assert run().results.comparison.settings.timeout_seconds == least
+    assert run(timeout_seconds=3.0).results.comparison.settings.timeout_seconds == 3.0
 
 
 def test_memory_is_warmed_by_what_the_trials_needed(run):
@@ -160,32 +143,23 @@ def test_memory_is_warmed_by_what_the_trials_needed(run):
     assert warmed == [(4000 * MIB, 2)]
 
 
-def test_floors_run_where_they_are_named_and_nowhere_else(run):
-    behaviours = typical() | {"null": prints(0.4), "lifo": prints(0.5)}
-    floored = workload("floored", floors=("null", "lifo"))
-    results = run(behaviours, workloads=(workload("plain"), floored)).results
-    assert {s.allocator for s in measured(results, "plain")} == set(NAMES)
-    assert {s.allocator for s in measured(results, "floored")} == {*NAMES, "null", "lifo"}
-    distance = results.analysis.workloads[1].score("tsmalloc").to_floor
-    assert distance.ratio == pytest.approx(2.0)
-
-
 def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(run):
     notes = Notes()
     bad = Behaviour(signal=11, stderr="free(): invalid pointer\n")
     results = run(typical() | {"other": bad}, reporter=notes, rounds=4).results
     assert len(measured(results, "one")) == 4 * 2 + 2
     assert "other at workload=one failed twice in a row and is not run again" in notes.texts
-    assert [(name, score.name) for name, score in results.failed] == [
-        ("one", "other"),
-        ("two", "other"),
+    failed = [line for line in bench_text.failed_lines(results) if line.startswith("FAILED")]
+    assert [line.split(":")[:2] for line in failed] == [
+        ["FAILED one", " other"],
+        ["FAILED two", " other"],
     ]
 
 
 def test_a_workload_without_the_promised_line_has_failed(run):
     mute = Behaviour(stdout="operations: 5\n")
     results = run(typical() | {"tsmalloc": mute}).results
-    failure = results.analysis.workloads[0].score("tsmalloc").failure
+    failure = results.suite.analysis.workloads[0].score("tsmalloc").failure
     assert (failure.kind, failure.text) == ("metric", "no line `seconds: NUMBER` in the output")
 
 
@@ -193,11 +167,11 @@ def test_the_time_budget_ends_after_whole_rounds(run):
     # A round takes 2 * (1.3 + 1.5 + 1.75) = 9.1 simulated seconds.
     notes = Notes()
     results = run(rounds=50, time_budget_seconds=40.0, reporter=notes).results
-    assert results.analysis.rounds == 4
+    assert results.suite.analysis.rounds == 4
     assert results.stop.reason == "budget"
     assert len(measured(results, "two")) == 4 * 3
     assert any("rounds fit into 40 s" in text for text in notes.texts)
-    assert run(rounds=4, time_budget_seconds=1000.0).results.analysis.rounds == 4
+    assert run(rounds=4, time_budget_seconds=1000.0).results.suite.analysis.rounds == 4
 
 
 def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(run):
@@ -205,11 +179,11 @@ def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(run):
     executor = SimulatedExecutor(typical(), interrupt_at_run=10)
     outcome = run(executor=executor)
     results = outcome.results
-    assert results.study.interrupted
+    assert results.interrupted
     assert outcome.error is None
     assert len(measured(results, "one")) + len(measured(results, "two")) == 8
-    assert results.analysis.workloads[1].fastest_peer == "glibc"
-    assert "interrupted by the user" in texts.report(results.study, 120)
+    assert results.suite.analysis.workloads[1].fastest_peer == "glibc"
+    assert "interrupted by the user" in texts.report(results, 120)
     with pytest.raises(KeyboardInterrupt):
         run(executor=SimulatedExecutor(typical(), interrupt_at_run=1))
 
@@ -233,8 +207,8 @@ def test_what_breaks_the_run_leaves_what_was_measured(run):
 def lines_of(results):
     """The table's lines by workload and quantity."""
     found, workload_name = {}, ""
-    for line in texts.report(results.study, 200).splitlines():
-        for quantity in ("time", "memory", "to floor"):
+    for line in texts.report(results, 200).splitlines():
+        for quantity in ("time", "memory"):
             head, separator, _ = line.partition(f"  {quantity}  ")
             if separator and "[95" not in line:
                 workload_name = head.strip() or workload_name
@@ -258,11 +232,11 @@ def test_what_is_written_of_a_run(run):
     mean = lines["geometric mean", "time"]
     assert "the best of all peers" in mean
     assert "0.80 [0.80, 0.80]" in mean
-    time, memory = bench_text.headline(run().results)
+    time, memory = bench_text.headline(run().results.suite)
     assert "tsmalloc at 0.80 [0.80, 0.80] of the fastest peer" in time
     assert time.endswith("better in 2")
     assert "at 1.20 [1.20, 1.20] of the smallest peer" in memory
-    text = texts.markdown(results.study)
+    text = texts.markdown(results)
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert len(table) == 2 + 2 * 2 + 2
@@ -271,17 +245,17 @@ def test_what_is_written_of_a_run(run):
     assert "transparent huge pages" in text
     assert "- glibc 1.0" in text
     assert "SHA-256" in text
-    lines = list(csv.DictReader(io.StringIO(texts.formatted(results.study, "csv"))))
+    lines = list(csv.DictReader(io.StringIO(texts.formatted(results, "csv"))))
     assert len(lines) == 2 * (1 + 9)
     assert {line["workload"] for line in lines} == {"one", "two"}
     assert {line["time_seconds"] for line in lines} == {"0.8", "1.0", "1.25"}
-    assert from_json(texts.formatted(results.study, "json")) == results.study
+    assert from_json(texts.formatted(results, "json")) == results
 
 
 def test_failures_are_in_the_table_and_below_it(run):
     crash = Behaviour(signal=11, stderr="first\nfree(): invalid pointer\n")
     results = run(typical() | {"tsmalloc": crash}).results
-    report = texts.report(results.study, 200)
+    report = texts.report(results, 200)
     assert lines_of(results)["one", "time"].split().count("failed") == 1
     assert "FAILED one: tsmalloc: SIGSEGV (2 of 2 runs; not run again)" in report
     assert "| free(): invalid pointer" in report
@@ -296,18 +270,9 @@ def test_a_mean_that_lacks_a_workload_says_so(run):
     assert mean.rstrip().endswith("1.25 ±0 % (1 of 2)")
 
 
-def test_floor_lines_name_the_best_floor(run):
-    behaviours = typical() | {"null": prints(0.4), "lifo": prints(0.5)}
-    floored = workload("floored", floors=("null", "lifo"), memory=False)
-    lines = lines_of(run(behaviours, workloads=(floored,)).results)
-    assert lines["floored", "to floor"].split()[:4] == ["to", "floor", "null", "400"]
-    assert "2.00 [2.00, 2.00]" in lines["floored", "to floor"]
-    assert ("floored", "memory") not in lines
-
-
 @pytest.mark.parametrize("width", [80, 60])
 def test_a_narrow_terminal_gets_a_compact_table(run, width):
-    report = texts.report(run().results.study, width, colours=True)
+    report = texts.report(run().results, width, colours=True)
     table = [line for line in report.splitlines() if " time " in line and "tsmalloc at" not in line]
     assert len(table) == 3
     assert all(Console(width=500).measure(line).maximum <= width + 20 for line in table)

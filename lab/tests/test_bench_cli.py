@@ -1,4 +1,4 @@
-"""`tsmalloc bench` as a user meets it: tiny programs, over real allocators and floors."""
+"""`tsmalloc bench` as a user meets it: tiny programs, over real allocators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from tsmlab.bench_text import SuiteResults
 from tsmlab.study import from_json
 
 # Allocates for a moment and says how long; "fail" exits with 3 if an allocator is preloaded.
@@ -40,7 +39,6 @@ arguments = ["{name}"]
 threads = 1
 time = "{time}"
 memory = true
-floors = [{floors}]
 """
 
 
@@ -49,9 +47,9 @@ def suite(tmp_path_factory, build):
     folder = tmp_path_factory.mktemp("suite")
     (folder / "work").symlink_to(build("work.c", WORK))
     entries = [
-        ENTRY.format(name="pairs", time="seconds", floors='"null", "lifo"'),
-        ENTRY.format(name="whole", time="wall", floors=""),
-        ENTRY.format(name="fail", time="seconds", floors=""),
+        ENTRY.format(name="pairs", time="seconds"),
+        ENTRY.format(name="whole", time="wall"),
+        ENTRY.format(name="fail", time="seconds"),
     ]
     (folder / "suite.toml").write_text("".join(entries))
     return folder / "suite.toml"
@@ -64,7 +62,7 @@ def bench(tsmalloc, suite):
 
 def kept(tmp_path):
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
-    return SuiteResults(from_json(path.read_text()))
+    return from_json(path.read_text())
 
 
 def test_two_workloads_over_glibc_and_tsmalloc(bench, tmp_path):
@@ -73,28 +71,28 @@ def test_two_workloads_over_glibc_and_tsmalloc(bench, tmp_path):
         *("--export-markdown", tmp_path / "table.md", "--export-json", tmp_path / "r.json"),
     )
     results = kept(tmp_path)
-    assert from_json((tmp_path / "r.json").read_text()) == results.study
-    assert (results.candidate, results.peers, results.analysis.rounds) == ("tsmalloc", ["glibc"], 3)
-    pairs, _ = results.runs
-    # The trial, and three rounds of two allocators, with two floors where they are named.
-    assert [len(each.samples) for each in results.runs] == [1 + 3 * 4, 1 + 3 * 2]
-    walls = [[s.measurement["wall_ns"] / 1e9 for s in each.samples] for each in results.runs]
-    times = [[s.values["time_seconds"] for s in each.samples] for each in results.runs]
+    assert from_json((tmp_path / "r.json").read_text()) == results
+    suite, found = results.suite, results.comparison
+    assert (suite.candidate, suite.peers, suite.analysis.rounds) == ("tsmalloc", ["glibc"], 3)
+    runs = [[s for s in found.samples if s.point == place] for place in range(2)]
+    # The trial, and three rounds of two allocators.
+    assert list(map(len, runs)) == [1 + 3 * 2] * 2
+    walls = [[s.measurement["wall_ns"] / 1e9 for s in each] for each in runs]
+    times = [[s.values["time_seconds"] for s in each] for each in runs]
     assert all(0.0 < time < wall for time, wall in zip(times[0], walls[0], strict=True))
     assert times[1] == walls[1]
-    for sample in pairs.samples:
+    for sample in runs[0]:
         libraries = [each["path"] for each in sample.measurement["preloaded"]]
-        wanted = [] if sample.allocator == "glibc" else [results.allocator(sample.allocator).path]
+        wanted = [] if sample.allocator == "glibc" else [found.allocator(sample.allocator).path]
         assert libraries == wanted
-    for analysis in results.analysis.workloads:
+    for analysis in suite.analysis.workloads:
         assert (analysis.fastest_peer, analysis.smallest_peer) == ("glibc", "glibc")
         ours = analysis.score("tsmalloc")
         assert ours.time.ratio.pairs == 3
         assert ours.memory.ratio is not None
-    assert results.analysis.workloads[0].best_floor in ("null", "lifo")
     assert "tsmalloc [95 % CI]" in done.stdout
     assert "geometric mean" in done.stdout
-    assert "time       tsmalloc at" in done.stdout
+    assert "Time: tsmalloc at" in done.stdout
     assert "results    " in done.stderr
     assert "| pairs | time |" in (tmp_path / "table.md").read_text()
 
@@ -104,7 +102,7 @@ def test_a_failure_is_a_row_and_an_exit_status(bench, tmp_path):
     done = bench(*arguments, status=2)
     assert "FAILED fail: tsmalloc: exit 3 (2 of 2 runs; not run again)" in done.stdout
     assert "| FAILED: not today" in done.stdout
-    assert kept(tmp_path).analysis.overall[-1].time.workloads == 0
+    assert kept(tmp_path).suite.analysis.overall[-1].time.workloads == 0
     bench(*arguments, "--ignore-failure", "-q")
 
 
@@ -118,21 +116,20 @@ def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(bench, bui
         *("--allocator", f"mine={tmp_path / 'libmine.so'}"),
         *("--allocator", f"ours2={tmp_path / 'libtsmalloc.so'}"),
     )
-    results = SuiteResults(from_json(done.stdout))
-    assert (results.candidate, results.peers) == ("ours2", ["mine"])
+    results = from_json(done.stdout)
+    assert (results.suite.candidate, results.suite.peers) == ("ours2", ["mine"])
 
 
 def test_the_list_says_what_each_workload_stresses(bench):
     done = bench("--list", "pairs", "whole")
     head, *rows = done.stdout.splitlines()
-    assert head.split() == ["workload", "threads", "memory", "floors", "stresses"]
+    assert head.split() == ["workload", "threads", "memory", "stresses"]
     assert [row.split()[0] for row in rows] == ["pairs", "whole"]
-    assert "null lifo" in rows[0]
     assert rows[1].rstrip().endswith("what whole stresses")
 
 
 def test_a_missing_program_is_named(bench, tmp_path):
-    text = ENTRY.format(name="gone", time="wall", floors="").replace("./work", "./gone")
+    text = ENTRY.format(name="gone", time="wall").replace("./work", "./gone")
     (tmp_path / "suite.toml").write_text(text)
     done = bench("--suite", tmp_path / "suite.toml", status=1)
     assert f"there is no executable gone in {tmp_path}" in done.stderr
@@ -142,5 +139,5 @@ def test_json_on_stdout_is_all_of_it(bench, tmp_path):
     done = bench("whole", "-a", "glibc", "-r", "3", "--json", "-q")
     assert done.stderr == ""
     assert json.loads(done.stdout)["schema"] == "tsmalloc-study/1"
-    assert from_json(done.stdout) == kept(tmp_path).study
-    assert kept(tmp_path).candidate is None
+    assert from_json(done.stdout) == kept(tmp_path)
+    assert kept(tmp_path).suite.candidate is None

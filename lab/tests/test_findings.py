@@ -65,8 +65,8 @@ def test_a_pair_is_decided_by_its_ratio(first, verdict):
 
 
 def test_a_pair_may_be_equal_better_when_higher_or_not_there():
-    question = asked("pair", first="a", second="b", margin=0.05)
-    made = made_up([], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, noise=0.002)
+    question = asked("pair", first="a", second="b")
+    made = made_up([], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, noise=0.0005)
     assert only(made, question).verdict == "equal"
     made = made_up(
         [], ["a", "b"], lambda name, _: {"rate": 300.0 if name == "a" else 100.0}, [RATE]
@@ -223,11 +223,6 @@ def test_each_curve_is_fitted_by_itself_over_the_first_numeric_parameter():
     assert only(made, asked("fit")).verdict == "measured"
 
 
-def test_a_curve_that_is_no_power_law_is_said_to_be_none():
-    made = made_up([ITERATIONS], ["a"], lambda _n, p: {"seconds": 1 + 0.001 * p["iterations"] ** 2})
-    assert only(made, asked("fit")).text.endswith("No pure power law: a.")
-
-
 @pytest.mark.parametrize(("limit", "told"), [(2, "grows 8"), (9, "none"), (8.01, "none")])
 def test_a_limit_names_what_is_shown_to_rise_above_it(limit, told):
     def truth(name, point):
@@ -276,7 +271,6 @@ ALL = [
     asked("order", parameter="shape"),
     asked("order", at={"threads": 2}),
     asked("fit", law="amdahl"),
-    asked("fit", law="amdahl", work="per-thread"),
     asked("fit", expected="logarithmic", limit=1.5),
     asked("fit", parameter="shape"),
 ]

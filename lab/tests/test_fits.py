@@ -28,18 +28,17 @@ def test_a_table_has_the_rounds_that_all_have():
 # --- Amdahl's law ---------------------------------------------------------------------------------
 
 
-def fitted(serial, processors=8, rounds=5, noise=0.0, seed=1, per_thread=False, margin=0.05):
+def fitted(serial, processors=8, rounds=5, noise=0.0, seed=1):
     time = amdahl_seconds(serial, processors or 1000)
-    truth = [time(n) * (n if per_thread else 1.0) for n in THREADS]
-    logs = np.array(noisy_logs(truth, rounds, noise, seed))
-    found = fits.amdahl(THREADS, logs, processors, per_thread, margin)
+    logs = np.array(noisy_logs(list(map(time, THREADS)), rounds, noise, seed))
+    found = fits.amdahl(THREADS, logs, processors)
     assert found is not None
     return found
 
 
-@given(st.floats(0.0, 1.0), st.sampled_from([2, 4, 8, None]), st.booleans())
-def test_a_curve_without_noise_gives_its_serial_fraction(serial, processors, per_thread):
-    found = fitted(serial, processors, per_thread=per_thread)
+@given(st.floats(0.0, 1.0), st.sampled_from([2, 4, 8, None]))
+def test_a_curve_without_noise_gives_its_serial_fraction(serial, processors):
+    found = fitted(serial, processors)
     assert found.serial.value == pytest.approx(serial, abs=1e-6)
 
 
@@ -51,7 +50,7 @@ def test_the_fit_is_scipys_least_squares():
         return x[0] + np.log(x[1] + (1.0 - x[1]) / threads) - logs[0]
 
     expected = scipy.optimize.least_squares(rest, [0.0, 0.5]).x[1]
-    found = fits.amdahl(THREADS, logs, 8, per_thread=False, margin=0.05)
+    found = fits.amdahl(THREADS, logs, 8)
     assert found.serial.value == pytest.approx(expected, abs=1e-6)
 
 
@@ -75,7 +74,7 @@ def test_beyond_the_processors_the_law_is_flat_and_one_round_has_no_interval():
 
 @pytest.mark.parametrize(("factor", "limit"), [(1.5, "above"), (0.4, "below")])
 def test_what_the_law_cannot_be_is_held_at_its_limits(factor, limit):
-    found = fits.amdahl([1.0, 2.0], np.log([[1.0, factor]] * 3), 2, False, 0.05)
+    found = fits.amdahl([1.0, 2.0], np.log([[1.0, factor]] * 3), 2)
     assert (found.limit, found.serial.value) == (limit, 1.0 if limit == "above" else 0.0)
 
 
@@ -83,23 +82,21 @@ def test_what_the_law_cannot_be_is_held_at_its_limits(factor, limit):
     ("threads", "processors"), [([1.0], 4), ([4.0, 8.0], 2), ([1.0, 2.0], 1), ([0.5, 2.0], 4)]
 )
 def test_what_cannot_be_fitted(threads, processors):
-    assert fits.amdahl(threads, np.zeros((3, len(threads))), processors, False, 0.05) is None
-    assert fits.amdahl([1.0, 2.0], np.zeros((0, 2)), 2, False, 0.05) is None
+    assert fits.amdahl(threads, np.zeros((3, len(threads))), processors) is None
+    assert fits.amdahl([1.0, 2.0], np.zeros((0, 2)), 2) is None
 
 
 def test_the_first_departure_is_found_with_its_size():
     truth = [amdahl_seconds(0.3, 2)(n) * (1.4 if n >= 4 else 1.0) for n in THREADS]
     logs = np.array(noisy_logs(truth, 6, 0.01, 3))
-    found = fits.amdahl(THREADS, logs, 2, False, 0.05)
+    found = fits.amdahl(THREADS, logs, 2)
     threads, ratio = found.left
     assert threads == 4.0
     assert ratio.value == pytest.approx(1.4, rel=0.03)
 
 
 def test_noise_alone_seldom_leaves_the_law():
-    left = [
-        fitted(0.3, processors=2, noise=0.05, seed=seed, margin=0.01).left for seed in range(200)
-    ]
+    left = [fitted(0.3, processors=2, noise=0.05, seed=seed).left for seed in range(200)]
     assert sum(each is not None for each in left) <= 0.08 * 200
 
 
@@ -115,10 +112,8 @@ def grown(truth, xs=SIZES, rounds=5, noise=0.01, seed=1):
 @pytest.mark.parametrize("exponent", [-0.5, 0.0, 1.0, 1.45, 2.0])
 def test_a_power_gives_its_exponent(exponent):
     found = grown(lambda x: 3.0 * x**exponent, noise=0.0)
-    for estimate in (found.exponent, found.first, found.last):
-        assert estimate.value == pytest.approx(exponent, abs=1e-9)
+    assert found.exponent.value == pytest.approx(exponent, abs=1e-9)
     assert found.power == pytest.approx([3.0 * x**exponent for x in SIZES])
-    assert not found.is_bent(0.1)
 
 
 def test_the_exponent_is_numpys_least_squares():
@@ -147,10 +142,9 @@ def test_the_interval_covers_the_exponent(rounds):
         (Estimate(1.0, None, None), "unresolved"),
     ],
 )
-@pytest.mark.parametrize("expected", ["linear", 1.0, 1])
-def test_the_verdict_on_an_exponent(interval, verdict, expected):
+def test_the_verdict_on_an_exponent(interval, verdict):
     found = replace(grown(lambda x: x), exponent=interval)
-    assert fits.judge_growth(found, expected, 0.1) == verdict
+    assert fits.judge_growth(found, "linear", 0.1) == verdict
 
 
 @pytest.mark.parametrize(
@@ -177,7 +171,6 @@ def test_a_power_in_noise_is_never_called_logarithmic():
 def test_the_fitted_logarithm_is_the_truth_where_that_is_one():
     found = grown(lambda x: 2.0 + 3.0 * math.log(x), noise=0.0)
     assert found.logarithm == pytest.approx([2.0 + 3.0 * math.log(x) for x in SIZES])
-    assert grown(lambda x: 1.0 + 1e-9 * x**2).is_bent(0.1)
 
 
 def test_two_points_cannot_tell_a_logarithm_and_one_is_no_growth():

@@ -34,7 +34,7 @@ from tsmlab.metrics import TIME
 from tsmlab.progress import Silence
 from tsmlab.results import FLEET, Comparison
 from tsmlab.schedule import Entry, Rounds, StopRule
-from tsmlab.traces.replay_results import ReplayResults, line_of
+from tsmlab.traces.replay_results import line_of, replays_of
 from tsmlab.traces.replaying import FAIR, Options, replay
 from tsmlab.trial import Program, Trial
 
@@ -96,13 +96,8 @@ def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
     assert ratio.ratio == pytest.approx(1.0, abs=0.01)
     assert ratio.high < 1.05  # within kinds there is hardly any spread
     crew = Crew(FakeFleet(tmp_path), a_trial(tmp_path), Unkept())
-    machine = describe()
-    for number, kind in enumerate(("big", "small")):
-        crew.remember(f"r{number}", Done("w", replace(machine, cpu=kind), []))
-    renamed = {fleet.kind_of(replace(machine, cpu=kind)): kind for kind in ("big", "small")}
-    own = on_kinds(replace(made, samples=samples), list(renamed))
-    comparison = replace(made, samples=own, kinds=crew.kinds(own, question))
-    assert [kind.machine.cpu for kind in comparison.kinds] == ["big", "small"]
+    comparison = replace(made, samples=samples, kinds=crew.kinds(samples, question))
+    assert sorted(kind.name for kind in comparison.kinds) == ["big", "small"]
     text = render.report(comparison, 120)
     assert "THE MACHINES DISAGREE about mine" in text
     assert text.count("mine  +40.") == 1
@@ -146,7 +141,7 @@ class FakeFleet:
         for slot in job.slots:
             trial = Trial(job.program, job.allocators, job.executor, self.folder, Unkept())
             samples.append(trial.run(slot))
-        return Done("w", describe(), samples)
+        return Done("w", fleet.kind_of(describe()), samples)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -290,7 +285,7 @@ def replayed(options, memo=None, crowd=None):
     program = paths.tool("replay")
     outcome = replay(options, MeasureExecutor(), Silence(), program, memo or Unkept(), fleet=crowd)
     assert outcome.error is None
-    return ReplayResults(outcome.results)
+    return outcome.results
 
 
 def steady(value):
@@ -303,7 +298,7 @@ def steady(value):
 def what_repeats(results):
     """Everything that replays say of memory, addresses and schedules, as bytes of each of them."""
     found = []
-    for each in results.replays:
+    for each in replays_of(results):
         document: list[Any] = [each.trace.name, each.schedule, each.ticks, repr(each.shares)]
         for sample in each.comparison.samples:
             run = [sample.phase, sample.round, sample.position, sample.allocator, sample.replicate]
@@ -317,7 +312,7 @@ def assert_repeats(one, other):
     """The replays say the same of all that repeats."""
     # Not by one ==: pytest would look for hours for the difference of two such texts.
     pairs = zip(what_repeats(one), what_repeats(other), strict=True)
-    names = [f"{each.trace.name}, {each.schedule}" for each in one.replays]
+    names = [f"{each.trace.name}, {each.schedule}" for each in replays_of(one)]
     assert [name for name, (here, there) in zip(names, pairs, strict=True) if here != there] == []
 
 
@@ -334,7 +329,9 @@ def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd):
     same = replace(crowd, environment=dict(os.environ))
     alone, together = replayed(options), replayed(options, crowd=same)
     assert_repeats(together, alone)
-    used = {s.measurement[FLEET]["worker"] for r in together.replays for s in r.comparison.samples}
+    used = {
+        s.measurement[FLEET]["worker"] for r in replays_of(together) for s in r.comparison.samples
+    }
     assert len(used) > 1
 
 
@@ -364,7 +361,7 @@ def test_a_worker_that_dies_costs_its_round_only(tmp_path, asked, workers, lines
         together = replayed(options, journal, crowd)
         killer.join()
     traces, names, schedules = map(len, asked)
-    assert sum(len(each.findings) for each in together.replays) == traces * names * schedules
+    assert sum(len(each.findings) for each in replays_of(together)) == traces * names * schedules
     assert_repeats(together, expected)
     keys = [json.loads(line)["key"] for line in journal.path.read_text().splitlines()[1:]]
     rounds = [key for key in keys if "in one piece" in key]
@@ -500,7 +497,7 @@ def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd):
         mixed.only_kind()
     joined_by = like(crowd, crowd.expected, quick)
     late: Future[Done] = Future()
-    late.set_result(Done("late", slow, []))
+    late.set_result(Done("late", fleet.kind_of(slow), []))
     assert joined_by.result(late).worker == "late"  # where kinds are judged one by one
     assert joined_by.only_kind() == quick
     with refused("late joined, ", " another kind: another, ", remedy="--resume"):

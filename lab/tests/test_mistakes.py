@@ -56,7 +56,6 @@ MISTAKES = [
     ("bench hot-pair -r 2", "a whole number from 3 on"),
     ("bench hot-pair -a tsmalloc,lock-first", "-a tsmalloc,glibc"),
     ("bench hot-pair -a tsmaloc", "Did you mean tsmalloc?"),
-    ("bench hot-pair --allocator null=/lib/x86_64-linux-gnu/libm.so.6", "name of a floor"),
     ("bench hot-pair --export-csv /no/such/folder/file", "mkdir -p"),
     ("bench hot-pair --suite /no/such/suite", "No such file"),
     ("gate --max-peak much -- true", "'much' is no limit, like +3%"),

@@ -35,9 +35,10 @@ from tsmlab.traces.replay_results import (
     Latency,
     ReplayLine,
     ThreadShare,
+    by_trace,
     decode,
-    line_of,
     merged,
+    replays_of,
 )
 from tsmlab.traces.replaying import AT_PEAK, OVER_TIME, SETTLED, ReplayExecutor, command_of
 
@@ -99,7 +100,7 @@ def test_fragmentation_is_told_by_the_peaks_and_over_time():
 def test_the_lower_bound_is_of_the_order_in_which_the_calls_were_made(tmp_path):
     trace = tmp_path / "work.tstrace"
     behaviours = {"glibc": behaviour(stride(peak_live_bytes=300))}
-    (found,) = replayed(trace, behaviours, schedules=("stride",)).results.replays
+    (found,) = replays_of(replayed(trace, behaviours, schedules=("stride",)).results)
     assert (found.lower_bound_bytes, found.trace.peak_live_bytes) == (300, 2 * MIB)
 
 
@@ -124,10 +125,10 @@ def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call():
     ("schedule", "has", "lacks"),
     [
         ("asap", {"--samples", "--settle", "--touch"}, {"--tickets", "--quantum", "--seed"}),
-        ("recorded", {"--samples"}, {"--tickets", "--quantum", "--seed", "--meters"}),
-        ("round-robin", {"--quantum", "--meters"}, {"--tickets", "--seed"}),
-        ("lottery", {"--quantum", "--tickets", "--seed", "--meters"}, set()),
-        ("stride", {"--quantum", "--tickets", "--meters"}, {"--seed"}),
+        ("recorded", {"--samples"}, {"--tickets", "--quantum", "--seed"}),
+        ("round-robin", {"--quantum"}, {"--tickets", "--seed"}),
+        ("lottery", {"--quantum", "--tickets", "--seed"}, set()),
+        ("stride", {"--quantum", "--tickets"}, {"--seed"}),
     ],
 )
 def test_each_schedule_is_told_what_concerns_it(schedule, has, lacks):
@@ -152,11 +153,11 @@ def test_each_trace_is_replayed_under_each_schedule(tmp_path):
     outcome = replayed(
         traces, behaviours, executor, schedules=("asap", "stride"), image=0, window=0
     )
-    replays = outcome.results.replays
+    replays = replays_of(outcome.results)
     assert [(r.trace.name, r.schedule) for r in replays] == [
         ("one", "asap"), ("one", "stride"), ("two", "asap"), ("two", "stride"),
     ]  # fmt: skip
-    assert [t.name for t in outcome.results.traces] == ["one", "two"]
+    assert [own[0].trace.name for own in by_trace(outcome.results)] == ["one", "two"]
     assert {r.command[-1] for r in executor.requests} == set(map(str, traces))
     for asked in executor.requests:
         assert asked.command[-5:-1] == ("--image", "0", "--window", "0")
@@ -168,7 +169,7 @@ def test_it_is_a_comparison_with_its_verdicts(trace):
         "glibc": behaviour(line(1.5)),
         "tsmalloc": behaviour(line(1.25, wall_ns=40_000_000)),
     }
-    (found,) = replayed(trace, behaviours, rounds=6).results.replays
+    (found,) = replays_of(replayed(trace, behaviours, rounds=6).results)
     rows = {row.allocator: row for row in found.comparison.analysis.rows}
     assert rows["tsmalloc"].metrics[TIME].median == 0.04
     assert rows["tsmalloc"].metrics[TIME].verdict is Verdict.BETTER
@@ -182,7 +183,7 @@ def test_it_is_a_comparison_with_its_verdicts(trace):
 
 def test_what_was_replayed_is_told(trace):
     printed = line(children=[{"image": 1}])
-    (found,) = replayed(trace, {"glibc": behaviour(printed)}).results.replays
+    (found,) = replays_of(replayed(trace, {"glibc": behaviour(printed)}).results)
     told = found.trace
     assert (told.name, told.bytes, told.threads, told.processes) == ("work", 7, 3, 2)
     assert told.all_calls == sum(CALLS.values()) == 225
@@ -193,26 +194,26 @@ def test_what_was_replayed_is_told(trace):
 def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace):
     looker = Looker((0, 264), (1, 9), (3, 30_000), (4, 10), (5, 11))
     results = replayed(trace, {"glibc": behaviour(line())}, looker=looker, image=2).results
-    told = results.replays[0].trace
+    told = replays_of(results)[0].trace
     assert (told.program.number, told.program.name, told.program.events) == (2, "perl", 225)
     assert [each.number for each in told.others] == [3, 0, 5, 4, 1]
-    (said,) = [text for text in replay_text.heading(told, results.replays) if "--image" in text]
+    (said,) = [text for text in replay_text.heading(replays_of(results)) if "--image" in text]
     assert said == (
         "of 6 programs in the trace: perl (image 2, 225 events); not replayed (--image N chooses): "
         "sh (image 3, 30,000 events), sh (image 0, 264 events), sh (image 5, 11 events) and 2 more"
     )
     alone = replayed(trace, {"glibc": behaviour(line())}).results
-    assert not any("--image" in text for text in replay_text.heading(told_of(alone), alone.replays))
+    assert not any("--image" in text for text in replay_text.heading(replays_of(alone)))
 
 
 def told_of(results):
-    return results.replays[0].trace
+    return replays_of(results)[0].trace
 
 
 def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace):
     behaviours = {"glibc": behaviour(stride()), "tsmalloc": behaviour(stride(1.25))}
     outcome = replayed(trace, behaviours, rounds=None, schedules=("stride",))
-    (found,) = outcome.results.replays
+    (found,) = replays_of(outcome.results)
     phases = [(s.phase, s.allocator) for s in found.comparison.samples]
     assert phases.count(("measured", "tsmalloc")) == 2
     assert not any(phase == "warmup" for phase, _ in phases)
@@ -231,13 +232,13 @@ def test_whether_runs_were_the_same_is_found_run_by_run(trace):
         "moves": behaviour(stride(), changes=((1, behaviour(moved)),)),
         "grows": behaviour(stride(), changes=((2, behaviour(grown)),)),
     }
-    (found,) = replayed(trace, behaviours, schedules=("stride",)).results.replays
+    (found,) = replays_of(replayed(trace, behaviours, schedules=("stride",)).results)
     same = {f.allocator: (f.same_addresses, f.same_memory) for f in found.findings}
     assert same == {"glibc": (True, True), "moves": (False, True), "grows": (True, False)}
 
 
 def test_real_threads_are_not_expected_to_repeat(trace):
-    (found,) = replayed(trace, {"glibc": behaviour(line())}).results.replays
+    (found,) = replays_of(replayed(trace, {"glibc": behaviour(line())}).results)
     assert found.findings[0].same_addresses is None
     assert found.findings[0].same_memory is None
 
@@ -246,7 +247,7 @@ def test_findings_are_medians_of_the_measured_runs(trace):
     # The reference's trial and warm-up are runs 0, 1 and 2; then two in each round.
     overheads = (9.0, 9.0, 9.0, 1.1, 1.3, 1.2, 1.2, 1.9, 1.0)
     changes = tuple((run, behaviour(line(each))) for run, each in enumerate(overheads))
-    (found,) = replayed(trace, {"glibc": behaviour(line(), changes=changes)}).results.replays
+    (found,) = replays_of(replayed(trace, {"glibc": behaviour(line(), changes=changes)}).results)
     (finding,) = found.findings
     assert finding.runs == 6
     assert finding.over_time == pytest.approx(0.2, abs=1e-6)
@@ -255,16 +256,9 @@ def test_findings_are_medians_of_the_measured_runs(trace):
 
 def test_latencies_of_all_runs_are_put_together(trace):
     printed = line(latency={"malloc": latency((32, 99), (64, 1)), "realloc": latency((8, 0))})
-    (found,) = replayed(trace, {"glibc": behaviour(printed)}, latency=True).results.replays
+    (found,) = replays_of(replayed(trace, {"glibc": behaviour(printed)}, latency=True).results)
     (finding,) = found.findings
     assert finding.latencies == [Latency("malloc", 600, 32, 32, 64, 64, 64)]
-
-
-def test_the_log_of_meters_is_kept_once(trace):
-    behaviours = {"glibc": behaviour(stride()), "tsmalloc": behaviour(stride())}
-    (found,) = replayed(trace, behaviours, schedules=("stride",)).results.replays
-    lines = [line_of(sample) for sample in found.comparison.samples]
-    assert [bool(each and each.meters) for each in lines] == [True] + [False] * (len(lines) - 1)
 
 
 def test_a_failure_under_one_allocator_is_a_row(trace):
@@ -277,7 +271,7 @@ def test_a_failure_under_one_allocator_is_a_row(trace):
     assert failed.allocator == "bad"
     assert failed.failure is not None
     assert failed.failure.stderr_tail == "replay: 3 blocks are corrupt"
-    (found,) = results.replays
+    (found,) = replays_of(results)
     bad = found.finding("bad")
     assert bad is not None
     assert (bad.runs, bad.peak_bytes, bad.same_memory) == (0, None, None)
@@ -296,12 +290,12 @@ def test_ctrl_c_keeps_what_was_replayed(tmp_path):
         traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=runs + 5)
     )
     assert in_a_round.results.interrupted
-    assert [len(r.comparison.samples) for r in in_a_round.results.replays] == [runs, 5]
+    assert [len(r.comparison.samples) for r in replays_of(in_a_round.results)] == [runs, 5]
     in_the_trial = replayed(
         traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=runs)
     )
     assert in_the_trial.results.interrupted
-    assert [r.trace.name for r in in_the_trial.results.replays] == ["one"]
+    assert [r.trace.name for r in replays_of(in_the_trial.results)] == ["one"]
     with pytest.raises(KeyboardInterrupt):
         replayed(traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=0))
 
@@ -317,7 +311,7 @@ def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path):
     outcome = replayed(traces, {"glibc": behaviour(line())}, looker=Picky())
     assert outcome.error is not None
     assert "is not a trace" in outcome.error.message
-    assert [r.trace.name for r in outcome.results.replays] == ["one"]
+    assert [r.trace.name for r in replays_of(outcome.results)] == ["one"]
     with pytest.raises(UserError):
         replayed(list(reversed(traces)), {"glibc": behaviour(line())}, looker=Picky())
 
@@ -325,8 +319,8 @@ def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path):
 def test_results_are_read_back_as_they_were(trace, tmp_path):
     printed = stride(latency={"free": latency((16, 10))})
     results = replayed(trace, {"glibc": behaviour(printed)}, schedules=("stride",)).results
-    assert from_json(records.to_json(results.study)) == results.study
-    path = records.save(results.study, [tmp_path / "kept"])
+    assert from_json(records.to_json(results)) == results
+    path = records.save(results, [tmp_path / "kept"])
     assert "-replay-work-" in path.name
 
 
@@ -336,9 +330,9 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path):
         each.parent.mkdir()
         each.write_text(f"the trace {each.parent.name}")
     results = replayed(traces, {"glibc": behaviour(line())}).results
-    assert [trace.name for trace in results.traces] == [str(each) for each in traces]
-    assert "-replay-x.tstrace-" in records.save(results.study, [tmp_path]).name
-    assert [len(results.replays_of(trace)) for trace in results.traces] == [1, 1]
+    assert [own[0].trace.name for own in by_trace(results)] == [str(each) for each in traces]
+    assert "-replay-x.tstrace-" in records.save(results, [tmp_path]).name
+    assert [len(own) for own in by_trace(results)] == [1, 1]
 
 
 # --- traces ---------------------------------------------------------------------------------------

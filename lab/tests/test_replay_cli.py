@@ -12,10 +12,9 @@ import pytest
 from prompt import ran
 
 from tsmlab import paths
-from tsmlab.bench_text import SuiteResults
 from tsmlab.study import from_json
 from tsmlab.traces import workloads
-from tsmlab.traces.replay_results import ReplayResults
+from tsmlab.traces.replay_results import replays_of
 
 FITS = ("lock-first", "lock-best", "lock-worst")
 
@@ -32,7 +31,7 @@ def trace(tmp_path_factory):
 
 def kept(tmp_path):
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-replay-*.json")
-    return ReplayResults(from_json(path.read_text()))
+    return from_json(path.read_text())
 
 
 def lines(found):
@@ -47,8 +46,8 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(tsmalloc, trace, 
         *("--export-json", tmp_path / "all.json"),
     )
     results = kept(tmp_path)
-    assert from_json((tmp_path / "all.json").read_text()) == results.study
-    (found,) = results.replays
+    assert from_json((tmp_path / "all.json").read_text()) == results
+    (found,) = replays_of(results)
     assert {f.allocator for f in found.findings} == {"glibc", "tsmalloc", "lock-best"}
     for line in lines(found):
         assert line["matches"] is True
@@ -65,7 +64,7 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(tsmalloc, trace, 
         assert all(0 < e.p50_ns <= e.p99_ns <= e.p9999_ns <= e.max_ns for e in finding.latencies)
     assert "fragmentation at the peak" in done.stdout
     assert "p99.99" in done.stdout
-    assert 'id="made-up-asap-latency"' in (tmp_path / "page/index.html").read_text()
+    assert 'id="made-up-memory"' in (tmp_path / "page/index.html").read_text()
     assert (tmp_path / "runs.csv").read_text().count("\n") == 1 + len(found.comparison.samples)
 
 
@@ -75,7 +74,7 @@ def test_ten_replays_under_stride_are_the_same_to_the_byte(tsmalloc, trace, tmp_
         *("replay", trace, "--schedule", "stride", "--tickets", "3,2,1", "--quantum", "10"),
         *("-a", ",".join((*FITS, "tsmalloc")), "--reference", "lock-first", "-r", "10"),
     )
-    (found,) = kept(tmp_path).replays
+    (found,) = replays_of(kept(tmp_path))
     for name in (*FITS, "tsmalloc"):
         finding = found.finding(name)
         assert (finding.runs >= 10, finding.same_addresses, finding.same_memory) == (True,) * 3
@@ -88,11 +87,11 @@ def test_ten_replays_under_stride_are_the_same_to_the_byte(tsmalloc, trace, tmp_
 def test_all_schedules_give_a_table_by_fit(tsmalloc, trace, tmp_path):
     done = tsmalloc("replay", trace, "--schedule", "all", "--quantum", "10", "--seed", "3")
     results = kept(tmp_path)
-    assert results.schedules == ["round-robin", "lottery", "stride"]
-    assert {info.name for info in results.allocators} == {"glibc", "tsmalloc", *FITS}
+    assert [each.schedule for each in results.replay.parts] == ["round-robin", "lottery", "stride"]
+    assert {info.name for info in results.comparison.allocators} == {"glibc", "tsmalloc", *FITS}
     rows = [row.split()[0] for row in done.stdout.splitlines() if row.count("%") == 6]
     assert set(rows) == {"glibc", "tsmalloc", *FITS}
-    orders = {line["checksum"] for r in results.replays for line in lines(r)[:1]}
+    orders = {line["checksum"] for r in replays_of(results) for line in lines(r)[:1]}
     assert len(orders) == 3, "each schedule is another order"
 
 
@@ -137,13 +136,13 @@ def test_a_corpus_is_benched_with_the_time_that_replay_tells(environment, trace,
     words = ("bench", "--traces", "trace-*", "-a", "glibc,tsmalloc", "-r", "3")
     ran(sys.executable, script, *words, env=environment, timeout=300, status=0)
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
-    (runs,) = SuiteResults(from_json(path.read_text())).runs
-    found = runs.workload
+    results = from_json(path.read_text())
+    (found,) = results.suite.workloads
     assert (found.name, found.time, found.memory) == ("trace-made-up", "wall", True)
     assert found.threads > 1
     assert "recorded calls" in found.stresses
-    assert len(runs.samples) == 1 + 3 * 2
-    for sample in runs.samples:
+    assert len(results.comparison.samples) == 1 + 3 * 2
+    for sample in results.comparison.samples:
         line = sample.measurement["replay"]
         assert line["matches"] is True
         assert sample.values["time_seconds"] == line["wall_ns"] / 1e9

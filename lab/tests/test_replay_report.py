@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 from pathlib import Path
@@ -14,12 +13,9 @@ from replay_world import MIB, behaviour, latency, line, replayed, stride
 
 from tsmlab import records, report, texts
 from tsmlab.commands import replay as command
-from tsmlab.report import comparison, writing
-from tsmlab.report import replay as pages
+from tsmlab.report import figures, writing
 from tsmlab.report.theme import REQUESTED
-from tsmlab.traces.replay_results import Latencies, MeterChange, ThreadShare
-
-pytestmark = pytest.mark.usefixtures("drawn_once")
+from tsmlab.traces.replay_results import replays_of
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +53,7 @@ def schedules(trace):
 
 
 def test_one_replay_has_times_verdicts_memory_and_latencies(one):
-    text = texts.report(one.study, 120)
+    text = texts.report(one, 120)
     assert "replay of work: 225 calls of 3 threads; at most 2.00M requested at once" in text
     assert "asap: 6 rounds, 18 runs, seed 7; stopped: all 6 rounds done" in text
     assert "tsmalloc: -20.0 %" in " ".join(text.split())
@@ -75,28 +71,28 @@ def test_one_replay_has_times_verdicts_memory_and_latencies(one):
 def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace):
     behaviours = {"glibc": behaviour(stride()), "odd": behaviour(stride())}
     results = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results
-    text = texts.report(results.study, 120)
+    text = texts.report(results, 120)
     assert "addresses: the same in all runs of each of 2 allocators" in text
     assert "memory at every sample: the same in all runs of each of 2 allocators" in text
     assert "stride: shares of 6 ticks" in text
     thread = next(row for row in text.splitlines() if row.split()[:2] == ["0", "3"])
     assert thread.split() == ["0", "3", "4", "3.4", "1.1765", "0"]
     results = replayed(trace, behaviours, rounds=1, schedules=("stride",)).results
-    assert "addresses: the same in all runs of glibc\n" in texts.report(results.study, 120)
+    assert "addresses: the same in all runs of glibc\n" in texts.report(results, 120)
     printed = line()
     printed["planned"] = printed["planned"] | {"left_out": 25}
     results = replayed(trace, {"glibc": behaviour(printed)}).results
-    assert "25 calls are left out" in texts.report(results.study, 120)
+    assert "25 calls are left out" in texts.report(results, 120)
     alone = stride()
     alone["planned"] = alone["planned"] | {"threads": 1}
     results = replayed(
         trace, {"glibc": behaviour(alone)}, rounds=None, schedules=("lottery", "stride")
     ).results
-    assert "one thread, for which all schedules are the same" in texts.report(results.study, 120)
+    assert "one thread, for which all schedules are the same" in texts.report(results, 120)
 
 
 def test_schedules_stand_side_by_side(schedules):
-    text = texts.report(schedules.study, 140)
+    text = texts.report(schedules, 140)
     head = next(row for row in text.splitlines() if row.startswith("allocator"))
     assert head.split() == ["allocator", "round-robin", "lottery", "stride"]
     best = next(row for row in text.splitlines() if row.startswith("lock-best"))
@@ -111,19 +107,19 @@ def test_schedules_stand_side_by_side(schedules):
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_table_is_cut(one, schedules, width):
     for results in (one, schedules):
-        assert "…" not in texts.report(results.study, width)
+        assert "…" not in texts.report(results, width)
 
 
 def test_markdown_has_the_same_tables(one, schedules):
-    text = texts.markdown(one.study)
+    text = texts.markdown(one)
     assert "| tsmalloc | 2.50M | 1.25M | 195K | 25.00 % | 25.00 % |" in text
     assert "Measured on" in text
-    assert "| lock-best | 10.00 % (10.00 %) |" in texts.markdown(schedules.study)
+    assert "| lock-best | 10.00 % (10.00 %) |" in texts.markdown(schedules)
 
 
 def test_csv_has_a_line_for_each_run(schedules):
-    rows = list(csv.DictReader(io.StringIO(texts.formatted(schedules.study, "csv"))))
-    assert len(rows) == sum(len(r.comparison.samples) for r in schedules.replays)
+    rows = list(csv.DictReader(io.StringIO(texts.formatted(schedules, "csv"))))
+    assert len(rows) == sum(len(r.samples) for r in schedules.parts)
     assert {row["schedule"] for row in rows} == {"round-robin", "lottery", "stride"}
     best = [row for row in rows if row["allocator"] == "lock-best"]
     fragmentation = [float(row["fragmentation_over_time"]) for row in best]
@@ -136,23 +132,12 @@ def test_a_failure_is_told_under_its_schedule(trace):
         "bad": behaviour(stride(), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
     }
     results = replayed(trace, behaviours, rounds=None, schedules=("lottery", "stride")).results
-    text = texts.report(results.study, 120)
+    text = texts.report(results, 120)
     assert "stride: FAILED bad: exit 2" in text
     assert "3 blocks are corrupt" in text
 
 
-# --- figures --------------------------------------------------------------------------------------
-
-
-def test_latencies_are_drawn_as_the_share_of_longer_calls():
-    points = pages.slower_than(Latencies(1000, 90, ((10, 900), (20, 99), (100, 1))))
-    assert points == [
-        (1e-8, pytest.approx(0.1)),
-        (2e-8, pytest.approx(0.001)),
-        (9e-8, pytest.approx(0.001)),
-    ]
-    single = pages.slower_than(Latencies(5, 12, ((12, 5),)))
-    assert single == [(1.2e-8, pytest.approx(0.2))]
+# --- the page -------------------------------------------------------------------------------------
 
 
 def titles(results):
@@ -160,66 +145,21 @@ def titles(results):
 
 
 def test_replays_have_their_figures(one, schedules):
-    names = titles(one)
-    assert {"ratios", "tradeoff", "run-order", "distribution"} <= set(names)
-    assert [n for n in names if n.startswith("work-")] == [
-        "work-memory-over-events",
-        "work-fragmentation",
-        "work-asap-latency",
-    ]
-    assert titles(schedules) == [
-        "work-memory-over-events",
-        "work-fragmentation",
-        *(f"work-{name}-meters" for name in ("round-robin", "lottery", "stride")),
-        *(f"work-{name}-shares" for name in ("round-robin", "lottery", "stride")),
-    ]
+    assert titles(one)[0] == "work-memory"
+    assert {"ratios", "tradeoff", "distribution"} <= set(titles(one))
+    assert titles(schedules) == ["work-memory"]
 
 
-def test_curves_meters_and_shares_hold_the_samples(schedules):
-    replay = schedules.replays[0]
-    styles = comparison.styles_of(replay.comparison)
-    ratios = {c.name: c.points for c in pages.curves(replay, styles, ratio=True)}
-    assert [x for x, _ in ratios["lock-best"]] == [0, 100, 225]
-    assert [y for _, y in ratios["lock-best"]] == pytest.approx([0.1] * 3, abs=1e-5)
-    sizes = {c.name: c for c in pages.curves(replay, styles, ratio=False)}
-    assert [y for _, y in sizes["requested"].points] == [MIB, 2 * MIB, MIB]
-    assert sizes["requested"].style == REQUESTED
-    figure = pages.meters(schedules.replays[2], "work")
-    rows = {row[0].text: [cell.text for cell in row] for row in figure.table.rows}
-    assert rows == {
-        "thread 0": ["thread 0", "3", "0.0000", "1.0000"],
-        "thread 1": ["thread 1", "2", "0.0000", "1.0000"],
-        "thread 2": ["thread 2", "1", "0.0000", "1.0000"],
-    }
-    figure = pages.shares(schedules.replays[0], "work")
-    assert len(figure.panels[0]["data"]["values"]) == 2
-    assert len(figure.table.rows) == 3
-    assert ThreadShare(2, 1, 0, 2, 0.333333) in schedules.replays[0].shares
-
-
-def test_meters_are_shown_where_most_threads_share():
-    alone = [MeterChange(tick, 0, True, tick + 1.0) for tick in range(100)]
-    shared = [MeterChange(100 + tick, tick % 3, True, 100.0) for tick in range(200)]
-    shown = pages.liveliest([*alone, *shared])
-    assert {change.thread for change in shown if change.ran} == {0, 1, 2}
-    assert shown[-1].tick - shown[0].tick == pages.MOST_TICKS - 1
-    assert pages.liveliest([]) == []
-
-
-def test_a_thread_alone_has_no_meters_and_no_shares(trace):
-    alone = stride(shares=[[0, 1, 6, 0, 6.0]], meters=[])
-    behaviours = {"glibc": behaviour(alone)}
-    (found,) = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results.replays
-    assert pages.meters(found, "work") is None
-    assert pages.shares(found, "work") is None
-
-
-# --- the page -------------------------------------------------------------------------------------
+def test_curves_hold_the_samples(schedules):
+    drawn = {curve.name: curve for curve in figures.curves(replays_of(schedules)[0])}
+    assert [x for x, _ in drawn["lock-best"].points] == [0, 100, 225]
+    assert [y for _, y in drawn["requested"].points] == [MIB, 2 * MIB, MIB]
+    assert drawn["requested"].style == REQUESTED
 
 
 def test_the_page_stands_alone_and_has_all_files(one, schedules, tmp_path):
     for number, results in enumerate((one, schedules)):
-        kept = records.save(results.study, [tmp_path])
+        kept = records.save(results, [tmp_path])
         page = report.write(report.read(kept), tmp_path / f"page{number}")
         text = page.read_text()
         assert "Replay of work" in text
@@ -227,17 +167,6 @@ def test_the_page_stands_alone_and_has_all_files(one, schedules, tmp_path):
             assert f'id="{name}"' in text
         assert "- replay of work" in (page.parent / "results.md").read_text()
         assert "work,asap" in (page.parent / "runs.csv").read_text() or number == 1
-
-
-def test_a_smaller_page_leaves_out_curves_only(one):
-    whole = writing.of(one).data
-    assert whole is not None
-    thinned = copy.deepcopy(dict(whole.values))
-    whole.thin(thinned)
-    (line,) = {str(sorted(s["measurement"]["replay"])) for s in thinned["parts"][0]["samples"]}
-    assert "samples" not in line
-    assert "meters" not in line
-    assert one.replays[0].comparison.samples[0].measurement["replay"]["samples"]
 
 
 # --- options --------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from experiment_world import THREADS, made_up
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsmlab import series
+from tsmlab import cause_tables, series
 from tsmlab.metrics import PEAK_MEMORY, TIME
-from tsmlab.report import charts, comparison, theme
+from tsmlab.report import charts, figures, theme
 from tsmlab.report.theme import styles_for
 from tsmlab.text import shortened, slug, visible, with_minus
 
@@ -30,7 +30,7 @@ def compared():
 
 
 def figure_of(compared, name):
-    return next(each for each in comparison.figures(compared) if each.name == name)
+    return next(each for each in figures.figures(compared) if each.name == name)
 
 
 def rows_of(figure, panel=0):
@@ -46,11 +46,9 @@ def themes(name):
 
 
 TEXTS = ("ink", "soft", "link", "better", "worse", "open", "alarm")
-TINTS = ("cool2", "cool1", "even", "warm1", "warm2", "warm3")
 MEETING = [
-    *itertools.product(TEXTS, ("paper", "panel", "best-paper")),
+    *itertools.product(TEXTS, ("paper", "panel")),
     *itertools.product(theme.HUES, ("paper", "band")),
-    *itertools.product(("ink",), TINTS),
     *itertools.product(("ink", "soft"), ("care-paper", "alarm-paper")),
     *(("open", "care-paper"), ("alarm", "alarm-paper")),
 ]
@@ -162,17 +160,13 @@ def test_memory_curve_is_the_typical_runs_own(compared):
         assert times[0] < sample.values[TIME] < times[-1]
 
 
-def test_every_measured_run_is_drawn_in_its_order(compared):
+def test_every_measured_run_is_drawn(compared):
     measured = [s for s in compared.samples if s.phase == "measured"]
-    drawn = rows_of(figure_of(compared, "run-order"))
-    assert [(row["series"], row["x"]) for row in drawn] == [
-        (sample.allocator, number) for number, sample in enumerate(measured, start=1)
-    ]
     assert len(rows_of(figure_of(compared, "distribution"))) == len(measured)
 
 
 def test_of_many_allocators_only_the_important_ones_are_coloured(compared):
-    styles = comparison.styles_of(compared)
+    styles = figures.styles_of(compared)
     strong = {name for name, style in styles.items() if style.is_strong}
     assert len(strong) == theme.ALL_IN_COLOUR
     best = {leaders.best for leaders in compared.analysis.leaders.values()}
@@ -180,14 +174,14 @@ def test_of_many_allocators_only_the_important_ones_are_coloured(compared):
 
 
 def test_legends_name_what_is_drawn(compared):
-    for figure in comparison.figures(compared):
+    for figure in figures.figures(compared):
         if figure.series:
             named = {each.name for each in figure.series}
             assert {row["series"] for row in rows_of(figure)} <= named
 
 
 def test_colours_are_those_of_the_theme(compared):
-    for figure in comparison.figures(compared):
+    for figure in figures.figures(compared):
         text = json.dumps(figure.panels)
         used = set(re.findall(r"var\(--([\w-]+)\)", text))
         assert used
@@ -207,7 +201,6 @@ def test_names_are_data_and_never_a_part_of_an_expression():
         charts.lines([line], charts.Axis("x"), charts.Axis("y")),
         charts.ratios([charts.Ratio(ODD, 1.1, 1.0, 1.2)], [ODD], style, "ratio"),
         charts.points([point], "x", "y", upwards=False),
-        charts.order([(ODD, 1.0, 0.1)], [(1.0, 0.1)], style, "deviation"),
         charts.strips([(ODD, 1.0)], {ODD: 1.0}, style, charts.Axis("x")),
     ]
 
@@ -259,15 +252,13 @@ def scaling():
 
 
 def sweep_lines(scaling):
-    ((_, lines),) = comparison.sweep_panels(
-        scaling, scaling.parameters[0], scaling.metric("seconds")
-    )
+    ((_, lines),) = figures.sweep_panels(scaling, scaling.parameters[0], scaling.metric("seconds"))
     return lines
 
 
 def test_a_sweep_has_a_figure_for_each_metric_and_none_of_its_runs_together(scaling):
-    assert [figure.name for figure in comparison.sweep_figures(scaling)] == ["sweep-seconds"]
-    assert [figure.name for figure in comparison.figures(scaling)] == ["ratios"]
+    assert [figure.name for figure in figures.sweep_figures(scaling)] == ["sweep-seconds"]
+    assert [figure.name for figure in figures.figures(scaling)] == ["ratios"]
     drawn = [line for line in sweep_lines(scaling) if not line.model]
     assert [line.name for line in drawn] == ["tsmalloc", "glibc", "lock-best"]
     for line in drawn:
@@ -276,7 +267,7 @@ def test_a_sweep_has_a_figure_for_each_metric_and_none_of_its_runs_together(scal
 
 
 def test_a_level_is_the_geometric_mean_with_its_interval(scaling):
-    levels = comparison.levels_of(scaling, scaling.metric("seconds"))
+    levels = figures.levels_of(scaling, scaling.metric("seconds"))
     own = [
         math.log(sample.values["seconds"])
         for sample in scaling.samples
@@ -300,7 +291,7 @@ def test_a_cell_that_failed_is_in_no_line():
         ["glibc", "a"],
         lambda name, p: None if (name, p["threads"]) == ("a", 4) else {"seconds": 1.0},
     )
-    ((_, lines),) = comparison.sweep_panels(found, THREADS, found.metrics[0])
+    ((_, lines),) = figures.sweep_panels(found, THREADS, found.metrics[0])
     assert {line.name: [point[0] for point in line.points] for line in lines} == {
         "glibc": [1, 2, 4, 8],
         "a": [1, 2, 8],
@@ -312,7 +303,7 @@ def test_counts_are_shown_where_they_differ():
         {"growth_calls": 10.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 0.0},
         {"growth_calls": 90.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 7.0},
     ]
-    assert comparison.telling(counts) == ["growth_calls", "futex_calls"]
+    assert cause_tables.telling(counts) == ["growth_calls", "futex_calls"]
 
 
 # --- text -----------------------------------------------------------------------------------------

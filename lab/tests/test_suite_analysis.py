@@ -1,4 +1,4 @@
-"""Ratios to the best peer, the goal for memory, floors, failures and means, on made-up samples."""
+"""Ratios to the best peer, the goal for memory, failures and means, on made-up samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def analyse(runs):
     samples = [
         replace(sample, point=index) for index, each in enumerate(runs) for sample in each.samples
     ]
-    names = ("ours", *PEERS, *dict.fromkeys(f for each in runs for f in each.workload.floors))
+    names = ("ours", *PEERS)
     question = Question(names, "fast", BUILT_IN, 0.01, 1)
     parts = at_points(samples, len(runs), question)
     points = [SweepPoint({}, part) for part in parts]
@@ -59,8 +59,8 @@ def failed(name, number, failure):
     return Sample("measured", number, 1, name, 0, 0.0, 0, {}, None, None, failure, {})
 
 
-def workload(name="w", floors=(), memory=True):
-    return Workload(name, "it", ("/bin/true",), 1, tuple(floors), "seconds", memory)
+def workload(name="w", memory=True):
+    return Workload(name, "it", ("/bin/true",), 1, "seconds", memory)
 
 
 def runs(world, of, drift=(1.0, 1.0, 1.0)):
@@ -204,48 +204,3 @@ def test_failed_runs_cost_the_ratio_and_the_place():
     assert found.fastest_peer == "slim"
     (found,) = analyse([runs(dict.fromkeys(TYPICAL, CRASH), workload())]).workloads
     assert (found.fastest_peer, found.smallest_peer, found.quick_memory) == (None, None, None)
-
-
-def test_distances_to_the_best_floor():
-    world = TYPICAL | {"null": (0.3, 1e6), "lifo": (0.45, 1e6)}
-    (found,) = analyse([runs(world, workload(floors=("null", "lifo")))]).workloads
-    assert found.best_floor == "null"
-    assert [score.name for score in found.floors] == ["null", "lifo"]
-    distance = found.score("ours").to_floor
-    assert distance.ratio == pytest.approx(3.0)
-    assert found.fastest_peer == "fast"
-    assert all(score.memory is None for score in found.floors)
-    broken = world | {"null": CRASH}
-    (found,) = analyse([runs(broken, workload(floors=("null", "lifo")))]).workloads
-    assert found.best_floor == "lifo"
-    assert analyse([runs(TYPICAL, workload())]).workloads[0].best_floor is None
-
-
-def test_an_interrupted_round_counts_as_far_as_it_went():
-    each = runs(TYPICAL, workload())
-    each.samples[:] = [s for s in each.samples if s.round < 3 or s.allocator in ("ours", "small")]
-    (found,) = analyse([each]).workloads
-    time = found.score("ours").time
-    assert time.ratio.pairs == 2
-    assert found.fastest_peer == "fast"
-
-
-def test_before_all_peers_have_run_nobody_is_the_best():
-    each = runs(TYPICAL, workload("b"), drift=(1.0,))
-    each.samples[:] = [s for s in each.samples if s.allocator != "fast"]
-    analysis = analyse([runs(TYPICAL, workload("a"), drift=(1.0,)), each])
-    assert analysis.workloads[1].fastest_peer is None
-    assert mean_of(analysis, "ours") == pytest.approx((0.9, 1, 2))
-    mean = analysis.overall[0].time
-    assert (mean.low, mean.high) == (None, None)
-
-
-def test_a_time_of_zero_is_no_time():
-    """Not even in one round of three: the other two would be another experiment."""
-    each = runs(TYPICAL, workload())
-    index = next(n for n, s in enumerate(each.samples) if (s.allocator, s.round) == ("ours", 2))
-    each.samples[index] = sample("ours", 2, 0.0, 22e6)
-    analysis = analyse([each])
-    time = analysis.workloads[0].score("ours").time
-    assert time.ratio is None
-    assert mean_of(analysis, "ours")[1:] == (0, 1)

@@ -18,7 +18,6 @@ GOOD = {
     "program": '"bench-hot-pair"',
     "arguments": '["--pairs", "20"]',
     "threads": "1",
-    "floors": '["null", "lifo"]',
     "time": '"seconds"',
     "memory": "true",
 }
@@ -43,16 +42,13 @@ def test_an_entry_is_read_as_it_stands(tmp_path, monkeypatch):
         stresses="one line",
         command=("/some/build/bin/bench-hot-pair", "--pairs", "20"),
         threads=1,
-        floors=("null", "lifo"),
         time="seconds",
         memory=True,
     )
 
 
-def test_floors_may_be_left_out_and_programs_lie_beside_the_suite(tmp_path):
-    entry = {key: value for key, value in GOOD.items() if key != "floors"}
-    (workload,) = read_suite(suite(tmp_path, entry | {"program": '"./work"', "time": '"wall"'}))
-    assert workload.floors == ()
+def test_programs_may_lie_beside_the_suite(tmp_path):
+    (workload,) = read_suite(suite(tmp_path, GOOD | {"program": '"./work"', "time": '"wall"'}))
     assert workload.time == "wall"
     assert workload.command[0] == str(tmp_path / "work")
 
@@ -64,12 +60,12 @@ def test_an_entry_comes_once_for_each_number_of_threads(tmp_path):
         ("-p", "1", "--all=2"),
         ("-p", "8", "--all=16"),
     ]
-    assert [(each.name, each.pattern, each.threads) for each in workloads] == [
-        ("hot-pair-2", "hot-pair", 2),
-        ("hot-pair-16", "hot-pair", 16),
+    assert [(each.name, each.threads) for each in workloads] == [
+        ("hot-pair-2", 2),
+        ("hot-pair-16", 16),
     ]
     (one,) = read_suite(suite(tmp_path, GOOD | several | {"threads": "4"}))
-    assert (one.name, one.pattern, one.command[1:]) == ("hot-pair", "", ("-p", "2", "--all=4"))
+    assert (one.name, one.command[1:]) == ("hot-pair", ("-p", "2", "--all=4"))
 
 
 @pytest.mark.parametrize("name", ["workloads", "scaling"])
@@ -99,8 +95,6 @@ def test_the_projects_own_suites_can_be_read(name):
         ("arguments", '["{half}"]', "an odd number of threads", "even ones"),
         ("threads", "true", "threads is True", "from 1 on"),
         ("threads", "1.5", "threads is 1.5", "from 1 on"),
-        ("floors", '["nul"]', "floors has 'nul'", "null, bump, lifo"),
-        ("floors", '["null", "null"]', "floors has one twice", "once"),
         ("time", '"cpu"', "time is 'cpu'", "seconds, wall"),
         ("memory", '"yes"', "memory is 'yes'", "true or false"),
         ("memory", None, "memory is missing", "true or false"),

@@ -14,7 +14,7 @@ from typing import Literal
 from tsmlab import __version__, elf, fetched, paths, system_libraries
 from tsmlab.errors import UserError
 
-Family = Literal["tsmalloc", "hardened", "libc", "system", "fetched", "user", "floor"]
+Family = Literal["tsmalloc", "hardened", "libc", "system", "fetched", "user"]
 
 # Those that `tsmalloc fetch` has a recipe for.
 FETCHABLE = ("mimalloc", "mimalloc2", "jemalloc", "snmalloc", "rpmalloc", "tcmalloc")
@@ -284,21 +284,3 @@ def _installed(versions: bool) -> list[Allocator]:
             )
         )
     return found
-
-
-# --- floors: libraries that do less than any allocator can ----------------------------------------
-
-
-# Their distance says how much is left to gain; they are no peers, and their memory says nothing
-# (lab/native/README.md).
-FLOORS = {
-    "null": "always the same block",
-    "bump": "the next bytes of a small ring",
-    "lifo": "the block of its size that was freed last",
-}
-
-
-def floor(name: str) -> Allocator:
-    """The floor of this name, one of FLOORS; raises UserError if it is not built."""
-    path = paths.preloadable(paths.library(f"libtsmalloc-floor-{name}.so"))
-    return Allocator(name, path, "floor", __version__, summary=FLOORS[name])

@@ -3,12 +3,22 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from tsmlab import stats
+from tsmlab import __version__, stats
+from tsmlab.allocators import Allocator
 from tsmlab.metrics import PEAK_MEMORY, MetricSpec
-from tsmlab.results import Analysis, Leaders, MetricSummary, Row, Sample
+from tsmlab.results import (
+    AllocatorInfo,
+    Analysis,
+    Comparison,
+    Leaders,
+    MetricSummary,
+    Row,
+    Sample,
+)
 from tsmlab.schedule import has_given_up
 from tsmlab.stats import RatioEstimate, Verdict
 
@@ -63,6 +73,22 @@ def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
 def at_points(samples: Sequence[Sample], count: int, question: Question) -> list[Analysis]:
     asked = replace(question, families=count)
     return [analyse([s for s in samples if s.point == n], asked) for n in range(count)]
+
+
+def comparison_of(
+    question: Question, samples: list[Sample], allocators: Sequence[Allocator], **others: Any
+) -> Comparison:
+    """Samples with their analysis; the warnings come later."""
+    return Comparison(
+        tsmalloc_version=__version__,
+        reference=question.reference,
+        metrics=list(question.metrics),
+        allocators=[AllocatorInfo.of(allocator) for allocator in allocators],
+        analysis=analyse(samples, question),
+        warnings=[],
+        samples=samples,
+        **others,
+    )
 
 
 def count_unresolved(analysis: Analysis) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tsmlab import compare, machine, stats
-from tsmlab.allocators import Allocator, floor
+from tsmlab.allocators import Allocator
 from tsmlab.analysis import LogsByRound, log_ratios, logs_by_round
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo
@@ -67,12 +67,11 @@ def bench(
     fleet: Fleet | None = None,
 ) -> Outcome[Study]:
     """Runs the whole suite; on a fleet, whose machines are of one kind, if there is one."""
-    floors = {name: floor(name) for each in options.workloads for name in each.floors}
     names = [workload.name for workload in options.workloads]
     entries = [
         Entry(allocator, 0, index, describe({SUBJECT: workload.name}))
         for index, workload in enumerate(options.workloads)
-        for allocator in (*options.allocators, *(floors[name] for name in workload.floors))
+        for allocator in options.allocators
     ]
     first = next(a for a in options.allocators if a.name == options.peers[0])
     asked = compare.Options(
@@ -81,7 +80,7 @@ def bench(
             stdin=Path(os.devnull),
             subjects={workload.name: _program(workload) for workload in options.workloads},
         ),
-        allocators=(*options.allocators, *floors.values()),
+        allocators=options.allocators,
         reference=first,
         seed=options.seed,
         rule=StopRule.of_rounds(options.rounds, options.time_budget_seconds),
@@ -106,7 +105,6 @@ def bench(
         file=str(options.suite),
         candidate=options.candidate,
         peers=list(options.peers),
-        floors=list(floors),
         workloads=list(options.workloads),
         analysis=analyse(found, options.workloads, options.peers, options.candidate),
     )
@@ -127,8 +125,7 @@ def analyse(
     candidate: str | None,
 ) -> SuiteAnalysis:
     """Each point of the comparison is a workload."""
-    floors = {name for workload in workloads for name in workload.floors}
-    names = [info.name for info in comparison.allocators if info.name not in floors]
+    names = [info.name for info in comparison.allocators]
     each = [
         _Workload(comparison, index, workload, names, peers, candidate)
         for index, workload in enumerate(workloads)
@@ -178,7 +175,7 @@ class _Workload:
         self.memory = workload.memory
         self._samples = [s for s in comparison.samples if s.point == index]
         self._rows = {row.allocator: row for row in comparison.points[index].analysis.rows}
-        self._times = {name: self._logs(name, TIME) for name in (*names, *workload.floors)}
+        self._times = {name: self._logs(name, TIME) for name in names}
         self._peaks = {name: self._logs(name, PEAK_MEMORY) for name in names}
         usable = self._clean(peers)
         self._fastest = _least(self._times, usable)
@@ -186,7 +183,6 @@ class _Workload:
         if workload.memory:
             self._smallest = _least(self._peaks, usable)
             self._smallest_quick = _least(self._peaks, [n for n in usable if self._is_quick(n)])
-        self._best_floor = _least(self._times, self._clean(workload.floors))
 
     def _clean(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if self._rows[name].failures == 0]
@@ -216,16 +212,14 @@ class _Workload:
         candidate = self._candidate
         return WorkloadAnalysis(
             workload=self._workload.name,
-            scores=[self._score(self._rows[name], self.memory) for name in self._names],
-            floors=[self._score(self._rows[name], False) for name in self._workload.floors],
+            scores=[self._score(self._rows[name]) for name in self._names],
             fastest_peer=self._fastest,
             smallest_peer=self._smallest,
             smallest_quick_peer=self._smallest_quick,
-            best_floor=self._best_floor,
             quick_memory=self._ratio(self.quick_memory_pairs(candidate)) if candidate else None,
         )
 
-    def _score(self, row: Row, memory: bool) -> Score:
+    def _score(self, row: Row) -> Score:
         name = row.allocator
         return Score(
             name=name,
@@ -235,9 +229,8 @@ class _Workload:
             gave_up=row.gave_up,
             time=self._summary(row.metrics.get(TIME), self.time_pairs(name)),
             memory=self._summary(row.metrics.get(PEAK_MEMORY), self.memory_pairs(name))
-            if memory
+            if self.memory
             else None,
-            to_floor=self._ratio(_against(self._times, name, self._best_floor)),
         )
 
     def _summary(self, summary: MetricSummary | None, pairs: LogsByRound) -> MetricSummary | None:

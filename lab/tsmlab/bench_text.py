@@ -9,120 +9,77 @@ from dataclasses import dataclass
 
 from tsmlab import stats
 from tsmlab.bench import QUICK
-from tsmlab.machine import Machine
 from tsmlab.render import failure_lines, full_name
-from tsmlab.results import AllocatorInfo, MetricSummary, Sample, Settings, Stop, Trouble
+from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate, Verdict
-from tsmlab.study import Mean, Score, Study, SuiteAnalysis, WorkloadAnalysis
+from tsmlab.study import Mean, Score, Study, Suite, WorkloadAnalysis
 from tsmlab.tables import STYLES, Block, Cell, Column, Layout
 from tsmlab.wording import counted, quantity, rounds, share, three_digits
-from tsmlab.workloads import Workload
 
 HASH_DIGITS = 12
 
 
-@dataclass(frozen=True)
-class WorkloadRuns:
-    workload: Workload
-    samples: list[Sample]
-
-
-class SuiteResults:
-    """What a study says as a bench: names for what is in its one comparison and its answer."""
-
-    def __init__(self, study: Study) -> None:
-        assert study.suite is not None
-        self.study = study
-        found, suite = study.comparison, study.suite
-        self.created: str = study.created
-        self.tsmalloc_version: str = study.tsmalloc_version
-        self.machine: Machine = study.machine
-        self.stop: Stop = study.stop
-        self.settings: Settings = found.settings
-        self.suite: str = suite.file
-        self.candidate: str | None = suite.candidate
-        self.peers: list[str] = suite.peers
-        self.analysis: SuiteAnalysis = suite.analysis
-        self.allocators: list[AllocatorInfo] = [
-            info for info in found.allocators if info.name not in suite.floors
-        ]
-        self.floors: list[AllocatorInfo] = [found.allocator(name) for name in suite.floors]
-        self.runs: list[WorkloadRuns] = [
-            WorkloadRuns(workload, [s for s in found.samples if s.point == index])
-            for index, workload in enumerate(suite.workloads)
-        ]
-        self.warnings: list[Trouble] = study.warnings
-
-    @property
-    def failed(self) -> list[tuple[str, Score]]:
-        """Each workload's name with each score that has a failed run, floors included."""
-        return [
-            (each.workload, score)
-            for each in self.analysis.workloads
-            for score in (*each.scores, *each.floors)
-            if score.failures
-        ]
-
-    def allocator(self, name: str) -> AllocatorInfo:
-        return next(info for info in (*self.allocators, *self.floors) if info.name == name)
+def answer_of(study: Study) -> Suite:
+    assert study.suite is not None
+    return study.suite
 
 
 def blocks(study: Study) -> Iterator[Block]:
-    suite = SuiteResults(study)
-    lines = list(headline(suite))
-    if lines:
-        yield Block(lines=lines, style="bold")
-    yield Block(lines=list(heading(suite)))
-    yield Block(table=lambda layout: table_columns(suite, layout), fails=failed_lines(suite))
-    yield Block(lines=list(_versions(suite)), where="document")
+    yield Block(lines=list(headline(answer_of(study))), style="bold")
+    yield Block(lines=list(heading(study)))
+    yield Block(table=lambda layout: table_columns(study, layout), fails=failed_lines(study))
+    yield Block(lines=list(_versions(study)), where="document")
 
 
-def heading(suite: SuiteResults) -> Iterator[str]:
+def heading(study: Study) -> Iterator[str]:
+    found, suite = study.comparison, answer_of(study)
     yield (
-        f"{counted(len(suite.runs), 'workload')}, {rounds(suite.analysis.rounds)}, "
-        f"seed {suite.settings.seed}; stopped: {suite.stop.text}"
+        f"{counted(len(suite.workloads), 'workload')}, {rounds(suite.analysis.rounds)}, "
+        f"seed {found.settings.seed}; stopped: {study.stop.text}"
     )
-    yield f"peers: {', '.join(full_name(suite.allocator(name)) for name in suite.peers)}"
+    yield f"peers: {', '.join(full_name(found.allocator(name)) for name in suite.peers)}"
     yield (
         "ratios to the best peer of each line (geometric mean over the rounds, paired; 95 % "
         "confidence): below 1.00 is better than every peer"
     )
 
 
-def headline(suite: SuiteResults) -> Iterator[str]:
+def headline(suite: Suite) -> Iterator[str]:
     name, analysis = suite.candidate, suite.analysis
     overall = next((each for each in analysis.overall if each.name == name), None)
     if overall is None:
+        yield "No candidate takes part, so no goal is judged."
         return
     verdicts = Counter(goal_of_time(suite, each) for each in analysis.workloads)
     words = [f"{each.value} in {verdicts[each]}" for each in Verdict if verdicts[each]]
     if verdicts[None]:
         words.append(f"without a result in {verdicts[None]}")
     yield (
-        f"time       {name} at {mean_number(overall.time).with_interval()} of the fastest peer of "
-        f"each workload: {', '.join(words)}"
+        f"Time: {name} at {mean_number(overall.time).with_interval()} of the fastest peer of each "
+        f"workload: {', '.join(words)}"
     )
     if analysis.quick_memory is None or overall.memory.possible == 0:
         return
     quick = mean_number(analysis.quick_memory).with_interval()
     yield (
-        f"memory     {name} at {mean_number(overall.memory).with_interval()} of the smallest peer, "
-        f"at {quick} of the smallest quick one (that takes at most {QUICK:g} times the best time)"
+        f"Memory: {name} at {mean_number(overall.memory).with_interval()} of the smallest peer, at "
+        f"{quick} of the smallest quick one (that takes at most {QUICK:g} times the best time)"
     )
 
 
-def failed_lines(suite: SuiteResults) -> list[str]:
+def failed_lines(study: Study) -> list[str]:
     """Every failure, by workload; a mean that lacks a workload lacks it for one of these reasons or
     because the run was interrupted."""
     return [
         line
-        for workload, score in suite.failed
-        for line in failure_lines(f"{workload}: {score.name}", score)
+        for each in answer_of(study).analysis.workloads
+        for score in each.scores
+        for line in failure_lines(f"{each.workload}: {score.name}", score)
     ]
 
 
-def _versions(suite: SuiteResults) -> Iterator[str]:
-    for info in suite.allocators:
+def _versions(study: Study) -> Iterator[str]:
+    for info in study.comparison.allocators:
         source = f", package {info.package}" if info.package else ""
         digest = f", SHA-256 {info.sha256[:HASH_DIGITS]}" if info.sha256 else ""
         settings = "".join(f", {key}={value}" for key, value in info.env.items())
@@ -182,12 +139,15 @@ class _Line:
     style: str = ""  # of the candidate's number and goal
 
 
-def table_columns(suite: SuiteResults, layout: Layout) -> list[Column]:
+def table_columns(study: Study, layout: Layout) -> list[Column]:
     """Workload, quantity, the peer that is 1.00, the candidate with its goal, then all others: the
     fastest in the mean first. Compact: no intervals, no versions."""
+    suite = answer_of(study)
     lines = [*_workload_lines(suite), *_mean_lines(suite)]
-    infos = suite.allocators
-    titles = {info.name: info.name if layout.compact else full_name(info) for info in infos}
+    titles = {
+        info.name: info.name if layout.compact else full_name(info)
+        for info in study.comparison.allocators
+    }
     columns = [
         Column("workload", [Cell(line.workload) for line in lines], left=True),
         Column("of", [Cell(line.quantity) for line in lines], left=True),
@@ -208,7 +168,7 @@ def table_columns(suite: SuiteResults, layout: Layout) -> list[Column]:
     return columns
 
 
-def in_order(suite: SuiteResults) -> list[str]:
+def in_order(suite: Suite) -> list[str]:
     names = [each.name for each in suite.analysis.overall]
     return sorted(names, key=lambda name: name != suite.candidate)
 
@@ -217,7 +177,7 @@ def verdict(estimate: RatioEstimate | None) -> Verdict | None:
     return stats.judge(estimate).verdict if estimate else None
 
 
-def goal_of_time(suite: SuiteResults, workload: WorkloadAnalysis) -> Verdict | None:
+def goal_of_time(suite: Suite, workload: WorkloadAnalysis) -> Verdict | None:
     """The candidate against the fastest peer; None without candidate or ratio."""
     if suite.candidate is None:
         return None
@@ -225,16 +185,14 @@ def goal_of_time(suite: SuiteResults, workload: WorkloadAnalysis) -> Verdict | N
     return verdict(time.ratio if time else None)
 
 
-def _workload_lines(suite: SuiteResults) -> Iterator[_Line]:
-    for runs, workload in zip(suite.runs, suite.analysis.workloads, strict=True):
+def _workload_lines(suite: Suite) -> Iterator[_Line]:
+    for given, workload in zip(suite.workloads, suite.analysis.workloads, strict=True):
         yield _time_line(suite, workload)
-        if runs.workload.memory:
+        if given.memory:
             yield _memory_line(workload)
-        if workload.floors:
-            yield _floor_line(workload)
 
 
-def _time_line(suite: SuiteResults, workload: WorkloadAnalysis) -> _Line:
+def _time_line(suite: Suite, workload: WorkloadAnalysis) -> _Line:
     goal = goal_of_time(suite, workload)
     return _Line(
         workload=workload.workload,
@@ -261,15 +219,6 @@ def _memory_line(workload: WorkloadAnalysis) -> _Line:
         goal=goal,
         style=STYLES.get(found, "") if found else "",
     )
-
-
-def _floor_line(workload: WorkloadAnalysis) -> _Line:
-    """The floors that failed are told below the table, with the others."""
-    numbers = {
-        score.name: number_of(score.to_floor) if not score.failures else FAILED
-        for score in workload.scores
-    }
-    return _Line("", "to floor", best_with_median(workload, workload.best_floor, "time"), numbers)
 
 
 def best_with_median(workload: WorkloadAnalysis, name: str | None, which: str) -> str:
@@ -303,12 +252,12 @@ def number_of(estimate: RatioEstimate | None) -> Number:
     return Number(estimate.ratio, estimate.low, estimate.high)
 
 
-def _mean_lines(suite: SuiteResults) -> Iterator[_Line]:
+def _mean_lines(suite: Suite) -> Iterator[_Line]:
     overall = suite.analysis.overall
     yield _Line(
         MEAN, "time", BY_DEFINITION, {each.name: mean_number(each.time) for each in overall}
     )
-    if not any(runs.workload.memory for runs in suite.runs):
+    if not any(workload.memory for workload in suite.workloads):
         return
     quick = suite.analysis.quick_memory
     yield _Line(

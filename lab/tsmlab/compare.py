@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import __version__, doctor, records, warnings
+from tsmlab import doctor, records, warnings
 from tsmlab.allocators import Allocator
-from tsmlab.analysis import Question, analyse, at_points, count_unresolved
+from tsmlab.analysis import Question, analyse, at_points, comparison_of, count_unresolved
 from tsmlab.definition import Asked
 from tsmlab.errors import UserError
 from tsmlab.findings import find
@@ -25,7 +25,6 @@ from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
 from tsmlab.progress import Reporter
 from tsmlab.results import (
     EARLY,
-    AllocatorInfo,
     Analysis,
     Comparison,
     Failure,
@@ -324,21 +323,17 @@ class _Session:
         samples = [*self._probes, *judged]
         question = replace(options.question, metrics=tuple(map(self._with_unit, options.metrics)))
         parts = at_points(samples, len(self._points), question) if options.parameters else []
-        comparison = Comparison(
+        comparison = comparison_of(
+            question,
+            samples,
+            options.allocators,
             created=self._created,
-            tsmalloc_version=__version__,
             command=list(options.program.command),
-            reference=options.reference.name,
             settings=self._settings(),
             machine=self._machine,
-            metrics=list(question.metrics),
-            allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
             output_comparable=self._output.comparable,
             intercepted_calls=self._counted.calls if self._counted else None,
-            analysis=analyse(samples, question),
-            warnings=[],
-            samples=samples,
             kinds=[] if self._crew is None else self._crew.kinds(samples, question),
             parameters=list(options.parameters),
             points=list(map(SweepPoint, self._points, parts)) if parts else [],

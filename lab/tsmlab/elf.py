@@ -1,10 +1,11 @@
-"""Facts about an ELF file that decide whether an allocator can be preloaded into it."""
+"""ELF files: their symbols, and what decides whether an allocator can be preloaded into one."""
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypeVar
 
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
@@ -72,21 +73,27 @@ class ElfFacts:
         return _holders(SANITIZER_SYMBOLS, self.defined)
 
 
-def read_facts(path: Path) -> ElfFacts:
-    """Reads an ELF file; NotElf if it is none or cannot be understood."""
+Read = TypeVar("Read")
+
+
+def read(path: Path, what: Callable[[ELFFile], Read]) -> Read:
+    """What is asked of an ELF file; NotElf if it is none or cannot be understood."""
     with path.open("rb") as file:
         if file.read(4) != b"\x7fELF":
             raise NotElf("it does not begin as an ELF file does")
         try:
-            return _facts(file)
+            return what(ELFFile(file))
         except Exception as error:
             # The parser is written for sound files: whatever it stumbles over in others (a seek to
             # nowhere, a table of a huge size) means that this one is none.
             raise NotElf(f"it is a damaged ELF file ({type(error).__name__})") from error
 
 
-def _facts(file: BinaryIO) -> ElfFacts:
-    elf = ELFFile(file)
+def read_facts(path: Path) -> ElfFacts:
+    return read(path, _facts)
+
+
+def _facts(elf: ELFFile) -> ElfFacts:
     interpreter = None
     has_dynamic = False
     for segment in elf.iter_segments():
@@ -117,32 +124,42 @@ def _facts(file: BinaryIO) -> ElfFacts:
 def _symbols(elf: ELFFile) -> tuple[frozenset[str], frozenset[str]]:
     """The interesting symbols that the file defines, and imports, by either of its symbol tables.
 
-    Undefined ones count for sanitizers only: their runtime is a library then. Big programs have
-    hundreds of thousands of symbols, so the tables are unpacked here and never made into objects.
+    Undefined ones count for sanitizers only: their runtime is a library then.
     """
     sanitizer_names = {name for names in SANITIZER_SYMBOLS.values() for name in names}
     allocator_names = {name for names in ALLOCATOR_SYMBOLS.values() for name in names}
     wanted = sanitizer_names | allocator_names | {*MALLOC_SYMBOLS, *TELLING_IMPORTS}
-    order = "<" if elf.little_endian else ">"
-    layout = struct.Struct(order + ("IBBHQQ" if elf.elfclass == 64 else "IIIBBH"))
-    section_field = 3 if elf.elfclass == 64 else 5
     found = set()
     imported = set()
-    for table in elf.iter_sections():
-        if table["sh_type"] not in {"SHT_SYMTAB", "SHT_DYNSYM"}:
-            continue
-        offsets = _offsets(elf.get_section(table["sh_link"]).data(), wanted)
-        data = table.data()
-        for entry in layout.iter_unpack(data[: len(data) // layout.size * layout.size]):
-            name = offsets.get(entry[0])
+    for strings, symbols in symbol_tables(elf):
+        offsets = _offsets(strings, wanted)
+        for at, _, section, _, _ in symbols:
+            name = offsets.get(at)
             if name is None:
                 continue
-            is_undefined = entry[section_field] == 0
-            if is_undefined and name in TELLING_IMPORTS:
+            if section == 0 and name in TELLING_IMPORTS:
                 imported.add(name)
-            elif not is_undefined or name in sanitizer_names:
+            elif section != 0 or name in sanitizer_names:
                 found.add(name)
     return frozenset(found), frozenset(imported)
+
+
+# Where its name stands, its kind, section, address and size.
+Symbol = tuple[int, int, int, int, int]
+
+
+def symbol_tables(elf: ELFFile) -> Iterator[tuple[bytes, Iterator[Symbol]]]:
+    """The names of each table, and its symbols. Big programs have hundreds of thousands, so they
+    are unpacked here and never made into objects."""
+    order = "<" if elf.little_endian else ">"
+    is_64 = elf.elfclass == 64
+    layout = struct.Struct(order + ("IBBHQQ" if is_64 else "IIIBBH"))
+    fields = itemgetter(0, 1, 3, 4, 5) if is_64 else itemgetter(0, 3, 5, 1, 2)
+    for table in elf.iter_sections():
+        if table["sh_type"] in {"SHT_SYMTAB", "SHT_DYNSYM"}:
+            data = table.data()
+            whole = layout.iter_unpack(data[: len(data) // layout.size * layout.size])
+            yield elf.get_section(table["sh_link"]).data(), map(fields, whole)
 
 
 def _offsets(strings: bytes, names: Iterable[str]) -> dict[int, str]:

@@ -247,7 +247,6 @@ def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequ
 
 Rule = tuple[Callable[[Any], bool], str]
 POSITIVE: Rule = (lambda value: is_number(value) and value > 0, "a number above 0")
-SHAPES = (*EXPONENTS, LOGARITHMIC)
 TEXT: Rule = (is_text, "a text")
 TEXTS: Rule = (is_names, "a list of texts")
 
@@ -257,22 +256,15 @@ def _one_of(*choices: str) -> Rule:
 
 
 OPTIONS: Mapping[Kind, Mapping[str, Rule]] = {
-    "pair": {"first": TEXT, "second": TEXT, "show": TEXTS, "margin": POSITIVE},
-    "order": {"margin": POSITIVE},
+    "pair": {"first": TEXT, "second": TEXT, "show": TEXTS},
+    "order": {},
     "fit": {
         "law": _one_of("growth", "amdahl"),
-        "expected": (
-            lambda value: is_number(value) or value in SHAPES,
-            f"a number, or one of {', '.join(SHAPES)}",
-        ),
+        "expected": _one_of(*EXPONENTS, LOGARITHMIC),
         "tolerance": POSITIVE,
         "limit": POSITIVE,
-        "work": _one_of("fixed", "per-thread"),
-        "margin": POSITIVE,
     },
 }
-# What only one of the laws has.
-OF_LAW = {"growth": ("expected", "tolerance", "limit"), "amdahl": ("work", "margin")}
 
 
 def _asked(parameters: Sequence[Parameter], metrics: Sequence[MetricSpec], table: Table) -> Asked:
@@ -311,12 +303,8 @@ def _check_options(table: Table, kind: Kind, options: Mapping[str, Any]) -> None
             raise table.error(f"{key} is {value!r}", f"It must be {rules[key][1]}.")
     if kind == "pair" and not {"first", "second"} <= set(options):
         raise table.error("a pair needs first and second", "Name two allocators.")
-    if kind == "fit":
-        law = options.get("law", "growth")
-        for key in set(options) - {"law", *OF_LAW[law]}:
-            raise table.error(
-                f"{key} is no option of the law {law}", f"Its options: {', '.join(OF_LAW[law])}."
-            )
+    if options.get("law") == "amdahl" and (others := sorted(set(options) - {"law"})):
+        raise table.error(f"{others[0]} is no option of the law amdahl", "It has none.")
 
 
 def _check_place(table: Table, at: Any, parameters: Sequence[Parameter]) -> None:

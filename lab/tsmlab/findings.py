@@ -23,8 +23,6 @@ from tsmlab.toml_tables import is_number
 from tsmlab.wording import names, quantity, rounds
 
 CANNOT_TELL = "cannot be told"
-# A law that is off by less than this describes the curve well enough.
-LAW_MARGIN = 0.05
 # Exponents this close are the same shape: 0.1 is 26 % over a factor of ten.
 TOLERANCE = 0.1
 # Of more figures than these, the least and the largest are told.
@@ -116,10 +114,6 @@ class _Question:
         points = self.comparison.points
         analysis = points[point].analysis if points else self.comparison.analysis
         return analysis.noise_floors.get(self.metric.key)
-
-    def option(self, name: str, default: float) -> float:
-        value = self.asked.options.get(name, default)
-        return float(value)
 
     # --- points -----------------------------------------------------------------------------------
 
@@ -219,7 +213,7 @@ def _pair(question: _Question) -> Finding:
     judged = {
         point: stats.judge(
             ratio,
-            question.option("margin", stats.DEFAULT_MARGIN),
+            stats.DEFAULT_MARGIN,
             adjusted.get(point),
             len(adjusted),
             question.floor(point),
@@ -310,9 +304,10 @@ class _Standing:
             return False
         question = self._question
         higher = question.metric.higher_is_better
-        margin = question.option("margin", stats.DEFAULT_MARGIN)
         floor = question.floor(self.point)
-        judged = stats.judge(ratio, margin, min(1.0, families * p_value), 1, floor, higher)
+        judged = stats.judge(
+            ratio, stats.DEFAULT_MARGIN, min(1.0, families * p_value), 1, floor, higher
+        )
         return judged.verdict is Verdict.BETTER
 
     def ratio_to_best(self, name: str) -> Estimate | None:
@@ -461,12 +456,10 @@ Measured = tuple[str, Curve, list[float], fits.Table]
 
 
 def _amdahl(question: _Question, parameter: Parameter, curves: Sequence[Measured]) -> Finding:
-    per_thread = question.asked.options.get("work") == "per-thread"
-    margin = question.option("margin", LAW_MARGIN)
     found = [
         (label, curve, xs, law)
         for label, curve, xs, table in curves
-        if (law := fits.amdahl(xs, table, question.processors, per_thread, margin))
+        if (law := fits.amdahl(xs, table, question.processors))
     ]
     if not found:
         why = f"That takes two values of {parameter.name} up to the number of processors."
@@ -492,7 +485,7 @@ def _amdahl(question: _Question, parameter: Parameter, curves: Sequence[Measured
 
 def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured]) -> Finding:
     expected = question.asked.options.get("expected")
-    tolerance = question.option("tolerance", TOLERANCE)
+    tolerance = float(question.asked.options.get("tolerance", TOLERANCE))
     found = [
         (label, curve, xs, grown)
         for label, curve, xs, table in curves
@@ -502,8 +495,6 @@ def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured
         why = f"That takes two values of {parameter.name} with figures above 0."
         return question.no_answer(why)
     told = [(g.exponent.value, f"{label} {interval(g.exponent)}") for label, _, _, g in found]
-    bent = [label for label, _, _, grown in found if grown.is_bent(tolerance)]
-    shape = f" No pure power law: {names(bent)}." if bent else ""
     asked = "" if expected is None else f" (expected: {expected})"
     head = f"{question.metric.name} ~ {parameter.name}^k{asked}, k"
     verdict, limit = "measured", _over_limit(question, curves)
@@ -518,7 +509,7 @@ def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured
             drawn.append(_drawn(curve, f"x^{grown.exponent.value:.2f}", xs, grown.power))
     return question.answer(
         verdict,
-        f"{head}: {_figures(told)}.{shape}{limit}",
+        f"{head}: {_figures(told)}.{limit}",
         {f"exponent of {label}": grown.exponent for label, _, _, grown in found},
         drawn,
     )

@@ -30,6 +30,7 @@ from tsmlab.results import FLEET, MachineKind, Sample
 from tsmlab.schedule import Slot
 from tsmlab.sweep import Point
 from tsmlab.trial import Program, Trial
+from tsmlab.wording import quantity_or
 
 LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
 REMOTE = re.compile(r"(tcp|tls)://\S+:\d+")
@@ -77,7 +78,7 @@ class Done:
     """A round that was made, and where."""
 
     worker: str
-    machine: Machine
+    kind: str
     samples: list[Sample]
 
 
@@ -137,7 +138,7 @@ def make_round(job: Job) -> Done:
     """All runs of a round, one after the other, on this worker's processors."""
     from distributed import get_worker  # noqa: PLC0415 - each worker has it
 
-    name, found = str(get_worker().name), here()
+    name, kind = str(get_worker().name), kind_of(here())
     if problem := difference(job.expected):
         raise UserError(f"the worker {name} does not fit: {problem}.", _SAME_LAB)
     _set_environment(job.environment)
@@ -160,9 +161,9 @@ def make_round(job: Job) -> Done:
             raise UserError(
                 f"the worker {name} was interrupted.", "Go on with --resume."
             ) from error
-    where = {"worker": name, "kind": kind_of(found)}
+    where = {"worker": name, "kind": kind}
     tagged = [replace(s, measurement={**s.measurement, FLEET: where}) for s in samples]
-    return Done(name, found, tagged)
+    return Done(name, kind, tagged)
 
 
 _SAME_LAB = "Give all machines the same tsmalloc, and the same files under the same paths."
@@ -170,7 +171,8 @@ _SAME_LAB = "Give all machines the same tsmalloc, and the same files under the s
 
 def kind_of(found: Machine) -> str:
     """Machines of one kind may be taken for one another."""
-    return f"{found.cpu or found.architecture}, {found.usable_cores} cores, {found.kernel}"
+    memory = quantity_or(found.memory_bytes, "bytes", "?")
+    return f"{found.cpu or found.architecture}, {found.usable_cores} cores, {memory} of memory"
 
 
 # --- where a study is begun -----------------------------------------------------------------------
@@ -212,13 +214,11 @@ class Crew:
 
     def kinds(self, samples: Sequence[Sample], question: Question) -> list[MachineKind]:
         """The results of the rounds of each kind of machine by themselves."""
-        machines = {kind_of(done.machine): done.machine for done in self._done.values()}
         found = []
-        for name, described in machines.items():
+        for name in dict.fromkeys(s.kind for s in samples if s.phase == "measured" and s.kind):
             own = [sample for sample in samples if sample.kind == name]
             workers = {sample.measurement[FLEET]["worker"] for sample in own}
-            if any(sample.phase == "measured" for sample in own):
-                found.append(MachineKind(name, described, len(workers), analyse(own, question)))
+            found.append(MachineKind(name, len(workers), analyse(own, question)))
         return found
 
     def _begin(self, key: str, slots: Sequence[Slot]) -> None:
@@ -337,10 +337,9 @@ class Fleet:
     def result(self, future: Any) -> Done:
         with self._telling():
             done: Done = future.result()
-        kind = kind_of(done.machine)
-        if self._only not in {None, kind}:
+        if self._only not in {None, done.kind}:
             raise UserError(
-                f"the worker {done.worker} joined, whose machine is of another kind: {kind}.",
+                f"the worker {done.worker} joined, whose machine is of another kind: {done.kind}.",
                 "End it, then go on with --resume: its round was not kept.",
             )
         return done

@@ -20,9 +20,8 @@ ADDRESS = "https://json.schemastore.org/sarif-2.1.0.json"
 def blocks(study: Study) -> Iterator[Block]:
     gate, comparison = _gate(study), study.comparison
     yield Block(lines=list(conclusion(study)), style="bold")
-    yield Block(
-        lines=list(heading(study)), table=lambda _: table(gate), fails=failed_lines(comparison)
-    )
+    yield Block(lines=list(heading(study)))
+    yield Block(table=lambda _: table(gate), fails=failed_lines(comparison))
 
 
 def _gate(study: Study) -> Gate:

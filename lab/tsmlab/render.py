@@ -4,9 +4,10 @@ Every number here was computed by analysis.py; this file only words it.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from tsmlab import export, paths, tables
+from tsmlab import cause_tables, export, paths, tables
 from tsmlab.definition import Reported
 from tsmlab.machine import Machine
 from tsmlab.metrics import (
@@ -33,29 +34,23 @@ RECOMMENDATION = "Recommendation: "
 def blocks(comparison: Comparison) -> Iterator[Block]:
     asked, extent = comparison.experiment, heading(comparison)
     if asked is None:
-        yield Block(lines=extent[:1], style="dim")
+        yield Block(lines=extent[:1], style="dim", where="text")
     else:
-        yield Block(title=f"{comparison.subject}: {asked.title}", lines=[asked.question])
+        title = f"{comparison.subject}: {asked.title}"
+        yield Block(title, lines=[asked.question], where="text")
     yield Block(lines=answers(comparison), style="bold")
     if grave := [t.symptom for t in comparison.warnings if t.code in GRAVE]:
-        yield Block(lines=[f"But {each}." for each in grave], style="yellow")
+        yield Block(lines=[f"But {each}." for each in grave], style="yellow", where="text")
     yield Block(lines=extent[1:], style="dim")
     rows = ranked_rows(comparison)
     if rows and not (asked and comparison.points):
         yield Block(
             table=lambda layout: table_columns(comparison, rows, layout),
-            notes=lambda layout: legend(comparison, rows, layout),
+            notes=lambda layout: legend(rows, layout),
             cut=True,
         )
     for title, columns in point_tables(comparison):
-        yield Block(lines=[title], table=lambda _, found=columns: found, folded=True)  # type: ignore[misc]
-    for reported in asked.reported if asked else []:
-        yield Block(
-            title=f"Reported ({reported.report}; {reported.machine})",
-            table=lambda _, found=reported: reported_columns(found),  # type: ignore[misc]
-            notes=lambda _, found=reported: [found.note] if found.note else [],  # type: ignore[misc]
-            where="document",
-        )
+        yield Block(title, table=lambda _, found=columns: found, folded=True)  # type: ignore[misc]
     if failed := failed_lines(comparison):
         yield Block(fails=failed)
     if kinds := kind_lines(comparison):
@@ -64,6 +59,16 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
         yield Block(labelled=verdict_lines(comparison))
     elif asked.answers:
         yield Block(lines=[" ".join(asked.answers.split())])
+    yield from cause_tables.blocks(comparison)
+    for reported in asked.reported if asked else []:
+        yield Block(
+            f"Reported ({reported.report}; {reported.machine}), never mixed with ours",
+            table=lambda _, found=reported: reported_columns(found),  # type: ignore[misc]
+            notes=lambda _, found=reported: [found.note] if found.note else [],  # type: ignore[misc]
+            where="document",
+        )
+    if asked and asked.source:
+        yield Block(lines=[f"Source: {asked.source}"], where="document")
 
 
 def report(comparison: Comparison, width: int, colours: bool = False) -> str:
@@ -89,8 +94,10 @@ def to_csv(comparison: Comparison) -> str:
 
 
 def answers(comparison: Comparison) -> list[str]:
-    """What a reader came for: of an experiment its findings, else the recommendation."""
+    """What a reader came for: of an experiment its findings, else the recommendation. What could be
+    told comes first."""
     found = [f"{verdict}: {text}" for verdict, text in finding_lines(comparison)]
+    found.sort(key=lambda text: text.startswith("Cannot"))
     if comparison.experiment is not None:
         return found or ["No analysis is asked for."]
     if not ranked_rows(comparison):
@@ -137,25 +144,28 @@ def recommendation(comparison: Comparison) -> str:
 
 
 def heading(comparison: Comparison) -> list[str]:
-    analysis, reference = comparison.analysis, comparison.reference
+    analysis = comparison.analysis
     runs = sum(s.phase == "measured" for s in comparison.samples)
-    floors = [
-        f"{comparison.metric(key).name} {share(floor)}"
-        for key, floor in analysis.noise_floors.items()
-        if floor is not None
-    ]
     extent = f"{rounds(analysis.rounds)}, {runs} runs, seed {comparison.settings.seed}"
     command = shlex.join(comparison.command)
     for parameter in comparison.parameters:  # which needs no quotes to be read
         command = command.replace(f"'{{{parameter.name}}}'", f"{{{parameter.name}}}")
-    lines = [
+    return [
         "$ " + " ".join(command.split()),
         f"{extent}; stopped: {comparison.stop.text}",
+        *noise_floor(comparison),
     ]
-    if floors:
-        text = f"noise floor ({reference} against itself): {', '.join(floors)}"
-        lines.append(f"{text}; margin {share(comparison.settings.margin)}")
-    return lines
+
+
+def noise_floor(comparison: Comparison) -> list[str]:
+    """Of all metrics, but those of a service's further phases."""
+    floors = [
+        f"{comparison.metric(key).name} {share(floor)}"
+        for key, floor in comparison.analysis.noise_floors.items()
+        if floor is not None and ": " not in key
+    ]
+    text = f"noise floor ({comparison.reference} against itself): {', '.join(floors)}"
+    return [f"{text}; margin {share(comparison.settings.margin)}"] if floors else []
 
 
 def ranked_rows(comparison: Comparison) -> list[Row]:
@@ -277,7 +287,7 @@ def _median_cell(row: Row, spec: MetricSpec) -> Cell:
     return Cell("-" if summary is None else quantity(summary.median, spec.unit))
 
 
-def legend(_: Comparison, rows: Sequence[Row], layout: Layout) -> list[str]:
+def legend(rows: Sequence[Row], layout: Layout) -> list[str]:
     summaries = [summary for row in rows for summary in row.metrics.values()]
     lines = []
     if any(s.rounds_more is not None for s in summaries):
@@ -476,15 +486,21 @@ def _front_sentence(comparison: Comparison) -> str | None:
 def use_it(comparison: Comparison) -> str:
     name = comparison.analysis.recommended
     assert name is not None
-    info = comparison.allocator(name)
-    command = shlex.join(comparison.command)
-    settings = "".join(f"{key}={shlex.quote(value)} " for key, value in info.env.items())
+    return under(comparison.allocator(name), shlex.join(comparison.command))
+
+
+def under(
+    info: AllocatorInfo, command: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The command line that runs a command under an allocator."""
+    settings = {**info.env, **variables}
+    words = "".join(f"{key}={shlex.quote(value)} " for key, value in settings.items())
     if info.path is None:
-        return f"{settings}{command}    (without LD_PRELOAD)"
+        return f"{words}{command}"
     if paths.is_preloadable(info.path):
-        return f"{settings}LD_PRELOAD={shlex.quote(info.path)} {command}"
-    allocator = shlex.quote(f"{name}={info.path}")
-    return f"{settings}tsmalloc run --allocator {allocator} {shlex.quote(name)} -- {command}"
+        return f"{words}LD_PRELOAD={shlex.quote(info.path)} {command}"
+    allocator = shlex.quote(f"{info.name}={info.path}")
+    return f"{words}tsmalloc run --allocator {allocator} {shlex.quote(info.name)} -- {command}"
 
 
 def reported_columns(reported: Reported) -> list[Column]:

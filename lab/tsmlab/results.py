@@ -218,11 +218,10 @@ class Analysis:
 
 @dataclass(frozen=True)
 class MachineKind:
-    """One of several kinds of machine in a cluster: the first of them, and what its own rounds
-    show."""
+    """One of several kinds of machine in a cluster, and what its own rounds show. name: processor,
+    cores and memory."""
 
     name: str
-    machine: Machine
     workers: int
     analysis: Analysis
 

@@ -41,10 +41,10 @@ Verb = Literal["compare", "service", "bench", "experiment", "replay", "gate", "t
 
 @dataclass(frozen=True)
 class Score:
-    """One allocator (or floor) in one workload. Ratios are None where a run failed.
+    """One allocator in one workload. Ratios are None where a run failed.
 
-    time.ratio is to the fastest peer, memory.ratio to the smallest, to_floor to the best floor;
-    memory is None where the workload's peak says nothing, and for floors.
+    time.ratio is to the fastest peer, memory.ratio to the smallest; memory is None where the
+    workload's peak says nothing.
     """
 
     name: str
@@ -54,7 +54,6 @@ class Score:
     gave_up: bool
     time: MetricSummary | None
     memory: MetricSummary | None
-    to_floor: RatioEstimate | None
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,13 @@ class WorkloadAnalysis:
 
     workload: str
     scores: list[Score]
-    floors: list[Score]
     fastest_peer: str | None
     smallest_peer: str | None
     smallest_quick_peer: str | None
-    best_floor: str | None
     quick_memory: RatioEstimate | None
 
     def score(self, name: str) -> Score:
-        return next(score for score in (*self.scores, *self.floors) if score.name == name)
+        return next(score for score in self.scores if score.name == name)
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,6 @@ class Suite:
     file: str
     candidate: str | None
     peers: list[str]
-    floors: list[str]
     workloads: list[Workload]
     analysis: SuiteAnalysis
 

@@ -138,9 +138,9 @@ class Block:
     """A part of a report: a title, lines, a table with notes below it, what failed, and sentences
     that hang beside their labels.
 
-    style: of the lines; "bold" ones are folded to the width, "dim" ones cut. cut: the table, too,
-    where it is too wide in any layout; it is folded where `folded` is set. where: whether only a
-    terminal, or only a document, has the block.
+    style: of the lines; "bold" ones, which are the answer, are folded to the width, "dim" ones cut.
+    cut: the table, too, where it is too wide in any layout; it is folded where `folded` is set.
+    where: "text" is not on pages, which say it elsewhere; "document" is not on terminals.
     """
 
     title: str = ""
@@ -152,7 +152,7 @@ class Block:
     style: str = ""
     cut: bool = False
     folded: bool = False
-    where: Literal["everywhere", "terminal", "document"] = "everywhere"
+    where: Literal["everywhere", "text", "document"] = "everywhere"
 
 
 LABEL_WIDTH = 11
@@ -175,8 +175,6 @@ def markdown_of(blocks: Iterable[Block]) -> list[str]:
     """The lines of the same report for a document."""
     lines: list[str] = []
     for block in blocks:
-        if block.where == "terminal":
-            continue
         items = [f"**{line}**" if block.style == "bold" else line for line in block.lines]
         items = [f"`{line}`" if line.startswith("$ ") else line for line in items]
         own = [f"**{block.title}**", ""] if block.title else []
@@ -234,8 +232,9 @@ class Sheet:
         else:
             self.say(*block.notes(ROOMY), style="dim")
         self.say(*block.fails, style="red")
+        indent = max([LABEL_WIDTH, *(len(label) + 2 for label, _ in block.labelled)])
         for label, text in block.labelled:
-            self.say(_hanging(label, text, self.width))
+            self.say(_hanging(label, text, self.width, indent))
 
     def table(
         self, columns: Sequence[Column], layout: Layout = ROOMY, may_be_cut: bool = False
@@ -251,16 +250,16 @@ class Sheet:
         return self._file.getvalue()
 
 
-def _hanging(label: str, text: str, width: int) -> str:
+def _hanging(label: str, text: str, width: int, indent: int) -> str:
     """Wraps a sentence beside its label; a command line stays in one piece."""
-    start = label.ljust(LABEL_WIDTH)
+    start = label.ljust(indent)
     if label in COMMANDS:
         return start + text
     return textwrap.fill(
         text,
         width=max(40, width),
         initial_indent=start,
-        subsequent_indent=" " * LABEL_WIDTH,
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )

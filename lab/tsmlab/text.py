@@ -35,3 +35,8 @@ def shortened(text: str, limit: int) -> str:
 def with_minus(text: str) -> str:
     """Negative numbers with the minus sign in place of the hyphen."""
     return re.sub(r"(?<![^\s\[(])-(?=\d)", "−", text)
+
+
+def capital(text: str) -> str:
+    """The first letter as a capital, the rest as it is."""
+    return text[:1].upper() + text[1:]

@@ -30,14 +30,11 @@ _SUMS = (
     *_KINDS,
     *("bytes_requested", "deep_bindings", "knows_usable", "live_bytes", "live_blocks"),
     *("peak_live_bytes", "peak_live_blocks", "inherited_bytes", "untracked_blocks"),
-    *("missed_frees", "peak_ns", "points", "reserved"),
+    "missed_frees",
 )
-_HEAD = struct.Struct("=8s2i20Q1952s976s992s")
+_HEAD = struct.Struct("=8s2i17Q1976s976s992s")
 _THREAD = struct.Struct("=8Q")
-_POINT = struct.Struct("=2Q")
-_THREAD_PLACES = 256
-_CURVE_AT = _HEAD.size + _THREAD_PLACES * _THREAD.size
-_SIZE = _CURVE_AT + 1000 * _POINT.size
+_SIZE = _HEAD.size + 256 * _THREAD.size
 _MAGIC = b"TSTRACK1"
 # Of threads, as results name them.
 _OF_THREADS = ("allocations", "frees", "requested_bytes", "foreign_frees", "reused_bytes")
@@ -75,10 +72,9 @@ class Tracked:
     first library that was loaded with RTLD_DEEPBIND, or empty.
 
     threads: in the order in which they first allocated or freed; the last is all beyond the 255th
-    together. live: seconds since the image began and bytes in use, in order, the peak among them. A
-    forked child begins with what its parent had in use, its inherited_bytes. untracked_blocks: that
-    the tracker had no memory for. missed_frees: blocks that went by a function that it does not
-    stand before.
+    together. A forked child begins with what its parent had in use, its inherited_bytes.
+    untracked_blocks: that the tracker had no memory for. missed_frees: blocks that went by a
+    function that it does not stand before.
     """
 
     pid: int
@@ -104,7 +100,6 @@ class Tracked:
     untracked_blocks: int
     missed_frees: int
     threads: tuple[Sums, ...]
-    live: tuple[tuple[float, int], ...]
 
     @property
     def by_kind(self) -> tuple[tuple[str, int], ...]:
@@ -200,13 +195,9 @@ def _read(directory: Path) -> Iterator[Tracked]:
 def _decoded(pid: int, number: int, content: bytes) -> Tracked:
     _, _, parent_pid, *numbers, program, provider, deep_bound = _HEAD.unpack_from(content)
     sums: dict[str, Any] = dict(zip(_SUMS, numbers, strict=True))
-    for unused in ("deep_bindings", "reserved"):
-        del sums[unused]
-    points, peak_ns = sums.pop("points"), sums.pop("peak_ns")
+    del sums["deep_bindings"]
     knows_usable = bool(sums.pop("knows_usable"))
-    threads = (Sums(*each) for each in _THREAD.iter_unpack(content[_HEAD.size : _CURVE_AT]))
-    curve = list(_POINT.iter_unpack(content[_CURVE_AT:]))[:points]
-    times = sorted({*curve, (peak_ns, sums["peak_live_bytes"])})
+    threads = (Sums(*each) for each in _THREAD.iter_unpack(content[_HEAD.size :]))
     return Tracked(
         pid=pid,
         parent_pid=parent_pid,
@@ -216,7 +207,6 @@ def _decoded(pid: int, number: int, content: bytes) -> Tracked:
         deep_bound=_text(deep_bound),
         knows_usable=knows_usable,
         threads=tuple(each for each in threads if each != Sums()),
-        live=tuple((time_ns / 1e9, size) for time_ns, size in times),
         **sums,
     )
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tsmlab import toml_tables
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 
@@ -71,19 +70,12 @@ def read_table() -> OptionTable:
 
 
 def options_for(
-    allocator: Allocator, given: Sequence[str], like: str | None = None, only_given: bool = False
+    allocator: Allocator, given: Sequence[str], only_given: bool = False
 ) -> tuple[tuple[Option, ...], list[str]]:
     """The options to be tried, and the names of those that this library does not know. given: the
-    user's own, which replace those of the same name. like: whose table it is, unless the name of
-    the allocator says so."""
+    user's own, which replace those of the same name."""
     table = read_table()
-    owner = like or _VERSION.sub("", allocator.name)
-    if like is not None and like not in table.options:
-        raise UserError(
-            f"there is no table of options for {like!r}.",
-            f"{toml_tables.guess(like, list(table.options))}There is one for "
-            f"{', '.join(table.options)}.",
-        )
+    owner = _VERSION.sub("", allocator.name)
     own = [_parse(text, table.forms.get(owner)) for text in given]
     names = [option.name for option in own]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -94,7 +86,7 @@ def options_for(
     if not usable:
         raise UserError(
             f"the lab knows no option of {allocator.name}.",
-            "Name some: --option VARIABLE=VALUE1,VALUE2 (or --options-of an allocator like it).",
+            "Name some: --option VARIABLE=VALUE1,VALUE2.",
         )
     return usable, [*unknown, *_unknown_to(allocator, own)]
 

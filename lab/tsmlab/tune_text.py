@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from tsmlab.render import full_name
+from tsmlab.render import full_name, under
 from tsmlab.stats import Verdict
 from tsmlab.study import Step, Study, Tune, TuneRow
 from tsmlab.tables import STYLES, Block, Cell, Column
@@ -18,14 +18,14 @@ def blocks(study: Study) -> Iterator[Block]:
     yield Block(lines=list(heading(study)))
     for step in tune.steps:
         yield Block(
-            lines=[title(step)],
+            title(step),
             table=lambda _, step=step: race_table(step),  # type: ignore[misc]
             notes=lambda _, step=step: list(tested(step)),  # type: ignore[misc]
             fails=list(failures(step)),
         )
     if tune.settings:
         yield Block(
-            lines=[f"{' '.join(tune.settings)} against the default, in fresh rounds"],
+            f"{' '.join(tune.settings)} against the default, in fresh rounds",
             table=lambda _: verdict_table(tune.rows),
             labelled=[("use it", line(tune))],
         )
@@ -137,8 +137,4 @@ def conclusion(study: Study) -> Iterator[str]:
 
 
 def line(results: Tune) -> str:
-    variables = dict(results.allocator.env) | results.variables
-    if results.allocator.path is not None:
-        variables["LD_PRELOAD"] = results.allocator.path
-    words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    return " ".join([*words, shlex.join(results.command)])
+    return under(results.allocator, shlex.join(results.command), results.variables)

@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tsmlab import paths, toml_tables
-from tsmlab.allocators import FLOORS
 from tsmlab.errors import UserError
 from tsmlab.toml_tables import Table, is_count
 
@@ -19,18 +18,15 @@ class Workload:
     """One entry, at one number of threads. The command starts with the program's absolute path.
 
     time: "seconds", which the program prints in a line `seconds: X`, or "wall", from its start to
-    its end. memory: whether its peak says something. floors: those that it may be run over.
-    pattern: the entry's name where it gives several numbers of threads, else empty.
+    its end. memory: whether its peak says something.
     """
 
     name: str
     stresses: str
     command: tuple[str, ...]
     threads: int
-    floors: tuple[str, ...]
     time: TimeSource
     memory: bool
-    pattern: str = field(default_factory=str)
 
 
 def suite(name: str) -> Path:
@@ -77,7 +73,7 @@ def check_programs(workloads: Sequence[Workload]) -> None:
     raise UserError(f"there is no executable {names} in {folders}.", remedy)
 
 
-KEYS = ("name", "stresses", "program", "arguments", "threads", "floors", "time", "memory")
+KEYS = ("name", "stresses", "program", "arguments", "threads", "time", "memory")
 
 
 # In the arguments of an entry, these stand for its number of threads, and for half of it.
@@ -111,10 +107,8 @@ def _workloads(path: Path, entry: Table) -> list[Workload]:
                 ),
             ),
             threads=number,
-            floors=_floors(entry),
             time=entry.choice("time", TimeSource),
             memory=entry.value("memory", lambda v: isinstance(v, bool), "true or false"),
-            pattern=name if several else "",
         )
         for number in numbers
     ]
@@ -131,13 +125,3 @@ def _program(path: Path, program: str) -> str:
     if "/" not in program:
         return str(paths.build_dir() / "bin" / program)
     return str((path.parent / program).absolute())
-
-
-def _floors(entry: Table) -> tuple[str, ...]:
-    floors = entry.texts("floors", [])
-    for name in floors:
-        if name not in FLOORS:
-            raise entry.error(f"floors has {name!r}", f"There are {', '.join(FLOORS)}.")
-    if len(set(floors)) < len(floors):
-        raise entry.error("floors has one twice", "Name each once.")
-    return tuple(floors)

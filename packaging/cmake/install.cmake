@@ -92,12 +92,11 @@ get_property(counted_libraries GLOBAL PROPERTY TSMALLOC_COUNTED_LIBRARIES)
 get_property(experiment_programs GLOBAL PROPERTY TSMALLOC_EXPERIMENT_PROGRAMS)
 get_property(workload_programs GLOBAL PROPERTY TSMALLOC_WORKLOAD_PROGRAMS)
 list(REMOVE_ITEM libraries tsmalloc tsmalloc-secure)
-set(programs measure usable ${experiment_programs} ${workload_programs})
+set(programs measure ${experiment_programs} ${workload_programs})
 if(TARGET trace)
   list(APPEND programs record replay trace)
 endif()
 install(TARGETS ${libraries} tsmalloc-tracker tsmalloc-record
-    tsmalloc-floor-null tsmalloc-floor-bump tsmalloc-floor-lifo
   LIBRARY DESTINATION ${tsmalloc_home}/lib COMPONENT lab)
 install(TARGETS ${counted_libraries} LIBRARY DESTINATION ${tsmalloc_home}/lib/counted COMPONENT lab)
 install(TARGETS ${programs} RUNTIME DESTINATION ${tsmalloc_home}/bin COMPONENT lab)

@@ -118,8 +118,7 @@ SHIMS = {
     "memccpy": "paths",
     "memcmp": "events",
     "memcpy": "events",
-    "memmove": "realloc of the floors",
-    "memset": "calloc of the floors",
+    "memset": "counts",
     "mmap": "their own memory",
     "munmap": "their own memory",
     "open": "their files",
@@ -154,7 +153,7 @@ def short_name(library: Path) -> str:
 
 def kind_of(library: Path) -> tuple[dict[str, str], ...]:
     """The lists that hold for a library."""
-    shims = ("libtsmalloc-tracker.", "libtsmalloc-record.", "libtsmalloc-floor-")
+    shims = ("libtsmalloc-tracker.", "libtsmalloc-record.")
     if library.name.startswith(shims):
         return (SHIMS,)
     return (DROP_IN, COUNTED) if library.parent.name == "counted" else (DROP_IN,)

@@ -20,7 +20,6 @@ struct ChildReport {
   Nanoseconds exec_ns;
   int error_number;
   bool is_in_folder;  // or else entering it is what failed
-  bool is_in_cgroup;
   bool file_exists;  // although exec says that something does not: then it is what the file needs
 };
 
@@ -81,7 +80,6 @@ void edit_environment(const Options& options) {
   }
   report.is_in_folder = true;
   edit_environment(options);
-  report.is_in_cgroup = setup.cgroup_descriptor >= 0 && write(setup.cgroup_descriptor, "0", 1) == 1;
   sigprocmask(SIG_SETMASK, &setup.original_signal_mask, nullptr);
   report.exec_ns = now_ns();
   send(pipe_end, report);
@@ -141,7 +139,6 @@ void start_child(const Options& options, const ChildSetup& setup, StartedChild& 
   }
   close(report_ends[0]);
   child.exec_ns = report.exec_ns;
-  child.is_in_cgroup = report.is_in_cgroup;
   if (!is_reported) {  // killed from outside before it could speak
     report.error_number = ECHILD;
     report.is_in_folder = true;

@@ -15,14 +15,12 @@ namespace ts {
 // What the child becomes: descriptors are -1 where it inherits ours.
 struct ChildSetup {
   int standard_descriptors[3] = {-1, -1, -1};
-  int cgroup_descriptor = -1;       // writing "0" to it moves the writer into the private cgroup
   sigset_t original_signal_mask{};  // ours before we blocked what we wait for
 };
 
 struct StartedChild {
   pid_t pid = -1;
   Nanoseconds exec_ns = 0;  // the clock just before exec
-  bool is_in_cgroup = false;
   int error_number =
       0;  // 0: it runs. Otherwise there is no child any more, and `message` says what failed
   char message[PATH_MAX + 128] = {};

@@ -19,7 +19,6 @@
 #include "launch/tree_end.h"
 #include "measure/memory_sampler.h"
 #include "measure/preload_proof.h"
-#include "measure/private_cgroup.h"
 
 namespace ts {
 
@@ -133,13 +132,11 @@ void write_peak(JsonLine& line, std::int64_t reported_bytes, std::int64_t sample
   line.add_text("peak_rss_source", sampled_bytes > reported_bytes ? "sampled-hwm" : "wait4");
 }
 
-void write_memory(JsonLine& line, const Usage& usage, const MemorySampler& sampler,
-                  std::int64_t cgroup_peak_bytes) {
+void write_memory(JsonLine& line, const Usage& usage, const MemorySampler& sampler) {
   write_peak(line, usage.peak_rss_bytes, sampler.process_peak_bytes());
   line.add_unless_negative("root_hwm_bytes", sampler.root_peak_bytes());
   line.add_unless_negative("tree_peak_rss_bytes", sampler.tree_peak_resident_bytes());
   line.add_unless_negative("tree_peak_pss_bytes", sampler.tree_peak_proportional_bytes());
-  line.add_unless_negative("cgroup_peak_bytes", cgroup_peak_bytes);
   line.add("samples", sampler.samples());
   line.add("pss_samples", sampler.proportional_samples());
 }
@@ -165,13 +162,13 @@ void write_series(JsonLine& line, const Series& series) {
   line.end_list();
 }
 
-void write_report(int descriptor, const Supervisor& supervisor, std::int64_t cgroup_peak_bytes) {
+void write_report(int descriptor, const Supervisor& supervisor) {
   JsonLine line{descriptor};
   begin_report(line, "tsmalloc-measure/1", options, child, supervisor.end());
   add_measured(line, "pid", child.pid);
   add_measured(line, "wall_ns", supervisor.end().wall_ns());
   write_usage(line, supervisor.usage());
-  write_memory(line, supervisor.usage(), supervisor.sampler(), cgroup_peak_bytes);
+  write_memory(line, supervisor.usage(), supervisor.sampler());
   write_preloads(line, supervisor.preload_proof());
   line.add("sampling_ns", supervisor.sampler().cost_ns() + supervisor.preload_proof().cost_ns());
   line.add("floor_bytes", own_peak_bytes());
@@ -215,16 +212,10 @@ int measure(int argument_count, char** arguments) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     fail_internal("cannot become a child subreaper", errno);
   }
-  PrivateCgroup cgroup;
-  setup.cgroup_descriptor = cgroup.join_descriptor();
   if (is_ready) start_child(options, setup, child);
   static Supervisor supervisor;
-  const bool is_started = child.error_number == 0;
-  if (is_started) supervisor.run();
-  const std::int64_t cgroup_peak_bytes =
-      child.is_in_cgroup && is_started ? cgroup.peak_bytes() : -1;
-  cgroup.remove();
-  write_report(output, supervisor, cgroup_peak_bytes);
+  if (child.error_number == 0) supervisor.run();
+  write_report(output, supervisor);
   return 0;
 }
 

@@ -265,7 +265,7 @@ void ImageRun::run() {
   if (runs_one_at_a_time(settings.order)) {
     processor_.emplace(image_, settings, world_.tickets, threads_, epochs_, world_.slots.begin());
   }
-  result.at_start = resident_now();
+  result.at_start = memory_now();
   begin_ns_ = now_ns();
   play(threads_[0]);
   finish(threads_[0]);
@@ -278,11 +278,11 @@ void ImageRun::run() {
   sum_up(result);
   result.at_end = memory_now();
   free_all();
-  result.freed = resident_now();
+  result.freed = memory_now();
   if (settings.settle_ns >= 0) {
     const timespec idle = {settings.settle_ns / ns_per_second, settings.settle_ns % ns_per_second};
     if (place_ == 0) clock_nanosleep(CLOCK_MONOTONIC, 0, &idle, nullptr);
-    result.settled = resident_now();
+    result.settled = memory_now();
   }
   release_.open();
   for (const ThreadRun& thread : threads_) {

@@ -26,7 +26,6 @@ The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay TRACE
   --quantum N        calls that a schedule grants at a time (default 100)
   --tickets N,N,...  of thread 0, 1, ... for lottery and stride, over and over (default 1)
   --seed N           of lottery (default 1)
-  --meters N         write down the first N changes of the threads' meters
   --touch HOW        what to write into each block: none, first (byte), page (a byte of each;
                      default), all
   --verify           look whether blocks keep what was written, in realloc, too, and calloc is zero
@@ -121,10 +120,6 @@ constexpr Option known[] = {
      [](const char* argument) {
        asked->settings.seed =
            static_cast<std::uint64_t>(parse_whole("--seed", argument, INT64_MAX));
-     }},
-    {"meters",
-     [](const char* argument) {
-       asked->settings.meters = at_least_one("--meters", argument, most_listed);
      }},
     {"addresses", [](const char* argument) { asked->addresses = argument; }},
     {"frames",

@@ -103,8 +103,6 @@ void write_memory(JsonLine& line, const World& world, std::uint32_t place,
     line.add(sample.live_bytes);
     line.add(sample.memory.resident);
     line.add(sample.memory.lazy_free);
-    line.add_unless_negative(sample.memory.allocator);
-    line.add_unless_negative(sample.memory.allocator_used);
     line.end_list();
   }
   line.end_list();
@@ -194,30 +192,14 @@ void write_shares(JsonLine& line, const VirtualProcessor& processor, std::uint32
   line.end_list();
 }
 
-void write_meters(JsonLine& line, const VirtualProcessor& processor) {
-  if (processor.changes() == nullptr) return line.add_null("meters");
-  line.begin_list("meters");
-  for (std::size_t i = 0; i < processor.schedule().logged(); ++i) {
-    const MeterChange& change = processor.changes()[i];
-    line.begin_list();
-    line.add(change.tick);
-    line.add(change.thread);
-    line.add(change.is_running);
-    line.add_decimal(change.meter);
-    line.end_list();
-  }
-  line.end_list();
-}
-
 void write_schedule(JsonLine& line, const World& world, const ImageRun& first) {
   if (world.settings.order != Order::scheduled || first.processor() == nullptr) {
-    for (const char* const name : {"ticks", "shares", "meters"}) line.add_null(name);
+    for (const char* const name : {"ticks", "shares"}) line.add_null(name);
     return;
   }
   const VirtualProcessor& processor = *first.processor();
   line.add("ticks", processor.schedule().ticks());
   write_shares(line, processor, world.plan.image(0).threads);
-  write_meters(line, processor);
 }
 
 void write_child(JsonLine& line, const World& world, std::uint32_t place) {

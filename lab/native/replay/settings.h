@@ -27,7 +27,6 @@ struct Settings {
   Discipline discipline = Discipline::round_robin;  // of `scheduled`
   std::uint64_t quantum = 100;                      // calls
   std::uint64_t seed = 1;
-  std::uint64_t meters = 0;  // changes of meters to log
   Touch touch = Touch::page;
   bool verify = false;
   bool latency = false;

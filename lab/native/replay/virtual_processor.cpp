@@ -18,10 +18,8 @@ VirtualProcessor::VirtualProcessor(const plan::Image& image, const Settings& set
       slots_{slots},
       seats_{image.threads, Backing::shared},
       shares_{image.threads, Backing::shared},
-      changes_{settings.meters, Backing::shared},
       schedule_{settings.discipline, settings.seed, tickets.denominator(), seats_.begin(),
                 image.threads} {
-  if (settings.meters != 0) schedule_.log_to(changes_.begin(), changes_.size());
   started(threads[0]);
 }
 

@@ -40,7 +40,6 @@ class VirtualProcessor {
 
   const Schedule& schedule() const { return schedule_; }
   const Share* shares() const { return shares_.begin(); }  // by number; of those that have left
-  const MeterChange* changes() const { return changes_.size() != 0 ? changes_.begin() : nullptr; }
 
  private:
   std::uint32_t choose();
@@ -56,7 +55,6 @@ class VirtualProcessor {
   const Slot* slots_;
   Mapped<Schedule::Seat> seats_;
   Mapped<Share> shares_;
-  Mapped<MeterChange> changes_;
   Schedule schedule_;
   std::uint32_t next_ = 0;              // of `recorded`: the next operation
   std::uint64_t left_ = 0;              // calls of the tick

@@ -1,10 +1,10 @@
 // The file that libtsmalloc-tracker.so keeps for each program image in each process, mapped and
 // shared, so that a crash or _exit loses nothing. The reader is lab/tsmlab/tracker.py.
 //
-//   offset  0         8     12     16        72               176          2128       3104         4096
-//           | magic   | pid | ppid | 7 calls | 13 other sums  | executable | provider | deep_bound |
-//           4096                          20480                        36480
-//           | 256 threads, 8 sums each    | 1000 points of the curve   |
+//   offset  0         8     12     16        72               152          2128       3104         4096
+//           | magic   | pid | ppid | 7 calls | 10 other sums  | executable | provider | deep_bound |
+//           4096                          20480
+//           | 256 threads, 8 sums each    |
 #pragma once
 
 #include <atomic>
@@ -30,13 +30,7 @@ struct ThreadSums {
   AnyCounter usable_bytes;   // of its allocations, as malloc_usable_size tells
 };
 
-struct CurvePoint {
-  AnyCounter time_ns;  // since the record began
-  AnyCounter live_bytes;
-};
-
 inline constexpr std::size_t thread_places = 256;
-inline constexpr std::size_t most_points = 1'000;
 inline constexpr std::size_t entries = static_cast<std::size_t>(Entry::count);
 
 struct Record {
@@ -54,17 +48,13 @@ struct Record {
   AnyCounter inherited_bytes;   // live already when the record began, of a forked child
   AnyCounter untracked_blocks;  // allocations that the tracker had no memory for
   AnyCounter missed_frees;      // known blocks that were handed out again without a free
-  AnyCounter peak_ns;           // when the bytes were at their peak
-  AnyCounter points;
-  AnyCounter reserved;
-  char executable[1952];
+  char executable[1976];
   char provider[976];    // the library that provides the next malloc
   char deep_bound[992];  // the first of the deep_bindings, as its loader named it
   ThreadSums threads[thread_places];
-  CurvePoint curve[most_points];
 };
-static_assert(offsetof(Record, executable) == 176 && offsetof(Record, threads) == 4096 &&
-              offsetof(Record, curve) == 20'480 && sizeof(Record) == 36'480);
+static_assert(offsetof(Record, executable) == 152 && offsetof(Record, threads) == 4096 &&
+              sizeof(Record) == 20'480);
 static_assert(AnyCounter::is_always_lock_free);
 
 }  // namespace ts

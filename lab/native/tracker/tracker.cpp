@@ -28,64 +28,22 @@ void add(AnyCounter& counter, std::uint64_t amount) {
   if (amount != 0) counter.fetch_add(amount, std::memory_order_relaxed);
 }
 
-bool raise(AnyCounter& peak, std::uint64_t value) {
+void raise(AnyCounter& peak, std::uint64_t value) {
   std::uint64_t highest = peak.load(std::memory_order_relaxed);
   while (value > highest) {
-    if (peak.compare_exchange_weak(highest, value, std::memory_order_relaxed)) return true;
+    if (peak.compare_exchange_weak(highest, value, std::memory_order_relaxed)) return;
   }
-  return false;
 }
 
-// --- live bytes and blocks: now, at their peak, and over time ------------------------------------
-//
-// The clock is looked at when something is allocated or freed, which is when something changes.
-
-constexpr std::uint64_t first_interval_ns = 10'000;  // 1,000 points in the first 10 ms
+// --- live bytes and blocks: now, and at their peak -----------------------------------------------
 
 // Of this process's memory, and in a fork's copy of it: what is live is inherited. The record has
 // them once more, since a forked child must not read its parent's.
 constinit std::atomic<std::uint64_t> live_bytes{0};
 constinit std::atomic<std::uint64_t> live_blocks{0};
 
-constinit std::atomic<std::uint64_t> begin_ns{0};
-
-// The thread that takes a point holds the flag, and none waits for it: a point that another thread
-// is taking at this moment serves as well. Guards interval_ns and the points.
-constinit std::atomic_flag is_taking_point{};
-constinit std::uint64_t interval_ns = first_interval_ns;
-constinit std::atomic<std::uint64_t> next_point_ns{0};  // relaxed: only a hint outside of the flag
-
-void drop_every_other_point(Record& books) {
-  for (std::size_t i = 0; i < most_points / 2; ++i) {
-    const CurvePoint& kept = books.curve[2 * i];
-    books.curve[i].time_ns = kept.time_ns.load(std::memory_order_relaxed);
-    books.curve[i].live_bytes = kept.live_bytes.load(std::memory_order_relaxed);
-  }
-  books.points.store(most_points / 2, std::memory_order_relaxed);
-  interval_ns *= 2;
-}
-
-void take_point(Record& books, std::uint64_t time_ns) {
-  if (time_ns < next_point_ns.load(std::memory_order_relaxed)) return;
-  // acquire: pairs with the release in clear(); the last one's points and interval are seen
-  if (is_taking_point.test_and_set(std::memory_order_acquire)) return;
-  if (time_ns >= next_point_ns.load(std::memory_order_relaxed)) {
-    if (books.points.load(std::memory_order_relaxed) == most_points) drop_every_other_point(books);
-    CurvePoint& point = books.curve[books.points.load(std::memory_order_relaxed)];
-    point.time_ns.store(time_ns, std::memory_order_relaxed);
-    point.live_bytes.store(live_bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    add(books.points, 1);
-    next_point_ns.store(time_ns + interval_ns, std::memory_order_relaxed);
-  }
-  is_taking_point.clear(std::memory_order_release);
-}
-
 // No other thread may be in here, except in a first record, when others may be counting already.
-void begin_curve(Record& books) {
-  is_taking_point.clear(std::memory_order_relaxed);  // a fork may have left it set
-  interval_ns = first_interval_ns;
-  next_point_ns.store(0, std::memory_order_relaxed);
-  begin_ns.store(unsigned_now_ns(), std::memory_order_relaxed);
+void begin_live(Record& books) {
   const std::uint64_t bytes = live_bytes.load(std::memory_order_relaxed);
   const std::uint64_t blocks = live_blocks.load(std::memory_order_relaxed);
   for (AnyCounter* each : {&books.inherited_bytes, &books.live_bytes, &books.peak_live_bytes}) {
@@ -94,7 +52,6 @@ void begin_curve(Record& books) {
   for (AnyCounter* each : {&books.live_blocks, &books.peak_live_blocks}) {
     each->store(blocks, std::memory_order_relaxed);
   }
-  books.points.store(0, std::memory_order_relaxed);
 }
 
 // Negative numbers, as two's complements, for what is freed.
@@ -102,15 +59,10 @@ void change_live(Record& books, std::uint64_t bytes, std::uint64_t blocks) {
   const std::uint64_t now_bytes = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const std::uint64_t now_blocks =
       live_blocks.fetch_add(blocks, std::memory_order_relaxed) + blocks;
-  const std::uint64_t time_ns = unsigned_now_ns() - begin_ns.load(std::memory_order_relaxed);
   add(books.live_bytes, bytes);
   add(books.live_blocks, blocks);
-  const bool is_growth = static_cast<std::int64_t>(bytes) > 0;
-  if (is_growth && raise(books.peak_live_bytes, now_bytes)) {
-    books.peak_ns.store(time_ns, std::memory_order_relaxed);
-  }
+  if (static_cast<std::int64_t>(bytes) > 0) raise(books.peak_live_bytes, now_bytes);
   if (static_cast<std::int64_t>(blocks) > 0) raise(books.peak_live_blocks, now_blocks);
-  take_point(books, time_ns);
 }
 
 // --- the record's beginning ----------------------------------------------------------------------
@@ -138,7 +90,7 @@ void begin_slow() {
     } else {
       tracks_blocks = wants_blocks;
     }
-    begin_curve(fresh);
+    begin_live(fresh);
     std::memcpy(fresh.magic, "TSTRACK1", sizeof fresh.magic);
     fresh.pid = getpid();
     fresh.parent_pid = getppid();

@@ -19,7 +19,7 @@ FIELDS = {
     *("interrupted", "left_behind", "wall_ns", "user_ns", "system_ns", "minor_faults"),
     *("major_faults", "voluntary_switches", "involuntary_switches", "peak_rss_bytes"),
     *("peak_rss_source", "root_hwm_bytes", "tree_peak_rss_bytes", "tree_peak_pss_bytes"),
-    *("cgroup_peak_bytes", "samples", "pss_samples", "preloaded", "sampling_ns", "floor_bytes"),
+    *("samples", "pss_samples", "preloaded", "sampling_ns", "floor_bytes"),
 }
 MEASURED = {
     *("pid", "wall_ns", "user_ns", "system_ns", "minor_faults", "major_faults"),

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from shim_programs import (
     library_of,
     run_in,
 )
+from tiny_heap import TINY_HEAP
 
 from tsmlab import paths, tracker
 from tsmlab.errors import UserError
@@ -180,12 +180,12 @@ def test_usable_bytes(track, build, allocator, tmp_path):
 
 
 def test_an_allocator_that_does_not_know_is_not_asked(track, build):
-    lifo = paths.library("libtsmalloc-floor-lifo.so")
-    preload = f"{paths.library(tracker.LIBRARY)}:{lifo}"
+    tiny = build("tiny.c", TINY_HEAP, "-shared", "-fPIC")
+    preload = f"{paths.library(tracker.LIBRARY)}:{tiny}"
     source = "int main(void) { for (int i = 0; i < 100; ++i) free(malloc(i)); return 0; }"
     [found] = track([build("plain.c", source)], LD_PRELOAD=preload)
     assert (found.malloc, found.knows_usable, found.sums.usable_bytes) == (100, False, 0)
-    assert found.provider == str(lifo)
+    assert found.provider == str(tiny)
 
 
 def test_blocks_that_come_or_go_by_functions_of_the_allocators_own(track, build):
@@ -210,7 +210,7 @@ def test_calls_alone(calls, tmp_path):
     count = run_in(tmp_path, tracker.LIBRARY, tracker.VARIABLE_OF_CALLS)
     [found] = tracker.read(count([calls, "malloc", "3"]))
     assert (found.malloc, found.free, found.bytes_requested) == (3, 3, 30)
-    assert (found.sums, found.peak_live_bytes, len(found.live)) == (Sums(), 0, 1)
+    assert (found.sums, found.peak_live_bytes) == (Sums(), 0)
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
@@ -286,53 +286,6 @@ class TestReuse:
         assert books.peak_live_bytes >= 3 << 30
         assert books.live_bytes < 100_000
         assert books.sums.reused_bytes == pytest.approx(4 * (3 << 30), rel=0.001)
-
-
-class TestCurve:
-    def test_follows_a_known_course(self, track, build):
-        source = """
-        int main(void) {
-          static char* blocks[1000];
-          for (int i = 0; i < 1000; ++i) { blocks[i] = malloc(10000); usleep(100); }
-          for (int i = 0; i < 500; ++i) { free(blocks[i]); usleep(100); }
-          for (int i = 0; i < 100; ++i) { usleep(1000); free(malloc(1)); }
-          return 0;
-        }
-        """
-        [books] = track([build("course.c", source)])
-        times, sizes = zip(*books.live, strict=True)
-        assert len(times) <= 1001
-        assert list(times) == sorted(times)
-        assert times[-1] >= 0.25
-        assert max(sizes) == books.peak_live_bytes
-        assert 10_000_000 <= books.peak_live_bytes < 10_100_000
-        assert 5_000_000 <= sizes[-1] < 5_100_000
-        rise = list(sizes[: sizes.index(max(sizes))])
-        assert rise == sorted(rise)
-        # Seen all along, and not in one jump.
-        assert max(b - a for a, b in pairwise(rise)) < 2_000_000
-
-    def test_long_runs_keep_their_beginning(self, track, build):
-        source = """
-        int main(void) {
-          struct timespec now;
-          clock_gettime(CLOCK_MONOTONIC, &now);
-          double end = now.tv_sec + now.tv_nsec * 1e-9 + 0.4;
-          void* p = 0;
-          for (size_t size = 1; now.tv_sec + now.tv_nsec * 1e-9 < end; ++size) {
-            free(p);
-            p = malloc(size);
-            clock_gettime(CLOCK_MONOTONIC, &now);
-          }
-          return 0;
-        }
-        """
-        [books] = track([build("long.c", source)])
-        times = [time for time, _ in books.live]
-        assert 400 <= len(times) <= 1001
-        assert times[0] < 0.01
-        assert times[-1] == pytest.approx(0.4, rel=0.2)
-        assert max(b - a for a, b in pairwise(times)) < 0.1
 
 
 # --- threads and processes -----------------------------------------------------------------------
@@ -543,7 +496,7 @@ def test_what_no_tracker_wrote(tmp_path):
     file = tmp_path / "1-0.tracker"
     file.touch()  # its process was killed before it was filled
     assert tracker.read(tmp_path) == []
-    for content in (b"TSTRACK1", bytes(36480), b"TSTRACK0" + bytes(36472)):
+    for content in (b"TSTRACK1", bytes(20480), b"TSTRACK0" + bytes(20472)):
         file.write_bytes(content)
         with pytest.raises(UserError, match="was not written by the tracker"):
             tracker.read(tmp_path)
@@ -560,7 +513,7 @@ def test_what_no_tracker_wrote(tmp_path):
 def test_parents_come_first(tmp_path, parents, order):
     for pid, parent in parents.items():
         for number in (9, 10):
-            content = b"TSTRACK1" + bytes(4) + parent.to_bytes(4, "little") + bytes(36464)
+            content = b"TSTRACK1" + bytes(4) + parent.to_bytes(4, "little") + bytes(20464)
             (tmp_path / f"{pid}-{number}.tracker").write_bytes(content)
     found = [(each.pid, each.number) for each in tracker.read(tmp_path)]
     assert found == [(pid, number) for pid in order for number in (9, 10)]

@@ -8,7 +8,7 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab import paths, tables, workloads
-from tsmlab.allocators import ENGINE, FLOORS, Allocator
+from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import option
@@ -93,11 +93,8 @@ def _traces(replay: Path | None) -> list[Workload]:
 
 
 def _list(chosen: Sequence[Workload]) -> str:
-    heads = ("workload", "threads", "memory", "floors", "stresses")
-    rows = [
-        (w.name, str(w.threads), "yes" if w.memory else "no", " ".join(w.floors), w.stresses)
-        for w in chosen
-    ]
+    heads = ("workload", "threads", "memory", "stresses")
+    rows = [(w.name, str(w.threads), "yes" if w.memory else "no", w.stresses) for w in chosen]
     return tables.plain_text(tables.columns_of(heads, rows, left=len(heads)))
 
 
@@ -123,11 +120,7 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
 
 
 def _allocators(given: dict[str, Any]) -> list[Allocator]:
-    available = known.discover(given["extra"])
-    for each in available:
-        if each.family == "user" and each.name in FLOORS:
-            raise UserError(f"{each.name} is the name of a floor.", "Choose another name.")
-    return known.select_or_default(given["chosen"], available)
+    return known.select_or_default(given["chosen"], known.discover(given["extra"]))
 
 
 def is_ours(allocator: Allocator) -> bool:

@@ -1,6 +1,5 @@
 """`tsmalloc gate`: has this change made the program larger or slower than it may be?"""
 
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from tsmlab import allocators as known
 from tsmlab import counting, machine
 from tsmlab import gate as flow
 from tsmlab.commands import parameters
-from tsmlab.commands.parameters import FILE, option
+from tsmlab.commands.parameters import FILE, NO_LIMIT, option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters
 from tsmlab.doctor import diagnose
@@ -23,24 +22,9 @@ from tsmlab.metrics import BUILT_IN
 from tsmlab.schedule import MIN_ROUNDS, StopRule
 
 TIME_BUDGET_SECONDS = 120.0
-NO_LIMIT = "none"
 DEFAULTS = {"max_peak": 0.03, "max_time": 0.02, "max_instructions": 0.02}
 # What stands for the time where that is not judged.
 OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
-# A hundred times the baseline: what is meant to be no limit says so.
-MOST_PERCENT = 10_000.0
-
-
-def limit(value: str) -> float | str:
-    """+2% or 2 for two hundredths more; 0 for none more; none for no limit."""
-    if value == NO_LIMIT:
-        return value
-    found = parameters.percent(value)
-    if math.isnan(found):
-        raise click.BadParameter(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}")
-    if found > MOST_PERCENT:
-        raise click.BadParameter(f"{value!r} is above +{MOST_PERCENT:.0f}%: use {NO_LIMIT}")
-    return found / 100.0
 
 
 def limit_options(command: parameters.Command) -> parameters.Command:
@@ -54,7 +38,9 @@ def limit_options(command: parameters.Command) -> parameters.Command:
         "max_faults": "How many more page faults. [default: none]",
     }
     options = (
-        click.option(f"--{n.replace('_', '-')}", n, type=limit, metavar="PERCENT", help=text)
+        click.option(
+            f"--{n.replace('_', '-')}", n, type=parameters.limit, metavar="PERCENT", help=text
+        )
         for n, text in told.items()
     )
     return parameters.all_of(*options)(command)

@@ -32,6 +32,9 @@ Made = TypeVar("Made")
 
 # Three years in seconds, as of the native tools.
 MOST_SECONDS = 1e8
+NO_LIMIT = "none"
+# A hundred times the baseline: what is meant to be no limit says so.
+MOST_PERCENT = 10_000.0
 
 
 def whole(minimum: int) -> Callable[[Any], int]:
@@ -69,6 +72,18 @@ def percentage(value: str) -> float:
     found = percent(value)
     if not 0.0 < found < 100.0:
         raise click.BadParameter(f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%")
+    return found / 100.0
+
+
+def limit(value: str) -> float | str:
+    """+2% or 2 for two hundredths more; 0 for none more; none for no limit."""
+    if value == NO_LIMIT:
+        return value
+    found = percent(value)
+    if math.isnan(found):
+        raise click.BadParameter(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}")
+    if found > MOST_PERCENT:
+        raise click.BadParameter(f"{value!r} is above +{MOST_PERCENT:.0f}%: use {NO_LIMIT}")
     return found / 100.0
 
 

@@ -22,10 +22,10 @@ DEFAULT_FOLDER = Path("tsmalloc-report")
 def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
     """Write the report of RESULTS: files that compare, service, bench, experiment or replay saved.
 
-    DIR/index.html stands alone: it loads nothing, its tables need no script, and it holds the raw
-    data as far as it stays small. Beside it are the tables as Markdown (results.md) and a line for
-    each run (runs.csv). Of several RESULTS each has a folder of its own, and DIR/index.html leads
-    to them. Figures are drawn by Vega, which npm fetches once where no package brought it.
+    DIR/index.html stands alone: it loads nothing, and its tables need no script. Beside it are all
+    results (results.json), the tables as Markdown (results.md) and a line for each run (runs.csv).
+    Of several RESULTS each has a folder of its own, and DIR/index.html leads to them. Figures are
+    drawn by Vega, which npm fetches once where no package brought it.
 
     \b
     Examples:

@@ -27,12 +27,11 @@ BUDGET_SECONDS = 600.0
 FIRST_BUDGET_SECONDS = 1800.0
 
 
-def _limit(value: str) -> tuple[str, float]:
+def _limit(value: str) -> tuple[str, float | str]:
     name, _, text = value.rpartition("=")
-    percent = parameters.percent(text)
-    if not name or not 0.0 <= percent < 100.0:
+    if not name:
         raise click.BadParameter(f"{value!r} is no limit, like p99=+5%")
-    return name, percent / 100.0
+    return name, parameters.limit(text)
 
 
 @click.command("service", cls=Study)
@@ -215,7 +214,7 @@ def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
         service=service,
         allocators=tuple(compared),
         reference=reference,
-        limits=dict(given["limits"]),
+        limits={name: each for name, each in given["limits"] if each != parameters.NO_LIMIT},
         rule=StopRule.of_rounds(given["rounds"], budget) if given["rounds"] else rule,
     )
     return options, words

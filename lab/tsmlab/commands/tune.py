@@ -57,9 +57,6 @@ class _AllocatorFirst(Study):
     multiple=True,
 )
 @option("--only", "Try the options of --option only.")
-@option(
-    "--options-of NAME", "Whose options ALLOCATOR has, if its name does not say so: jemalloc, ..."
-)
 @parameters.extra_option
 @parameters.rounds_option(
     "Rounds of all changes; each further rung of a race has as many as all before it.",
@@ -94,7 +91,7 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
       tsmalloc tune jemalloc --for memory -- ./server --selftest
       tsmalloc tune glibc --deterministic -- perl job.pl
       tsmalloc tune mimalloc --only --option MIMALLOC_PURGE_DELAY=0,5,50 -- ./server --selftest
-      tsmalloc tune mine --allocator mine=./libje.so --options-of jemalloc -- ./a.out
+      tsmalloc tune jemalloc-5 --allocator jemalloc-5=./libje.so -- ./a.out
       tsmalloc tune --resume
 
     Exit status: 0, whether anything is better or not; 1 wrong usage or environment; 2 the program
@@ -121,7 +118,7 @@ def _options(
     if given["metrics"] and given["objective"]:
         raise UserError("--metric and --for are two objectives.", "Choose one of them.")
     objective: Objective = "metric" if given["metrics"] else given["objective"] or "time"
-    options, unknown = options_for(allocator, given["own"], given["options_of"], given["only"])
+    options, unknown = options_for(allocator, given["own"], given["only"])
     found = parameters.options_of(
         Options,
         given,

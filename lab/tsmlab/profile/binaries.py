@@ -10,45 +10,32 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
+from tsmlab import elf
 from tsmlab.profile.model import Mapping, Profile, printable
 
 DEBUG_FOLDER = Path("/usr/lib/debug")
 PAGE = 4096
 # The kernel counts in hundredths of a second, and the clock may have been set meanwhile.
 SLACK_NANOS = 1_000_000_000
-_SYMBOLS_64 = [("name", "u4"), ("info", "u1"), ("other", "u1"), ("section", "u2")]
-_LAYOUTS = {
-    64: np.dtype([*_SYMBOLS_64, ("value", "u8"), ("size", "u8")]),
-    32: np.dtype([("name", "u4"), ("value", "u4"), ("size", "u4"), *_SYMBOLS_64[1:]]),
-}
 _FUNCTION_TYPES = (0, 2, 10)  # none (assembly), function, indirect function
 
 
 class SymbolTable:
     """The functions of an ELF file's symbol tables, by address."""
 
-    def __init__(self, elf: ELFFile) -> None:
+    def __init__(self, file: ELFFile) -> None:
         found: dict[int, tuple[int, bytes]] = {}
-        for table in elf.iter_sections():
-            if table["sh_type"] not in {"SHT_SYMTAB", "SHT_DYNSYM"}:
-                continue
-            layout = _LAYOUTS[elf.elfclass].newbyteorder("<" if elf.little_endian else ">")
-            data = table.data()
-            entries = np.frombuffer(data[: len(data) // layout.itemsize * layout.itemsize], layout)
-            kinds = np.isin(entries["info"] & 15, _FUNCTION_TYPES)
-            entries = entries[kinds & (entries["section"] != 0) & (entries["value"] != 0)]
-            names = elf.get_section(table["sh_link"]).data()
-            for value, size, at in zip(
-                *(entries[key].tolist() for key in ("value", "size", "name")), strict=True
-            ):
+        for names, symbols in elf.symbol_tables(file):
+            for at, kind, section, value, size in symbols:
+                if section == 0 or value == 0 or kind & 15 not in _FUNCTION_TYPES:
+                    continue
                 name = names[at : names.find(b"\0", at)]
                 if name and not name.startswith((b"$", b".L")):  # not arm64's mapping symbols
                     found[value] = max(found.get(value, (0, b"")), (size, name))
@@ -87,8 +74,7 @@ class Binary:
 
     @cached_property
     def symbols(self) -> SymbolTable:
-        with self.path.open("rb") as file:
-            return SymbolTable(ELFFile(file))
+        return elf.read(self.path, SymbolTable)
 
     def address(self, mapping: Mapping, address: int) -> int | None:
         """Where an address in memory lies in the file, in the file's own addresses."""
@@ -113,36 +99,31 @@ class Binary:
 def read(path: Path) -> Binary | None:
     """None for a file that is no ELF file, is damaged, or cannot be read."""
     try:
-        with path.open("rb") as file:
-            if file.read(4) != b"\x7fELF":
-                return None
-            binary = _read(path, file)
+        binary = elf.read(path, partial(_read, path))
         if path.is_relative_to("/proc"):
             _ = binary.symbols  # now: the process may end meanwhile
         return binary
-    except Exception:
-        # As in elf.py: the parser is written for sound files, and stumbles over others anyhow.
+    except (elf.NotElf, OSError):
         return None
 
 
-def _read(path: Path, file: BinaryIO) -> Binary:
-    elf = ELFFile(file)
+def _read(path: Path, file: ELFFile) -> Binary:
     build_id = ""
-    for section in elf.iter_sections():
+    for section in file.iter_sections():
         if isinstance(section, NoteSection):
             for note in section.iter_notes():
                 # Others number their types themselves: that of a probe is the same.
                 if (note["n_name"], note["n_type"]) == ("GNU", "NT_GNU_BUILD_ID"):
                     build_id = note["n_desc"]
-    names = {section.name for section in elf.iter_sections()}
-    link: Any = elf.get_section_by_name(".gnu_debuglink")
+    names = {section.name for section in file.iter_sections()}
+    link: Any = file.get_section_by_name(".gnu_debuglink")
     link_name = link.data().partition(b"\0")[0] if link is not None else b""
     return Binary(
         path=path,
         build_id=build_id,
         segments=tuple(
             Segment(s["p_vaddr"], s["p_offset"], s["p_filesz"], bool(s["p_flags"] & 1))
-            for s in elf.iter_segments()
+            for s in file.iter_segments()
             if s["p_type"] == "PT_LOAD"
         ),
         debug=bool(names & {".debug_info", ".zdebug_info"}),

@@ -1,23 +1,8 @@
-"""Pages: results as one file of HTML that stands alone, with figures, tables and the raw data.
+"""Pages: results as one file of HTML that stands alone, with figures and tables.
 
-To make a page, describe it and render it:
-
-    from tsmlab.report import charts, html
-    from tsmlab.report.page import Figure, Page, figure_sections, table_of
-    from tsmlab.report.theme import styles_for
-
-    styles = styles_for(["tsmalloc"])
-    line = charts.Line("tsmalloc", [(100, 1.2e-3), (200, 1.4e-3)], styles["tsmalloc"])
-    panel = charts.lines([line], charts.Axis("load"), charts.Axis("p99", "seconds"))
-    table = table_of("Latency", ("load", "p99"), [["100/s", "1.2 ms"], ["200/s", "1.4 ms"]])
-    figure = Figure("latency", "Latency over load", "Lower is better.", [panel], table,
-                    charts.legend(styles))
-    page = Page("service", "redis", "Recommendation: ...", figure_sections([figure]))
-    text = html.render(page)
-
-page.py has the model (Page, Section, and the parts of a section: DataTable, Figure, Text, Code,
-Terms), charts.py the usual figures as Vega-Lite, html.py the file. A figure is any list of
-Vega-Lite panels; all text is escaped.
+page.py has the model of a page, figures.py the figures, charts.py their forms as Vega-Lite, html.py
+the file. writing.py makes a page of the blocks of text that a terminal has, so that a verb adds no
+more than a title, a question and its figures.
 """
 
 from collections.abc import Callable, Sequence

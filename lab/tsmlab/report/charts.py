@@ -1,4 +1,4 @@
-"""The usual figures, declared as Vega-Lite: lines, ratios with intervals, points, bars, a map.
+"""The usual figures, declared as Vega-Lite: lines, ratios with intervals, points, runs, bars.
 
 A panel is a chart as wide as its page. Names come in as data and never as a part of the
 specification, so that no name can be taken for an expression or a path to a field.
@@ -103,7 +103,6 @@ class Ratio:
     low: float | None = None
     high: float | None = None
     said: str = ""
-    series: str = ""
     resolved: bool = True
 
 
@@ -275,14 +274,12 @@ def ratios(
     title: str,
     band: tuple[float, float] | None = None,
     plain: bool = False,
-    most: float | None = None,
 ) -> Spec:
-    """A row for each name, from the top, with its ratios and their intervals about 1. A ratio
-    without a series is one of its row. plain: as numbers, not as changes. most: where the axis
-    ends before it is zoomed out."""
+    """A row for each name, from the top, with its ratio and interval about 1. plain: as numbers,
+    not as changes."""
     fields: dict[str, list[Any]] = {
         "row": [each.row for each in found],
-        "series": [each.series or each.row for each in found],
+        "series": [each.row for each in found],
         "ratio": [each.ratio for each in found],
         "low": [each.low for each in found],
         "high": [each.high for each in found],
@@ -308,26 +305,23 @@ def ratios(
             "encoding": {
                 "shape": by_series(styles, [style.shape for style in styles.values()]),
                 "fill": fill,
-                "tooltip": told(("row", "row"), ("series", "series"), ("said", "ratio")),
+                "tooltip": told(("series", "series"), ("said", "ratio")),
             },
         },
     ]
     ends = [end for each in found for end in (each.ratio, each.low, each.high) if end]
-    x = _ratio_axis("ratio", title, ends, plain, most)
+    x = _ratio_axis("ratio", title, ends, plain)
     names = [visible(row) for row in rows]
     y = {"field": "row", "type": "nominal", "title": None, "scale": {"domain": names},
          "axis": {"labelColor": "var(--ink)", "grid": True}}  # fmt: skip
     return chart(fields, layers, x, y, styles, height={"step": ROW}, zooms=("x",))
 
 
-def _ratio_axis(
-    field: str, title: str, ends: Sequence[float], plain: bool = False, most: float | None = None
-) -> Spec:
+def _ratio_axis(field: str, title: str, ends: Sequence[float], plain: bool = False) -> Spec:
     """An axis that always shows 1; logarithmic where ratios spread."""
     low, high = min([*ends, 1.0]), max([*ends, 1.0])
-    most = high if most is None else min(high, most)
-    scale = {"type": "log" if most / low > LOG_FROM else "linear", "zero": False, "nice": False,
-             "padding": 12, "domain": [low, most]}  # fmt: skip
+    scale = {"type": "log" if high / low > LOG_FROM else "linear", "zero": False, "nice": False,
+             "padding": 12, "domain": [low, high]}  # fmt: skip
     axis: Spec = {"format": "~r"} if plain else {"labelExpr": _CHANGE}
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
 
@@ -385,43 +379,6 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
 # --- single runs ----------------------------------------------------------------------------------
 
 
-def order(
-    runs: Sequence[tuple[str, float, float]],
-    medians: Sequence[tuple[float, float]],
-    styles: Mapping[str, Style],
-    y_title: str,
-) -> Spec:
-    """Runs (series, number, deviation) in their order, and a line through the rounds' medians."""
-    fields: dict[str, list[Any]] = {
-        "series": [name for name, _, _ in runs],
-        "x": [number for _, number, _ in runs],
-        "y": [deviation for _, _, deviation in runs],
-    }
-    layers = [
-        {
-            "mark": {"type": "point", "clip": True, "filled": True, "opacity": 0.75, "size": 28},
-            "encoding": {
-                "shape": by_series(styles, [style.shape for style in styles.values()]),
-                "tooltip": [
-                    *told(("series", "series"), ("x", "run")),
-                    {"field": "y", "title": y_title, "type": "quantitative", "format": "+.2%"},
-                ],
-            },
-        },
-        {
-            "data": {"values": [{"x": x, "y": y} for x, y in medians]},
-            "mark": {"type": "line", "clip": True, "strokeWidth": 1.8},
-            "encoding": {"color": {"value": "var(--ink)"}},
-        },
-    ]
-    scale = {"nice": False, "padding": 8}
-    x = {"field": "x", "type": "quantitative", "title": "run", "scale": scale,
-         "axis": {"grid": False, "tickMinStep": 1}}  # fmt: skip
-    y = {"field": "y", "type": "quantitative", "title": y_title, "scale": scale,
-         "axis": {"format": "+.3~p"}}  # fmt: skip
-    return chart(fields, layers, x, y, styles)
-
-
 def strips(
     runs: Sequence[tuple[str, float]],
     medians: Mapping[str, float],
@@ -454,64 +411,17 @@ def strips(
                  zooms=("x",))  # fmt: skip
 
 
-# --- sizes ----------------------------------------------------------------------------------------
-
-
-def spans(
-    found: Mapping[str, Sequence[tuple[float, float, float]]],
-    styles: Mapping[str, Style],
-    x: Axis,
-    y_title: str,
-    bars: bool,
-) -> Spec:
-    """A share of the whole over each span (from, to, share) of an axis, as bars or as lines."""
-    rows = [(name, *span) for name, own in found.items() for span in own]
-    names, low, high, part = zip(*rows, strict=True)
-    fields = {"series": names, "x": low, "to": high, "y": part}
+def bars(spans: Sequence[tuple[float, float, float]], style: Style, x: Axis, y_title: str) -> Spec:
+    """A bar for each span of an axis: from, to, and its share of the whole."""
+    low, high, part = zip(*spans, strict=True)
     title, _ = x.factor(low)
-    mark: Spec = {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 0.5} if bars else \
-        {"type": "rule", "strokeWidth": 2.2, "strokeCap": "butt"}  # fmt: skip
-    y2 = {"y2": {"datum": 0}} if bars else {}
-    tip = [*told(("series", "series"), ("x", f"{title} from"), ("to", "to")),
+    tip = [*told(("x", f"{title} from"), ("to", "to")),
            {"field": "y", "title": y_title, "type": "quantitative", "format": ".2~%"}]  # fmt: skip
-    layer = {"mark": {"clip": True, **mark},
-             "encoding": {"x2": {"field": "to"}, **y2, "tooltip": tip}}  # fmt: skip
+    layer = {
+        "mark": {"type": "rect", "clip": True, "stroke": "var(--paper)", "strokeWidth": 0.5,
+                 "color": f"var(--{style.hue})"},
+        "encoding": {"x2": {"field": "to"}, "y2": {"datum": 0}, "tooltip": tip},
+    }  # fmt: skip
     y = {"field": "y", "type": "quantitative", "title": y_title, "axis": {"format": "~p"},
          "scale": {"zero": True, "nice": False, "padding": 4}}  # fmt: skip
-    return chart(fields, [layer], x.encoded("x", title), y, styles, height=200)
-
-
-def heat(
-    cells: Mapping[tuple[str, str], float],
-    columns: Sequence[str],
-    rows: Sequence[str],
-    steps: Sequence[tuple[str, float, float]],
-    x_title: str,
-    y_title: str,
-) -> Spec:
-    """A map of shares by column and row, the first row lowest. steps: name, least share and
-    strength of the colour, the largest first."""
-    named = {at: next(name for name, least, _ in steps if part >= least)
-             for at, part in cells.items()}  # fmt: skip
-    fields: dict[str, list[Any]] = {
-        "series": list(named.values()),
-        "x": [x for x, _ in named],
-        "y": [y for _, y in named],
-        "share": list(cells.values()),
-    }
-    opacity = {"domain": [name for name, _, _ in steps], "range": [look for _, _, look in steps]}
-    tip = [*told(("x", x_title), ("y", y_title)),
-           {"field": "share", "title": "share", "type": "quantitative",
-            "format": ".2~%"}]  # fmt: skip
-    layer = {
-        "mark": {"type": "rect", "color": "var(--blue)"},
-        "encoding": {
-            "opacity": {"field": "series", "type": "nominal", "scale": opacity, "legend": None},
-            "tooltip": tip,
-        },
-    }
-    x = {"field": "x", "type": "ordinal", "title": x_title, "scale": {"domain": list(columns)},
-         "axis": {"labelAngle": 0}}  # fmt: skip
-    y = {"field": "y", "type": "ordinal", "title": y_title, "scale": {"domain": [*reversed(rows)]}}
-    spec = chart(fields, [layer], x, y, height={"step": 20}, zooms=())
-    return {**spec, "transform": [{"filter": "indexof(hidden, datum.series) < 0"}]}
+    return chart({"x": low, "to": high, "y": part}, [layer], x.encoded("x", title), y, height=200)

@@ -5,90 +5,38 @@ Whatever comes from results is escaped by jinja2, or is JSON in a data block.
 """
 
 import base64
-import copy
 import gzip
 import hashlib
 import json
-import lzma
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from tsmlab import __version__, records
+from tsmlab import __version__
 from tsmlab.report import vega
 from tsmlab.report.page import Code, DataTable, Figure, Page, Part, Spec, Terms, Text
 from tsmlab.report.theme import TONES
 from tsmlab.tables import Cell
 from tsmlab.text import visible, with_minus
-from tsmlab.wording import quantity
 
 FOLDER = Path(__file__).parent
-# A page must be easy to mail and quick to open.
-LIMIT_BYTES = 1_500_000
-# Whole, without what is largest, or not at all.
-AMOUNTS = ("all", "thin", "none")
-
-
-def render(page: Page) -> str:
-    """The page, with as much of the raw data as the limit allows."""
-    text = ""
-    for amount in AMOUNTS if page.data else ("none",):
-        text = _written(page, _raw(page, amount))
-        if len(text.encode()) < LIMIT_BYTES:
-            break
-    return text
 
 
 def overview(title: str, entries: list[tuple[str, Page]]) -> str:
     """A page that leads to others, by their paths."""
     page = Page("reports", title, "Each stands alone; they are not compared with one another.", [])
-    return _written(page, None, entries=entries)
+    return render(page, entries=entries)
 
 
-@dataclass(frozen=True)
-class _Raw:
-    """A link that holds the data itself."""
-
-    note: str
-    href: str = ""
-    file: str = ""
-    size: str = ""
-
-
-def _raw(page: Page, amount: str) -> _Raw | None:
-    if page.data is None:
-        return None
-    if amount == "none":
-        return _Raw(
-            "The results are too large to be embedded: they are in the file that this page was "
-            "made from; every run is in runs.csv beside the page."
-        )
-    data, note = page.data.values, "Every run with all that was measured, as JSON, compressed."
-    if amount == "thin":
-        thinned = copy.deepcopy(dict(data))
-        page.data.thin(thinned)
-        data = thinned
-        note = (
-            "Every run, as JSON, compressed, without curves over time, which are too large for "
-            "this page. The file that it was made from has them."
-        )
-    text = json.dumps(records.with_checksum(data), separators=(",", ":"))
-    packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
-    href = f"data:application/x-xz;base64,{base64.b64encode(packed).decode()}"
-    return _Raw(note, href, f"{page.name}.json.xz", f"{quantity(len(packed), 'bytes')}iB")
-
-
-def _written(page: Page, raw: _Raw | None, **more: Any) -> str:
+def render(page: Page, **more: Any) -> str:
     figures = page.figures
     library = vega.library() if figures else ""
     scripts = [_figures_script()] if library else []
     text = _template().render(
         page=page,
-        raw=raw,
         style=stylesheet(),
         footer=page.footer or f"Written by tsmalloc {__version__}. This file stands alone.",
         contents=[section for section in page.sections if section.title],
@@ -142,7 +90,7 @@ MARKS = {"green": "better", "red": "worse", "yellow": "open"}
 
 
 def _mark(cell: Cell) -> str:
-    return MARKS.get(cell.style, cell.style) or ("muted" if cell.text == "reference" else "")
+    return MARKS.get(cell.style, cell.style)
 
 
 def _is(part: Part, kind: str) -> bool:

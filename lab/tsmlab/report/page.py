@@ -1,13 +1,12 @@
 """The model of a page: what every verb says, in which order. html.py writes it.
 
 A page has a title, the answer as one sentence, warnings, and sections of parts: texts, tables,
-figures or command lines. All text is plain: whatever it holds
-is escaped when the page is written.
+figures or command lines. All text is plain: whatever it holds is escaped when the page is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,22 +18,18 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True)
 class DataTable:
-    """The first column heads its row, unless `headed` is false. marks: of the rows. heat: cells are
-    tinted boxes."""
+    """The first column of words heads its row."""
 
     caption: str
     columns: Sequence[Column]
-    headed: bool = True
-    marks: Sequence[str] = ()
-    heat: bool = False
 
     @property
     def rows(self) -> list[tuple[Cell, ...]]:
         return list(zip(*(column.cells for column in self.columns), strict=True))
 
     @property
-    def marked_rows(self) -> list[tuple[str, tuple[Cell, ...]]]:
-        return list(zip(self.marks or [""] * len(self.rows), self.rows, strict=True))
+    def head(self) -> int | None:
+        return next((place for place, column in enumerate(self.columns) if column.left), None)
 
 
 def table_of(
@@ -42,21 +37,18 @@ def table_of(
     heads: Sequence[str | Column],
     rows: Sequence[Sequence[str | Cell]],
     left: int = 1,
-    headed: bool = True,
 ) -> DataTable:
-    return DataTable(caption, columns_of(heads, rows, left), headed)
+    return DataTable(caption, columns_of(heads, rows, left))
 
 
 @dataclass(frozen=True)
 class Series:
     """An entry of a figure's legend, which hides and shows what has this name in the field
-    `series`. colour: a name of theme.py; sign: the mark that it is drawn with; strength: of the
-    colour."""
+    `series`. colour: a name of theme.py; sign: the mark that it is drawn with."""
 
     name: str
     colour: str
     sign: str = "●"
-    strength: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,6 @@ class Figure:
     panels: Sequence[Spec]
     table: DataTable
     series: Sequence[Series] = ()
-    zooms: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,21 +90,16 @@ Part = DataTable | Figure | Text | Code | Terms
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its parts. wide: as wide as the window. folded: closed until asked for."""
+    """A heading and its parts. folded: closed until asked for."""
 
     title: str
     parts: Sequence[Part]
     folded: bool = False
-    wide: bool = False
     anchor: str = ""
 
     @property
     def id(self) -> str:
         return self.anchor or slug(self.title, "section")
-
-    @property
-    def tables(self) -> list[DataTable]:
-        return [part for part in self.parts if isinstance(part, DataTable)]
 
 
 @dataclass(frozen=True)
@@ -122,15 +108,6 @@ class Warned:
 
     line: str
     more: str = ""
-
-
-@dataclass(frozen=True)
-class Data:
-    """The results as plain values, to be embedded as far as the page stays small. thin: drops what
-    is largest from a copy of them."""
-
-    values: Mapping[str, Any]
-    thin: Callable[[dict[str, Any]], None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -146,21 +123,14 @@ class Page:
     warnings: Sequence[Warned] = ()
     failures: Sequence[str] = ()
     name: str = "report"
-    window_title: str = ""
     question: str = ""
     facts: Sequence[tuple[str, str]] = ()
     use: str = ""
     extent: str = ""
     footer: str = ""
     is_command: bool = False
-    data: Data | None = None
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def figures(self) -> list[Figure]:
         return [p for section in self.sections for p in section.parts if isinstance(p, Figure)]
-
-
-def figure_sections(figures: Sequence[Figure]) -> list[Section]:
-    """A section for each figure, so that the contents name it."""
-    return [Section(figure.title, [figure], anchor=f"s-{figure.name}") for figure in figures]

@@ -44,7 +44,7 @@ HUES = {
     "pink": Tone("#b50070", "#f76f8f"),
 }
 
-# Verdicts as text, and tints behind numbers: a step each for "much better" to "much worse".
+# Verdicts as text, and the papers of warnings and failures.
 SIGNALS = {
     "better": Tone("#00694d", "#4fd6a9"),
     "worse": Tone("#a63c06", "#ff9f63"),
@@ -52,13 +52,6 @@ SIGNALS = {
     "alarm": Tone("#ae1f2b", "#ff8f92"),
     "alarm-paper": Tone("#fdf0f0", "#2c1619"),
     "care-paper": Tone("#fdf7e6", "#282112"),
-    "best-paper": Tone("#eef6f2", "#12251f"),
-    "cool2": Tone("#bfe3d6", "#135443"),
-    "cool1": Tone("#def1ea", "#12382f"),
-    "even": Tone("#f1f3f6", "#1e252e"),
-    "warm1": Tone("#fdeadc", "#3b2414"),
-    "warm2": Tone("#f9d3b6", "#593013"),
-    "warm3": Tone("#f3b98e", "#7a3d12"),
 }
 
 TONES = SURFACES | HUES | SIGNALS

@@ -1,17 +1,38 @@
-"""From results to the files of a report: which page a kind of results has, and what lies beside."""
+"""From results to the files of a report.
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+A page has what a terminal has, block by block, and besides the figures of the verb, what was
+measured on, and the results themselves. A verb adds no more than a head.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import join
 from typing import Any
 
-from tsmlab.bench_text import SuiteResults
-from tsmlab.report import Results, comparison, folder, html, replay, service, suite, trace
-from tsmlab.report.page import Data, Page
-from tsmlab.results import Comparison
+from tsmlab import export, records, texts
+from tsmlab.machine import Machine
+from tsmlab.report import Results, figures, folder, html
+from tsmlab.report.page import (
+    Code,
+    DataTable,
+    Figure,
+    Page,
+    Part,
+    Section,
+    Terms,
+    Text,
+    Warned,
+    table_of,
+)
+from tsmlab.results import AllocatorInfo, Comparison, Trouble
 from tsmlab.study import Study
-from tsmlab.traces.analysis import TraceAnalysis
-from tsmlab.traces.replay_results import ReplayResults
+from tsmlab.tables import COMMANDS, ROOMY, Block, Cell
+from tsmlab.text import capital, shortened, slug
+from tsmlab.traces import analysis_text
+from tsmlab.traces.analysis import CurvePoint, TraceAnalysis, to_json
+from tsmlab.traces.replay_results import by_trace
+from tsmlab.wording import names, quantity_or
 
 
 def write(results: Sequence[Results], directory: Path, force: bool) -> Path:
@@ -20,46 +41,303 @@ def write(results: Sequence[Results], directory: Path, force: bool) -> Path:
     return folder.write(directory, files, force)
 
 
-def of(results: Results | SuiteResults | ReplayResults) -> Page:
+def of(results: Results) -> Page:
     [page] = pages_of(results)
     return page
 
 
-def pages_of(results: Results | SuiteResults | ReplayResults) -> list[Page]:
+def pages_of(results: Results) -> list[Page]:
     """The pages of one result: each experiment of a run has its own."""
-    if isinstance(results, SuiteResults | ReplayResults):
-        results = results.study
     if isinstance(results, TraceAnalysis):
-        return [trace.page(results)]
+        return [_trace_page(results)]
     study = Study.of("compare", [results]) if isinstance(results, Comparison) else results
-    if study.suite:
-        return [_with_data(suite.page(SuiteResults(study)), study)]
-    if study.replay:
-        return [_with_data(replay.page(ReplayResults(study)), study)]
-    if study.service:
-        return [_with_data(service.page(study), study)]
-    parts = [replace(study, parts=[part]) for part in study.parts]
-    return [_with_data(comparison.page(each.comparison), each) for each in parts]
+    several = study.verb == "experiment"
+    parts = [replace(study, parts=[part]) for part in study.parts] if several else [study]
+    return [_study_page(each) for each in parts]
 
 
-def _with_data(page: Page, study: Study) -> Page:
-    """Its raw data are a document that every verb reads."""
-    return replace(page, data=Data(asdict(study), _thin))
+def _study_page(study: Study) -> Page:
+    found, head = study.comparison, _head(study)
+    allocators = list(
+        {info.name: info for part in study.parts for info in part.allocators}.values()
+    )
+    page = _laid_out(
+        head,
+        texts.blocks(study),
+        name=slug(f"compare-{study.subject}" if study.verb == "compare" else study.subject),
+        warnings=_warned(study.warnings),
+        footer=f"Measured {study.created}; written by tsmalloc {study.tsmalloc_version}. "
+        "This file stands alone.",
+        files={
+            "results.json": records.to_json(study),
+            "results.md": texts.markdown(study),
+            "runs.csv": texts.to_csv(study),
+        },
+    )
+    if found.experiment:
+        page = replace(page, name=slug(found.experiment.name))
+    circumstances = [
+        Section("Environment", [_machine(study.machine, study.created), _versions(allocators)],
+                folded=True),
+        Section("Settings", [Code(head.command, "The whole command"), _settings(study)],
+                folded=True),
+        _reading(_TERMS + _OWN_TERMS.get(study.verb, "")),
+    ]  # fmt: skip
+    return replace(page, sections=[*page.sections, *circumstances])
 
 
-def _thin(data: dict[str, Any]) -> None:
-    """Without curves over time, and without buckets of latencies."""
-    for part in data["parts"]:
-        for sample in part["samples"]:
-            measurement = sample["measurement"]
-            measurement.pop("series", None)
-            for life in measurement.get("lives", []):
-                life.pop("series", None)
-            line = measurement.get("replay") or {}
-            for curve in ("samples", "meters"):
-                line.pop(curve, None)
-            for latency in (line.get("latency") or {}).values():
-                latency.pop("buckets", None)
+def _trace_page(analysis: TraceAnalysis) -> Page:
+    program = shortened(analysis.image["program"] or "a program", 60)
+    head = Head("trace", analysis.trace, f"What does {program} do with its memory?",
+                list(figures.of_trace(analysis)), is_command=True)  # fmt: skip
+    page = _laid_out(
+        head,
+        analysis_text.blocks(analysis),
+        name=slug(f"trace-{analysis.trace}"),
+        files={
+            "results.json": to_json(analysis),
+            "results.md": analysis_text.markdown(analysis),
+            "runs.csv": export.csv_lines(CurvePoint._fields, analysis.curve),
+        },
+    )
+    return replace(page, sections=[*page.sections, _reading(_OF_TRACES)])
+
+
+# --- what a verb adds -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Head:
+    kind: str
+    title: str
+    question: str
+    figures: Sequence[Figure]
+    command: str = ""
+    is_command: bool = False
+
+
+def _head(study: Study) -> Head:
+    found = study.comparison
+    count, asked, command = len(found.allocators), found.experiment, join(found.command)
+    if study.verb == "service" and study.service:
+        setup = study.service.setup
+        question = f"Which of {count} allocators is best for this server?"
+        command = f"{setup.server}\n{setup.load}"
+        own = list(figures.of_service(study))
+        return Head("service", setup.server, question, own, command, is_command=True)
+    if study.verb == "bench" and study.suite:
+        suite = study.suite
+        title = f"Where {suite.candidate or 'every peer'} stands among {len(suite.peers)} peers"
+        question = f"{len(suite.workloads)} workloads, the suite of {suite.file}"
+        return Head("bench", title, question, list(figures.of_bench(study)), command)
+    if study.verb == "replay" and study.replay:
+        groups = by_trace(study)
+        title = f"Replay of {', '.join(own[0].trace.name for own in groups)}"
+        schedules = names(list(dict.fromkeys(each.schedule for each in study.replay.parts)))
+        question = f"The same calls on {count} allocators, under {schedules}"
+        drawn = [figure for own in groups for figure in figures.of_replays(own)]
+        return Head("replay", title, question, drawn, command)
+    drawn = [*figures.sweep_figures(found), *figures.figures(found)]
+    if asked:
+        return Head("experiment", asked.title, asked.question, drawn, command)
+    answer = study.tune or study.gate
+    question = {
+        "gate": "Does this program stay within its limits?",
+        "tune": "Which options serve this program best?",
+    }.get(study.verb, f"Which of {count} allocators is best here?")
+    command = join(answer.command) if answer else command
+    drawn = [] if study.tune else drawn
+    return Head(study.verb, command, question, drawn, command, is_command=True)
+
+
+# What words mean: `Word: meaning`, a line each; indented lines go on.
+_TERMS = """\
+Round: Each round ran every allocator once, in random order, so that what slows a whole round slows
+  all alike; the reference ran twice.
+Ratio: The geometric mean, over the rounds, of an allocator's value divided by the reference's in
+  the same round. -10% is a tenth less; from twice on it is written as 2.00x.
+Interval: 95% confidence: if the experiment were repeated many times, about 95 of 100 such intervals
+  would contain the true ratio.
+Verdict: Better or worse: the whole interval lies beyond the margin and the noise floor, after a
+  correction for comparing many (Holm). Equal: it lies within the margin. Unresolved, or ?: neither,
+  so far.
+Noise floor: How much the reference differs from itself when it is measured twice in each round.
+Rank: Equal ranks are statistical ties.
+Peak memory: The largest resident size of any one process of the program, by the kernel's count.
+Front: The allocators that no other beats in both time and memory by more than the margin.
+Points: Each point of a sweep is judged by itself, with a correction for their number; results over
+  all points are geometric means.
+"""
+_OWN_TERMS: Mapping[str, str] = {
+    "service": """\
+p50, p99, max: Half of the requests, 99 of 100, and all were answered within this time.
+Open loop: Requests are sent when they are due, so a stall of the server delays all that were due
+  meanwhile. A closed loop waits for answers, and its percentiles look too good.
+CPU per request: Processor time of all processes of the server, over the requests.
+Memory: The sum over the server's processes, where pages that they share count once (PSS): when it
+  is ready, under load, after the load, and after idle time.
+""",
+    "bench": """\
+Peer: An allocator that is not ours. The best peer is another one in each workload and for each
+  quantity, so 1.00 everywhere would mean: as good as all rivals together.
+Quick: Of the peers that take at most so many times the best time, the smallest: memory that is
+  saved at any price in time is no merit.
+Failed: An allocator that failed one run of a workload has no ratio there, and its mean says so.
+""",
+    "replay": """\
+Replay: The calls of a recorded program, made again with the same sizes, by as many threads, in an
+  order that keeps what the recorded one needed. The program is not run.
+Time: From the first call to the last, without reading the trace and without looking at memory.
+Peak, end, settled: Resident memory of the allocator: the highest sample; after the last call; after
+  everything was freed and some idling.
+Fragmentation: How much more was resident at the highest than was ever requested at once. Over time:
+  the mean of what was resident over the mean of what was requested, less one.
+Schedule: asap and paced run real threads. Under all others exactly one thread runs at any time, and
+  which one follows from the trace or the schedule, so that runs repeat.
+Tick, owed: A tick is a thread's turn. A thread is owed its share of the tickets that can run in it.
+""",
+}
+_OF_TRACES = """\
+Event: One call of the program, in the order in which its threads made them.
+Live bytes: The requested sizes of all objects that are allocated and not yet freed. The peak is the
+  first moment at which they are highest.
+Lifetime: From an object's allocation to its free: in time, in events, or in bytes allocated by all
+  threads meanwhile.
+Temporary: An object that its own thread frees before that thread allocates another.
+Cross-thread: A free by another thread than the one that allocated the object.
+Left: Live at the end of the program image; what was inherited in a fork counts apart.
+"""
+
+
+# --- the same for all -----------------------------------------------------------------------------
+
+
+def _laid_out(head: Head, blocks: Iterable[Block], **rest: Any) -> Page:
+    """Answers, labelled sentences and failures come first, with the lines before the first table;
+    then the tables, figures, and what only documents have, folded."""
+    answers: list[str] = []
+    extent: list[str] = []
+    facts: list[tuple[str, str]] = []
+    failures: list[str] = []
+    use = ""
+    results: list[Part] = []
+    more: list[Section] = []
+    for block in blocks:
+        failures += block.fails
+        for label, text in block.labelled:
+            if label in COMMANDS:
+                use = text
+            else:
+                facts.append((capital(label), text))
+        if block.where == "text":
+            continue
+        if block.style == "bold":
+            answers += block.lines
+            continue
+        parts: list[Part] = [Text(line) for line in block.lines]
+        if block.table and (columns := block.table(ROOMY)):
+            parts.append(DataTable(block.title or "Results", columns))
+        parts += [Text(line, note=True) for line in block.notes(ROOMY)]
+        if block.where == "document" and parts:
+            more.append(Section(block.title or "More", parts, folded=True))
+        elif block.table or results:
+            results += parts
+        else:
+            extent += block.lines
+    answer, *others = answers
+    return Page(
+        kind=head.kind,
+        title=shortened(head.title, 140),
+        is_command=head.is_command,
+        question=head.question,
+        answer=answer,
+        facts=[*((label, text) for label, _, text in (each.partition(": ") for each in others)),
+               *facts],
+        use=use,
+        failures=failures,
+        extent=" · ".join(extent),
+        sections=[
+            *([Section("Results", results)] if results else []),
+            *(Section(figure.title, [figure], anchor=f"s-{figure.name}")
+              for figure in head.figures),
+            *more,
+        ],
+        **rest,
+    )  # fmt: skip
+
+
+def _warned(troubles: Iterable[Trouble]) -> list[Warned]:
+    return [
+        Warned(f"{capital(each.symptom)}.", f"Likely: {each.cause}. Remedy: {each.remedy}.")
+        for each in troubles
+    ]
+
+
+def _machine(machine: Machine, created: str) -> DataTable:
+    """The facts that the numbers may depend on; what is not known is left out."""
+    limit = machine.cgroup_cpu_limit
+    aslr = machine.address_randomisation
+    facts: list[tuple[str, str | None]] = [
+        ("measured", created),
+        ("processor", machine.cpu),
+        ("cores", f"{machine.usable_cores} usable of {machine.cores}"),
+        ("architecture", machine.architecture),
+        ("memory", quantity_or(machine.memory_bytes, "bytes")),
+        ("swap", quantity_or(machine.swap_bytes, "bytes")),
+        ("system", machine.system),
+        ("kernel", machine.kernel),
+        ("C library", machine.libc),
+        ("transparent huge pages", machine.transparent_hugepages),
+        ("frequency governor", machine.governor),
+        ("address randomisation", None if aslr is None else str(aslr)),
+        ("memory limit (cgroup)", quantity_or(machine.cgroup_memory_limit_bytes, "bytes")),
+        ("processor limit (cgroup)", None if limit is None else f"{limit:g} cores' time"),
+        ("load at the start", f"{machine.load_at_start:.2f}"),
+        ("Python", machine.python),
+    ]
+    return table_of("Machine", ["", ""], [[name, value] for name, value in facts if value], left=2)
+
+
+def _versions(allocators: Sequence[AllocatorInfo]) -> DataTable:
+    heads = ("allocator", "version", "package", "settings", "SHA-256", "library")
+    rows: list[list[str | Cell]] = []
+    for info in allocators:
+        settings = " ".join(f"{key}={value}" for key, value in info.env.items())
+        sha256 = Cell((info.sha256 or "")[:16], hint=info.sha256 or "")
+        path = Cell(info.path or "(not preloaded)", "wrap")
+        rows.append([info.name, info.version, info.package or "", settings, sha256, path])
+    return table_of("Allocators, versions and checksums", heads, rows, left=len(heads))
+
+
+def _settings(study: Study) -> DataTable:
+    found = study.comparison
+    own = study.replay.settings if study.replay else study.service.setup if study.service else None
+    settings = {
+        **asdict(found.settings),
+        **{parameter.name: parameter.values for parameter in found.parameters},
+        **(asdict(own) if own else {}),
+    }
+    rows = [[key.replace("_", " "), _setting(value)] for key, value in settings.items()]
+    return table_of("Settings", ["", ""], rows, left=2)
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _reading(terms: str) -> Section:
+    lines = terms.strip().replace("\n  ", " ").splitlines()
+    words = [(word, meaning) for word, _, meaning in (line.partition(": ") for line in lines)]
+    return Section("How to read this", [Terms(words)], folded=True, anchor="reading")
+
+
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _files(page: Page, prefix: str = "") -> dict[str, bytes]:

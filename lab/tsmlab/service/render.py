@@ -1,18 +1,17 @@
 """The results of a service in words and tables: the answer, the table, growth, what failed."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from tsmlab import gate_text, tables
 from tsmlab.metrics import PEAK_MEMORY, MetricSpec
-from tsmlab.render import failed_lines, full_name
+from tsmlab.render import failed_lines, full_name, noise_floor, under
 from tsmlab.results import Comparison, Row
 from tsmlab.service.loads import MEAN, THROUGHPUT
 from tsmlab.service.results import CPU, IDLE, P50, P99, Growth, Served
 from tsmlab.stats import Verdict
 from tsmlab.study import Study
 from tsmlab.tables import STYLES, Block, Cell, Column
-from tsmlab.wording import change, change_in_full, quantity, quantity_or, rounds, share
+from tsmlab.wording import change, change_in_full, quantity, quantity_or, rounds
 
 # In which order a reader looks for them.
 ORDER = (
@@ -30,14 +29,14 @@ def answer_of(study: Study) -> Served:
 
 def blocks(study: Study) -> Iterator[Block]:
     found, served = study.comparison, answer_of(study)
-    yield Block(lines=[f"$ {served.setup.server}"], style="dim")
+    yield Block(lines=[f"$ {served.setup.server}"], style="dim", where="text")
     yield Block(lines=[answer(study)], style="bold")
     yield Block(lines=heading(study))
     if columns := table(found):
         yield Block(table=lambda _: columns, folded=True)
     if gate := study.gate:
-        lines = list(gate_text.conclusion(study))
-        yield Block(lines=lines, style="bold", table=lambda _: gate_text.table(gate))
+        yield Block(lines=list(gate_text.conclusion(study)), style="bold")
+        yield Block(table=lambda _: gate_text.table(gate))
     if lines := growth_lines(served):
         yield Block(lines=lines)
     if failed := failed_lines(found):
@@ -103,17 +102,7 @@ def heading(study: Study) -> list[str]:
         cpus = [",".join(map(str, each)) for each in (setup.server_cpus, setup.load_cpus)]
         lines[-1] += f"; server on processor {cpus[0]}, load on {cpus[1]}"
     lines.append(f"{rounds(analysis.rounds)}, seed {settings.seed}; stopped: {study.stop.text}")
-    floors = [
-        f"{found.metric(key).name} {share(floor)}"
-        for key, floor in analysis.noise_floors.items()
-        if floor is not None and ": " not in key
-    ]
-    if floors:
-        lines.append(
-            f"noise floor ({found.reference} against itself): {', '.join(floors)}; "
-            f"margin {share(settings.margin)}"
-        )
-    return lines
+    return [*lines, *noise_floor(found)]
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -189,10 +178,7 @@ def use_it(study: Study) -> str | None:
     name = found.analysis.recommended
     if name in (None, found.reference):
         return None
-    info = found.allocator(str(name))
-    env = dict(info.env) | ({"LD_PRELOAD": info.path} if info.path else {})
-    words = (f"{key}={shlex.quote(value)}" for key, value in env.items())
-    return " ".join([*words, answer_of(study).setup.server])
+    return under(found.allocator(str(name)), answer_of(study).setup.server)
 
 
 def provisional(found: Comparison) -> str:

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from tsmlab import __version__, machine, records, series, warnings
+from tsmlab import machine, records, series, warnings
 from tsmlab.allocators import Allocator
-from tsmlab.analysis import Question, analyse, count_unresolved
+from tsmlab.analysis import Question, analyse, comparison_of, count_unresolved
 from tsmlab.errors import UserError
 from tsmlab.gate import paired_rows
 from tsmlab.journal import Memo
@@ -17,7 +17,6 @@ from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Reporter
 from tsmlab.results import (
     EARLY,
-    AllocatorInfo,
     Analysis,
     Comparison,
     Failure,
@@ -460,11 +459,12 @@ class _Session:
         question = self._question
         (life,) = lives_of(self._probe)
         load = life.loaded[0].load
-        comparison = Comparison(
+        comparison = comparison_of(
+            question,
+            samples,
+            options.allocators,
             created=self._created,
-            tsmalloc_version=__version__,
             command=shlex.split(service.server),
-            reference=options.reference.name,
             settings=options.rule.settings(
                 seed=options.seed,
                 timeout_seconds=service.load_seconds,
@@ -474,14 +474,9 @@ class _Session:
                 metric_patterns=[metric.custom.pattern for metric in service.metrics],
             ),
             machine=self._machine,
-            metrics=list(question.metrics),
-            allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
             output_comparable=None,
             intercepted_calls=None,
-            analysis=analyse(samples, question),
-            warnings=[],
-            samples=samples,
         )
         answer = results.Served(
             setup=_setup(options),

@@ -3,7 +3,6 @@
 Memory is that of the slots and of a chunk, however long the trace is.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from tsmlab.errors import UserError
 from tsmlab.traces import files
 from tsmlab.traces.distributions import (
     EIGHTHS,
-    HeatMap,
     Histogram,
     Ints,
     SizeTable,
@@ -21,22 +19,21 @@ from tsmlab.traces.distributions import (
     sums,
     upper,
 )
-from tsmlab.traces.files import ALIGNED, KINDS, REALLOC, REFUSED, Events, Trace
+from tsmlab.traces.files import ALIGNED, KINDS, Events, Trace
 from tsmlab.traces.objects import INHERITED, Damaged, Rows, Slots, Worked
-from tsmlab.traces.size_classes import SizeClasses
 
-SCHEMA = "tsmalloc-analysis/2"
+SCHEMA = "tsmalloc-analysis/3"
 MOST_POINTS = 1000
 MOST_SIZES = 100
 MOST_THREADS = 64
 MOST_IMAGES = 1000
 
-THREAD_SUMS = ("events", "allocations", "allocated_bytes", "resizes", "frees", "freed_bytes",
-               "foreign_frees", "foreign_bytes", "given_away", "given_bytes", "temporaries",
-               "live", "live_bytes", "first_ns", "last_ns")  # fmt: skip
+THREAD_SUMS = ("events", "allocations", "allocated_bytes", "frees", "freed_bytes",
+               "foreign_frees", "foreign_bytes", "given_away", "given_bytes",
+               "temporaries")  # fmt: skip
 
 
-def analyse(trace: Path, image: int | None, classes: Sequence[SizeClasses]) -> dict[str, Any]:
+def analyse(trace: Path, image: int | None) -> dict[str, Any]:
     """The line of `tsmalloc analyze --json`; raises UserError."""
     contents = files.look_into(trace)
     if image is not None and image >= len(contents.images):
@@ -45,7 +42,7 @@ def analyse(trace: Path, image: int | None, classes: Sequence[SizeClasses]) -> d
     chosen = contents.busiest if image is None else contents.images[image]
     analyst = Analyst(contents, chosen.number)
     _read(trace, _ancestors(contents, chosen.number), analyst)
-    return analyst.answer(classes)
+    return analyst.answer()
 
 
 def _ancestors(contents: Trace, image: int) -> list[int]:
@@ -89,15 +86,14 @@ class Analyst:
         self.image = trace.images[image]
         self.slots = Slots()
         self.calls = np.zeros(len(KINDS), np.int64)
-        self.alignments = np.zeros(64, np.int64)
         self.sizes = SizeTable("allocations", "resizes", "at_peak", "own", "inherited")
-        self.allocated_bytes = self.grown = self.shrunk = self.refused = 0
-        self.lifetimes = {name: (Histogram(), HeatMap()) for name in ("ns", "events", "bytes")}
+        self.allocated_bytes = self.grown = 0
+        self.lifetimes = {name: Histogram() for name in ("ns", "events", "bytes")}
         self.amounts = {
             name: np.zeros(2, np.int64)
             for name in ("frees", "inherited_frees", "cross_thread_frees", "temporaries")
         }
-        self.steps = dict.fromkeys(("shrunk", "unchanged", "grown", "from_zero"), 0)
+        self.steps = dict.fromkeys(("shrunk", "unchanged", "grown"), 0)
         self.step_growth, self.chain_lengths, self.chain_growth = (Histogram() for _ in range(3))
         self.threads = np.zeros((len(THREAD_SUMS), 0), np.int64)
         self.live = np.zeros(2, np.int64)  # objects, bytes
@@ -134,9 +130,6 @@ class Analyst:
         worked.birth["clock"][here] = clocks[worked.made[here]]
 
         self.calls += np.bincount(kind, minlength=len(KINDS))
-        aligned = events["log2_alignment"][kind == ALIGNED]
-        self.alignments += np.bincount(aligned, minlength=64)
-        self.refused += sum(map(int, events["size"][kind == REFUSED]))
         self.allocated_bytes += int(size[is_new].sum())
         self.sizes.add("allocations", size[is_new])
         self._note_resizes(worked, own_size)
@@ -153,16 +146,9 @@ class Analyst:
             room = np.zeros((len(THREAD_SUMS), count), np.int64)
             room[:, : self.threads.shape[1]] = self.threads
             self.threads = room
-        time_ns = events["time_ns"].astype(np.int64)
-        present, at = np.unique(threads, return_index=True)
-        fresh = self._sum("events")[present] == 0
-        self._sum("first_ns")[present[fresh]] = time_ns[at[fresh]]
-        np.maximum.at(self._sum("last_ns"), threads, time_ns)
         self._count("events", None, threads, size)
         self._allocations_before = self._sum("allocations").copy()
         self._count("allocations", "allocated_bytes", threads[is_new], size[is_new])
-        self._count("live", "live_bytes", threads[is_new], size[is_new])
-        self._count("resizes", None, threads[events["kind"] == REALLOC], size)
         return threads
 
     def _sum(self, name: str) -> Ints:
@@ -190,16 +176,11 @@ class Analyst:
         self.sizes.add("resizes", after)
         step = after - before
         self.grown += int(step[step > 0].sum())
-        self.shrunk -= int(step[step < 0].sum())
         self.steps["shrunk"] += int((step < 0).sum())
         self.steps["unchanged"] += int((step == 0).sum())
         self.steps["grown"] += int((step > 0).sum())
-        self.steps["from_zero"] += int(((step > 0) & (before == 0)).sum())
         grows = (step > 0) & (before > 0)
-        self.step_growth.add(_thousandths(after[grows], before[grows]), after[grows])
-        owner = worked.birth["thread"][worked.is_resize].astype(np.int64)
-        own = owner != INHERITED
-        self._sum("live_bytes")[:] += sums_signed(owner[own], step[own], self.threads.shape[1])
+        self.step_growth.add(_thousandths(after[grows], before[grows]))
 
     def _note_frees(
         self, first: int, events: Events, worked: Worked, clocks: Ints, serials: Ints
@@ -220,18 +201,13 @@ class Analyst:
         temporary = own & ~foreign & (birth["serial"] == serials[place])
         self._amount("temporaries", size[temporary])
         self._count("temporaries", None, thread[temporary], size[temporary])
-        count = self.threads.shape[1]
-        self._sum("live")[:] -= np.bincount(owner[own], minlength=count)
-        self._sum("live_bytes")[:] -= sums(owner[own], size[own], count)
         now = events["time_ns"][place].astype(np.int64)
         for name, values in (
             ("ns", np.maximum(now - birth["ns"], 0)),
             ("events", first + place - birth["event"]),
             ("bytes", clocks[place] - birth["clock"]),
         ):
-            histogram, by_size = self.lifetimes[name]
-            histogram.add(values[own], size[own])
-            by_size.add(size[own], values[own])
+            self.lifetimes[name].add(values[own])
 
     def _amount(self, name: str, sizes: Ints) -> None:
         self.amounts[name] += [len(sizes), int(sizes.sum())]
@@ -240,9 +216,9 @@ class Analyst:
         """Of objects that are resized no more."""
         own = (births["thread"] != INHERITED) & (births["resizes"] > 0)
         last, first_size = sizes[own], births["first_size"][own]
-        self.chain_lengths.add(births["resizes"][own].astype(np.int64), last)
+        self.chain_lengths.add(births["resizes"][own].astype(np.int64))
         grown = first_size > 0
-        self.chain_growth.add(_thousandths(last[grown], first_size[grown]), last[grown])
+        self.chain_growth.add(_thousandths(last[grown], first_size[grown]))
 
     def _note_course(self, first: int, events: Events, worked: Worked, changed: Ints) -> None:
         """Live bytes over the events: the peak, and the curve."""
@@ -276,7 +252,7 @@ class Analyst:
 
     # --- the answer -------------------------------------------------------------------------------
 
-    def answer(self, classes: Sequence[SizeClasses]) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         left = self.slots.living
         self._end_chains(left, left["size"])
         own = left["thread"] != INHERITED
@@ -302,8 +278,6 @@ class Analyst:
             "calls": dict(zip(KINDS, map(int, self.calls), strict=True)),
             "allocations": _amount(allocations, self.allocated_bytes),
             "grown_bytes": self.grown,
-            "shrunk_bytes": self.shrunk,
-            "refused_bytes": self.refused,
             "inherited": _amount(*self.inherited),
             **{name: _amount(*amount) for name, amount in self.amounts.items()},
             "sizes": {
@@ -325,13 +299,12 @@ class Analyst:
                         )
                     ),
                 ], axis=1).tolist(),
-                "alignments": [[1 << i, int(n)] for i, n in enumerate(self.alignments) if n],
             },
             "lifetimes": {
-                "objects": self.lifetimes["events"][0].count,
+                "objects": self.lifetimes["events"].count,
                 **{
-                    name: each.quantiles() | {"histogram": each.octaves(), "by_size": heat.cells()}
-                    for name, (each, heat) in self.lifetimes.items()
+                    name: each.quantiles()
+                    for name, each in self.lifetimes.items()
                 },
             },
             "peak": {
@@ -342,7 +315,6 @@ class Analyst:
                 "by_size": _heaviest(
                     sizes * counts["at_peak"], sizes, counts["at_peak"], sizes * counts["at_peak"]
                 ),
-                "by_thread": self._peak_by_thread(),
             },
             "left": {
                 "own": _amount(int(own.sum()), int(left["size"][own].sum())),
@@ -354,30 +326,17 @@ class Analyst:
             "chains": self._chains(),
             "curve": self.curve,
             **self._threads(),
-            "predicted": [_predicted(sizes, counts, group, each) for each in classes],
         }  # fmt: skip
 
-    def _peak_by_thread(self) -> list[list[int]]:
-        thread, size = self.peak["thread"].astype(np.int64), self.peak["size"]
-        own = thread != INHERITED
-        count = int(thread.max(initial=0)) + 1
-        objects, total = (
-            np.bincount(thread[own], minlength=count),
-            sums(thread[own], size[own], count),
-        )
-        return _heaviest(total, np.arange(count), objects, total)[:MOST_THREADS]
-
     def _chains(self) -> dict[str, Any]:
-        def growth(histogram: Histogram) -> dict[str, Any]:
-            found = {"objects": histogram.count, **histogram.quantiles()}
-            return found | {"histogram": histogram.octaves()}
+        def growth(histogram: Histogram) -> dict[str, int]:
+            return {"objects": histogram.count, **histogram.quantiles()}
 
         return {
             "resizes": self.steps["shrunk"] + self.steps["unchanged"] + self.steps["grown"],
             **self.steps,
             "objects": self.chain_lengths.count,
             "longest": self.chain_lengths.highest,
-            "lengths": self.chain_lengths.octaves(),
             "step_growth_thousandths": growth(self.step_growth),
             "growth_thousandths": growth(self.chain_growth),
         }
@@ -393,23 +352,12 @@ class Analyst:
                 "thread": number,
                 "events": row["events"],
                 "allocations": _amount(row["allocations"], row["allocated_bytes"]),
-                "resizes": row["resizes"],
                 "frees": _amount(row["frees"], row["freed_bytes"]),
                 "foreign_frees": _amount(row["foreign_frees"], row["foreign_bytes"]),
                 "given_away": _amount(row["given_away"], row["given_bytes"]),
                 "temporaries": row["temporaries"],
-                "left": _amount(row["live"], row["live_bytes"]),
-                "first_ns": row["first_ns"],
-                "last_ns": row["last_ns"],
             })  # fmt: skip
         return {"threads_seen": len(seen), "threads": rows}
-
-
-def sums_signed(groups: Ints, values: Ints, length: int) -> Ints:
-    """The same as `sums` of values that may be negative."""
-    return sums(groups, np.maximum(values, 0), length) - sums(
-        groups, np.maximum(-values, 0), length
-    )
 
 
 def _thousandths(after: Ints, before: Ints) -> Ints:
@@ -425,21 +373,3 @@ def _heaviest(weight: Ints, *columns: Ints) -> list[list[int]]:
     order = np.argsort(-weight, kind="stable")[:MOST_SIZES]
     rows: list[list[int]] = np.stack(columns, axis=1)[order[weight[order] > 0]].tolist()
     return rows
-
-
-def _predicted(
-    sizes: Ints, counts: dict[str, Ints], group: Ints, allocator: SizeClasses
-) -> dict[str, Any]:
-    """The sizes in an allocator's classes: bytes of blocks, to be held against those requested."""
-    blocks = allocator.blocks(sizes)
-    at_all, at_peak = counts["allocations"], counts["at_peak"]
-    length = int(group.max(initial=-1)) + 1
-    by_size = [sums(group, blocks * each, length) for each in (at_all, at_peak)]
-    return {
-        "allocator": allocator.allocator,
-        "requested_all": int((sizes * at_all).sum()),
-        "usable_all": int(by_size[0].sum()),
-        "requested_at_peak": int((sizes * at_peak).sum()),
-        "usable_at_peak": int(by_size[1].sum()),
-        "by_size": np.stack(by_size, axis=1).tolist(),
-    }

@@ -4,16 +4,15 @@ Only this file and analysing.py know the names of the fields; docs/formats/trace
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from tsmlab.measuring import Told, counts_of, rows_of, seconds_of, whole_or_none
-from tsmlab.records import document, restore, with_checksum
+from tsmlab.records import document, with_checksum
 from tsmlab.traces import analysing
 from tsmlab.traces.analysing import SCHEMA
-from tsmlab.traces.size_classes import SizeClasses
 
 Measure = Literal["events", "ns", "bytes"]
 MEASURES: tuple[Measure, ...] = ("events", "ns", "bytes")
@@ -46,22 +45,12 @@ class SizeBucket(NamedTuple):
     left: int
     left_bytes: int
 
-
-class Octave(NamedTuple):
-    """A range of lifetimes, or of growth: those up to `upper`, above half of it."""
-
-    upper: int
-    objects: int
-    bytes: int
-
-
-class HeatCell(NamedTuple):
-    """Objects of sizes in one octave and of lifetimes in another."""
-
-    size: int
-    lifetime: int
-    objects: int
-    bytes: int
+    @property
+    def lower(self) -> int:
+        """The bound of the bucket below."""
+        if self.upper <= 8:
+            return max(0, self.upper - 1)
+        return self.upper - (1 << ((self.upper - 1).bit_length() - 1)) // 8
 
 
 class CurvePoint(NamedTuple):
@@ -96,35 +85,6 @@ class Lifetimes:
     def quantile(self, name: str) -> int:
         """p01, p10, p25, p50, p75, p90, p99, p999 or max."""
         return int(self.raw[name])
-
-    octaves = Told(rows_of(Octave), "histogram")
-    by_size = Told(rows_of(HeatCell), "by_size")
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What an allocator's size classes would make of the sizes. by_size: for each bucket of the
-    histogram the bytes of blocks, of all allocations and at the peak."""
-
-    allocator: str
-    requested_all: int
-    usable_all: int
-    requested_at_peak: int
-    usable_at_peak: int
-    by_size: tuple[tuple[int, int], ...]
-
-    @property
-    def waste(self) -> float:
-        """Of the blocks' bytes, the share that was not asked for; over all allocations."""
-        return waste(self.requested_all, self.usable_all)
-
-    @property
-    def waste_at_peak(self) -> float:
-        return waste(self.requested_at_peak, self.usable_at_peak)
-
-
-def waste(requested: int, usable: int) -> float:
-    return (usable - requested) / usable if usable else 0.0
 
 
 def _amount(raw: Mapping[str, Any]) -> Amount:
@@ -199,18 +159,10 @@ class TraceAnalysis:
     def lifetimes(self, measure: Measure) -> Lifetimes:
         return Lifetimes(self.raw["lifetimes"][measure])
 
-    @property
-    def predicted(self) -> list[Predicted]:
-        """The least wasteful at the peak first."""
-        found = [cast(Predicted, restore(Predicted, each)) for each in self.raw["predicted"]]
-        return sorted(found, key=lambda each: (each.waste_at_peak, each.waste))
 
-
-def analyse(
-    trace: Path, image: int | None = None, classes: Sequence[SizeClasses] = ()
-) -> TraceAnalysis:
+def analyse(trace: Path, image: int | None = None) -> TraceAnalysis:
     """Reads the trace; raises UserError."""
-    return TraceAnalysis(analysing.analyse(trace, image, classes))
+    return TraceAnalysis(analysing.analyse(trace, image))
 
 
 def to_json(found: TraceAnalysis) -> str:

@@ -1,19 +1,17 @@
-"""An analysis as text: the sums, then tables.
+"""An analysis as text: the answer, the sums, then tables.
 
 A first look at a trace tells what the program does with its memory, on one screen or two. Every
 number is in the analysis.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
 
-from tsmlab.tables import Cell, Column, Sheet, markdown_table
-from tsmlab.traces.analysis import MEASURES, Measure, Predicted, TraceAnalysis
-from tsmlab.wording import counted, names, quantity, share, three_digits
+from tsmlab.tables import Block, Cell, Column, markdown_of, text_of
+from tsmlab.traces.analysis import MEASURES, Measure, TraceAnalysis
+from tsmlab.wording import counted, quantity, share, three_digits
 
 MAX_SIZES = 12
 MAX_THREADS = 12
-LABEL = 13
 QUANTILES = ("p10", "p25", "p50", "p75", "p90", "p99", "max")
 MEASURE_NAMES: dict[Measure, str] = {
     "events": "events",
@@ -24,29 +22,35 @@ KINDS = ("malloc", "calloc", "aligned", "realloc", "free", "refused", "fork")
 Table = tuple[str, list[Column]]
 
 
-def report(analysis: TraceAnalysis, width: int, colours: bool = False) -> str:
-    sheet = Sheet(width, colours)
-    sheet.say(*damage_lines(analysis), style="red")
-    sheet.say(heading(analysis))
-    sheet.gap()
-    sheet.say(*(f"{label:<{LABEL}}{words}" for label, words in sums(analysis)))
+def blocks(analysis: TraceAnalysis) -> Iterator[Block]:
+    yield Block(lines=[answer(analysis)], style="bold")
+    if damage := damage_lines(analysis):
+        yield Block(fails=damage)
+    yield Block(lines=[heading(analysis)])
+    yield Block(labelled=list(sums(analysis)))
     for title, columns in all_tables(analysis):
-        sheet.gap()
-        sheet.say(title, style="bold")
-        sheet.table(columns)
-    return sheet.text
+        yield Block(title, table=lambda _, found=columns: found)  # type: ignore[misc]
+
+
+def report(analysis: TraceAnalysis, width: int, colours: bool = False) -> str:
+    return text_of(blocks(analysis), width, colours)
 
 
 def markdown(analysis: TraceAnalysis) -> str:
-    lines = [f"- {line}" for line in damage_lines(analysis)]
-    lines += [heading(analysis), ""]
-    lines += [f"- {label}: {words}" for label, words in sums(analysis)]
-    for title, columns in all_tables(analysis):
-        lines += ["", title, "", *markdown_table(columns)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(markdown_of(blocks(analysis))) + "\n"
 
 
 # --- sentences ------------------------------------------------------------------------------------
+
+
+def answer(analysis: TraceAnalysis) -> str:
+    allocated, peak = analysis.amount("allocations"), analysis.peak.bytes
+    return (
+        f"{allocated.objects:,} allocations of {quantity(allocated.bytes, 'bytes')} in all, of "
+        f"which at most {quantity(peak, 'bytes')} are live at once; "
+        f"{share(analysis.temporary_share)} are temporary, and "
+        f"{share(analysis.cross_thread_share)} of all frees are by another thread."
+    )
 
 
 def damage_lines(analysis: TraceAnalysis) -> list[str]:
@@ -171,8 +175,6 @@ def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
         yield "What is left at the end", left_columns(analysis)
     if analysis.threads_seen > 1:
         yield "Threads", thread_columns(analysis)
-    if analysis.predicted:
-        yield "Predicted internal waste, as a share of blocks", waste_columns(analysis)
 
 
 def lifetime_columns(analysis: TraceAnalysis) -> list[Column]:
@@ -244,35 +246,3 @@ def thread_columns(analysis: TraceAnalysis) -> list[Column]:
         Column("freed by others", objects("given_away")),
         Column("temporary", [Cell(f"{row['temporaries']:,}") for row in rows]),
     ]
-
-
-def waste_columns(analysis: TraceAnalysis) -> list[Column]:
-    """Allocators of the same classes share a row."""
-    groups = grouped(analysis.predicted)
-    firsts = [group[0] for group in groups]
-    return [
-        Column(
-            "allocator",
-            [Cell(names([p.allocator for p in group], 3)) for group in groups],
-            left=True,
-        ),
-        Column("all allocations", [Cell(share(each.waste)) for each in firsts]),
-        Column("at the peak", [Cell(share(each.waste_at_peak)) for each in firsts]),
-        Column(
-            "bytes at the peak",
-            [
-                Cell(quantity(each.usable_at_peak - each.requested_at_peak, "bytes"))
-                for each in firsts
-            ],
-        ),
-    ]
-
-
-def grouped(predicted: Sequence[Predicted]) -> list[list[Predicted]]:
-    """Those with the same figures together, in the order of the first of each."""
-
-    def key(each: Predicted) -> tuple[int, int]:
-        return each.usable_at_peak, each.usable_all
-
-    order = sorted(predicted, key=lambda each: (each.waste_at_peak, each.waste, *key(each)))
-    return [list(group) for _, group in groupby(order, key)]

@@ -50,21 +50,18 @@ def sums(groups: Ints, values: Ints, length: int) -> Ints:
 
 
 class Histogram:
-    """Objects and their bytes by a quantity, 32 buckets to an octave."""
+    """Objects by a quantity, 32 buckets to an octave."""
 
     BUCKETS = ((64 - FINE_BITS + 1) << FINE_BITS) + 1
 
     def __init__(self) -> None:
         self.objects = np.zeros(self.BUCKETS, np.int64)
-        self.bytes = np.zeros(self.BUCKETS, np.int64)
         self.highest = 0
 
-    def add(self, values: Ints, sizes: Ints) -> None:
+    def add(self, values: Ints) -> None:
         if not len(values):
             return
-        places = bucket(values, FINE_BITS)
-        self.objects += np.bincount(places, minlength=self.BUCKETS)
-        self.bytes += sums(places, sizes, self.BUCKETS)
+        self.objects += np.bincount(bucket(values, FINE_BITS), minlength=self.BUCKETS)
         self.highest = max(self.highest, int(values.max()))
 
     @property
@@ -83,41 +80,6 @@ class Histogram:
         shares = {"p01": 0.01, "p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9,
                   "p99": 0.99, "p999": 0.999}  # fmt: skip
         return {name: self.quantile(each) for name, each in shares.items()} | {"max": self.highest}
-
-    def octaves(self) -> list[list[int]]:
-        """[upper end, objects, bytes] of each octave that holds anything."""
-        rows: dict[int, list[int]] = {}
-        for place in np.flatnonzero(self.objects):
-            bound = upper(int(place), FINE_BITS)
-            octave = upper(int(bucket(np.array([bound]), 0)[0]), 0)
-            row = rows.setdefault(octave, [octave, 0, 0])
-            row[1] += int(self.objects[place])
-            row[2] += int(self.bytes[place])
-        return list(rows.values())
-
-
-class HeatMap:
-    """Objects and their bytes by two quantities, an octave each."""
-
-    OCTAVES = 66
-
-    def __init__(self) -> None:
-        self.objects = np.zeros(self.OCTAVES**2, np.int64)
-        self.bytes = np.zeros(self.OCTAVES**2, np.int64)
-
-    def add(self, sizes: Ints, values: Ints) -> None:
-        places = bucket(sizes, 0) * self.OCTAVES + bucket(values, 0)
-        self.objects += np.bincount(places, minlength=self.OCTAVES**2)
-        self.bytes += sums(places, sizes, self.OCTAVES**2)
-
-    def cells(self) -> list[list[int]]:
-        """[size's upper end, value's upper end, objects, bytes] of cells that hold anything."""
-        found = []
-        for place in np.flatnonzero(self.objects):
-            row, column = divmod(int(place), self.OCTAVES)
-            amount = [int(self.objects[place]), int(self.bytes[place])]
-            found.append([upper(row, 0), upper(column, 0), *amount])
-        return found
 
 
 class SizeTable:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
-from tsmlab.results import AllocatorInfo, Comparison, Row, Sample
+from tsmlab.results import Comparison, Sample
 from tsmlab.traces.files import Program
 
 if TYPE_CHECKING:
@@ -61,14 +61,6 @@ class ThreadShare:
 
 
 @dataclass(frozen=True)
-class MeterChange:
-    tick: int
-    thread: int
-    ran: bool
-    meter: float
-
-
-@dataclass(frozen=True)
 class ReplayLine:
     """The line. `raw` is what was printed."""
 
@@ -106,7 +98,7 @@ class ReplayLine:
         return [Point(*sample[:3]) for sample in self.raw["samples"] or []]
 
     @property
-    def memory(self) -> list[list[int | None]]:
+    def memory(self) -> list[list[int]]:
         """All that samples tell, to be held against another run's."""
         return [list(sample) for sample in self.raw["samples"] or []]
 
@@ -131,10 +123,6 @@ class ReplayLine:
     @property
     def ticks(self) -> int | None:
         return whole_or_none(self.raw.get("ticks"))
-
-    @property
-    def meters(self) -> list[MeterChange]:
-        return rows_of(MeterChange)(self.raw.get("meters"))
 
     @property
     def at_peak(self) -> float | None:
@@ -298,39 +286,19 @@ class Replay(Replayed):
         return next((f for f in self.findings if f.allocator == allocator), None)
 
 
-class ReplayResults:
-    """A study as replays, in the order in which they were made."""
+def replays_of(study: Study) -> list[Replay]:
+    """In the order in which they were made."""
+    assert study.replay is not None
+    pairs = zip(study.replay.parts, study.parts, strict=True)
+    return [Replay(**vars(each), comparison=comparison) for each, comparison in pairs]
 
-    def __init__(self, study: Study) -> None:
-        assert study.replay is not None
-        self.study = study
-        self.created = study.created
-        self.tsmalloc_version = study.tsmalloc_version
-        self.machine = study.machine
-        self.settings = study.replay.settings
-        self.reference = study.replay.reference
-        self.interrupted = study.interrupted
-        self.allocators: list[AllocatorInfo] = study.comparison.allocators
-        self.replays = [
-            Replay(**vars(each), comparison=comparison)
-            for each, comparison in zip(study.replay.parts, study.parts, strict=True)
-        ]
 
-    @property
-    def failed_rows(self) -> list[Row]:
-        return [row for replay in self.replays for row in replay.comparison.failed_rows]
-
-    @property
-    def traces(self) -> list[TraceInfo]:
-        """Each once."""
-        return list({replay.trace.key: replay.trace for replay in self.replays}.values())
-
-    def replays_of(self, trace: TraceInfo) -> list[Replay]:
-        return [replay for replay in self.replays if replay.trace.key == trace.key]
-
-    @property
-    def schedules(self) -> list[str]:
-        return list(dict.fromkeys(replay.schedule for replay in self.replays))
+def by_trace(study: Study) -> list[list[Replay]]:
+    """Those of each trace together."""
+    found: dict[tuple[str, str], list[Replay]] = {}
+    for replay in replays_of(study):
+        found.setdefault(replay.trace.key, []).append(replay)
+    return list(found.values())
 
 
 def is_deterministic(schedule: str) -> bool:

@@ -14,9 +14,8 @@ from tsmlab.traces.replay_results import (
     Finding,
     Latency,
     Replay,
-    ReplayResults,
     ThreadShare,
-    TraceInfo,
+    by_trace,
 )
 from tsmlab.wording import counted, names, quantity, quantity_or
 
@@ -25,23 +24,33 @@ MOST_SHARES = 8
 
 def blocks(study: Study) -> Iterator[Block]:
     """For each trace: one schedule in full, or several side by side."""
-    results = ReplayResults(study)
-    for trace in results.traces:
-        own = results.replays_of(trace)
-        if len(own) == 1 and not own[0].is_deterministic:
-            yield Block(lines=render.answers(own[0].comparison), style="bold")
-        yield Block(lines=list(heading(trace, own)))
+    for own in by_trace(study):
+        yield Block(lines=list(map(answer, own)), style="bold")
+        yield Block(lines=list(heading(own)))
         if len(own) > 1:
             yield from _schedules(own)
         else:
             yield from _one(own[0])
 
 
+def answer(replay: Replay) -> str:
+    """Of runs that repeat, times say nothing, and memory all."""
+    found = [each for each in replay.findings if each.peak_bytes is not None]
+    if not replay.is_deterministic or not found:
+        return render.answers(replay.comparison)[0]
+    least = min(found, key=lambda each: each.peak_bytes or 0)
+    return (
+        f"Least memory of {replay.trace.name} under {replay.schedule}: {least.allocator}, "
+        f"{size(least.peak_bytes)} at the peak, {percent(least.over_time)} fragmentation over time."
+    )
+
+
 def _table(title: str, columns: Sequence[Column], **others: Any) -> Block:
     return Block(title, table=lambda _: columns, **others)
 
 
-def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
+def heading(replays: Sequence[Replay]) -> Iterator[str]:
+    trace = replays[0].trace
     threads = counted(trace.threads, "thread")
     processes = "" if trace.processes == 1 else f", the first of {trace.processes:,} processes"
     peak = quantity(trace.peak_live_bytes, "bytes")
@@ -73,7 +82,7 @@ def _one(replay: Replay) -> Iterator[Block]:
     if rows:
         yield Block(
             table=lambda layout: render.table_columns(comparison, rows, layout),
-            notes=lambda layout: render.legend(comparison, rows, layout),
+            notes=lambda layout: render.legend(rows, layout),
         )
     if failed := render.failed_lines(comparison):
         yield Block(fails=failed)

@@ -38,8 +38,6 @@ SCHEDULES = ("asap", "paced", "recorded", *FAIR)
 # A deterministic replay is run twice, to see that it is one.
 DETERMINISTIC_ROUNDS = 2
 SAMPLES = 200
-# A figure shows a few dozen ticks, those in which most threads run; in the first, few do.
-METER_CHANGES = 3000
 SETTLE_SECONDS = 0.1
 
 SETTLED = "settled_memory_bytes"
@@ -219,10 +217,8 @@ def command_of(options: Options, schedule: str, trace: Path, program: Path) -> t
     """How replay is called; each schedule is told what concerns it."""
     words = [str(program), "--schedule", schedule, "--touch", options.touch]
     words += ["--samples", str(SAMPLES), "--settle", f"{options.settle_seconds:g}"]
-    if schedule in FAIR:
-        words += ["--meters", str(METER_CHANGES)]
-        if options.quantum is not None:
-            words += ["--quantum", str(options.quantum)]
+    if schedule in FAIR and options.quantum is not None:
+        words += ["--quantum", str(options.quantum)]
     if schedule in ("lottery", "stride") and options.tickets is not None:
         words += ["--tickets", options.tickets]
     if schedule == "lottery":
@@ -281,19 +277,10 @@ def _finished(
 
 
 def _tidied(comparison: Comparison, subject: Subject, schedule: str) -> Comparison:
-    """Without the folder of the trace, and with the log of meters once, since it is the same in all
-    runs."""
-    samples = [comparison.samples[0], *map(_without_meters, comparison.samples[1:])]
+    """Without the folder of the trace."""
     command = [*comparison.command[:-1], f"{trace_name(subject.trace.path)}{SUFFIX}"]
     name = f"{subject.name}, {schedule}"
-    return replace(comparison, name=name, command=command, samples=samples)
-
-
-def _without_meters(sample: Sample) -> Sample:
-    raw = sample.measurement.get("replay")
-    if raw is None or raw.get("meters") is None:
-        return sample
-    return replace(sample, measurement={**sample.measurement, "replay": {**raw, "meters": None}})
+    return replace(comparison, name=name, command=command)
 
 
 def _measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_results.ReplayLine]:

@@ -44,7 +44,6 @@ def _workload(path: Path, replay: Path) -> Workload:
         stresses=f"{first.events:,} recorded calls of {first.program or 'a program'}",
         command=(str(replay), *OPTIONS, str(path)),
         threads=max(1, first.threads),
-        floors=(),
         time="wall",
         memory=True,
     )

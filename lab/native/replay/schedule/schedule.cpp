@@ -13,12 +13,6 @@ Schedule::Schedule(Discipline discipline, std::uint64_t seed, const Denominator&
       seats_{seats},
       capacity_{capacity} {}
 
-void Schedule::log_to(MeterChange* changes, std::size_t capacity) {
-  changes_ = changes;
-  room_ = capacity;
-  logged_ = 0;
-}
-
 std::size_t Schedule::find(std::uint32_t thread) const {
   const auto is_below = [](const Seat& seat, std::uint32_t wanted) {
     return seat.share.thread < wanted;
@@ -42,8 +36,6 @@ bool Schedule::add(std::uint32_t thread, std::uint32_t tickets) {
   std::copy_backward(seats_ + place, seats_ + count_, seats_ + count_ + 1);
   seats_[place] = born;
   ++count_;
-  if (count_ == 2) log(seats_[1 - place], false);
-  log(seats_[place], false);
   return true;
 }
 
@@ -70,12 +62,10 @@ std::uint32_t Schedule::grant() {
   for (Seat& seat : present()) {
     if (!seat.is_runnable) continue;
     seat.share.owed += static_cast<double>(weight(seat)) / static_cast<double>(runnable);
-    if (seat.was_skipped) log(seat, false);
   }
   skip_those_who_cannot_run(runnable);
   ++chosen.share.ticks;
   chosen.meter += chosen.step;
-  log(chosen, true);
   last_ = chosen.share.thread;
   ++ticks_;
   return chosen.share.thread;
@@ -135,17 +125,8 @@ void Schedule::skip_those_who_cannot_run(std::uint64_t runnable_tickets) {
   for (Seat& seat : present()) {
     if (seat.is_runnable) continue;
     ++seat.share.skipped;
-    if (discipline_ != Discipline::stride) continue;
-    seat.meter += passed;
-    seat.was_skipped = true;
+    if (discipline_ == Discipline::stride) seat.meter += passed;
   }
-}
-
-void Schedule::log(Seat& seat, bool is_running) {
-  seat.was_skipped = false;
-  if (count_ < 2 || logged_ == room_) return;
-  changes_[logged_] = {ticks_, seat.share.thread, is_running, denominator_.value(seat.meter)};
-  ++logged_;
 }
 
 }  // namespace ts::replay

@@ -55,21 +55,11 @@ struct Share {
   double owed = 0;
 };
 
-// For the plot of meters over ticks: a meter is at this value when the tick is over. Kept while
-// there are two threads or more: one alone may run for long before there is anything to share.
-struct MeterChange {
-  std::uint64_t tick;  // from 0
-  std::uint32_t thread;
-  std::uint32_t is_running;  // 1: it ran in this tick; 0: it was there before, or can run again
-  double meter;
-};
-
 class Schedule {
  public:
   struct Seat {
     Share share;
     bool is_runnable = false;
-    bool was_skipped = false;  // since its meter was logged
     Meter meter = 0;
     Meter step = 0;
   };
@@ -78,10 +68,6 @@ class Schedule {
   // far as needed. denominator: includes all tickets that add() will be given; kept by reference.
   Schedule(Discipline discipline, std::uint64_t seed, const Denominator& denominator, Seat* seats,
            std::size_t capacity);
-
-  // The changes are put there from now on, until there is no more room. MeterChange[capacity].
-  void log_to(MeterChange* changes, std::size_t capacity);
-  std::size_t logged() const { return logged_; }
 
   // False: no seat is free, the thread is there already, or the denominator does not include the
   // tickets (0 never is). Nothing has changed then.
@@ -112,7 +98,6 @@ class Schedule {
   Seat* winner(std::uint64_t runnable_tickets);
   Seat* least_meter();
   void skip_those_who_cannot_run(std::uint64_t runnable_tickets);
-  void log(Seat& seat, bool is_running);
 
   Discipline discipline_;
   Random random_;
@@ -122,9 +107,6 @@ class Schedule {
   std::size_t count_ = 0;
   std::uint64_t ticks_ = 0;
   std::uint32_t last_ = no_thread;  // of round robin
-  MeterChange* changes_ = nullptr;
-  std::size_t room_ = 0;
-  std::size_t logged_ = 0;
 };
 
 }  // namespace ts::replay

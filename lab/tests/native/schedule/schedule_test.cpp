@@ -284,59 +284,5 @@ TEST(StrideTest, AgreesWithASimpleModelThroughBirthsWaitsAndEnds) {
   }
 }
 
-TEST(LogTest, TellsEveryMeterAfterEveryTick) {
-  std::vector<MeterChange> changes(1000);
-  Hall hall{Discipline::stride, {3, 2, 1}};
-  hall.schedule().log_to(changes.data(), changes.size());
-  hall.run(4);  // 0 1 2 0
-  hall.schedule().next([](std::uint32_t thread) { return thread != 1; });
-  ASSERT_TRUE(hall.schedule().add(3, 6));
-  hall.tick();
-  std::vector<std::vector<double>> told;
-  for (std::size_t i = 0; i < hall.schedule().logged(); ++i) {
-    const MeterChange& change = changes[i];
-    told.push_back({static_cast<double>(change.tick), static_cast<double>(change.thread),
-                    static_cast<double>(change.is_running), change.meter});
-  }
-  // Thread 1 waits in tick 4, in which four tickets can run: its meter goes up by a quarter.
-  const std::vector<std::vector<double>> expected{
-      {0, 0, 1, 1.0 / 3}, {1, 1, 1, 0.5},  {2, 2, 1, 1},    {3, 0, 1, 2.0 / 3},
-      {4, 0, 1, 1},       {5, 3, 0, 0.75}, {5, 1, 0, 0.75}, {5, 1, 1, 1.25}};
-  ASSERT_EQ(told.size(), expected.size());
-  for (std::size_t i = 0; i < told.size(); ++i) {
-    for (std::size_t j = 0; j < 4; ++j) EXPECT_NEAR(told[i][j], expected[i][j], 1e-15) << i;
-  }
-}
-
-TEST(LogTest, BeginsWhenThereIsSomethingToShare) {
-  std::vector<MeterChange> changes(100);
-  Hall hall{Discipline::stride, {2, 1}};
-  ASSERT_EQ(hall.schedule().remove(1).thread, 1U);
-  hall.schedule().log_to(changes.data(), changes.size());
-  hall.run(1000);
-  EXPECT_EQ(hall.schedule().logged(), 0U);
-  ASSERT_TRUE(hall.schedule().add(1, 1));
-  ASSERT_EQ(hall.schedule().logged(), 2U) << "where both stand";
-  EXPECT_EQ(changes[0].thread, 0U);
-  EXPECT_EQ(changes[1].thread, 1U);
-  for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(changes[i].tick, 1000U);
-    EXPECT_EQ(changes[i].is_running, 0U);
-    EXPECT_EQ(changes[i].meter, 500);
-  }
-  hall.tick();
-  EXPECT_EQ(hall.schedule().logged(), 3U);
-}
-
-TEST(LogTest, EndsWhereItsRoomEnds) {
-  std::vector<MeterChange> changes(11, MeterChange{0, 77, 0, 0});
-  Hall hall{Discipline::round_robin, {1, 1}};
-  hall.schedule().log_to(changes.data(), 10);
-  hall.run(25);
-  EXPECT_EQ(hall.schedule().logged(), 10U);
-  EXPECT_EQ(changes[9].tick, 9U);
-  EXPECT_EQ(changes[10].thread, 77U);
-}
-
 }  // namespace
 }  // namespace ts::replay::testing
