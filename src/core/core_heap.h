@@ -75,10 +75,10 @@ class CoreHeap {
     return (entry & large_entry) != 0 ? move_large(p, bytes) : nullptr;
   }
   // How many bytes to allocate for a block that outgrew its `old_bytes`. A block that grows once
-  // tends to grow again: a quarter more spares most copies. Large blocks move their pages instead.
+  // tends to grow again: an eighth more spares many copies. Large blocks move their pages instead.
   static constexpr std::size_t size_to_grow_into(std::size_t old_bytes,
                                                  std::size_t bytes) noexcept {
-    const std::size_t roomy = old_bytes + old_bytes / 4;
+    const std::size_t roomy = old_bytes + old_bytes / 8;
     return old_bytes < bytes && bytes < roomy && roomy <= max_shared_bytes ? roomy : bytes;
   }
 

@@ -403,8 +403,8 @@ TS_HEAP_TEST(Engine, GoodSizesAreUsableSizes) {
     EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
     release(p);
   }
-  EXPECT_EQ(engine.size_to_grow_into(1000, 1001), 1250U);
-  EXPECT_EQ(engine.size_to_grow_into(1000, 1250), 1250U);
+  EXPECT_EQ(engine.size_to_grow_into(1000, 1001), 1125U);
+  EXPECT_EQ(engine.size_to_grow_into(1000, 1125), 1125U);
   EXPECT_EQ(engine.size_to_grow_into(1000, 900), 900U);
   EXPECT_EQ(engine.size_to_grow_into(32768, 32769), 32769U);
 }
