@@ -19,7 +19,7 @@ from tsmlab.allocators import Allocator, glibc
 from tsmlab.service import keeper
 from tsmlab.service.life import Broken, Phase, Server, Service
 from tsmlab.service.loads import metrics_of
-from tsmlab.service.processes import look, malloc_of, that_listen
+from tsmlab.service.processes import hidden_from, look, malloc_of, name_of, that_listen
 
 LOADED = Phase("load", 0.5)
 
@@ -266,6 +266,21 @@ def test_a_server_that_loses_the_preload(service, shim):
     found = broken(asked, shim).failure
     assert found.kind == "preload"
     assert "does not have its library" in found.text
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_a_library_that_a_servers_user_may_not_read(tmp_path):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    (hidden / "library.so").touch()
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    with subprocess.Popen([*user, "sleep", "60"]) as other:
+        wait_until(lambda: name_of(other.pid) == "sleep")
+        found = hidden_from(other.pid, str(hidden / "library.so"))
+        assert found in [hidden, *hidden.parents]
+        assert hidden_from(other.pid, "/etc/passwd") is None
+        assert hidden_from(os.getpid(), str(hidden / "library.so")) is None
+        other.kill()
 
 
 def test_a_server_with_a_malloc_of_its_own(build, service, shim):

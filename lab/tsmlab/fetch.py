@@ -90,7 +90,7 @@ def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manif
     _check_tools("cargo", *peer.tools)
     cache = fetched.cache_dir()
     try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        cache.mkdir(parents=True, exist_ok=True)  # servers of other users load from there
         with tempfile.TemporaryDirectory(prefix=f".{peer.name}-", dir=cache) as name:
             return _fetch(peer, wanted, Path(name), say)
     except OSError as error:

@@ -180,7 +180,7 @@ void end_heap_sampling(ThreadHeap& heap) noexcept {
   heap.drawn_interval = 0;
   heap.has_sampling_bins = false;
   for (unsigned c = 1; c < class_count; ++c) {
-    if (heap.capacities[c] == 0) set_head_of_empty(heap, c);
+    if (heap.capacities[c] == 0) close_or_open(heap, c);
   }
 }
 

@@ -68,17 +68,22 @@ inline void set_sampling_capacity(ThreadHeap& heap, unsigned size_class,
 // Reports a damaged list of the class.
 [[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
 
-// To be called when an empty bin got its capacity, or the heap got or lost its sampling bins.
-inline void set_head_of_empty(ThreadHeap& heap, unsigned size_class) noexcept {
+// Closes or opens a bin that is empty, by its capacity and whether there are sampling bins. (A free in
+// a signal handler may just have filled it.)
+inline void close_or_open(ThreadHeap& heap, unsigned size_class) noexcept {
+  CacheBin& bin = heap.bins[size_class];
+  if (first_block(bin) != nullptr) [[unlikely]]
+    return;
   const bool is_closed = heap.capacities[size_class] == 0 && !heap.has_sampling_bins;
-  heap.bins[size_class].head = is_closed ? closed_bin() : nullptr;
+  bin.head = is_closed ? closed_bin() : nullptr;
 }
 
 // Empties a bin without its list, whose blocks are lost.
 inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   heap.bins[size_class].capacity_left = heap.capacities[size_class];
   std::atomic_signal_fence(std::memory_order_release);
-  set_head_of_empty(heap, size_class);
+  heap.bins[size_class].head = nullptr;
+  close_or_open(heap, size_class);
 }
 
 // Reports a damaged list, and drops the bin that has it.
@@ -87,10 +92,10 @@ inline void drop_damaged_bin(ThreadHeap& heap, unsigned size_class, const void* 
   drop_bin(heap, size_class);
 }
 
-// Gives an empty bin another capacity. It is closed last, and opened first: a signal handler finds
-// a closed bin without capacity.
+// Gives an empty bin another capacity. It opens first and closes last, so that a signal handler finds
+// no closed bin with a capacity.
 inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
-  heap.bins[size_class].head = nullptr;
+  if (heap.bins[size_class].head == closed_bin()) heap.bins[size_class].head = nullptr;
   std::atomic_signal_fence(std::memory_order_release);
   if (capacity > heap.capacities[size_class])
     heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
@@ -99,7 +104,7 @@ inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t ca
   std::atomic_signal_fence(std::memory_order_release);
   heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
   std::atomic_signal_fence(std::memory_order_release);
-  if (capacity == 0) set_head_of_empty(heap, size_class);
+  if (capacity == 0) close_or_open(heap, size_class);
 }
 
 // Gives an empty bin its largest capacity: the class takes fresh blocks.

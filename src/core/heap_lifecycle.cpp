@@ -93,7 +93,7 @@ ThreadHeap* new_heap(PageMapEntry kind, std::uint32_t spare) noexcept TS_NO_ANAL
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;
   for (unsigned c = 1; c < class_count; ++c) {
     heap->bins[c].reciprocal = size_classes[c].reciprocal;
-    set_head_of_empty(*heap, c);
+    close_or_open(*heap, c);
   }
   // release: the child of a fork takes heaps with a number over, and finds all of this there
   heap->self.store(number << heap_shift | kind, std::memory_order_release);

@@ -31,6 +31,7 @@ from tsmlab.service.loads import Load, Metric
 from tsmlab.service.processes import (
     Look,
     Watcher,
+    hidden_from,
     listeners,
     look,
     malloc_of,
@@ -333,10 +334,13 @@ class Server:
             except OSError:
                 continue
             if library not in mapped:
-                text = (
-                    f"{name} does not have its library: a wrapper cleans the environment, or the "
-                    "program is static or set-user-id"
+                hidden = hidden_from(pid, library)
+                reason = (
+                    f"its user may not read {hidden}"
+                    if hidden
+                    else "a wrapper cleans the environment, or the program is static or set-user-id"
                 )
+                text = f"{name} does not have its library: {reason}"
                 raise Broken("preload", text, tail(self.output))
             if self.malloc and os.path.realpath(self.malloc) != library:
                 raise Broken(

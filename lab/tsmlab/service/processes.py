@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import re
+import stat
 import struct
 import threading
 import time
@@ -60,10 +61,10 @@ def look(keeper: int, at_seconds: float) -> Look:
     sums = dict.fromkeys(STAT_FIELDS, 0)
     counts = dict.fromkeys(("threads", "switches", "rss", "pss"), 0)
     stats = {pid: _stat(pid) for pid in descendants(keeper)}
-    tree = {pid: stat for pid, stat in stats.items() if stat and stat[0] not in "ZX"}
-    for pid, stat in tree.items():
+    tree = {pid: words for pid, words in stats.items() if words and words[0] not in "ZX"}
+    for pid, words in tree.items():
         for name, fields in STAT_FIELDS.items():
-            sums[name] += sum(int(stat[field]) for field in fields)
+            sums[name] += sum(int(words[field]) for field in fields)
         for name, number in _memory(pid):
             counts[name] += number
         with contextlib.suppress(OSError):
@@ -182,6 +183,27 @@ def name_of(pid: int) -> str:
 # --- whose malloc ---------------------------------------------------------------------------------
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
+
+
+def hidden_from(pid: int, file: str) -> Path | None:
+    """The file, or the folder on its way, that the process's user may not read; None if it may."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        ids = dict(line.split(":", 1) for line in lines.splitlines() if ":" in line)
+        user = int(ids["Uid"].split()[1])
+        groups = {int(ids["Gid"].split()[1]), *map(int, ids["Groups"].split())}
+        if user == 0:
+            return None
+        path = Path(os.path.realpath(file))
+        for part in (*reversed(path.parents), path):
+            found = part.stat()
+            needed = stat.S_IROTH if part == path else stat.S_IXOTH
+            shift = 6 if found.st_uid == user else 3 if found.st_gid in groups else 0
+            if not found.st_mode >> shift & needed:
+                return part
+    except (OSError, KeyError, ValueError):
+        pass
+    return None
 
 
 def mapped_files(pid: int) -> list[tuple[int, int, int, str]]:

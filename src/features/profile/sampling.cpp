@@ -123,7 +123,7 @@ Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_
 [[gnu::cold]] void begin_interval(ThreadHeap& heap, std::uint64_t interval) noexcept {
   heap.has_sampling_bins = true;
   for (unsigned c = 1; c < class_count; ++c) {
-    if (heap.capacities[c] == 0) set_head_of_empty(heap, c);
+    if (heap.capacities[c] == 0) close_or_open(heap, c);
   }
   heap.drawn_interval = interval;
   std::ranges::fill(heap.until_sample, 0U);
