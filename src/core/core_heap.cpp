@@ -75,7 +75,7 @@ void CoreHeap::flush_thread() noexcept {
 
 bool CoreHeap::trim(std::size_t keep_bytes) noexcept {
   const OutOfScope out_of_scope;
-  // relaxed: a count; what the housekeeper gives back meanwhile went back, too
+  // relaxed: a count; what the background thread gives back meanwhile went back, too
   const std::size_t before = given_back_bytes.load(std::memory_order_relaxed);
   // Twice: blocks of one heap's bins may belong to a heap that was flushed before.
   for (int round = 0; round < 2; ++round) {

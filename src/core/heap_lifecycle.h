@@ -39,9 +39,9 @@ inline constinit Mutex abandoned_lock;
 // that no thread adopts that one; other threads need not wait.
 inline constinit Mutex collection_lock;
 
-// What a slice of the housekeeper's work changes, it changes under this lock; memory goes back
-// without it. So a fork, which takes it, loses no memory that is on its way to the page heap.
-inline constinit Mutex housekeeping_lock;
+// What a slice of the background thread's work changes, it changes under this lock; memory goes
+// back without it. So a fork, which takes it, loses no memory that is on its way to the page heap.
+inline constinit Mutex background_lock;
 
 // Whether there is an abandoned heap: a hint, read without the lock. Relaxed: a thread that reads
 // it late misses one occasion.
@@ -61,9 +61,10 @@ void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept
 // An abandoned heap for the calling thread; null if there is none.
 ThreadHeap* adopt_abandoned() noexcept;
 
-// Collects from some abandoned heaps, in turn, flushes their bins, and retires their empty slabs. False
-// if there is no such heap, or another thread does this already. If all are asked for (SIZE_MAX), waits
-// for that thread, and gives heaps without slabs back: the whole OS pages of their structures.
+// Collects from some abandoned heaps, in turn, flushes their bins, and retires their empty slabs.
+// False if there is no such heap, or another thread does this already. If all are asked for
+// (SIZE_MAX), waits for that thread, and gives heaps without slabs back: the whole OS pages of
+// their structures.
 bool collect_from_queue(std::size_t at_most) noexcept;
 inline bool collect_abandoned(std::size_t at_most) noexcept {
   return any_abandoned.load(std::memory_order_relaxed) && collect_from_queue(at_most);

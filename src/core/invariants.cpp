@@ -160,7 +160,7 @@ SlabCensus take_census() noexcept {
 }  // namespace
 
 Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   if (const Fault fault = page_heap.find_fault()) return fault;
   SlabCensus census = take_census();
   if (census.fault) return census.fault;
@@ -194,7 +194,7 @@ void check_slow_path(ThreadHeap& heap) noexcept {
   if (calls.fetch_add(1, std::memory_order_relaxed) % interval != 0) return;
   check_at_rest(heap);
   // Of one thread, which has the lock while it visits blocks.
-  const bool is_at_rest = os::has_one_thread() && !housekeeping_lock.is_locked();
+  const bool is_at_rest = os::has_one_thread() && !background_lock.is_locked();
   const Fault fault = is_at_rest ? find_engine_fault() : page_heap.find_fault();
   require(!fault, fault.equation, fault.where);
 }

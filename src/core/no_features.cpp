@@ -3,9 +3,9 @@
 #include "core/common_heap.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
-#include "core/sparse_slabs.h"
 #include "core/page_heap.h"
 #include "core/reclaim.h"
+#include "core/sparse_slabs.h"
 #include "os/touched_pages.h"
 
 namespace ts::engine {
@@ -51,8 +51,8 @@ void hooks::purge_slabs(ThreadHeap&) noexcept {}
 
 namespace {
 
-constinit Mutex* const in_order[] = {&housekeeping_lock, &common_lock,  &collection_lock,
-                                     &abandoned_lock,    &reclaim_lock, &page_heap.lock(),
+constinit Mutex* const in_order[] = {&background_lock, &common_lock,  &collection_lock,
+                                     &abandoned_lock,  &reclaim_lock, &page_heap.lock(),
                                      &page_table_lock};
 
 }  // namespace

@@ -1,11 +1,11 @@
 // All spans, under one lock. Free spans are dirty (resident) or clean (they read as zero); each
 // kind is merged with its neighbours at once, and never with the other. A request is served from
-// dirty memory if a span is long enough (or, from 1 MiB on, with the clean ones beside it), then from
-// clean memory, then from beyond the end. So a page is touched for the first time only when no
-// touched one serves. Dirty memory goes back to the
-// operating system by the rule of purge_policy.h, in pieces of 64 KiB and more. A purge only
-// chooses the spans under the lock. They wait outside of all lists for send_purges(), which a
-// thread calls without a lock or a hold, since another library may see the call (os.h).
+// dirty memory if a span is long enough (or, from 1 MiB on, with the clean ones beside it), then
+// from clean memory, then from beyond the end. So a page is touched for the first time only when no
+// touched one serves. Dirty memory goes back to the operating system by the rule of purge_policy.h,
+// in pieces of 64 KiB and more. A purge only chooses the spans under the lock. They wait outside of
+// all lists for send_purges(), which a thread calls without a lock or a hold, since another library
+// may see the call (os.h).
 //
 //   release -> insert_coalesced -> purge_surplus -> purge (page_heap_purge.cpp)
 //   do_deferred_work -> send_purges -> purge_within
@@ -87,8 +87,8 @@ class PageHeap {
   // since `ended_purges`, which becomes the present count. False if none is, and none has.
   bool wait_for_purge(std::uint32_t& ended_purges) noexcept;
 
-  // This, merge_for() and purge_some() send purges: without a lock or a hold. Purges all dirty memory
-  // but about `keep_bytes`; true if there was any.
+  // This, merge_for() and purge_some() send purges: without a lock or a hold. Purges all dirty
+  // memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
   // Gives back the memory of the tables for long clean spans, but for that of their ends.
@@ -102,34 +102,38 @@ class PageHeap {
   // short spans only if the program `is_quiet`. True if there is more to do.
   bool purge_some(bool is_quiet) noexcept;
 
-  // For housekeeping.h. From now on a housekeeper does what releases leave of their purges.
-  void expect_housekeeper() noexcept;
+  // For background_thread.h. From now on a background thread does what releases leave of their
+  // purges.
+  void attach_background_thread() noexcept;
   // Undoes that.
-  void dismiss_housekeeper() noexcept;
+  void detach_background_thread() noexcept;
   // Ends its rest, anywhere: it takes no lock.
-  void stir_housekeeper() noexcept;
-  bool has_housekeeper() noexcept;
+  void wake_background_thread() noexcept;
+  bool has_background_thread() noexcept;
   // Ends a round: how many pages are to go back.
   std::size_t end_round() noexcept;
   // Purges so many pages at most, and no more than a slice; returns how many went.
   std::size_t purge_slice(std::size_t pages) noexcept;
   // PurgePolicy::is_settled().
   bool is_settled() noexcept;
-  // Whether more is dirty than may stay, unless the housekeeper `gives_up` what is.
+  // Whether more is dirty than may stay, unless the background thread `gives_up` what is.
   bool has_work(bool gives_up) noexcept;
-  // True if there is no work: the housekeeper then rests until a release leaves more dirty memory.
+  // True if there is no work: the background thread then rests until a release leaves more dirty
+  // memory.
   bool may_rest(bool gives_up) noexcept;
-  // Waits until the housekeeper is woken; or for so long at most.
+  // Waits until the background thread is woken; or for so long at most.
   void rest() noexcept;
   void rest_for(std::uint32_t milliseconds) noexcept;
-  // Waits for so long, or until the housekeeper may rest.
+  // Waits for so long, or until the background thread may rest.
   void wait_for_round(std::uint32_t milliseconds) noexcept;
-  // Counts pages that have pending frees and no owner. Enough of them end the housekeeper's rest.
+  // Counts pages that have pending frees and no owner. Enough of them end the background thread's
+  // rest.
   void note_uncollected(std::uint32_t pages) noexcept;
   // Whether enough of them were noted to collect from them before a rest; and then none are.
   bool has_uncollected() noexcept;
   bool take_uncollected() noexcept;
-  // In the child of a fork, which has no housekeeper, and no purge of another thread. Under lock().
+  // In the child of a fork, which has no background thread, and no purge of another thread. Under
+  // lock().
   void forget_other_threads() noexcept TS_NO_ANALYSIS;
 
   // Calls `visit(span)` for every span in the order of addresses, under the lock.
@@ -180,7 +184,7 @@ class PageHeap {
 
   static constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
   // The system takes about a millisecond to take back a slice. A release gives back some slices at
-  // most, or one if a housekeeper does the rest.
+  // most, or one if a background thread does the rest.
   static constexpr std::size_t slice_pages = (std::size_t{8} << 20) / page_bytes;
   static constexpr std::size_t pages_of_a_call = 8 * slice_pages;
   static constexpr std::size_t slice_of_scavenging = 2 * slice_pages;
@@ -214,16 +218,16 @@ class PageHeap {
   static constexpr std::size_t uncollected_to_wake = (std::size_t{4} << 20) / page_bytes;
   static constexpr std::size_t uncollected_to_collect = uncollected_to_wake / 4;
   bool is_too_much_dirty(bool gives_up) noexcept TS_REQUIRES(lock_);
-  void wake_housekeeper() noexcept TS_REQUIRES(lock_);
-  void forget_housekeeper() noexcept;
+  void wake_for_work() noexcept TS_REQUIRES(lock_);
+  void forget_background_thread() noexcept;
   void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
   void purge_by_policy(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_) {
     purge_surplus(min_purge_pages, pages_of_a_call);
   }
 
-  // Where the system counts all memory that could be written to (overcommit_memory=2), clean memory of
-  // a MiB and more gives up its charge: it is decommitted, and committed again when it serves.
+  // Where the system counts all memory that could be written to (overcommit_memory=2), clean memory
+  // of a MiB and more gives up its charge: it is decommitted, and committed again when it serves.
   static bool gives_up_charge(std::byte* begin, std::size_t bytes) noexcept;
   static bool takes_charge(Span* span, std::size_t pages) noexcept;
 
@@ -254,14 +258,14 @@ class PageHeap {
   Atomic<bool> is_limited_{false};           // stored under the lock
   std::size_t soft_limit_bytes_ = no_limit;  // for reports, as the next
   std::size_t hard_limit_bytes_ = no_limit;
-  // Stored under the lock (but by stir_housekeeper), read by the system's wait.
+  // Stored under the lock (but by wake_background_thread), read by the system's wait.
   static constexpr std::uint32_t awake = 0;
   static constexpr std::uint32_t resting = 1;
   static constexpr std::size_t never = ~std::size_t{0};
-  Atomic<std::uint32_t> housekeeper_{awake};
-  std::size_t wake_above_ = never;  // more dirty pages wake the housekeeper, if it rests
+  Atomic<std::uint32_t> background_state_{awake};
+  std::size_t wake_above_ = never;  // more dirty pages wake the background thread, if it rests
   std::size_t uncollected_ = 0;     // pages that were noted
-  bool has_housekeeper_ = false;
+  bool has_background_thread_ = false;
 };
 
 inline constinit PageHeap page_heap;

@@ -181,7 +181,7 @@ std::size_t PageHeap::send_purges() noexcept {
 
 void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
   if (dirty_.pages() > wake_above_) [[unlikely]]
-    wake_housekeeper();
+    wake_for_work();
   if (PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay())) [[unlikely]]
     purge_by_policy(min_pages, at_most);
 }
@@ -192,7 +192,7 @@ void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcep
   const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages(), purge_delay());
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages(), keep);
-  purge(keep, min_pages, has_housekeeper_ ? slice_pages : at_most);
+  purge(keep, min_pages, has_background_thread_ ? slice_pages : at_most);
   policy_.note_dirty(dirty_.pages());
 }
 

@@ -4,14 +4,15 @@
 //   idle     more than max(4 MiB, in use / 4) stayed dirty all through 250 ms, or
 //   peak     more than max(16 MiB, in use / 2) is dirty: perhaps no call follows the end of a peak.
 //
-// A housekeeper (housekeeping.h) asks in rounds: of what stayed dirty all through a round beyond
-// max(1 MiB, in use / 16), half goes back, and all of it from the third such round on.
+// A background thread (background_thread.h) asks in rounds: of what stayed dirty all through a
+// round beyond max(1 MiB, in use / 16), half goes back, and all of it from the third such round on.
 //
 // If fresh memory is needed within 1 s of a purge, that was too early. For 10 s, twice the dirty
 // memory before that purge is allowed (the backoff).
 //
-// TSMALLOC_PURGE_DELAY replaces all of this: what stayed dirty for so many milliseconds goes back, at
-// the next release or by a housekeeper; all at once with 0; or nothing, unless a limit or a trim asks.
+// TSMALLOC_PURGE_DELAY replaces all of this: what stayed dirty for so many milliseconds goes back,
+// at the next release or by a background thread; all at once with 0; or nothing, unless a limit or
+// a trim asks.
 //
 // The policy knows no clock and no memory; times are milliseconds that never decrease, sizes are
 // pages.
@@ -136,8 +137,8 @@ class PurgePolicy {
     return std::max(min_idle_limit, in_use / 4);
   }
 
-  // Windows of so many milliseconds follow each other. At the end of one, how many pages were idle all
-  // through it; else 0.
+  // Windows of so many milliseconds follow each other. At the end of one, how many pages were idle
+  // all through it; else 0.
   std::size_t idle_in_window(std::uint64_t now, std::size_t dirty,
                              std::uint64_t window_ms) noexcept {
     const std::uint64_t length = now - window_began_;

@@ -22,7 +22,7 @@
 //   scavenge        the owner purges, in rounds, OS pages within slabs that stay sparse
 //   deferred work   what waits for the end of a slow path, where the thread has no lock and no hold
 //   bypassed bin    has capacity 0 for some refills, so that each malloc comes by to scavenge
-//   housekeeper     a thread of the library that purges what the program leaves idle
+//   background thread  a thread of the library that purges what the program leaves idle
 //   mark            what free blocks have in their second word: all in bins, others perhaps (block_list.h)
 //   arena           a heap of the program's own, whose blocks can be freed all at once
 //   scope           while a thread is in an arena's scope, its current heap is the arena's
@@ -69,8 +69,8 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // of a block that counts as used.
 //
 // The capacity is 0 until the first refill, after many frees in a row (close_bin), and while bins
-// are bypassed: a thread that only frees keeps nothing. It falls when many slabs of the class become
-// sparse, since each block of a bin may be the last of its slab; refills raise it again
+// are bypassed: a thread that only frees keeps nothing. It falls when many slabs of the class
+// become sparse, since each block of a bin may be the last of its slab; refills raise it again
 // (cache_bins.h). A bin without capacity is empty, and closed unless the heap has sampling bins: no
 // bin of the heap has a block of the class then, and none takes one.
 struct CacheBin {
@@ -79,7 +79,8 @@ struct CacheBin {
   Plain<std::uint32_t> reciprocal = 0;  // const: the class's, where free() has it at hand
 };
 
-// The head of a closed bin. No block, and below PageMap::lowest_block: malloc takes it for the end of a list.
+// The head of a closed bin. No block, and below PageMap::lowest_block: malloc takes it for the end
+// of a list.
 inline Block* closed_bin() noexcept { return reinterpret_cast<Block*>(1); }
 
 // The first block of a bin; null if it is empty.
@@ -229,9 +230,9 @@ struct alignas(64) HeapFront {
   CacheBin bins[class_count];                   // owner
 };
 
-// What stands before that in a heap, which begins with a page. A program that touches the first lines of
-// many pages, as blocks of some kilobytes make it do, evicts other lines of their place in the first
-// cache: HeapFront, which every malloc and free reads, is to begin elsewhere.
+// What stands before that in a heap, which begins with a page. A program that touches the first
+// lines of many pages, as blocks of some kilobytes make it do, evicts other lines of their place in
+// the first cache: HeapFront, which every malloc and free reads, is to begin elsewhere.
 struct alignas(64) HeapBeginning {
   Plain<Span*> partial[class_count] = {};  // holder: slabs with blocks to give, by class
   RemoteBatch batches[batch_count];        // owner
@@ -274,8 +275,7 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
 
   // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
   // sampling_capacities - capacity_left blocks.
-  alignas(heap_page_bytes) std::byte
-      before_bins[sizeof(HeapBeginning) + offsetof(HeapFront, bins)];
+  alignas(heap_page_bytes) std::byte before_bins[sizeof(HeapBeginning) + offsetof(HeapFront, bins)];
   CacheBin sampling_bins[class_count];
   std::uint16_t sampling_capacities[class_count] = {};  // owner
   std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn

@@ -241,7 +241,7 @@ bool walk_spans(MapVisitor visit, void* argument) noexcept {
 }
 
 bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   const Spans spans;
   if (!spans.are_taken()) return false;
   return std::all_of(spans.begin(), spans.end(), [&](const MapExtent& extent) {

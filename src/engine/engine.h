@@ -5,7 +5,7 @@
 #include "engine/follow_options.h"
 #include "features/arenas/arenas.h"
 #include "features/arenas/scopes.h"
-#include "features/background/housekeeping.h"
+#include "features/background/background_thread.h"
 #include "features/limits/limits.h"
 #include "features/profile/profiling.h"
 
@@ -13,7 +13,7 @@ namespace ts::engine {
 
 class Engine : public CoreHeap {
  public:
-  // A step of housekeeping.h, in the calling thread.
+  // A step of background_thread.h, in the calling thread.
   int housekeep() noexcept { return engine::housekeep(); }
   // To be called when an option has changed, without a lock.
   void follow_options() noexcept { engine::follow_options(); }
@@ -38,7 +38,7 @@ class Engine : public CoreHeap {
   int leave_scope() noexcept { return engine::leave_scope(); }
   void begin_process(const char* version) noexcept {
     CoreHeap::begin_process(version);
-    begin_housekeeping();
+    init_background_work();
     follow_limit_options();
     begin_profile(version, []() noexcept -> std::uint64_t {
       const HeapMeasures measures = measure();

@@ -14,7 +14,7 @@
 #include "engine/inspection.h"
 #include "features/arenas/arena_blocks.h"
 #include "features/arenas/idle_arenas.h"
-#include "features/background/housekeeping.h"
+#include "features/background/background_thread.h"
 #include "features/guard/sampled_guard.h"
 #include "features/limits/limits.h"
 #include "features/profile/large_samples.h"
@@ -37,7 +37,7 @@ void hooks::attend() noexcept {
   }
   follow_profile_option();
   deliver_limit_events();
-  start_housekeeper_if_wanted();
+  start_background_thread_if_wanted();
 }
 
 void hooks::attend_to_heap(ThreadHeap& heap) noexcept {
@@ -62,7 +62,7 @@ void hooks::flush_heaps() noexcept {
 namespace {
 
 constinit Mutex* const in_order[] = {
-    &housekeeping_lock,   // a slice of the housekeeper's work
+    &background_lock,     // a slice of the background thread's work
     &arenas_lock,         // a maintainer of an arena
     &common_lock,         // refill of the common heap
     &samples_lock,        // refill of the sample heap
@@ -83,7 +83,7 @@ std::span<Mutex* const> hooks::mutexes_in_order() noexcept {
 
 void hooks::child_begins() noexcept {
   forget_samples_in_progress();
-  forget_housekeeper();
+  forget_background_thread();
   forget_looks();
 }
 

@@ -283,8 +283,8 @@ void* receive() {
 
 enum class Place : std::uint8_t { nowhere, in_use, on_slab, in_bin };
 
-// Each block is in one place, and the counts agree. `in_child`: some blocks may be lost, but none is
-// in two places.
+// Each block is in one place, and the counts agree. `in_child`: some blocks may be lost, but none
+// is in two places.
 void check_blocks(bool in_child) {
   std::array<Place, page_limit * blocks_per_page> places{};
   const auto put = [&](const void* p, Place place) {
@@ -397,8 +397,8 @@ void in_child() {
   check_blocks(true);
 }
 
-// In the one thread, of heap 2, that left a call by longjmp and goes on; its heap may be held or busy
-// for ever.
+// In the one thread, of heap 2, that left a call by longjmp and goes on; its heap may be held or
+// busy for ever.
 void after_longjmp() {
   this_thread.heap = &heap(2);
   const unsigned page = slab_pages.back();
@@ -620,8 +620,8 @@ void hooks::thread_ended() noexcept {}
 void hooks::child_begins() noexcept {}
 std::span<Mutex* const> hooks::mutexes_in_order() noexcept {
   static constinit Mutex* const in_order[] = {
-      &housekeeping_lock, &arenas_lock,    &common_lock,  &samples_lock,
-      &collection_lock,   &abandoned_lock, &reclaim_lock, &page_heap.lock(),
+      &background_lock, &arenas_lock,    &common_lock,  &samples_lock,
+      &collection_lock, &abandoned_lock, &reclaim_lock, &page_heap.lock(),
   };
   return in_order;
 }

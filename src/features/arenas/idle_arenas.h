@@ -1,6 +1,6 @@
 // Arenas that no thread uses: other threads free their blocks, and no owner comes by to collect
-// them. The housekeeper and trim maintain such arenas, one at a time; a thread that wants to use
-// one meanwhile waits for it (claim_arena).
+// them. The background thread and trim maintain such arenas, one at a time; a thread that wants to
+// use one meanwhile waits for it (claim_arena).
 #pragma once
 
 namespace ts::engine {

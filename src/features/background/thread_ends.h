@@ -1,4 +1,4 @@
-// How many of the threads that had a heap have ended, for the housekeeper's own end.
+// How many of the threads that had a heap have ended, for the background thread's own end.
 #pragma once
 
 #include "core/page_map.h"
@@ -8,7 +8,7 @@ namespace ts::engine {
 
 // How many threads got a heap, and how many of them ended. Two that began prove that the process
 // has threads. acquire, release: hooks::thread_ended pairs with has_to_end(), directly or by the
-// housekeeper's rest.
+// background thread's rest.
 inline constinit Atomic<std::uint32_t> threads_begun{0};
 inline constinit Atomic<std::uint32_t> threads_ended{0};
 // Not 0 if the process's first thread has ended, and others go on.
@@ -16,11 +16,11 @@ inline constinit Atomic<std::uint32_t> first_has_ended{0};
 
 // The background thread's number to the kernel, 0 if there is none; relaxed: each reader looks
 // again.
-inline constinit Atomic<std::uint32_t> housekeeper_id{0};
+inline constinit Atomic<std::uint32_t> background_thread_id{0};
 
 // Whether each thread that had a heap has ended. The C library ends a process with its last thread,
-// which the housekeeper must not be for ever. (Ends are read first: none is of a thread that began
-// later.) The kernel is asked only where the first thread has ended: else that one ends the
+// which the background thread must not be for ever. (Ends are read first: none is of a thread that
+// began later.) The kernel is asked only where the first thread has ended: else that one ends the
 // process. The end of a thread is not told whose first call of malloc comes after its last
 // destructors; but a process ends with its last thread, whether that had a heap or not.
 inline bool have_all_ended() noexcept {
@@ -28,7 +28,7 @@ inline bool have_all_ended() noexcept {
   if (ended == 0) return false;
   return ended == threads_begun.load(std::memory_order_acquire) ||
          (first_has_ended.load(std::memory_order_acquire) != 0 &&
-          !os::has_thread_beside(housekeeper_id.load(std::memory_order_relaxed)));
+          !os::has_thread_beside(background_thread_id.load(std::memory_order_relaxed)));
 }
 
 }  // namespace ts::engine

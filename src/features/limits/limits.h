@@ -1,6 +1,7 @@
 // Limits of memory. Before fresh memory is touched, a thread weighs what is used against them.
 //
-// - The soft limit never refuses. Above it, what threads left behind and all dirty memory go back to
+// - The soft limit never refuses. Above it, what threads left behind and all dirty memory go back
+// to
 //   the system first, and nothing asks for huge pages. `auto` is 90 % of the smallest limit of the
 //   control groups (os/cgroup.h), and what their group uses counts; so do other processes in
 //   it, and file pages that stay. Of a limit in bytes, the pages count that the page heap has
@@ -44,7 +45,7 @@ inline void prepare_growth(std::size_t pages) noexcept {
     limits::look(pages);
 }
 
-// The same as prepare_growth for a housekeeper's round, which touches nothing.
+// The same as prepare_growth for a background thread's round, which touches nothing.
 void look_at_limits() noexcept;
 
 // To be called when the options may have changed, anywhere: the next growth looks.

@@ -1,6 +1,6 @@
-// Arenas and scopes, where only the engine's inside shows it: bins and batches, marks, handles, frees
-// by other threads, and forks. Whose blocks are whose, how scopes nest, and what each call answers is
-// for the oracle of fuzz.arena_operations to say.
+// Arenas and scopes, where only the engine's inside shows it: bins and batches, marks, handles,
+// frees by other threads, and forks. Whose blocks are whose, how scopes nest, and what each call
+// answers is for the oracle of fuzz.arena_operations to say.
 #include "features/arenas/arenas.h"
 
 #include <algorithm>
@@ -171,7 +171,7 @@ TS_ENGINE_TEST(Arenas, TrimFlushesWhatNobodyUses) {
   leave();
 }
 
-TS_ENGINE_TEST(Arenas, TheHousekeeperCollectsFromWhatNobodyUses) {
+TS_ENGINE_TEST(Arenas, TheBackgroundThreadCollectsFromWhatNobodyUses) {
   const ArenaHandle arena = make_arena();
   std::vector<void*> blocks;
   enter(arena);

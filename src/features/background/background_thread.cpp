@@ -1,4 +1,4 @@
-#include "features/background/housekeeping.h"
+#include "features/background/background_thread.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -20,24 +20,26 @@ namespace {
 // The longest rest where the first thread has ended, and another's end may not be told.
 constexpr std::uint32_t rest_without_first_ms = 1000;
 
-// How many threads are housekeepers, from before their start to the end of keep_house().
-constinit Atomic<std::uint32_t> housekeepers{0};
-// The process, for the start of a housekeeper; 0 before it is known. The child of a vfork is
+// How many background threads there are, from before their start to the end of
+// run_background_thread().
+constinit Atomic<std::uint32_t> background_threads{0};
+// The process, for the start of a background thread; 0 before it is known. The child of a vfork is
 // another one, in the memory of this one. relaxed: set before other threads begin
 constinit Atomic<std::uint64_t> own_process{0};
 // Not 0 in the child of a fork, where the C library's word on threads may be the parent's. relaxed:
 // set before the child goes on
 constinit Atomic<std::uint32_t> is_child{0};
-inline Atomic<std::uint32_t>& starts = housekeeper_starts;
+inline Atomic<std::uint32_t>& starts = background_thread_starts;
 
-// Also where ends of threads are not all told: the housekeeper might be the last thread for ever.
+// Also where ends of threads are not all told: the background thread might be the last thread for
+// ever.
 bool is_off() noexcept {
   return current_options.background == Background::off || !os::tells_all_thread_ends();
 }
 
 bool has_to_end() noexcept { return is_off() || have_all_ended(); }
 
-// Until the housekeeper is woken. What was idle before is no evidence.
+// Until the background thread is woken. What was idle before is no evidence.
 void rest() noexcept {
   if (has_to_end()) return;  // see PageHeap::may_rest
   // acquire: pairs with hooks::thread_ended(), which ends a rest that began before
@@ -48,33 +50,33 @@ void rest() noexcept {
 
 // A slice of work, and a wait until the next.
 void work_and_wait() noexcept {
-  int pause = do_housekeeping();
+  int pause = do_background_work();
   if (pause == none_is_due && !may_rest()) pause = 0;
   if (pause > 0) page_heap.wait_for_round(static_cast<std::uint32_t>(pause));
   if (pause == none_is_due) rest();
 }
 
-// Whether the thread is no housekeeper any more.
+// Whether the thread is no background thread any more.
 bool has_ended() noexcept {
   // acq_rel: of this exchange and that of a start, the later one sees what comes before the other.
-  // A start that found a housekeeper here was asked for by a value that is seen below; any later
-  // one starts another.
+  // A start that found a background thread here was asked for by a value that is seen below; any
+  // later one starts another.
   starts.exchange(0, std::memory_order_acq_rel);
   return has_to_end() || starts.exchange(1, std::memory_order_acq_rel) != 0;
 }
 
-void* keep_house(void*) noexcept {
+void* run_background_thread(void*) noexcept {
   os::name_thread("tsmalloc");
   // relaxed: published with the end below
-  housekeeper_id.store(os::thread_id(), std::memory_order_relaxed);
+  background_thread_id.store(os::thread_id(), std::memory_order_relaxed);
   do {
-    page_heap.expect_housekeeper();
+    page_heap.attach_background_thread();
     while (!has_to_end()) work_and_wait();
-    page_heap.dismiss_housekeeper();
+    page_heap.detach_background_thread();
   } while (!has_ended());
-  // release: pairs with outlast_housekeeper()
-  housekeepers.fetch_sub(1, std::memory_order_release);
-  os::wake(housekeepers, 1);
+  // release: pairs with join_background_thread()
+  background_threads.fetch_sub(1, std::memory_order_release);
+  os::wake(background_threads, 1);
   return nullptr;
 }
 
@@ -85,37 +87,40 @@ bool has_threads() noexcept {
          (is_child.load(std::memory_order_relaxed) == 0 && os::has_several_threads());
 }
 
-// Whether the process is to have a housekeeper. A counted library counts the program's calls alone.
+// Whether the process is to have a background thread. A counted library counts the program's calls
+// alone.
 bool is_wanted() noexcept {
   if (is_off()) return false;
   return current_options.background == Background::on || (!counting && has_threads());
 }
 
 // Unless there is one.
-void start_housekeeper() noexcept {
+void start_background_thread() noexcept {
   if (starts.exchange(1, std::memory_order_acq_rel) != 0) return;  // see has_ended()
   const int saved_errno = errno;
   const OutOfScope out_of_scope;  // what a thread needs outlives an arena
   // release: pairs with give_thread_key_back()
-  os::when_ends_are_untold.store([] { page_heap.stir_housekeeper(); }, std::memory_order_release);
-  housekeepers.fetch_add(1, std::memory_order_relaxed);
-  if (!os::start_thread(keep_house)) housekeepers.fetch_sub(1, std::memory_order_relaxed);
+  os::when_ends_are_untold.store([] { page_heap.wake_background_thread(); },
+                                 std::memory_order_release);
+  background_threads.fetch_add(1, std::memory_order_relaxed);
+  if (!os::start_thread(run_background_thread))
+    background_threads.fetch_sub(1, std::memory_order_relaxed);
   errno = saved_errno;
 }
 
 // The last thread of a process runs its exit handlers, on its stack and with its signals: that is
 // to be a thread of the program. For two seconds at most, in steps of a millisecond.
-void outlast_housekeeper() noexcept {
+void join_background_thread() noexcept {
   constexpr int most_steps = 1000;
-  // acquire: pairs with keep_house()
+  // acquire: pairs with run_background_thread()
   for (int step = 0; step < most_steps; ++step) {
-    const std::uint32_t now = housekeepers.load(std::memory_order_acquire);
+    const std::uint32_t now = background_threads.load(std::memory_order_acquire);
     if (now == 0) break;
-    os::wait_for(housekeepers, now, 1);
+    os::wait_for(background_threads, now, 1);
   }
-  const std::uint32_t id = housekeeper_id.exchange(0, std::memory_order_relaxed);
+  const std::uint32_t id = background_thread_id.exchange(0, std::memory_order_relaxed);
   for (int step = 0; id != 0 && step < most_steps && os::has_thread(id); ++step)
-    os::wait_for(housekeepers, 0, 1);
+    os::wait_for(background_threads, 0, 1);
 }
 
 int housekeep_heap() noexcept {
@@ -146,13 +151,13 @@ void hooks::thread_ended() noexcept {
   const bool is_first = os::thread_id() == os::process_id();
   if (is_first) first_has_ended.store(1, std::memory_order_release);
   threads_ended.fetch_add(1, std::memory_order_acq_rel);
-  if (housekeepers.load(std::memory_order_relaxed) == 0) return;
+  if (background_threads.load(std::memory_order_relaxed) == 0) return;
   const bool was_last = have_all_ended();
-  if (is_first || was_last) page_heap.stir_housekeeper();
-  if (was_last) outlast_housekeeper();
+  if (is_first || was_last) page_heap.wake_background_thread();
+  if (was_last) join_background_thread();
 }
 
-void begin_housekeeping() noexcept {
+void init_background_work() noexcept {
   own_process.store(os::process_id(), std::memory_order_relaxed);
 }
 
@@ -163,13 +168,13 @@ void request_start() noexcept {
   if (known == 0 || known == os::process_id()) request_attention();
 }
 
-void start_housekeeper_if_wanted() noexcept {
-  if (is_wanted()) start_housekeeper();
+void start_background_thread_if_wanted() noexcept {
+  if (is_wanted()) start_background_thread();
 }
 
 void follow_background_option() noexcept {
   if (is_off()) {
-    if (starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
+    if (starts.load(std::memory_order_relaxed) != 0) page_heap.wake_background_thread();
   } else if (is_wanted()) {
     request_attention();  // even if there is one, which may be about to end
   }
@@ -178,23 +183,23 @@ void follow_background_option() noexcept {
 int housekeep() noexcept {
   const int saved_errno = errno;
   int pause = housekeep_heap();
-  if (!page_heap.has_housekeeper()) pause = sooner(pause, do_housekeeping());
+  if (!page_heap.has_background_thread()) pause = sooner(pause, do_background_work());
   errno = saved_errno;
   return pause;
 }
 
-void forget_housekeeper() noexcept TS_NO_ANALYSIS {
+void forget_background_thread() noexcept TS_NO_ANALYSIS {
   forget_rounds();
   is_child.store(1, std::memory_order_relaxed);
-  begin_housekeeping();
+  init_background_work();
   page_heap.forget_other_threads();
   starts.store(0, std::memory_order_relaxed);
   attention.store(0, std::memory_order_relaxed);
   threads_begun.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
   threads_ended.store(0, std::memory_order_relaxed);
   first_has_ended.store(0, std::memory_order_relaxed);
-  housekeepers.store(0, std::memory_order_relaxed);
-  housekeeper_id.store(0, std::memory_order_relaxed);
+  background_threads.store(0, std::memory_order_relaxed);
+  background_thread_id.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace ts::engine

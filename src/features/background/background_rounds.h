@@ -1,4 +1,4 @@
-// What a housekeeper does, in rounds of 200 ms and slices of work (housekeeping.h).
+// What a background thread does, in rounds of 200 ms and slices of work (background_thread.h).
 #pragma once
 
 namespace ts::engine {
@@ -8,9 +8,9 @@ inline constexpr int none_is_due = -1;
 
 // A slice of work, or the end of a round. Returns in how many milliseconds another is due, or
 // none_is_due; nothing is done while another thread is at it. Without a lock or a hold.
-int do_housekeeping() noexcept;
+int do_background_work() noexcept;
 
-// Whether the housekeeper may rest until it is woken (PageHeap::may_rest).
+// Whether the background thread may rest until it is woken (PageHeap::may_rest).
 bool may_rest() noexcept;
 // At the end of a rest: what was idle before is no evidence.
 void begin_rounds() noexcept;

@@ -1,5 +1,6 @@
-// The thread of the library that gives idle memory back (src/features/background/housekeeping.h): when there is
-// one, what it leaves alone, and that memory goes back although nothing is called.
+// The thread of the library that gives idle memory back
+// (src/features/background/background_thread.h): when there is one, what it leaves alone, and that
+// memory goes back although nothing is called.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -65,8 +66,8 @@ static unsigned threads(void) {
   return (unsigned)strtoul(at + strlen("Threads:"), NULL, 10);
 }
 
-// The housekeepers of this process: how many, and the last one.
-static unsigned housekeepers(long* task) {
+// The background threads of this process: how many, and the last one.
+static unsigned background_threads(long* task) {
   unsigned found = 0;
   DIR* const tasks = opendir("/proc/self/task");
   REQUIRE(tasks != NULL, "there is no /proc/self/task");
@@ -83,9 +84,9 @@ static unsigned housekeepers(long* task) {
 }
 
 // The same, once the thread has had time to begin.
-static unsigned housekeepers_soon(long* task) {
+static unsigned background_threads_soon(long* task) {
   unsigned found = 0;
-  for (int tries = 0; tries < 200 && (found = housekeepers(task)) == 0; ++tries) idle(10);
+  for (int tries = 0; tries < 200 && (found = background_threads(task)) == 0; ++tries) idle(10);
   return found;
 }
 
@@ -101,12 +102,12 @@ static void* only_free(void* blocks) {
   return NULL;
 }
 
-// Has the process have a housekeeper, and returns its number.
-static long begin_with_a_housekeeper(void) {
+// Has the process have a background thread, and returns its number.
+static long begin_with_a_background_thread(void) {
   long task = 0;
   allocate(NULL);
   run_thread(allocate, NULL);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  REQUIRE(background_threads_soon(&task) == 1, "there is no background thread");
   return task;
 }
 
@@ -131,7 +132,7 @@ CHECK("free starts none, and a later malloc does") {
   for (int i = 0; i < freed_blocks; ++i) blocks[i] = opaque_pointer(malloc(100));
   run_thread(only_free, blocks);
   idle(50);
-  EXPECT(threads() == 1, "a free started a housekeeper");
+  EXPECT(threads() == 1, "a free started a background thread");
   // The child is in the memory of its parent, and is another process.
   const pid_t child = vfork();
   if (child == 0) {
@@ -139,9 +140,9 @@ CHECK("free starts none, and a later malloc does") {
     _exit(0);
   }
   EXPECT(status_of(child) == 0, "a child does not end");
-  EXPECT(threads() == 1, "a malloc in the child of a vfork started a housekeeper");
+  EXPECT(threads() == 1, "a malloc in the child of a vfork started a background thread");
   for (int i = 0; i < 10000; ++i) opaque_pointer(malloc(100));
-  EXPECT(housekeepers_soon(&task) == 1, "no malloc behind a first free started one");
+  EXPECT(background_threads_soon(&task) == 1, "no malloc behind a first free started one");
 }
 
 CHECK("there is one where threads have large stacks") {
@@ -149,7 +150,7 @@ CHECK("there is one where threads have large stacks") {
   thread_local_bytes[0] = 1;
   allocate(NULL);
   for (int i = 0; i < 20; ++i) run_thread(allocate, NULL);
-  EXPECT(housekeepers_soon(&task) == 1, "%u housekeepers", housekeepers(&task));
+  EXPECT(background_threads_soon(&task) == 1, "%u background threads", background_threads(&task));
 }
 
 static void* wait_for_ever(void* unused) {
@@ -178,21 +179,21 @@ CHECK("there is none where threads are refused") {
   run_thread(refuse_and_allocate, NULL);
   refuses_threads = false;
   for (int i = 0; i < 3; ++i) run_thread(allocate, NULL);
-  EXPECT(housekeepers(&task) == 0, "there is a housekeeper");
+  EXPECT(background_threads(&task) == 0, "there is a background thread");
   burst(1000, 100 * mb);
   loop_until_no_step_is_due();
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
 CHECK("a child has none until its second thread") {
-  long task = begin_with_a_housekeeper();
+  long task = begin_with_a_background_thread();
   const pid_t child = fork();
   if (child == 0) {
     allocate(NULL);
     burst(1000, 50 * mb);
-    if (housekeepers(&task) != 0) _exit(1);
+    if (background_threads(&task) != 0) _exit(1);
     run_thread(allocate, NULL);
-    if (housekeepers_soon(&task) != 1) _exit(2);
+    if (background_threads_soon(&task) != 1) _exit(2);
     burst(100000, 100 * mb);
     idle(2000);
     _exit(resident_bytes() < 30 * mb ? 0 : 3);
@@ -220,7 +221,7 @@ static void expect_that_bursts_go_back(void (*wait)(void)) {
 static void idle_for_long(void) { idle(1500); }
 
 CHECK("memory goes back without a call") {
-  begin_with_a_housekeeper();
+  begin_with_a_background_thread();
   expect_that_bursts_go_back(idle_for_long);
 }
 
@@ -250,12 +251,13 @@ static void* allocate_and_end(void* unused) {
   return unused;
 }
 
-// One block in 20 stays, so that slabs do. Only the housekeeper is left to collect the others.
+// One block in 20 stays, so that slabs do. Only the background thread is left to collect the
+// others.
 CHECK("what is freed of an ended thread's goes back") {
   long task = 0;
   allocate(NULL);
   run_thread(allocate_and_end, NULL);
-  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  REQUIRE(background_threads_soon(&task) == 1, "there is no background thread");
   idle(1500);
   for (size_t i = 0; i < blocks_of_ended; ++i) {
     if (i % 20 != 0) free(of_ended[i]);
@@ -266,7 +268,7 @@ CHECK("what is freed of an ended thread's goes back") {
 }
 
 CHECK("it is not woken at rest") {
-  const long task = begin_with_a_housekeeper();
+  const long task = begin_with_a_background_thread();
   burst(1000, 100 * mb);
   idle(2000);
   const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
@@ -274,12 +276,12 @@ CHECK("it is not woken at rest") {
   for (int i = 0; i < 1000; ++i) allocate(NULL);
   idle(1000);
   EXPECT(figure_of_task(task, "voluntary_ctxt_switches:", 10) == before,
-         "the housekeeper was woken with nothing to do");
+         "the background thread was woken with nothing to do");
 }
 
 // The child is in the parent's memory, and no handler of forks runs.
 CHECK("it outlives a vfork") {
-  long task = begin_with_a_housekeeper();
+  long task = begin_with_a_background_thread();
   for (int i = 0; i < 100; ++i) {
     const pid_t child = vfork();
     if (child == 0) {
@@ -291,12 +293,12 @@ CHECK("it outlives a vfork") {
   }
   burst(1000, 100 * mb);
   idle(1500);
-  EXPECT(housekeepers(&task) == 1, "there is no housekeeper");
+  EXPECT(background_threads(&task) == 1, "there is no background thread");
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
 CHECK("it gets no signals") {
-  const long task = begin_with_a_housekeeper();
+  const long task = begin_with_a_background_thread();
   char text[4096];
   read_of_task(task, "status", text, sizeof text);
   const char* const at = strstr(text, "SigBlk:");
@@ -314,7 +316,7 @@ CHECK("it gets no signals") {
 }
 
 CHECK("what the system refuses is left alone") {
-  const long task = begin_with_a_housekeeper();
+  const long task = begin_with_a_background_thread();
   char* const block = written(64 * mb);
   if (mlock(block, 64 * mb) != 0) skip_check("the system locks no memory");
   free(block);
@@ -322,7 +324,7 @@ CHECK("what the system refuses is left alone") {
   const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
   idle(1000);
   EXPECT(figure_of_task(task, "voluntary_ctxt_switches:", 10) <= before + 1,
-         "the housekeeper tries again and again");
+         "the background thread tries again and again");
 }
 
 // ---- the program's own steps ----
@@ -330,7 +332,7 @@ CHECK("what the system refuses is left alone") {
 CHECK("a program's own steps give back") {
   long task = 0;
   expect_that_bursts_go_back(loop_until_no_step_is_due);
-  EXPECT(housekeepers(&task) == 0, "ts_housekeep() started a housekeeper");
+  EXPECT(background_threads(&task) == 0, "ts_housekeep() started a background thread");
 }
 
 CHECK("a program's own steps give back within slabs") {
@@ -347,7 +349,7 @@ CHECK("a program's own steps give back within slabs") {
 }
 
 CHECK("a program's own steps leave the process to it") {
-  begin_with_a_housekeeper();
+  begin_with_a_background_thread();
   idle(100);
   burst(1000000, 100 * mb);
   EXPECT(ts_housekeep() == -1, "a step is due");
@@ -358,12 +360,12 @@ CHECK("a program's own steps leave the process to it") {
 // ---- the option ----
 
 // How many there are once that number has had time to change to `wanted`.
-static unsigned housekeepers_until(unsigned wanted) {
+static unsigned background_threads_until(unsigned wanted) {
   long task = 0;
-  unsigned found = housekeepers(&task);
+  unsigned found = background_threads(&task);
   for (int tries = 0; tries < 500 && found != wanted; ++tries) {
     idle(10);
-    found = housekeepers(&task);
+    found = background_threads(&task);
   }
   return found;
 }
@@ -371,11 +373,11 @@ static unsigned housekeepers_until(unsigned wanted) {
 CHECK("the option starts and ends it") {
   long task = 0;
   allocate(NULL);
-  EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && housekeepers(&task) == 0,
+  EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && background_threads(&task) == 0,
          "a process of one thread has one");
   for (int i = 0; i < 5; ++i) {
     REQUIRE(ts_option_set("BACKGROUND", "on") == 0, "the option is refused");
-    EXPECT(housekeepers_until(1) == 1, "there is none after `on`");
+    EXPECT(background_threads_until(1) == 1, "there is none after `on`");
     if (i == 0) {
       burst(1000000, 100 * mb);
       idle(1500);
@@ -383,14 +385,14 @@ CHECK("the option starts and ends it") {
     }
     if (i % 2 == 0) idle(300);  // until it rests
     REQUIRE(ts_option_set("BACKGROUND", "off") == 0, "the option is refused");
-    EXPECT(housekeepers_until(0) == 0, "there is one after `off`");
+    EXPECT(background_threads_until(0) == 0, "there is one after `off`");
     EXPECT(threads() == 1, "%u threads", threads());
   }
   burst(1000000, 100 * mb);
   loop_until_no_step_is_due();
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
   run_thread(allocate, NULL);
-  EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && housekeepers_until(1) == 1,
+  EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && background_threads_until(1) == 1,
          "a process that had a second thread has none");
 }
 
@@ -429,8 +431,9 @@ static void* end_in_rounds(void* unused) {
   return unused;
 }
 
-// The last thread is the first one, with a housekeeper at rest; or another one after it, in a program
-// that has all keys by then, or not; or one that has only freed. Or the end of one is not told.
+// The last thread is the first one, with a background thread at rest; or another one after it, in a
+// program that has all keys by then, or not; or one that has only freed. Or the end of one is not
+// told.
 typedef enum {
   first_thread,
   later_thread,
@@ -442,7 +445,7 @@ typedef enum {
 
 static void end_by_pthread_exit(Last last) {
   run_thread(allocate, NULL);
-  REQUIRE(housekeepers_until(1) == 1, "there is none");
+  REQUIRE(background_threads_until(1) == 1, "there is none");
   idle(500);
   REQUIRE(atexit(need_much_stack) == 0, "atexit failed");
   pthread_t thread;
@@ -490,8 +493,8 @@ CHECK("it follows the last change") {
     start_threads(thread, COUNT_OF(thread), change_it);
     join_threads(thread, COUNT_OF(thread));
     ts_option_set("BACKGROUND", "off");
-    EXPECT(housekeepers_until(0) == 0, "there is one after `off`");
+    EXPECT(background_threads_until(0) == 0, "there is one after `off`");
     ts_option_set("BACKGROUND", "on");
-    EXPECT(housekeepers_until(1) == 1, "there is none after `on`");
+    EXPECT(background_threads_until(1) == 1, "there is none after `on`");
   }
 }

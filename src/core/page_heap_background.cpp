@@ -1,4 +1,4 @@
-// The page heap's side of the housekeeper: when it rests, and what wakes it.
+// The page heap's side of the background thread: when it rests, and what wakes it.
 #include <algorithm>
 
 #include "core/current_heap.h"
@@ -7,18 +7,19 @@
 
 namespace ts::engine {
 
-[[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {
-  // relaxed: written under the lock alone, and what the housekeeper has to do is under the lock
-  housekeeper_.store(awake, std::memory_order_relaxed);
+[[gnu::cold]] void PageHeap::wake_for_work() noexcept {
+  // relaxed: written under the lock alone, and what the background thread has to do is under the
+  // lock
+  background_state_.store(awake, std::memory_order_relaxed);
   wake_above_ = never;
-  os::wake(housekeeper_, 1);
+  os::wake(background_state_, 1);
 }
 
 void PageHeap::note_uncollected(std::uint32_t pages) noexcept {
   const Guard guard{lock_};
   uncollected_ += pages;
-  const bool is_resting = housekeeper_.load(std::memory_order_relaxed) == resting;
-  if (is_resting && uncollected_ >= uncollected_to_wake) wake_housekeeper();
+  const bool is_resting = background_state_.load(std::memory_order_relaxed) == resting;
+  if (is_resting && uncollected_ >= uncollected_to_wake) wake_for_work();
 }
 
 bool PageHeap::has_uncollected() noexcept {
@@ -58,25 +59,25 @@ bool PageHeap::is_settled() noexcept {
   return policy_.is_settled();
 }
 
-void PageHeap::expect_housekeeper() noexcept {
+void PageHeap::attach_background_thread() noexcept {
   const Guard guard{lock_};
-  has_housekeeper_ = true;
+  has_background_thread_ = true;
 }
 
-void PageHeap::dismiss_housekeeper() noexcept {
+void PageHeap::detach_background_thread() noexcept {
   const Guard guard{lock_};
-  forget_housekeeper();
+  forget_background_thread();
 }
 
-void PageHeap::stir_housekeeper() noexcept {
+void PageHeap::wake_background_thread() noexcept {
   // release: pairs with may_rest. Either that sees the option, or the rest ends here.
-  housekeeper_.exchange(awake, std::memory_order_release);
-  os::wake(housekeeper_, 1);
+  background_state_.exchange(awake, std::memory_order_release);
+  os::wake(background_state_, 1);
 }
 
-bool PageHeap::has_housekeeper() noexcept {
+bool PageHeap::has_background_thread() noexcept {
   const Guard guard{lock_};
-  return has_housekeeper_;
+  return has_background_thread_;
 }
 
 bool PageHeap::is_too_much_dirty(bool gives_up) noexcept {
@@ -93,31 +94,32 @@ bool PageHeap::may_rest(bool gives_up) noexcept {
   if (is_too_much_dirty(gives_up) || uncollected_ >= uncollected_to_collect) return false;
   wake_above_ = std::max(PurgePolicy::rest_limit(in_use(), purge_delay()),
                          dirty_.pages() + PurgePolicy::min_rest_limit);
-  // acquire: pairs with stir_housekeeper, whose caller's option is seen before the rest begins
-  housekeeper_.exchange(resting, std::memory_order_acquire);
+  // acquire: pairs with wake_background_thread, whose caller's option is seen before the rest
+  // begins
+  background_state_.exchange(resting, std::memory_order_acquire);
   return true;
 }
 
-void PageHeap::rest() noexcept { os::wait(housekeeper_, resting); }
+void PageHeap::rest() noexcept { os::wait(background_state_, resting); }
 
 void PageHeap::rest_for(std::uint32_t milliseconds) noexcept {
-  os::wait_for(housekeeper_, resting, milliseconds);
+  os::wait_for(background_state_, resting, milliseconds);
 }
 
 void PageHeap::wait_for_round(std::uint32_t milliseconds) noexcept {
-  os::wait_for(housekeeper_, awake, milliseconds);
+  os::wait_for(background_state_, awake, milliseconds);
 }
 
-void PageHeap::forget_housekeeper() noexcept {
-  housekeeper_.store(awake, std::memory_order_relaxed);
+void PageHeap::forget_background_thread() noexcept {
+  background_state_.store(awake, std::memory_order_relaxed);
   wake_above_ = never;
-  has_housekeeper_ = false;
+  has_background_thread_ = false;
 }
 
 // Spans in the hands of other threads are dirty again. (The calling one may be in a purge: if a
 // replaced function of the system forks, or a signal handler in a process of one thread.)
 void PageHeap::forget_other_threads() noexcept {
-  forget_housekeeper();
+  forget_background_thread();
   waiting_for_purges_ = 0;
   for (Span* span = leaving_; span != nullptr;) {
     Span* const next = span->next;

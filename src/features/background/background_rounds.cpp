@@ -1,4 +1,4 @@
-#include "features/background/housekeeping_rounds.h"
+#include "features/background/background_rounds.h"
 
 #include <algorithm>
 
@@ -23,7 +23,7 @@ struct Round {
   std::uint32_t heaps = 0;        // from which to collect
   bool is_refused = false;        // by the system, what was to be purged
 };
-constinit Round last_round TS_GUARDED_BY(housekeeping_lock);
+constinit Round last_round TS_GUARDED_BY(background_lock);
 // Not 0 while a thread is in a slice, for which it lets go of the lock. (Not a byte, as above.)
 // acquire, release: each slice sees the stores of the one before.
 constinit Atomic<std::uint32_t> is_at_work{0};
@@ -32,7 +32,7 @@ constinit Atomic<std::uint32_t> is_at_work{0};
 constexpr std::uint32_t heaps_of_slice = 4;
 
 // From all of them, in slices, where little else is left to do. False if that is done.
-bool collect_slice() noexcept TS_REQUIRES(housekeeping_lock) {
+bool collect_slice() noexcept TS_REQUIRES(background_lock) {
   if (last_round.heaps == 0) {
     if (last_round.has_collected || !any_abandoned.load(std::memory_order_relaxed)) return false;
     last_round.has_collected = true;
@@ -46,7 +46,7 @@ bool collect_slice() noexcept TS_REQUIRES(housekeeping_lock) {
 
 void end_round() noexcept {
   look_at_limits();
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   collect_idle_arenas();
   reclaim_all();
   if (page_heap.is_settled()) {
@@ -63,26 +63,26 @@ void end_round() noexcept {
 bool purge_slice() noexcept {
   Round now;
   {
-    const Guard guard{housekeeping_lock};
+    const Guard guard{background_lock};
     now = last_round;
   }
   if (now.has_sparse_slabs && purge_delay().is_never()) now.has_sparse_slabs = false;
   if (now.has_sparse_slabs) {
-    now.has_sparse_slabs = purge_abandoned(&housekeeping_lock);
-    const Guard guard{housekeeping_lock};
+    now.has_sparse_slabs = purge_abandoned(&background_lock);
+    const Guard guard{background_lock};
     last_round.has_sparse_slabs = now.has_sparse_slabs;
   }
   if (now.has_sparse_slabs) return true;
   if (now.pages == 0) return false;
   const std::size_t gone = page_heap.purge_slice(now.pages);
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   last_round.is_refused = gone == 0;
   last_round.pages -= last_round.is_refused ? last_round.pages : std::min(last_round.pages, gone);
   return true;
 }
 
 // Whether what is dirty stays so, since the system did not take it.
-bool gives_up() noexcept TS_REQUIRES(housekeeping_lock) {
+bool gives_up() noexcept TS_REQUIRES(background_lock) {
   return last_round.is_refused && page_heap.is_settled();
 }
 
@@ -92,7 +92,7 @@ int work_at_slice() noexcept {
   const std::uint64_t now = os::coarse_milliseconds();
   std::uint64_t since = 0;
   {
-    const Guard guard{housekeeping_lock};
+    const Guard guard{background_lock};
     since = now - last_round.ended_at;
     if (since >= round_ms) last_round.ended_at = now;
   }
@@ -100,7 +100,7 @@ int work_at_slice() noexcept {
     end_round();
     return 0;
   }
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   if (page_heap.has_work(gives_up()) || page_heap.has_uncollected())
     return static_cast<int>(round_ms - since);
   return collect_slice() ? 0 : none_is_due;
@@ -108,7 +108,7 @@ int work_at_slice() noexcept {
 
 }  // namespace
 
-int do_housekeeping() noexcept {
+int do_background_work() noexcept {
   if (is_at_work.exchange(1, std::memory_order_acquire) != 0) return round_ms;
   const int pause = work_at_slice();
   page_heap.send_purges();
@@ -117,12 +117,12 @@ int do_housekeeping() noexcept {
 }
 
 bool may_rest() noexcept {
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   return page_heap.may_rest(gives_up());
 }
 
 void begin_rounds() noexcept {
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   last_round.ended_at = os::coarse_milliseconds();
   last_round.has_collected = false;
 }

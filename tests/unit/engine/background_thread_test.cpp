@@ -1,6 +1,6 @@
-// When a process gets a housekeeper, and what ts_housekeep() does without one. tests/footprint has
-// the same of whole processes.
-#include "features/background/housekeeping.h"
+// When a process gets a background thread, and what ts_housekeep() does without one.
+// tests/footprint has the same of whole processes.
+#include "features/background/background_thread.h"
 
 #include <cerrno>
 
@@ -37,7 +37,7 @@ void thread_begins() {
   engine::hooks::attend();
 }
 
-TS_ENGINE_TEST(Housekeeping, BeginsWithTheSecondThreadAndIsAskedForOnce) {
+TS_ENGINE_TEST(BackgroundThread, BeginsWithTheSecondThreadAndIsAskedForOnce) {
   refuse_threads();
   thread_begins();
   EXPECT_EQ(asked, 0U);
@@ -47,7 +47,7 @@ TS_ENGINE_TEST(Housekeeping, BeginsWithTheSecondThreadAndIsAskedForOnce) {
   EXPECT_EQ(errno, 7);
 }
 
-TS_ENGINE_TEST(Housekeeping, BeginsWithTheFirstThreadOrNeverIfToldSo) {
+TS_ENGINE_TEST(BackgroundThread, BeginsWithTheFirstThreadOrNeverIfToldSo) {
   refuse_threads();
   current_options.background = Background::off;
   for (int i = 0; i < 3; ++i) thread_begins();
@@ -57,7 +57,7 @@ TS_ENGINE_TEST(Housekeeping, BeginsWithTheFirstThreadOrNeverIfToldSo) {
   EXPECT_EQ(asked, 1U);
 }
 
-TS_ENGINE_TEST(Housekeeping, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMalloc) {
+TS_ENGINE_TEST(BackgroundThread, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMalloc) {
   refuse_threads();
   ThreadHeap& heap = make_heap();
   void* blocks[20];
@@ -78,7 +78,7 @@ TS_ENGINE_TEST(Housekeeping, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMallo
   EXPECT_EQ(engine::attention, 0U);
 }
 
-TS_ENGINE_TEST(Housekeeping, AChangedOptionStartsItOnce) {
+TS_ENGINE_TEST(BackgroundThread, AChangedOptionStartsItOnce) {
   refuse_threads();
   ThreadHeap& heap = make_heap();
   current_options.background = Background::off;
@@ -96,7 +96,7 @@ TS_ENGINE_TEST(Housekeeping, AChangedOptionStartsItOnce) {
   EXPECT_EQ(engine::attention, 0U);
 }
 
-TS_ENGINE_TEST(Housekeeping, AnOptionThatIsAutomaticAgainCountsFormerThreads) {
+TS_ENGINE_TEST(BackgroundThread, AnOptionThatIsAutomaticAgainCountsFormerThreads) {
   refuse_threads();
   current_options.background = Background::off;
   for (int i = 0; i < 2; ++i) thread_begins();
@@ -105,7 +105,7 @@ TS_ENGINE_TEST(Housekeeping, AnOptionThatIsAutomaticAgainCountsFormerThreads) {
   EXPECT_EQ(asked, 1U);
 }
 
-TS_ENGINE_TEST(Housekeeping, TheChildOfAForkCountsItsOwnThreads) {
+TS_ENGINE_TEST(BackgroundThread, TheChildOfAForkCountsItsOwnThreads) {
   refuse_threads();
   ThreadHeap& heap = make_heap();
   {
@@ -155,14 +155,14 @@ std::uint64_t housekeep_until_none_is_due(std::size_t most_of_a_step) {
   return 0;
 }
 
-TS_ENGINE_TEST(Housekeeping, StepsOfTheProgramGiveBackWhatStaysIdle) {
+TS_ENGINE_TEST(BackgroundThread, StepsOfTheProgramGiveBackWhatStaysIdle) {
   leave_dirty(3);
   EXPECT_LE(housekeep_until_none_is_due(10 * mib), 1000U);
   EXPECT_GE(fake_os::discarded_bytes(), 14 * mib - 6 * os::page_bytes());
   EXPECT_EQ(housekeep(), -1);
 }
 
-TS_ENGINE_TEST(Housekeeping, StepsEndWhereTheSystemTakesNothing) {
+TS_ENGINE_TEST(BackgroundThread, StepsEndWhereTheSystemTakesNothing) {
   fake_os::refuse(fake_os::Call::discard);
   leave_dirty(3);
   errno = 7;
@@ -170,7 +170,7 @@ TS_ENGINE_TEST(Housekeeping, StepsEndWhereTheSystemTakesNothing) {
   EXPECT_EQ(errno, 7);
 }
 
-TS_ENGINE_TEST(Housekeeping, AStepDoesNotWaitForAnother) {
+TS_ENGINE_TEST(BackgroundThread, AStepDoesNotWaitForAnother) {
   leave_dirty(3);
   constexpr int not_yet = -2;
   int in_a_purge = not_yet;
@@ -185,13 +185,13 @@ TS_ENGINE_TEST(Housekeeping, AStepDoesNotWaitForAnother) {
   EXPECT_EQ(in_a_purge, 200);
 }
 
-TS_ENGINE_TEST(Housekeeping, AStepLeavesTheProcessToAHousekeeper) {
+TS_ENGINE_TEST(BackgroundThread, AStepLeavesTheProcessToTheBackgroundThread) {
   leave_dirty(3);
-  page_heap.expect_housekeeper();
+  page_heap.attach_background_thread();
   EXPECT_EQ(housekeep_until_none_is_due(0), 0U);
 }
 
-TS_ENGINE_TEST(Housekeeping, AStepRetiresWhatRemoteFreesEmptied) {
+TS_ENGINE_TEST(BackgroundThread, AStepRetiresWhatRemoteFreesEmptied) {
   ThreadHeap& owner = make_heap();
   ThreadHeap& other = make_heap();
   std::vector<void*> blocks;
@@ -220,7 +220,7 @@ std::size_t pending_pages(const ThreadHeap& heap) {
 }
 
 // The first ones before the heap is abandoned, further ones when nothing else is left to do.
-TS_ENGINE_TEST(Housekeeping, CollectsWhatWasFreedOfHeapsWithoutAThread) {
+TS_ENGINE_TEST(BackgroundThread, CollectsWhatWasFreedOfHeapsWithoutAThread) {
   ThreadHeap& ended = make_heap();
   ThreadHeap& other = make_heap();
   std::vector<void*> blocks;
