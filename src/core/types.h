@@ -301,7 +301,7 @@ inline bool is_abandoned(const ThreadHeap& heap) noexcept {
 // cache much.
 inline constexpr std::uint32_t max_heaps_with_wide_bins = 16;
 
-// A longer list is damaged. (A sampling bin may get a turn beyond its capacity.)
+// A longer list is damaged. (A sampling bin may get a window beyond its capacity.)
 inline constexpr std::uint32_t max_in_bin = 2 * max_wide_bin_blocks;
 
 }  // namespace ts::engine

@@ -40,7 +40,7 @@ class Walk {
       account_.live -= std::min(*aside, account_.live);
     }
     account_.ended += ended_bins_;
-    take_out_proxies();
+    take_out_placeholders();
     if (by_ == By::kernel) {
       const std::uintptr_t base = image_.map().base;
       account_.ends +=
@@ -152,11 +152,12 @@ class Walk {
     batches_.add(image_, heap, noted.is_ended);
   }
 
-  // Blocks that the heap profile holds (features/profile/stranded_bytes.h) are none of the program's.
-  void take_out_proxies() {
+  // Blocks that the heap profile holds (features/profile/stranded_bytes.h) are none of the
+  // program's.
+  void take_out_placeholders() {
     const Copy<engine::Samples> samples;
     if (!samples.read(process_, image_.samples())) return;
-    const std::size_t bytes = std::min<std::size_t>(samples->proxy_bytes, account_.small);
+    const std::size_t bytes = std::min<std::size_t>(samples->placeholder_bytes, account_.small);
     account_.small -= bytes;
     account_.in_slabs += bytes;
     account_.live -= std::min(bytes, account_.live);
@@ -235,7 +236,8 @@ class Walk {
   List<Slab> with_pending_;  // of heaps to which other threads send frees
 };
 
-// What is resident of a mapping beside the engine's memory, with which the kernel may have joined it.
+// What is resident of a mapping beside the engine's memory, with which the kernel may have joined
+// it.
 std::size_t bytes_beside(Process& process, const EngineImage::Ranges& ours, const Range& mapping) {
   std::size_t bytes = 0;
   std::uintptr_t at = mapping.begin;

@@ -33,7 +33,7 @@ void PinnedRoom::add(const engine::Pinned& pinned) {
 }
 
 void PinnedSites::read(const Process& process, const EngineImage& image) {
-  if (ProfileImage::state(process, image).proxy_bytes == 0 || !profile_.read(process, image))
+  if (ProfileImage::state(process, image).placeholder_bytes == 0 || !profile_.read(process, image))
     return;
   for (const engine::SampleRow& row : profile_) {
     if (row.pinned.bytes > 0) add(process, row);

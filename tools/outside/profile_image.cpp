@@ -46,7 +46,7 @@ ProfileImage::~ProfileImage() {
 ProfileImage::State ProfileImage::state(const Process& process, const EngineImage& image) {
   const Copy<engine::Samples> now;
   if (!now.read(process, image.samples())) return {};
-  return {is_set(&now->are_taken), now->proxy_bytes};
+  return {is_set(&now->are_taken), now->placeholder_bytes};
 }
 
 bool ProfileImage::read_tables(const Process& process, const engine::Samples& now) {
@@ -89,18 +89,19 @@ bool ProfileImage::read(const Process& process, const EngineImage& image, bool i
   return false;
 }
 
-// A sample that was freed meanwhile counts as its proxy's slab is now.
+// A sample that was freed meanwhile counts as its placeholder's slab is now.
 void ProfileImage::add_pinned(const Process& process, const EngineImage& image) {
   const Copy<engine::Span> slab{engine::max_slab_pages};
   const std::size_t page_count = image.page_count();
   for (std::uint32_t i = 0; i < in_use_count_; ++i) {
     const engine::Sample& sample = in_use_[i];
-    if (sample.proxy == nullptr || sample.row >= source_.row_count) continue;
-    const std::size_t page = (address_in(sample.proxy) - image.map().base) / engine::page_bytes;
+    if (sample.placeholder == nullptr || sample.row >= source_.row_count) continue;
+    const std::size_t page =
+        (address_in(sample.placeholder) - image.map().base) / engine::page_bytes;
     engine::MapPage of_page;
     if (page >= page_count || !process.read(address_in(image.map().pages, page), of_page)) continue;
     const std::size_t first =
-        page - (engine::offset_in_slab(sample.proxy, of_page) >> engine::page_shift);
+        page - (engine::offset_in_slab(sample.placeholder, of_page) >> engine::page_shift);
     const std::size_t count = std::min(engine::max_slab_pages, page_count - first);
     if (first > page || !slab.read(process, address_in(image.map().spans, first), count)) continue;
     if (slab->state != engine::SpanState::slab || slab->pages > count) continue;

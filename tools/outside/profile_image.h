@@ -17,7 +17,7 @@ class ProfileImage {
   // them.
   struct State {
     bool are_taken = false;
-    std::size_t proxy_bytes = 0;  // features/profile/stranded_bytes.h
+    std::size_t placeholder_bytes = 0;  // features/profile/stranded_bytes.h
   };
   static State state(const Process& process, const EngineImage& image);
 
@@ -37,8 +37,8 @@ class ProfileImage {
     std::uint32_t depth;
   };
   Stack stack_of(const engine::SampleRow& row) const;
-  // Which row has a sample whose block is in a slab, by the slab's first page: samples that pin free
-  // room.
+  // Which row has a sample whose block is in a slab, by the slab's first page: samples that pin
+  // free room.
   struct Pin {
     std::size_t page;
     std::uint32_t row;

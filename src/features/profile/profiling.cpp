@@ -30,7 +30,8 @@ class Copy {
     auto* const rows = reinterpret_cast<SampleRow*>(memory_);
     for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
       const Sample& sample = samples.in_use.items[i];
-      if (sample.proxy != nullptr) add_pinned(rows[sample.row], sample, slab_of(sample.proxy));
+      if (sample.placeholder != nullptr)
+        add_pinned(rows[sample.row], sample, slab_of(sample.placeholder));
     }
     source_.rows = rows;
     source_.row_count = samples.rows.count;

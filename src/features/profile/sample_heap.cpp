@@ -24,13 +24,14 @@ ThreadHeap* begin_sample_heap() noexcept TS_REQUIRES(samples_lock) {
 }
 
 void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                     const os::UnwoundStack& stack, void* proxy, double& weight,
+                     const os::UnwoundStack& stack, void* placeholder, double& weight,
                      SpanForHeap& span) noexcept {
   const Guard guard{samples_lock};
   if (begin_sample_heap() == nullptr) return nullptr;
   void* const p = allocate_from(*sample_heap, size_class, span);
   if (p == nullptr) return nullptr;
-  weight = note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack, proxy);
+  weight =
+      note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack, placeholder);
   if (weight != 0) {
     adapt_interval();
     return p;
@@ -43,12 +44,12 @@ void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t inter
 }  // namespace
 
 void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                      const void* caller, void* proxy) noexcept {
+                      const void* caller, void* placeholder) noexcept {
   os::UnwoundStack stack;
   take_stack(stack, caller);
   double weight = 0;
   void* const p = SpanForHeap{size_class}.serve([&](SpanForHeap& span) {
-    return allocate_noted(bytes, size_class, interval, stack, proxy, weight, span);
+    return allocate_noted(bytes, size_class, interval, stack, placeholder, weight, span);
   });
   if (p != nullptr) trace_alloc(p, bytes, weight);
   return p;

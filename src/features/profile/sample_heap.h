@@ -18,9 +18,9 @@ inline bool is_of_sample(PageMapEntry entry) noexcept {
 
 // A block of the class that is a sample, without its mark; null if there is no room. Without a
 // lock. `caller` is the return address of malloc's caller, if that is known. The sample keeps the
-// proxy.
+// placeholder.
 [[gnu::cold]] void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                                    const void* caller, void* proxy) noexcept;
+                                    const void* caller, void* placeholder) noexcept;
 
 // Flushes the sample heap's caches.
 void flush_sample_heap() noexcept;

@@ -183,7 +183,7 @@ void subtract(const Sample& sample) noexcept TS_REQUIRES(samples_lock) {
   const double blocks = weight_of(row, sample.block_bytes);
   const double bytes = blocks * static_cast<double>(sample.requested_bytes);
   row.born_ms -= sample.born_ms;
-  if (sample.proxy != nullptr) samples.proxy_bytes -= sample.block_bytes;
+  if (sample.placeholder != nullptr) samples.placeholder_bytes -= sample.block_bytes;
   samples.live_bytes -= bytes;
   if (--row.in_use.samples == 0) {
     row.in_use = {};  // without what rounding left
@@ -217,7 +217,8 @@ bool open_samples() noexcept {
 }
 
 double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
-                   std::uint64_t interval, const os::UnwoundStack& stack, void* proxy) noexcept {
+                   std::uint64_t interval, const os::UnwoundStack& stack,
+                   void* placeholder) noexcept {
   const Change change;
   const std::uint32_t stack_at = stack_number(stack);
   SampleRow* const row = stack_at != no_number ? row_of(stack_at, block_bytes, interval) : nullptr;
@@ -233,8 +234,8 @@ double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes
              block_bytes,
              static_cast<std::uint32_t>(row - samples.rows.items),
              static_cast<std::uint32_t>(now),
-             proxy};
-  if (proxy != nullptr) samples.proxy_bytes += block_bytes;
+             placeholder};
+  if (placeholder != nullptr) samples.placeholder_bytes += block_bytes;
   put_number(samples.sample_index, hash_of_block(block),
              static_cast<std::uint32_t>(sample - samples.in_use.items));
   ++samples.sample_index.used;
@@ -262,17 +263,18 @@ void trace_alloc(const void* p, std::size_t bytes, double weight) noexcept {
 
 void forget_sample(const void* p) noexcept {
   std::uint32_t number = no_number;
-  const void* proxy = nullptr;
+  const void* placeholder = nullptr;
   {
     const Guard guard{samples_lock};
     number = find_sample(p);
     if (number == no_number) return;
-    proxy = samples.in_use.items[number].proxy;
+    placeholder = samples.in_use.items[number].placeholder;
     remove(number);
   }
   // By a bit, whichever heap owns its slab: this thread's own may be about to end.
-  if (proxy != nullptr)
-    release_remote_at_once(place_of(proxy, size_class_of(entry_of(proxy))), FoundBy::a_later_call);
+  if (placeholder != nullptr)
+    release_remote_at_once(place_of(placeholder, size_class_of(entry_of(placeholder))),
+                           FoundBy::a_later_call);
   probe_free(p);
 }
 
@@ -283,6 +285,8 @@ std::size_t requested_bytes_of_sample(const void* p) noexcept {
 }
 
 // Without the lock.
-std::size_t hooks::bytes_kept() noexcept TS_NO_ANALYSIS { return racy_read(samples.proxy_bytes); }
+std::size_t hooks::bytes_kept() noexcept TS_NO_ANALYSIS {
+  return racy_read(samples.placeholder_bytes);
+}
 
 }  // namespace ts::engine

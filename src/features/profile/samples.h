@@ -63,7 +63,8 @@ struct Sample {
   std::uint64_t block_bytes = 0;
   std::uint32_t row = 0;
   std::uint32_t born_ms = 0;  // since `began_ms`
-  void* proxy = nullptr;  // the block that malloc would have returned (stranded_bytes.h), or null
+  void* placeholder =
+      nullptr;  // the block that malloc would have returned (stranded_bytes.h), or null
 };
 
 // Words of call stacks: a header, then its addresses, innermost first.
@@ -85,7 +86,7 @@ struct Samples {
   std::uint64_t interval = 0;      // the last one
   bool are_taken = false;          // with their stacks, from now on
   std::uint64_t dropped = 0;       // samples without room
-  std::uint64_t proxy_bytes = 0;
+  std::uint64_t placeholder_bytes = 0;
   double live_bytes = 0;  // estimates, of all rows
   double peak_bytes = 0;
   std::uint64_t peak_ms = 0;
@@ -101,11 +102,11 @@ inline constinit Samples samples TS_GUARDED_BY(samples_lock);
 // Makes room for the first samples, once; false if there is none.
 bool open_samples() noexcept TS_REQUIRES(samples_lock);
 
-// Keeps a block as a sample, with its proxy if it has one, and returns how many blocks it stands
-// for; 0, and counted as dropped, if there is no room.
+// Keeps a block as a sample, with its placeholder if it has one, and returns how many blocks it
+// stands for; 0, and counted as dropped, if there is no room.
 double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
                    std::uint64_t interval, const os::UnwoundStack& stack,
-                   void* proxy = nullptr) noexcept TS_REQUIRES(samples_lock);
+                   void* placeholder = nullptr) noexcept TS_REQUIRES(samples_lock);
 
 // Whether samples have their call stacks; not where a tracer takes them by itself. relaxed: no data
 // depends on it.
@@ -117,7 +118,7 @@ void take_stack(os::UnwoundStack& stack, const void* caller) noexcept;
 void trace_alloc(const void* p, std::size_t bytes, double weight) noexcept;
 
 // To be called before a sampled block is freed, or becomes another; without a lock. Frees its
-// proxy.
+// placeholder.
 [[gnu::cold]] void forget_sample(const void* p) noexcept;
 
 // The bytes that were requested of a sampled block; 0 of others.
