@@ -155,7 +155,7 @@ class PageHeap {
   };
   Totals totals() noexcept;
 
-  // Of a copy of the page heap of another process (tools/outside). `has_first`: whether a list of
+  // Of a copy of the page heap of another process (tools/inspect). `has_first`: whether a list of
   // free spans begins with `span`.
   constexpr const Mutex& lock() const noexcept { return lock_; }
   bool has_first(const Span* span, std::size_t pages, bool zeroed) const noexcept TS_NO_ANALYSIS {

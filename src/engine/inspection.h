@@ -1,4 +1,4 @@
-// The note by which a look at another process's memory (tools/outside) finds the engine in it. It
+// The note by which a look at another process's memory (tools/inspect) finds the engine in it. It
 // is in a program header of library or program, which strip leaves alone.
 #pragma once
 

@@ -1,6 +1,6 @@
 // A heap profile as a file: profile.proto of google/pprof, without names. docs/formats/profile.md
 // has what its rows mean. Of this process, or of another one whose tables were read
-// (tools/outside).
+// (tools/inspect).
 #pragma once
 
 #include "features/profile/samples.h"

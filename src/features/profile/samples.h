@@ -8,7 +8,7 @@
 // Estimates are Horvitz and Thompson's (1952): a sample that was taken with probability p stands
 // for
 // 1 / p blocks. A row sums them for one call stack and about one size, so that its samples have
-// about one p. All is in mappings of its own, which tools/outside may read at any time (`changes`).
+// about one p. All is in mappings of its own, which tools/inspect may read at any time (`changes`).
 #pragma once
 
 #include "core/page_map.h"
