@@ -9,7 +9,7 @@ import random
 from dataclasses import replace
 
 from conftest import Behaviour, World
-from experiment_world import made_up
+from experiment_fixtures import made_up
 
 from tsmlab import experiments
 from tsmlab.allocators import own_names
