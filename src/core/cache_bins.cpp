@@ -55,16 +55,16 @@ void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_
   std::int32_t left = count + count_tolerance;
   for (; block != nullptr; --left) {
     const PageMapEntry entry = entry_of(block);
-    // Without a mark: the program wrote to it.
-    if ((entry & class_mask) != size_class << class_shift || !is_marked(block) ||
+    // Without a key: the program wrote to it.
+    if ((entry & class_mask) != size_class << class_shift || !has_key(block) ||
         (left <= 0 && !has_end(block, size_class))) [[unlikely]]
       return report_damage(size_class, block);
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
     const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
     if (place.is_beginning && !is_own) {
-      // Without a mark: with one, its owner has freed it.
-      release_remote(heap, clear_mark(block), place, c, FoundBy::a_later_call);
+      // Without a key: with one, its owner has freed it.
+      release_remote(heap, clear_key(block), place, c, FoundBy::a_later_call);
     } else if (!place.is_beginning || !push_to_slab(heap, block, place)) [[unlikely]] {
       report_misuse(kind_of_free(page_map.spans[place.slab_page], place), FoundBy::a_later_call,
                     block, c.block_bytes);
@@ -125,7 +125,7 @@ bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexc
   return ++frees % frees_of_burst == 0;
 }
 
-void close_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+void bypass_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   flush_bin(heap, size_class);
   set_capacity(heap, size_class, 0);
 }

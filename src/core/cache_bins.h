@@ -13,8 +13,8 @@ namespace ts::engine {
 // returns is cut off between two stores (types.h; block_list.h, push_front).
 inline constexpr std::int32_t count_tolerance = 1;
 
-// Blocks with a slab to themselves (48 and 64 KiB): all heaps together keep about so many of each size
-// in their bins.
+// Blocks with a slab to themselves (48 and 64 KiB): all heaps together keep about so many of each
+// size in their bins.
 inline constexpr std::uint32_t single_blocks_in_bins = 64;
 
 // So many a bin of one heap, now.
@@ -70,8 +70,8 @@ inline void set_sampling_capacity(ThreadHeap& heap, unsigned size_class,
 
 // To be called when an empty bin got its capacity, or the heap got or lost its sampling bins.
 inline void set_head_of_empty(ThreadHeap& heap, unsigned size_class) noexcept {
-  const bool is_closed = heap.capacities[size_class] == 0 && !heap.has_sampling_bins;
-  heap.bins[size_class].head = is_closed ? closed_bin() : nullptr;
+  const bool is_bypassed = heap.capacities[size_class] == 0 && !heap.has_sampling_bins;
+  heap.bins[size_class].head = is_bypassed ? bypassed_bin() : nullptr;
 }
 
 // Empties a bin without its list, whose blocks are lost.
@@ -88,7 +88,7 @@ inline void drop_damaged_bin(ThreadHeap& heap, unsigned size_class, const void* 
 }
 
 // Gives an empty bin another capacity. It is closed last, and opened first: a signal handler finds
-// a closed bin without capacity.
+// a bypassed bin without capacity.
 inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
   heap.bins[size_class].head = nullptr;
   std::atomic_signal_fence(std::memory_order_release);
@@ -114,8 +114,8 @@ inline constexpr std::uint32_t min_narrow_capacity = 2;
 // Gives an empty bin without capacity the most, or little where many slabs became sparse.
 void reopen_bin(ThreadHeap& heap, unsigned size_class) noexcept;
 
-// Raises the capacity of an empty bin that is about to be refilled: to twice what it was where slabs
-// became sparse.
+// Raises the capacity of an empty bin that is about to be refilled: to twice what it was where
+// slabs became sparse.
 inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t capacity = heap.capacities[size_class];
   if (capacity == 0) return reopen_bin(heap, size_class);
@@ -132,22 +132,22 @@ void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRE
 // Sends all blocks of the class's bins back to their slabs.
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// To be called when a free found a bin full. Whether it is one of many in a row, with no malloc of the
-// class in between: then the bin is to be closed. (Of a sampling bin, always.)
+// To be called when a free found a bin full. Whether it is one of many in a row, with no malloc of
+// the class in between: then the bin is to be closed. (Of a sampling bin, always.)
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept;
 
 // Sends all blocks of the bin to their slabs; it has no capacity until it is refilled. The program
-// frees many blocks in a row, whose lines are cold. Now no bin has blocks of the class, so a block's
-// bit alone shows a double free, and the block itself is not touched.
-void close_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+// frees many blocks in a row, whose lines are cold. Now no bin has blocks of the class, so a
+// block's bit alone shows a double free, and the block itself is not touched.
+void bypass_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
 // Flushes all that the heap caches: bins and batches; collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 // To be called when a free found a listed slab at its fast_free_threshold. The next one is
-// sparse_limit, or below that 0; of a long slab, no less than the blocks that bins have of it. Where
-// these are all that are used, flushes the bins of the class instead: a few cached blocks must not
-// keep much memory.
+// sparse_limit, or below that 0; of a long slab, no less than the blocks that bins have of it.
+// Where these are all that are used, flushes the bins of the class instead: a few cached blocks
+// must not keep much memory.
 void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // Flushes the sampling bins of a heap that samples no longer, and takes no blocks there.

@@ -35,7 +35,7 @@ class SpanForHeap {
   Span* span_ = nullptr;
 };
 
-// A block of the class from a heap that no thread owns, under its lock; without its mark. Null if
+// A block of the class from a heap that no thread owns, under its lock; without its key. Null if
 // it has none, and wants a span.
 void* allocate_from(ThreadHeap& heap, unsigned size_class, SpanForHeap& span) noexcept;
 

@@ -18,7 +18,7 @@ namespace ts::engine {
 
 class CoreHeap {
  public:
-  static constexpr bool implements_libc_rules = true;  // libc/semantics.h
+  static constexpr bool implements_libc_rules = true;  // libc/libc_rules.h
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (alignment <= min_alignment) [[likely]] {

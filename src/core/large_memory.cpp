@@ -47,7 +47,7 @@ void stop_moving() noexcept { has_stopped.store(true, std::memory_order_relaxed)
 bool merge_mappings(void* begin, std::size_t bytes) noexcept {
   if (!were_many.load(std::memory_order_relaxed) || has_stopped.load(std::memory_order_relaxed))
     return true;
-  const bool is_there = os::renew(begin, bytes);
+  const bool is_there = os::remap(begin, bytes);
   is_there ? hooks::fresh_memory(static_cast<std::byte*>(begin), bytes, false) : stop_moving();
   return is_there;
 }

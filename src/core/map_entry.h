@@ -9,23 +9,23 @@
 
 namespace ts::engine {
 
-// Number of the owning heap (18 bits) | unmarked (1) | 0 (2) | size class (7) | 0 (3) | large (1).
-// Heaps count from 1; the highest bit of the number says that the heap is an arena's. 0 is a page at
-// which no block begins. The class stands where it is the offset of its cache bin, so that free()
-// computes none.
+// Number of the owning heap (18 bits) | keyless (1) | 0 (2) | size class (7) | 0 (3) | large (1).
+// Heaps count from 1; the highest bit of the number says that the heap is an arena's. 0 is a page
+// at which no block begins. The class stands where it is the offset of its cache bin, so that
+// free() computes none.
 //
-// Invariant: each page of a slab has its owner's number, its class, and the slab's unmarked_bit; the
+// Invariant: each page of a slab has its owner's number, its class, and the slab's keyless_bit; the
 // first page of a large block in use has large_entry. Every other page has 0.
 using PageMapEntry = std::uint32_t;
 inline constexpr unsigned heap_shift = 14;
 inline constexpr PageMapEntry heap_unit = PageMapEntry{1} << heap_shift;
 inline constexpr PageMapEntry large_entry = 1;
-// Of a slab that may have free blocks without a mark: a free looks at their bits (FreeBits).
-inline constexpr PageMapEntry unmarked_bit = PageMapEntry{1} << 13;
-static_assert(heap_unit == 2 * unmarked_bit);
+// Of a slab that may have free blocks without a key: a free looks at their bits (FreeBits).
+inline constexpr PageMapEntry keyless_bit = PageMapEntry{1} << 13;
+static_assert(heap_unit == 2 * keyless_bit);
 inline constexpr std::uint32_t has_tail = std::uint32_t{1} << 31;  // of slab_begin
-// Never in an entry; set in a heap's own number (HeapFront::self) while it samples. Exclusive-or with
-// that, an entry is the offset of its class's sampling bin.
+// Never in an entry; set in a heap's own number (HeapFront::self) while it samples. Exclusive-or
+// with that, an entry is the offset of its class's sampling bin.
 inline constexpr PageMapEntry sampling_bit = PageMapEntry{1} << 12;
 inline constexpr PageMapEntry arena_bit = PageMapEntry{1} << 31;
 inline constexpr unsigned class_shift = 4;

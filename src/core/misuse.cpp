@@ -44,7 +44,7 @@ Misuse kind_of_foreign(const void* p) noexcept {
 
 }  // namespace
 
-bool is_free_without_mark(const void* p) noexcept {
+bool is_free_without_key(const void* p) noexcept {
   return is_free(place_of(p, size_class_of(entry_of(p))));
 }
 

@@ -27,9 +27,9 @@ struct alignas(1024) PageMap {
   std::uintptr_t base = 0;                 // address of page 0
   std::atomic<std::size_t> page_count{0};  // any: pages in use
   MapPage* pages = nullptr;
-  // The lowest address of any block; above closed_bin() until there is one. malloc tests a list's head
-  // against it instead of null: one comparison notices the end of a list, a closed bin, and most
-  // overwritten links.
+  // The lowest address of any block; above bypassed_bin() until there is one. malloc tests a list's
+  // head against it instead of null: one comparison notices the end of a list, a bypassed bin, and
+  // most overwritten links.
   std::atomic<std::size_t> lowest_block{2};
   Span* spans = nullptr;
   FreeBits* free_bits = nullptr;

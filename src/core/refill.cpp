@@ -47,8 +47,8 @@ struct Taken {
   return bits;
 }
 
-// Takes free blocks of the slab, the first ones of those below `end`, so many at most, and adds them
-// to the list in the order of addresses. They count as used.
+// Takes free blocks of the slab, the first ones of those below `end`, so many at most, and adds
+// them to the list in the order of addresses. They count as used.
 [[gnu::always_inline]] inline void take_blocks(Span& slab, std::uint32_t end, std::uint32_t at_most,
                                                Taken& taken) noexcept {
   const std::size_t bytes = size_classes[slab.size_class].block_bytes;
@@ -66,8 +66,7 @@ struct Taken {
     if (bits == 0) continue;
     std::byte* const of_word = begin + number * bytes;
     for (; bits != 0 && left != 0; bits &= bits - 1, --left) {
-      Block* const block =
-          set_mark(of_word + static_cast<unsigned>(std::countr_zero(bits)) * bytes);
+      Block* const block = set_key(of_word + static_cast<unsigned>(std::countr_zero(bits)) * bytes);
       last->next = block;
       last = block;
     }
@@ -93,9 +92,9 @@ struct Taken {
     return set_fast_free_threshold(slab);
   }
   unlink_partial(heap, slab);
-  // None is left that could have a mark, or lack one.
-  reset_marks(slab);
-  if (is_unmarked(slab)) set_unmarked(slab, false);
+  // None is left that could have a key, or lack one.
+  reset_keys(slab);
+  if (is_keyless(slab)) set_keyless(slab, false);
 }
 
 // How many blocks a refill takes where they are dirty already.
@@ -105,8 +104,8 @@ inline std::uint32_t wanted_blocks(const ThreadHeap& heap, unsigned size_class) 
 }
 
 // Takes blocks of slabs, of those that are carved, until there are enough of them or no more: they
-// are dirty already. Where the list comes to a slab of purged blocks alone, so are most of the slabs
-// behind it: there it ends, unless there are no others.
+// are dirty already. Where the list comes to a slab of purged blocks alone, so are most of the
+// slabs behind it: there it ends, unless there are no others.
 Taken take_carved(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   const std::uint32_t wanted = wanted_blocks(heap, size_class);
   Taken taken;
@@ -130,7 +129,8 @@ Taken take_carved(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(he
   return taken;
 }
 
-// How many fresh blocks a refill takes: where that touches memory for the first time, a page of them.
+// How many fresh blocks a refill takes: where that touches memory for the first time, a page of
+// them.
 inline std::uint32_t fresh_blocks(const ThreadHeap& heap, const Span& slab) noexcept {
   const std::uint32_t of_page = size_classes[slab.size_class].carve_blocks;
   return slab.zeroed ? of_page : std::max(of_page, wanted_blocks(heap, slab.size_class));
@@ -140,8 +140,8 @@ inline std::uint32_t fresh_blocks(const ThreadHeap& heap, const Span& slab) noex
 inline Block* link_in_a_row(std::byte* first, std::size_t bytes, std::uint32_t count) noexcept {
   std::byte* const last = first + (count - 1) * bytes;
   for (std::byte* at = first; at != last; at += bytes)
-    set_mark(at)->next = reinterpret_cast<Block*>(at + bytes);
-  set_mark(last)->next = nullptr;
+    set_key(at)->next = reinterpret_cast<Block*>(at + bytes);
+  set_key(last)->next = nullptr;
   return reinterpret_cast<Block*>(first);
 }
 

@@ -8,7 +8,7 @@
 
 namespace ts::engine {
 
-// Fills the bin of the calling thread's heap and returns one block more, which has its mark; null
+// Fills the bin of the calling thread's heap and returns one block more, which has its key; null
 // without memory. Without a lock or a hold.
 inline Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept;
 

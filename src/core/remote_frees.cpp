@@ -121,17 +121,17 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
     visit(begin + static_cast<unsigned>(std::countr_zero(bits)) * bytes, bits & (~bits + 1));
 }
 
-// Those of the blocks of a word that have a mark: the owner freed them, too, and a bin has them.
-std::uint64_t marked_blocks(const Span& slab, std::uint32_t first, std::uint64_t bits) noexcept {
+// Those of the blocks of a word that have a key: the owner freed them, too, and a bin has them.
+std::uint64_t blocks_with_key(const Span& slab, std::uint32_t first, std::uint64_t bits) noexcept {
   std::uint64_t found = 0;
   for_each_block(slab, first, bits, [&](const std::byte* block, std::uint64_t bit) {
-    if (is_marked(block)) found |= bit;
+    if (has_key(block)) found |= bit;
   });
   return found;
 }
 
-[[gnu::cold, gnu::noinline]] void report_strays(const Span& slab, std::uint32_t first,
-                                                std::uint64_t bits) noexcept {
+[[gnu::cold, gnu::noinline]] void report_invalid_frees(const Span& slab, std::uint32_t first,
+                                                       std::uint64_t bits) noexcept {
   for (; bits != 0; bits &= bits - 1) {
     const std::uint32_t number = first + static_cast<unsigned>(std::countr_zero(bits));
     report_misuse(kind_of_free(slab, {first_page_of(&slab), number, true}), FoundBy::a_later_call,
@@ -140,11 +140,12 @@ std::uint64_t marked_blocks(const Span& slab, std::uint32_t first, std::uint64_t
 }
 
 // Frees the blocks whose bits were sent. They are looked at where a bin of the owner may have them,
-// and get marks where others of the slab may have one. Reports those that were free, and returns
+// and get keys where others of the slab may have one. Reports those that were free, and returns
 // their number.
 std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  const bool may_be_in_bin = first_block(heap.bins[slab.size_class]) != nullptr || heap.has_sampling_bins;
-  std::uint32_t strays = 0;
+  const bool may_be_in_bin =
+      first_block(heap.bins[slab.size_class]) != nullptr || heap.has_sampling_bins;
+  std::uint32_t invalid_frees = 0;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
     Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
     if (word.load(std::memory_order_relaxed) == 0) continue;
@@ -152,22 +153,22 @@ std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(he
     const std::uint64_t sent = word.exchange(0, std::memory_order_acquire);
     const std::uint64_t free = free_word(slab, first / 64);
     // The lines are in the caches of the threads that freed the blocks: they come side by side.
-    if (slab.has_marks || may_be_in_bin)
+    if (slab.has_keys || may_be_in_bin)
       for_each_block(slab, first, sent,
                      [](std::byte* block, std::uint64_t) { prefetch_to_write(block); });
-    std::uint64_t stray = sent & free;
-    if (may_be_in_bin) stray |= marked_blocks(slab, first, sent & ~free);
-    if (stray != 0) [[unlikely]] {
-      report_strays(slab, first, stray);
-      strays += static_cast<std::uint32_t>(std::popcount(stray));
+    std::uint64_t invalid = sent & free;
+    if (may_be_in_bin) invalid |= blocks_with_key(slab, first, sent & ~free);
+    if (invalid != 0) [[unlikely]] {
+      report_invalid_frees(slab, first, invalid);
+      invalid_frees += static_cast<std::uint32_t>(std::popcount(invalid));
     }
-    if (slab.has_marks)
-      for_each_block(slab, first, sent & ~stray,
-                     [](std::byte* block, std::uint64_t) { set_mark(block); });
-    free_word_of(slab, first / 64).store(free | (sent & ~stray), std::memory_order_relaxed);
+    if (slab.has_keys)
+      for_each_block(slab, first, sent & ~invalid,
+                     [](std::byte* block, std::uint64_t) { set_key(block); });
+    free_word_of(slab, first / 64).store(free | (sent & ~invalid), std::memory_order_relaxed);
   }
-  if (!slab.has_marks && !is_unmarked(slab)) set_unmarked(slab, true);
-  return strays;
+  if (!slab.has_keys && !is_keyless(slab)) set_keyless(slab, true);
+  return invalid_frees;
 }
 
 }  // namespace
@@ -205,9 +206,9 @@ bool collect(ThreadHeap& heap) noexcept {
     // acquire: pairs with the addition in send(); sees the bits of all that are counted. release:
     // pairs with the next addition to 0, whose thread writes next_ready, which this one has read
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
-    const std::uint32_t strays = collect_bits(heap, *slab);
-    // `counted` includes strays, now or the next time; these have not left `used` yet.
-    add_used(*slab, strays);
+    const std::uint32_t invalid_frees = collect_bits(heap, *slab);
+    // `counted` includes invalid_frees, now or the next time; these have not left `used` yet.
+    add_used(*slab, invalid_frees);
     sub_used(*slab, counted);
     relist_or_retire(heap, *slab);
     slab = next;

@@ -27,23 +27,21 @@ static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
          c.wide_bin_blocks <= max_used_to_flush;
 }));
 
-// To be called when a listed slab has more used blocks, or another mark.
+// To be called when a listed slab has more used blocks, or another key.
 inline void set_fast_free_threshold(Span& slab) noexcept {
   const std::uint16_t least = slab.pages == 1 ? 0 : max_used_to_flush;
   slab.fast_free_threshold =
       static_cast<std::int16_t>(std::max<std::uint16_t>(slab.sparse_limit, least));
 }
 
-// Sets unmarked_bit in the slab's entries, or takes it away. Other threads may read them meanwhile:
+// Sets keyless_bit in the slab's entries, or takes it away. Other threads may read them meanwhile:
 // either value is right to them.
-void set_unmarked(Span& slab, bool is_unmarked) noexcept;
-inline bool is_unmarked(const Span& slab) noexcept {
-  return (span_entry(slab) & unmarked_bit) != 0;
-}
+void set_keyless(Span& slab, bool is_keyless) noexcept;
+inline bool is_keyless(const Span& slab) noexcept { return (span_entry(slab) & keyless_bit) != 0; }
 
-// Marks all free blocks of a slab with unmarked_bit, so that free need not look at their bits. Not
-// of one with purged blocks, whose memory is not to be touched.
-void mark_free_blocks(Span& slab) noexcept TS_NO_ANALYSIS;
+// Gives a key to all free blocks of a slab with keyless_bit, so that free need not look at their
+// bits. Not of one with purged blocks, whose memory is not to be touched.
+void set_keys(Span& slab) noexcept TS_NO_ANALYSIS;
 
 // Makes a span of a class a slab in the heap's list, with no block carved.
 void add_slab(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
@@ -82,8 +80,8 @@ inline void sub_used(Span& slab, std::uint32_t blocks) noexcept {
 }
 
 // To be called when a slab got blocks back: lists it, or retires it if it is empty. One empty slab
-// of a class stays, if it is a short one of several blocks, so that few allocations and frees do not
-// take pages each time. False if the slab was retired.
+// of a class stays, if it is a short one of several blocks, so that few allocations and frees do
+// not take pages each time. False if the slab was retired.
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // A used block comes back: false if it is free already. `used` stays as it is.
@@ -95,17 +93,17 @@ inline bool set_free(Span& slab, std::uint32_t number) noexcept {
   return !was_free;
 }
 
-// Before a slab has free blocks with a mark. Those of a long slab always get theirs: they are few, and
-// their lines far apart.
-inline void reset_marks(Span& slab) noexcept { slab.has_marks = slab.pages > 1; }
+// Before a slab has free blocks with a key. Those of a long slab always get theirs: they are few,
+// and their lines far apart.
+inline void reset_keys(Span& slab) noexcept { slab.has_keys = slab.pages > 1; }
 
-// To be called when a block that has no mark is about to be free: it gets one if others of its slab
+// To be called when a block that has no key is about to be free: it gets one if others of its slab
 // may have one.
-inline void note_mark(Span& slab, void* p) noexcept {
-  if (slab.has_marks) {
-    set_mark(p);
-  } else if (!is_unmarked(slab)) {
-    set_unmarked(slab, true);
+inline void note_key(Span& slab, void* p) noexcept {
+  if (slab.has_keys) {
+    set_key(p);
+  } else if (!is_keyless(slab)) {
+    set_keyless(slab, true);
   }
 }
 
@@ -114,7 +112,7 @@ inline bool push_to_slab(ThreadHeap& heap, void* p, const BlockPlace& place) noe
     TS_REQUIRES(heap) {
   Span& slab = page_map.spans[place.slab_page];
   if (!set_free(slab, place.number)) return false;
-  note_mark(slab, clear_mark(static_cast<Block*>(p)));
+  note_key(slab, clear_key(static_cast<Block*>(p)));
   const auto others = static_cast<std::int32_t>(used(slab)) - 1;
   if (others > slab.fast_free_threshold) {
     slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_relaxed);

@@ -31,7 +31,7 @@ namespace {
 }
 
 void* hand_out(Block* block) noexcept {
-  return block != nullptr ? clear_mark(block) : out_of_memory();
+  return block != nullptr ? clear_key(block) : out_of_memory();
 }
 
 [[gnu::noinline]] void* hand_out_after_work(Block* block) noexcept {
@@ -73,7 +73,7 @@ void* hand_out(Block* block) noexcept {
 // that the arena can be destroyed then: neither a batch nor a bin keeps the block.
 [[gnu::noinline]] void release_to_arena(void* p, PageMapEntry entry) noexcept {
   const BlockPlace place = place_of(p, size_class_of(entry));
-  if (!place.is_beginning || is_marked(p) || is_free(place)) [[unlikely]]
+  if (!place.is_beginning || has_key(p) || is_free(place)) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
   release_remote_at_once(place, FoundBy::free);
@@ -135,7 +135,7 @@ void* hand_out(Block* block) noexcept {
 }
 
 // A block that no bin takes comes back to its slab. The block itself is not touched: the caller has
-// given it a mark, or its slab unmarked_bit. Without a busy mark: a forked child may see the first
+// given it a key, or its slab keyless_bit. Without a busy mark: a forked child may see the first
 // of these stores alone, and then a free block counts as used, which is harmless.
 [[gnu::always_inline]] inline void release_to_slab(void* p, HeapFront* heap, std::size_t slab_page,
                                                    std::uint32_t number) noexcept {
@@ -153,25 +153,25 @@ void* hand_out(Block* block) noexcept {
   slab.used.store(others, std::memory_order_release);
 }
 
-// Frees a block where the bit alone cannot tell whether it is free already, since a bin may hold it:
-// checks the mark, too. The bin takes the block if it has room, else the slab does.
-[[gnu::noinline]] void release_checking_mark(void* p, CacheBin& bin, std::size_t slab_page,
-                                             std::uint32_t number) noexcept {
-  if (is_free(slab_page, number) || is_marked(p)) [[unlikely]]
+// Frees a block where the bit alone cannot tell whether it is free already, since a bin may hold
+// it: checks the key, too. The bin takes the block if it has room, else the slab does.
+[[gnu::noinline]] void release_checking_key(void* p, CacheBin& bin, std::size_t slab_page,
+                                            std::uint32_t number) noexcept {
+  if (is_free(slab_page, number) || has_key(p)) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   ThreadHeap& heap = current_heap();
   Span& slab = page_map.spans[slab_page];
   if (bin.capacity_left > 0) {
     // So that further frees of the slab take the fast path again.
-    if (is_unmarked(slab) && slab.purged_blocks == 0) mark_free_blocks(slab);
+    if (is_keyless(slab) && slab.purged_blocks == 0) set_keys(slab);
     --bin.capacity_left;
-    return push_front(bin.head, set_mark(p));
+    return push_front(bin.head, set_key(p));
   }
   if (bin.head != nullptr && is_burst(heap, slab.size_class, bin)) [[unlikely]] {
     const HeapHold hold{heap};
-    close_bin(heap, slab.size_class);
+    bypass_bin(heap, slab.size_class);
   }
-  note_mark(slab, p);
+  note_key(slab, p);
   release_to_slab(p, &heap, slab_page, number);
 }
 
@@ -190,7 +190,7 @@ void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
 }
 
 std::size_t drop_damage(std::size_t bytes, Block* popped, std::size_t bin_offset) noexcept {
-  put_back_mark(popped);  // it may be in use
+  put_back_key(popped);  // it may be in use
   drop_damaged_bin(current_heap(), static_cast<unsigned>(bin_offset / sizeof(CacheBin)), popped);
   return bytes;
 }
@@ -208,26 +208,26 @@ void report_double_free(void* p, CacheBin& bin) noexcept {
 void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
   ++bin.capacity_left;  // as it was before release()
   const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal);
-  if (bin.head != closed_bin()) return release_checking_mark(p, bin, slab_page, number);
-  set_unmarked(page_map.spans[slab_page], true);
+  if (bin.head != bypassed_bin()) return release_checking_key(p, bin, slab_page, number);
+  set_keyless(page_map.spans[slab_page], true);
   release_to_slab(p, heap, slab_page, number);
 }
 
-void release_unmarked(void* p, std::size_t kind, HeapFront* heap, std::size_t page,
-                      const MapPage* pages) noexcept {
-  CacheBin& bin = bin_at(heap, kind - unmarked_bit);
+void release_keyless(void* p, std::size_t kind, HeapFront* heap, std::size_t page,
+                     const MapPage* pages) noexcept {
+  CacheBin& bin = bin_at(heap, kind - keyless_bit);
   const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal, pages);
   if (!is_beginning) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
-  if (bin.head != closed_bin()) [[unlikely]]
-    return release_checking_mark(p, bin, slab_page, number);
+  if (bin.head != bypassed_bin()) [[unlikely]]
+    return release_checking_key(p, bin, slab_page, number);
   release_to_slab(p, heap, slab_page, number);
 }
 
 void release_slow(void* p, PageMapEntry kind, HeapFront* heap, std::size_t page) noexcept {
   // Without the bit that another thread may have changed in between.
   const PageMapEntry entry =
-      (kind ^ heap->self.load(std::memory_order_relaxed)) & ~(sampling_bit | unmarked_bit);
+      (kind ^ heap->self.load(std::memory_order_relaxed)) & ~(sampling_bit | keyless_bit);
   if (!is_of_thread_slab(entry))
     return entry == large_entry ? release_large(p, page) : release_rare(p, entry);
   const PageMapEntry own_number = kind ^ entry;
@@ -242,12 +242,12 @@ void release_slow(void* p, PageMapEntry kind, HeapFront* heap, std::size_t page)
   const SizeClass& c = size_class_of(entry);
   // A block that shares no cache line with others stays here, where its lines are. All others are
   // not looked at: their lines are cold, or another thread's. Their bits tell of a second free, and
-  // their marks of one by the owner, when it collects them.
+  // their keys of one by the owner, when it collects them.
   if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0) {
-    if (is_marked(p)) [[unlikely]]
+    if (has_key(p)) [[unlikely]]
       return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
     --bin.capacity_left;
-    return push_front(bin.head, set_mark(p));
+    return push_front(bin.head, set_key(p));
   }
   release_remote(static_cast<ThreadHeap&>(*heap), p, place, c, FoundBy::free);
 }

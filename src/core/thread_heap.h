@@ -10,8 +10,8 @@
 //                                           -> attach_heap | allocate_from_common
 //   free    release, release_sized -> push
 //                   -> report_invalid_pointer (misuse.h)
-//                   -> release_overflow -> release_to_slab | release_checking_mark -> close_bin, push
-//                   -> release_unmarked -> release_to_slab | release_checking_mark
+//                   -> release_overflow -> release_to_slab | release_checking_key -> bypass_bin, push
+//                   -> release_keyless -> release_to_slab | release_checking_key
 //                   -> release_slow -> push, of a block of whole cache lines
 //                                   -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
@@ -53,9 +53,9 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
                                         std::size_t page) noexcept;
 // After a free of a block that is free already, which `bin` has counted, but not taken.
 [[gnu::cold, gnu::noinline]] void report_double_free(void* p, CacheBin& bin) noexcept;
-// Takes a block of the current heap of a slab with unmarked_bit.
-[[gnu::noinline]] void release_unmarked(void* p, std::size_t kind, HeapFront* heap,
-                                        std::size_t page, const MapPage* pages) noexcept;
+// Takes a block of the current heap of a slab with keyless_bit.
+[[gnu::noinline]] void release_keyless(void* p, std::size_t kind, HeapFront* heap, std::size_t page,
+                                       const MapPage* pages) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind, HeapFront* heap,
@@ -71,7 +71,7 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
   bin.head = next;
   prefetch_to_write(next);
   ++bin.capacity_left;
-  if (!take_mark(block)) [[unlikely]]
+  if (!take_key(block)) [[unlikely]]
     return if_damaged(block, bin_offset);
   return block;
 }
@@ -93,8 +93,8 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
       });
 }
 
-// Frees the block if `fits(its entry)`; else calls `otherwise()`. Null has no owner, as every address
-// outside of the engine's memory: their entry is 0.
+// Frees the block if `fits(its entry)`; else calls `otherwise()`. Null has no owner, as every
+// address outside of the engine's memory: their entry is 0.
 [[gnu::always_inline]] inline void release_if(void* p, auto fits, auto otherwise) noexcept {
   std::size_t page = page_of(p);
   HeapFront* const heap = this_thread.heap;
@@ -105,11 +105,11 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   const PageMapEntry entry = pages[page].entry.load(std::memory_order_relaxed);
   if (!fits(entry)) [[unlikely]]
     return otherwise();
-  // Another heap's number leaves high bits; so do unmarked_bit, a large block's entry, and 0, where
+  // Another heap's number leaves high bits; so do keyless_bit, a large block's entry, and 0, where
   // no block begins.
   const std::size_t kind = exclusive_or(entry, heap->self);
-  if (kind >= unmarked_bit) [[unlikely]] {
-    if (kind < heap_unit) return release_unmarked(p, kind, heap, page, pages);
+  if (kind >= keyless_bit) [[unlikely]] {
+    if (kind < heap_unit) return release_keyless(p, kind, heap, page, pages);
     return release_slow(p, static_cast<PageMapEntry>(kind), heap, page);
   }
   page = of_one_access(page);
@@ -122,9 +122,9 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   Block* const head = bin.head;
   if (decrement_below_zero(bin.capacity_left)) [[unlikely]]
     return release_overflow(p, bin, heap, page);
-  if (is_marked(p)) [[unlikely]]
+  if (has_key(p)) [[unlikely]]
     return report_double_free(p, bin);
-  Block* const block = set_mark(p);
+  Block* const block = set_key(p);
   push_front(bin.head, block, head);
 }
 

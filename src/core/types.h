@@ -23,7 +23,7 @@
 //   deferred work   what waits for the end of a slow path, where the thread has no lock and no hold
 //   bypassed bin    has capacity 0 for some refills, so that each malloc comes by to scavenge
 //   background thread  a thread of the library that purges what the program leaves idle
-//   mark            what free blocks have in their second word: all in bins, others perhaps (block_list.h)
+//   key            what free blocks have in their second word: all in bins, others perhaps (block_list.h)
 //   arena           a heap of the program's own, whose blocks can be freed all at once
 //   scope           while a thread is in an arena's scope, its current heap is the arena's
 //   sample          a block whose call stack is kept, for the heap profile (sampling.h)
@@ -68,7 +68,7 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
 // of a block that counts as used.
 //
-// The capacity is 0 until the first refill, after many frees in a row (close_bin), and while bins
+// The capacity is 0 until the first refill, after many frees in a row (bypass_bin), and while bins
 // are bypassed: a thread that only frees keeps nothing. It falls when many slabs of the class
 // become sparse, since each block of a bin may be the last of its slab; refills raise it again
 // (cache_bins.h). A bin without capacity is empty, and closed unless the heap has sampling bins: no
@@ -79,14 +79,14 @@ struct CacheBin {
   Plain<std::uint32_t> reciprocal = 0;  // const: the class's, where free() has it at hand
 };
 
-// The head of a closed bin. No block, and below PageMap::lowest_block: malloc takes it for the end
-// of a list.
-inline Block* closed_bin() noexcept { return reinterpret_cast<Block*>(1); }
+// The head of a bypassed bin. No block, and below PageMap::lowest_block: malloc takes it for the
+// end of a list.
+inline Block* bypassed_bin() noexcept { return reinterpret_cast<Block*>(1); }
 
 // The first block of a bin; null if it is empty.
 inline Block* first_block(const CacheBin& bin) noexcept {
   Block* const head = bin.head;
-  return head != closed_bin() ? head : nullptr;
+  return head != bypassed_bin() ? head : nullptr;
 }
 
 static_assert(sizeof(CacheBin) == std::size_t{1} << class_shift);
@@ -120,8 +120,8 @@ static_assert(max_slab_blocks < unlisted);
 //            of its blocks in bins when a free last met it (move_fast_free_threshold);
 //            used covers blocks of the program, in cache bins, in batches, and pending ones, and
 //            free ones while OS pages under them go back (slab_purge.h);
-//            without unmarked_bit, each free block that is carved has its mark (block_list.h);
-//            has_marks, if any free block may have one;
+//            without keyless_bit, each free block that is carved has its key (block_list.h);
+//            has_keys, if any free block may have one;
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
@@ -152,7 +152,7 @@ struct alignas(64) Span {
   Plain<SpanState> state = SpanState::in_use;          // locked; const while in use
   Plain<bool> zeroed = false;                          // locked: reads as zero throughout
   Plain<std::uint8_t> purged = 0;  // holder, of each page of a slab: a bit for each purged OS page
-  Plain<bool> has_marks = false;   // holder: see above
+  Plain<bool> has_keys = false;    // holder: see above
 };
 static_assert(sizeof(Span) == 64);
 

@@ -158,7 +158,7 @@ BlockState state_of(MapState state) noexcept {
 // the program's.)
 BlockState state_of_block(const Span& slab, std::uint32_t number, const std::byte* block) noexcept {
   if (is_free(first_page_of(&slab), number) ||
-      racy_read(reinterpret_cast<const Block*>(block)->mark) == mark_of(block))
+      racy_read(reinterpret_cast<const Block*>(block)->key) == key_of(block))
     return BlockState::free;
   const std::uint64_t word = remote_word_of(&slab, number / 64).load(std::memory_order_relaxed);
   return (word >> number % 64 & 1) != 0 ? BlockState::cached : BlockState::used;

@@ -38,7 +38,7 @@ namespace ts::engine {
                                      sizeof(RemoteBatch),
                                      sizeof(HeapFront),
                                      offsetof(HeapFront, bins),
-                                     std::size_t{unmarked_bit},
+                                     std::size_t{keyless_bit},
                                      sizeof(ThreadHeap),
                                      batch_count,
                                      sizeof(PageHeap),

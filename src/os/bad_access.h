@@ -7,9 +7,9 @@ namespace ts::os {
 
 // Takes the memory of committed pages away, for good or until they are committed again: to touch
 // them is an error. False: they may have lost their contents. Seen by others (os.h).
-bool withdraw(void* begin, std::size_t bytes) noexcept;
+bool protect(void* begin, std::size_t bytes) noexcept;
 // To touch committed pages is an error from now on; their contents are kept. To be followed by
-// withdraw(), which may fail then without harm.
+// protect(), which may fail then without harm.
 bool make_inaccessible(void* begin, std::size_t bytes) noexcept;
 
 // Calls `look(address)` in the handler of SIGSEGV, ahead of the handler that the process had. If

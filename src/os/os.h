@@ -53,7 +53,7 @@ void find_memory_rule() noexcept;
 
 // Another mapping in place of committed memory that was discarded and reads as zero, as it does
 // then; or none, if the system refuses. False if the memory is inaccessible from then on.
-bool renew(void* begin, std::size_t bytes) noexcept;
+bool remap(void* begin, std::size_t bytes) noexcept;
 
 // Address space, or committed memory, at exactly this page, and never over another mapping.
 bool reserve_at(void* begin, std::size_t bytes) noexcept;

@@ -92,7 +92,7 @@ void* block(unsigned page, unsigned number) { return block_at(slab(page), number
 // The link and the mark of a free block go.
 void clear(void* p) {
   static_cast<Block*>(p)->next = nullptr;
-  static_cast<Block*>(p)->mark = 0;
+  static_cast<Block*>(p)->key = 0;
 }
 
 std::size_t index_of(const void* p) {
@@ -195,12 +195,12 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   add_slab(heap(owner), made);
   made.carved = made.slab_blocks;
   add_used(made, live);
-  made.has_marks = live != blocks;
+  made.has_keys = live != blocks;
   free_word_of(made, 0).store(lowest_bits(blocks) & ~lowest_bits(live), std::memory_order_relaxed);
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
     auto* const made_block = static_cast<Block*>(block(page, i));
-    i < live ? clear_mark(made_block) : set_mark(made_block);
+    i < live ? clear_key(made_block) : set_key(made_block);
   }
   set_fast_free_threshold(made);
   if (live == blocks) unlink_partial(heap(owner), made);
@@ -317,7 +317,7 @@ void check_blocks(bool in_child) {
     for (unsigned i = 0; i < each.slab_blocks; ++i) {
       if (!is_free(page, i)) continue;
       put(block(page, i), Place::on_slab);
-      if (!in_child && i < each.carved && !is_unmarked(each) && !is_marked(block(page, i)))
+      if (!in_child && i < each.carved && !is_keyless(each) && !has_key(block(page, i)))
         testing::fail("a free block has no mark");
     }
     std::uint32_t live = 0;
@@ -571,7 +571,7 @@ void PageHeap::release(Span* span) noexcept {
   span->sparse_limit = 0;
   span->purged = 0;
   span->purged_blocks = 0;
-  span->has_marks = false;
+  span->has_keys = false;
   span->fast_free_threshold = unlisted;
   span->zeroed = false;
   span->previous = nullptr;

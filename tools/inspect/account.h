@@ -1,6 +1,6 @@
 // Where the resident memory of a process is: by the engine's tables if it has one, and by the
-// kernel's mappings. It is read while threads run: each figure was true at some moment, and together
-// they are exact for a process at rest.
+// kernel's mappings. It is read while threads run: each figure was true at some moment, and
+// together they are exact for a process at rest.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct Account {
   // Not of this memory
   std::size_t peak = 0;       // of `resident`, by the kernel
   std::size_t anonymous = 0;  // shares alone: of no file; what a cgroup counts as `anon`
-  std::size_t pinned = 0;     // by a heap profile, as of PinnedSites
+  std::size_t pinned = 0;     // by a heap profile, as of StrandedSites
   std::size_t mapped = 0;     // the engine's address space, from there on:
   std::uintptr_t base = 0;
   std::size_t heaps = 0;
@@ -92,8 +92,8 @@ enum class By : std::uint8_t {
 // What else take_account() is to fill in.
 struct Extras {
   // The parts by proportional set size, in which each of the processes that share a page has a part
-  // of it; the process was opened with Residency::shares. The kernel knows that of mappings alone: it
-  // is divided among the parts of the engine's memory in proportion.
+  // of it; the process was opened with Residency::shares. The kernel knows that of mappings alone:
+  // it is divided among the parts of the engine's memory in proportion.
   Account* shares = nullptr;
   List<MapPiece>* map = nullptr;  // by address
 };

@@ -168,7 +168,7 @@ void print_slabs(const List<MapPiece>& map) {
 }
 
 void add_map(JsonLine& line, const Account& account, const List<MapPiece>& map,
-             const PinnedSites& sites) {
+             const StrandedSites& sites) {
   line.add("base", account.base);
   line.add("mapped_bytes", account.mapped);
   line.add("page_bytes", engine::page_bytes);
@@ -191,7 +191,7 @@ void add_map(JsonLine& line, const Account& account, const List<MapPiece>& map,
   line.end_list();
 }
 
-int write_map_page(const char* path, const Report& report, const PinnedSites& sites,
+int write_map_page(const char* path, const Report& report, const StrandedSites& sites,
                    const List<MapPiece>& map) {
   constexpr std::string_view mark = "@DATA@";
   os::AtomicFile file{path};

@@ -1,4 +1,5 @@
-// A picture of the engine's memory in a process: on a terminal, as JSON, and as a page for a browser.
+// A picture of the engine's memory in a process: on a terminal, as JSON, and as a page for a
+// browser.
 #pragma once
 
 #include "common/json_line.h"
@@ -21,9 +22,9 @@ void print_map(const Account& account, const List<MapPiece>& map, std::size_t co
 void print_slabs(const List<MapPiece>& map);
 // The fields of a map, within an object.
 void add_map(JsonLine& line, const Account& account, const List<MapPiece>& map,
-             const PinnedSites& sites);
+             const StrandedSites& sites);
 // 0, or the number of an error.
-int write_map_page(const char* path, const Report& report, const PinnedSites& sites,
+int write_map_page(const char* path, const Report& report, const StrandedSites& sites,
                    const List<MapPiece>& map);
 
 }  // namespace ts

@@ -1,5 +1,5 @@
-// Walks over the spans of an engine in another process, by its page map: that is a ninth of what their
-// descriptors are, which are read where they are asked for.
+// Walks over the spans of an engine in another process, by its page map: that is a ninth of what
+// their descriptors are, which are read where they are asked for.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace ts {
 
-// Most looks need few of them, here and there, or all in order. So a piece is as long as an OS page,
-// and one that begins near the end of the one before is twice as long.
+// Most looks need few of them, here and there, or all in order. So a piece is as long as an OS
+// page, and one that begins near the end of the one before is twice as long.
 class SpanWindow {
  public:
   SpanWindow(const Process& process, const EngineImage& image) : process_{process}, image_{image} {}
@@ -45,11 +45,11 @@ class SpanWindow {
   std::size_t length_ = least;
 };
 
-// The pages of a slab have one beginning, and one entry but for unmarked_bit, which may be changing;
+// The pages of a slab have one beginning, and one entry but for keyless_bit, which may be changing;
 // `map` has `known` of them at least.
 inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) {
   const auto entry_of = [map](std::size_t i) {
-    return map[i].entry.load(std::memory_order_relaxed) & ~engine::unmarked_bit;
+    return map[i].entry.load(std::memory_order_relaxed) & ~engine::keyless_bit;
   };
   std::size_t pages = 1;
   while (pages < std::min(known, engine::max_slab_pages) && entry_of(pages) == entry_of(0) &&
@@ -62,8 +62,9 @@ inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) 
 //   bool visitor.visit_slab(page, pages, entry)      false if memory is unreadable
 //   void visitor.visit_large(page, pages, usable_pages)
 //   void visitor.visit_other(page, const Span&)      free, or in a span cache
-// The numbers are those of the page map, and in bounds; a slab's class has blocks. Pages that changed
-// hands while they were read are skipped, and counted in `unclear`. False if memory is unreadable.
+// The numbers are those of the page map, and in bounds; a slab's class has blocks. Pages that
+// changed hands while they were read are skipped, and counted in `unclear`. False if memory is
+// unreadable.
 template <class Visitor>
 class PageWalk {
  public:

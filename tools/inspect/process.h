@@ -1,6 +1,6 @@
 // Another process, as the kernel shows it: its mappings, its memory, and which pages are resident.
-// Nothing runs in the process, and it is not stopped (stopped_threads.h does that). So this works on a
-// stripped or static program, in a container, and in a process that hangs.
+// Nothing runs in the process, and it is not stopped (stopped_threads.h does that). So this works
+// on a stripped or static program, in a container, and in a process that hangs.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 #include "inspect/list.h"
 #include "inspect/range.h"
-#include "inspect/settled_blocks.h"
+#include "inspect/residency_cache.h"
 
 namespace ts {
 
@@ -35,8 +35,8 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   // Reads the mappings and the command's name; with `residency`, also what resident_bytes() of a
-  // mapping needs, the stacks of threads, and with `shares` what is shared. 0, or the number of an error: ESRCH if there is no such
-  // process, EACCES if it may not be looked at.
+  // mapping needs, the stacks of threads, and with `shares` what is shared. 0, or the number of an
+  // error: ESRCH if there is no such process, EACCES if it may not be looked at.
   enum class Residency : std::uint8_t { none, read, shares };
   int open(Residency residency);
 
@@ -82,7 +82,7 @@ class Process {
     region_count_ = 0;
   }
   // What was resident at earlier looks counts as resident, and what is now is noted.
-  void trust(SettledBlocks& blocks) { settled_ = &blocks; }
+  void trust(ResidencyCache& blocks) { cache_ = &blocks; }
 
  private:
   int look_at(pid_t task, Residency residency);
@@ -95,7 +95,7 @@ class Process {
   std::uintptr_t end_of_window(std::uintptr_t begin);
   std::size_t resident_within(const Range& range);
   void look_at_pages(const Range& range);
-  void take_settled(std::uintptr_t address);
+  void take_cached(std::uintptr_t address);
   void scan_or_read_pages(Range range);
   bool scan_pages(const Range& range);
   void read_pages(const Range& range);
@@ -117,7 +117,7 @@ class Process {
   Range regions_[most_regions];
   std::size_t region_count_ = 0;
   std::size_t region_ = 0;  // where the last search in them ended
-  SettledBlocks* settled_ = nullptr;
+  ResidencyCache* cache_ = nullptr;
 };
 
 }  // namespace ts

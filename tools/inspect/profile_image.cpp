@@ -83,14 +83,14 @@ bool ProfileImage::read(const Process& process, const EngineImage& image, bool i
     if (!after.read(process, image.samples())) return false;
     if (after->changes.load(std::memory_order_relaxed) != changes) continue;
     if (!is_read) return false;
-    add_pinned(process, image);
+    add_stranded(process, image);
     return read_modules(process, image);
   }
   return false;
 }
 
 // A sample that was freed meanwhile counts as its placeholder's slab is now.
-void ProfileImage::add_pinned(const Process& process, const EngineImage& image) {
+void ProfileImage::add_stranded(const Process& process, const EngineImage& image) {
   const Copy<engine::Span> slab{engine::max_slab_pages};
   const std::size_t page_count = image.page_count();
   for (std::uint32_t i = 0; i < in_use_count_; ++i) {
@@ -105,7 +105,7 @@ void ProfileImage::add_pinned(const Process& process, const EngineImage& image) 
     const std::size_t count = std::min(engine::max_slab_pages, page_count - first);
     if (first > page || !slab.read(process, address_in(image.map().spans, first), count)) continue;
     if (slab->state != engine::SpanState::slab || slab->pages > count) continue;
-    engine::add_pinned(rows_[sample.row], sample, &slab[0]);
+    engine::add_stranded(rows_[sample.row], sample, &slab[0]);
     pins_.add({first, sample.row});
   }
 }

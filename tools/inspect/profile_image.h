@@ -53,7 +53,7 @@ class ProfileImage {
 
  private:
   bool read_tables(const Process& process, const engine::Samples& now);
-  void add_pinned(const Process& process, const EngineImage& image);
+  void add_stranded(const Process& process, const EngineImage& image);
   bool read_modules(const Process& process, const EngineImage& image);
   int write(const Process& process, const engine::ProfileSource& source, int descriptor) const;
 

@@ -46,8 +46,8 @@ void print_classes(const Account& account) {
   }
 }
 
-// A name of Prometheus' text format: a line of type, and one for each value behind it. Its meaning is
-// that of ts_stats_write() where that has the same name, or a collector of both refuses one.
+// A name of Prometheus' text format: a line of type, and one for each value behind it. Its meaning
+// is that of ts_stats_write() where that has the same name, or a collector of both refuses one.
 void begin_metric(const char* name, const char* help) {
   std::printf("# HELP tsmalloc_%s %s\n# TYPE tsmalloc_%s gauge\n", name, help, name);
 }
@@ -70,15 +70,15 @@ int flush_output() { return std::fflush(stdout) == 0 ? 0 : errno; }
 
 }  // namespace
 
-void print_sites(pid_t pid, const PinnedSites& sites) {
-  const auto print = [](const PinnedRoom& room) {
+void print_sites(pid_t pid, const StrandedSites& sites) {
+  const auto print = [](const StrandedBytes& room) {
     std::printf("%12.1f ±%.0f %%  ", room.bytes / (1 << 20), 100 * room.error() / room.bytes);
   };
   if (sites.all().bytes < 1 << 20) return;
   std::printf(
       "\nBlocks that these places allocated keep free room in slabs (by samples; 95 %%):\n");
   constexpr std::ptrdiff_t shown = 3;
-  for (const PinnedSites::Site* site = sites.begin();
+  for (const StrandedSites::Site* site = sites.begin();
        site != sites.end() && site - sites.begin() < shown; ++site) {
     print(site->room);
     std::printf("%s+0x%llx\n", site->module, static_cast<unsigned long long>(site->offset));
@@ -90,7 +90,7 @@ void print_sites(pid_t pid, const PinnedSites& sites) {
       pid, pid);
 }
 
-int print_text(const Report& report, const PinnedSites& sites) {
+int print_text(const Report& report, const StrandedSites& sites) {
   const Account& account = report.account;
   std::printf("Process %d (%s): %.1f MiB resident (peak %.1f)", account.pid, account.command,
               mib(account.resident), mib(account.peak));
@@ -126,7 +126,7 @@ int print_text(const Report& report, const PinnedSites& sites) {
   return flush_output();
 }
 
-int print_json(const Report& report, const PinnedSites& sites, const List<MapPiece>* map,
+int print_json(const Report& report, const StrandedSites& sites, const List<MapPiece>* map,
                int descriptor) {
   const Account& account = report.account;
   JsonLine line{descriptor};
@@ -160,7 +160,7 @@ int print_json(const Report& report, const PinnedSites& sites, const List<MapPie
   }
   line.end_list();
   line.begin_list("pinned_by");
-  for (const PinnedSites::Site& site : sites) {
+  for (const StrandedSites::Site& site : sites) {
     line.begin_object();
     line.add_text("module", site.module);
     line.add("offset", static_cast<std::int64_t>(site.offset));
@@ -222,7 +222,7 @@ int print_prometheus(const Report* begin, const Report* end) {
 
 // ---- several processes ----
 
-void take_report(pid_t pid, Process::Residency residency, Report& report, PinnedSites& sites,
+void take_report(pid_t pid, Process::Residency residency, Report& report, StrandedSites& sites,
                  List<MapPiece>* map) {
   Process process{pid};
   EngineImage image;
@@ -261,7 +261,7 @@ Reports::Reports(const List<pid_t>& pids, std::int64_t of_cgroup, bool prints_js
     : answers_{pids.count()}, of_cgroup_{of_cgroup} {
   status_ = Children{false, is_quiet}.run(pids, [&](pid_t pid, std::size_t i) {
     static Report report;
-    static PinnedSites sites;
+    static StrandedSites sites;
     take_report(pid, Process::Residency::shares, report, sites);
     answers_[i] = report;
     return prints_json && print_json(report, sites) != 0 ? exit_usage : 0;

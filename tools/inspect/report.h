@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "inspect/command_line.h"
-#include "inspect/pinned_sites.h"
+#include "inspect/stranded_sites.h"
 
 namespace ts {
 
@@ -50,18 +50,18 @@ struct Report {
 
 // By the kernel's figures alone if the process has no engine. Ends this process if it cannot be
 // looked at. `map` may be null.
-void take_report(pid_t pid, Process::Residency residency, Report& report, PinnedSites& sites,
+void take_report(pid_t pid, Process::Residency residency, Report& report, StrandedSites& sites,
                  List<MapPiece>* map = nullptr);
 
 // To standard output. They return 0, or the number of the first error in writing.
 // Without sites, nothing is said of them.
-int print_text(const Report& report, const PinnedSites& sites);
+int print_text(const Report& report, const StrandedSites& sites);
 // With each piece of a map, if there is one, to any file.
-int print_json(const Report& report, const PinnedSites& sites, const List<MapPiece>* map = nullptr,
-               int descriptor = STDOUT_FILENO);
+int print_json(const Report& report, const StrandedSites& sites,
+               const List<MapPiece>* map = nullptr, int descriptor = STDOUT_FILENO);
 int print_prometheus(const Report* begin, const Report* end);
 // What the samples of a heap profile tell.
-void print_sites(pid_t pid, const PinnedSites& sites);
+void print_sites(pid_t pid, const StrandedSites& sites);
 
 // A column of a table with a row for each process.
 struct Column {

@@ -75,23 +75,23 @@ void Process::read_pages(const Range& range) {
 void Process::look_at_pages(const Range& range) {
   window_ = range;
   region_count_ = region_ = 0;
-  if (settled_ == nullptr) return scan_or_read_pages(range);
-  if (settled_->is_settled(range.begin)) return take_settled(range.begin);
-  window_.end = settled_->next_settled(range.begin, range.end);
+  if (cache_ == nullptr) return scan_or_read_pages(range);
+  if (cache_->is_cached(range.begin)) return take_cached(range.begin);
+  window_.end = cache_->next_cached(range.begin, range.end);
   scan_or_read_pages(window_);
-  settled_->note(window_, regions_, region_count_);
+  cache_->note(window_, regions_, region_count_);
 }
 
-void Process::take_settled(std::uintptr_t address) {
-  constexpr std::size_t most_of_block = SettledBlocks::block_bytes / 4096 / 2;
-  window_.begin = window_.end = address / SettledBlocks::block_bytes * SettledBlocks::block_bytes;
-  while (region_count_ + most_of_block <= most_regions && settled_->is_settled(window_.end)) {
-    settled_->for_each_range(window_.end, [this](const Range& range) {
+void Process::take_cached(std::uintptr_t address) {
+  constexpr std::size_t most_of_block = ResidencyCache::block_bytes / 4096 / 2;
+  window_.begin = window_.end = address / ResidencyCache::block_bytes * ResidencyCache::block_bytes;
+  while (region_count_ + most_of_block <= most_regions && cache_->is_cached(window_.end)) {
+    cache_->for_each_range(window_.end, [this](const Range& range) {
       const bool continues = region_count_ != 0 && regions_[region_count_ - 1].end == range.begin;
       if (!continues) regions_[region_count_++].begin = range.begin;
       regions_[region_count_ - 1].end = range.end;
     });
-    window_.end += SettledBlocks::block_bytes;
+    window_.end += ResidencyCache::block_bytes;
   }
 }
 
@@ -99,7 +99,8 @@ void Process::scan_or_read_pages(Range range) {
   if (!scan_pages(range)) read_pages(range);
 }
 
-// Some mappings on, at the end of one or within it: beyond the last one the kernel looks at nothing.
+// Some mappings on, at the end of one or within it: beyond the last one the kernel looks at
+// nothing.
 std::uintptr_t Process::end_of_window(std::uintptr_t begin) {
   const std::uintptr_t limit = begin + std::min(most_bytes, ~begin);
   const std::size_t i = first_behind(limit);

@@ -46,18 +46,18 @@ constexpr std::size_t tolerance(std::size_t resident) { return (resident >> 9) +
 // where the sum would be another than the kernel's.
 bool take_next_account(Process& process, const EngineImage& image, Account& account,
                        List<MapPiece>* map) {
-  static SettledBlocks settled;
+  static ResidencyCache cached;
   const std::uintptr_t base = image.map().base;
   const auto take = [&] {
     if (map != nullptr) map->clear();
     return take_account(process, &image, By::kernel, account, {nullptr, map});
   };
-  settled.begin_look({base, base + image.committed_pages() * engine::page_bytes});
-  process.trust(settled);
+  cached.begin_look({base, base + image.committed_pages() * engine::page_bytes});
+  process.trust(cached);
   if (!take()) return false;
   const auto kernels = static_cast<std::size_t>(process.status("VmRSS:")) << 10;
   const std::size_t off = std::max(account.resident, kernels) - std::min(account.resident, kernels);
-  if (off <= tolerance(kernels) || !settled.forget()) return true;
+  if (off <= tolerance(kernels) || !cached.forget()) return true;
   process.forget_residency();
   return take();
 }

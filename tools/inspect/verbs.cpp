@@ -57,7 +57,7 @@ Permissions and exit status: as of explain. A process without tsmalloc has no st
 
 constexpr char one_form[] = "one form at a time";
 
-int print_map_text(const Report& report, const PinnedSites& sites, const List<MapPiece>& map) {
+int print_map_text(const Report& report, const StrandedSites& sites, const List<MapPiece>& map) {
   const Account& account = report.account;
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
   constexpr std::size_t rows = 16;
@@ -138,8 +138,8 @@ void fill_text(StatsText& text, const Account& account, int format) {
   text.text[length] = '\0';
 }
 
-// Of each line the head once, and then the values, each with its process: the lines of all processes
-// are alike.
+// Of each line the head once, and then the values, each with its process: the lines of all
+// processes are alike.
 void print_prometheus_of(const Answers<Account>& accounts) {
   List<StatsText> texts;
   for (const Account& account : accounts) {
@@ -275,7 +275,7 @@ int explain(char** arguments) {
   has_map |= page != nullptr;
   if (has_map && form == Form::prometheus) line.fail_at("--prometheus", "it has no map");
   static Report report;
-  static PinnedSites sites;
+  static StrandedSites sites;
   if (!line.processes().is_one() && !has_map) {
     List<pid_t> pids;
     line.processes().list_or_fail(pids);

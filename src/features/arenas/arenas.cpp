@@ -72,12 +72,10 @@ void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
 // As retire_slab() does for those of slabs.
 void clear_marks_of_bin(ThreadHeap& arena, unsigned size_class) noexcept TS_REQUIRES(arena) {
   const PageMapEntry entry = entry_of_heap(arena) | PageMapEntry{size_class} << class_shift;
-  const auto is_own = [=](const Block* block) {
-    return (entry_of(block) & ~unmarked_bit) == entry;
-  };
+  const auto is_own = [=](const Block* block) { return (entry_of(block) & ~keyless_bit) == entry; };
   std::uint32_t left = max_in_bin;
   for (Block* block = arena.bins[size_class].head; left != 0 && is_own(block); --left)
-    block = clear_mark(block)->next;
+    block = clear_key(block)->next;
 }
 
 // Makes the arena as empty as a new one.

@@ -159,7 +159,7 @@ std::int64_t next_interval(std::uint32_t sample) noexcept {
     found = *slot;
   }
   if (is_freed) {
-    os::withdraw(page_of_slot(*slot), os::page_bytes());  // if not, less is noticed
+    os::protect(page_of_slot(*slot), os::page_bytes());  // if not, less is noticed
     const Guard guard{sampled_guard_lock};
     slot->is_leaving = false;
     return true;

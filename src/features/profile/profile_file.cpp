@@ -177,8 +177,8 @@ class Writer {
     values.varint(whole(row.allocated.bytes, left_over_[1]));
     values.varint(whole(in_use.blocks, left_over_[2]));
     values.varint(whole(in_use.bytes, left_over_[3]));
-    const Pinned pinned = is_peak ? Pinned{} : row.pinned;
-    values.varint(whole(pinned.bytes, left_over_[4]));
+    const Stranded stranded = is_peak ? Stranded{} : row.stranded;
+    values.varint(whole(stranded.bytes, left_over_[4]));
     message.message(2, values);
     const std::uint64_t samples = row.allocated.samples;
     add_label(message, Name::bytes, mean(row.requested_bytes, samples), Name::bytes);
@@ -193,9 +193,9 @@ class Writer {
                 Name::milliseconds);
     // So many samples that pin alike have the same sum and the same variance.
     double left_over = 0;
-    if (pinned.squares > 0)
+    if (stranded.squares > 0)
       add_label(message, Name::pinning,
-                whole(pinned.bytes * pinned.bytes / pinned.squares, left_over), Name::count);
+                whole(stranded.bytes * stranded.bytes / stranded.squares, left_over), Name::count);
     if (header.is_whole == 0) {
       Label label;
       label.number(1, number_of(Name::stack));

@@ -31,7 +31,7 @@ class Copy {
     for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
       const Sample& sample = samples.in_use.items[i];
       if (sample.placeholder != nullptr)
-        add_pinned(rows[sample.row], sample, slab_of(sample.placeholder));
+        add_stranded(rows[sample.row], sample, slab_of(sample.placeholder));
     }
     source_.rows = rows;
     source_.row_count = samples.rows.count;

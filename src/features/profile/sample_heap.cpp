@@ -58,7 +58,7 @@ void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t inte
 [[gnu::cold]] bool hooks::release_sampled(void* p, PageMapEntry entry) noexcept {
   if (!is_of_sample(entry)) return false;
   const BlockPlace place = place_of(p, size_class_of(entry));
-  if (!place.is_beginning || is_marked(p) || is_free(place)) {
+  if (!place.is_beginning || has_key(p) || is_free(place)) {
     report_invalid_pointer(p, FoundBy::free);
     return true;
   }
@@ -82,7 +82,7 @@ Fault hooks::find_fault(std::uint64_t large_samples) noexcept {
     const PageMapEntry entry = entry_of(block);
     if (entry == large_entry && is_large_sample(page_map.spans[page_of(block)])) {
       --large_samples;
-    } else if (entry < arena_bit || !is_of_sample(entry) || is_marked(block)) {
+    } else if (entry < arena_bit || !is_of_sample(entry) || has_key(block)) {
       return {"a sample is a block in use", block};
     }
   }

@@ -16,7 +16,7 @@ inline bool is_of_sample(PageMapEntry entry) noexcept {
   return (entry ^ sample_heap_entry.load(std::memory_order_relaxed)) < heap_unit;
 }
 
-// A block of the class that is a sample, without its mark; null if there is no room. Without a
+// A block of the class that is a sample, without its key; null if there is no room. Without a
 // lock. `caller` is the return address of malloc's caller, if that is known. The sample keeps the
 // placeholder.
 [[gnu::cold]] void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,

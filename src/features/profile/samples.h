@@ -36,7 +36,7 @@ struct Estimate {
 };
 
 // Sums over samples in use of what each one stands for, and of its squares (stranded_bytes.h).
-struct Pinned {
+struct Stranded {
   double bytes = 0;
   double squares = 0;
 };
@@ -53,7 +53,7 @@ struct SampleRow {
   Estimate allocated;
   Estimate in_use;
   Estimate at_peak;
-  Pinned pinned;  // of a copy that a profile is written from
+  Stranded stranded;  // of a copy that a profile is written from
 };
 
 // A sample in use.

@@ -31,11 +31,11 @@ static_assert(37 * max_sampling_interval / 16 < std::uint64_t{1} << 32, "a draw 
 
 // ---- bins ----
 
-// The last of the first `count` blocks of a list, all of which are marked; null if they are not so
-// many: the list is damaged.
+// The last of the first `count` blocks of a list, all of which are with keys; null if they are not
+// so many: the list is damaged.
 Block* last_of(Block* first, std::uint32_t count) noexcept {
   for (Block* last = first;; last = last->next) {
-    if (is_below(address_of(last), page_map.lowest_block) || !is_marked(last)) return nullptr;
+    if (is_below(address_of(last), page_map.lowest_block) || !has_key(last)) return nullptr;
     if (--count == 0) return last;
   }
 }
@@ -51,7 +51,7 @@ Window take_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   const Window window =
       window_of(heap.sampling_bins[size_class].head, counted_in_sampling_bin(heap, size_class));
   set_sampling_bin(heap, size_class, nullptr, 0, heap.capacities[size_class]);
-  if (window.first == nullptr || is_marked(window.first)) [[likely]]
+  if (window.first == nullptr || has_key(window.first)) [[likely]]
     return window;
   report_damage(size_class, window.first);
   return {};
@@ -113,7 +113,7 @@ Window keep_at_most(ThreadHeap& heap, unsigned size_class, Window window,
     window = keep_at_most(heap, size_class, window, most);
   }
   void* const p = window.first != nullptr ? hand_out(heap, size_class, window) : out_of_memory();
-  // Behind that: it may close the bin.
+  // Behind that: it may bypass the bin.
   if (has_deferred_work(heap)) [[unlikely]]
     do_deferred_work();
   return p;

@@ -56,13 +56,13 @@ inline std::uint32_t least_window(const ThreadHeap& heap, unsigned size_class) n
   return std::max(std::min<std::uint32_t>(least_windows[size_class], part), std::uint32_t{1});
 }
 
-// A list of marked blocks.
+// A list of with keys blocks.
 struct Window {
   Block* first = nullptr;
   std::uint32_t count = 0;
 };
 
-// Fills the bin with the list but for its first block, and returns that, without its mark.
+// Fills the bin with the list but for its first block, and returns that, without its key.
 [[gnu::always_inline]] inline void* hand_out(ThreadHeap& heap, unsigned size_class,
                                              Window window) noexcept {
   CacheBin& bin = heap.bins[size_class];
@@ -70,7 +70,7 @@ struct Window {
   std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
   bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(window.count - 1);
   heap.until_sample[size_class] -= window.count;
-  return clear_mark(window.first);
+  return clear_key(window.first);
 }
 
 // The whole sampling bin, if it has a window and no sample is near; else null.
@@ -80,7 +80,7 @@ struct Window {
   const auto count = static_cast<std::uint32_t>(counted_in_sampling_bin(heap, size_class));
   const bool is_window = first != nullptr && heap.bins[size_class].head == nullptr &&
                          count >= least_window(heap, size_class) &&
-                         count < heap.until_sample[size_class] && is_marked(first) &&
+                         count < heap.until_sample[size_class] && has_key(first) &&
                          heap.drawn_interval == sampling_interval.load(std::memory_order_relaxed);
   if (!is_window) [[unlikely]]
     return nullptr;

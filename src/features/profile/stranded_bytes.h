@@ -25,6 +25,6 @@ inline bool has_placeholder(std::size_t block_bytes, std::uint64_t interval) noe
 
 // Adds to the row what the sample stands for, by its placeholder's slab, given the descriptors of
 // all pages of that. The owner may change them meanwhile.
-void add_pinned(SampleRow& row, const Sample& sample, const Span* slab) noexcept;
+void add_stranded(SampleRow& row, const Sample& sample, const Span* slab) noexcept;
 
 }  // namespace ts::engine

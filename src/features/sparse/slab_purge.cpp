@@ -89,8 +89,8 @@ bool has_block(const SlabPurge& purge, std::uint32_t number) noexcept {
   return (purge.blocks[number / 64] >> number % 64 & 1) != 0;
 }
 
-// Takes the blocks of `purge` from the free ones, and all from the purged ones. A signal handler may
-// end this by longjmp, which loses blocks.
+// Takes the blocks of `purge` from the free ones, and all from the purged ones. A signal handler
+// may end this by longjmp, which loses blocks.
 void take_out(Span& slab, const SlabPages& pages, const SlabPurge& purge) noexcept {
   for (std::size_t i = 0; i < words_of(slab); ++i)
     free_word_of(slab, i).store(free_word(slab, i) & ~purge.blocks[i], std::memory_order_relaxed);
@@ -160,7 +160,7 @@ void end_purge(ThreadHeap& heap, const SlabPurge& purge, OsPages gone) noexcept 
   });
   for (std::size_t i = 0; i < words_of(slab); ++i)
     free_word_of(slab, i).store(free_word(slab, i) | purge.blocks[i], std::memory_order_relaxed);
-  set_unmarked(slab, true);
+  set_keyless(slab, true);
   sub_used(slab, purge.count);
   if (!is_listed(slab)) link_partial(heap, slab);
   if (count_free_blocks(slab) == slab.purged_blocks) move_behind_others(heap, slab);
@@ -172,7 +172,7 @@ void hooks::purge_slabs(ThreadHeap& heap) noexcept {
   const std::size_t page_count = page_map.page_count.load(std::memory_order_relaxed);
   for (std::size_t page = 0; page < page_count; ++page) {
     const PageMapEntry entry = page_map.pages[page].entry.load(std::memory_order_relaxed);
-    if ((entry & ~(class_mask | unmarked_bit)) != entry_of_heap(heap)) continue;
+    if ((entry & ~(class_mask | keyless_bit)) != entry_of_heap(heap)) continue;
     SlabPurge purge;
     {
       const HeapHold hold{heap};

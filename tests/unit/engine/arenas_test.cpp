@@ -95,7 +95,7 @@ TS_ENGINE_TEST(Arenas, ADestroyedOneLeavesNoMarks) {
   EXPECT_TRUE(std::ranges::any_of(
       blocks, [&](const void* was) { return address_of(was) - address_of(large) < 200'000; }));
   for (std::size_t at = 0; at < 200'000; at += 64)
-    ASSERT_FALSE(engine::is_marked(static_cast<const std::byte*>(large) + at)) << at;
+    ASSERT_FALSE(engine::has_key(static_cast<const std::byte*>(large) + at)) << at;
 }
 
 TS_ENGINE_TEST(Arenas, BlocksOfOthersDoNotEnterTheArena) {

@@ -429,9 +429,9 @@ TS_ENGINE_TEST(SamplingTest, WhatASitePinsIsTheFreeRoomOfItsSlabs) {
         const engine::Sample& sample = samples.in_use.items[i];
         engine::SampleRow row = samples.rows.items[sample.row];
         ASSERT_NE(sample.placeholder, nullptr);
-        engine::add_pinned(row, sample, engine::slab_of(sample.placeholder));
-        EXPECT_NEAR(row.pinned.squares, row.pinned.bytes * row.pinned.bytes, 1);
-        estimate += row.pinned.bytes;
+        engine::add_stranded(row, sample, engine::slab_of(sample.placeholder));
+        EXPECT_NEAR(row.stranded.squares, row.stranded.bytes * row.stranded.bytes, 1);
+        estimate += row.stranded.bytes;
       }
     }
     pinned.add(estimate / truth);
@@ -485,7 +485,7 @@ TS_ENGINE_TEST(SamplingTest, AHeapThatHasSeenNoIntervalTakesNoSample) {
   EXPECT_GT(sums_of(site_a).allocated.samples, 0U);
 }
 
-// What a slow path leaves for its end may close the bins.
+// What a slow path leaves for its end may bypass the bins.
 TS_ENGINE_TEST(SamplingTest, ATurnIsInItsBinBeforeTheWorkThatClosesIt) {
   ThreadHeap& heap = make_heap();
   ASSERT_TRUE(engine::set_sampling_interval(engine::max_sampling_interval));

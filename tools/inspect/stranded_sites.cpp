@@ -1,5 +1,5 @@
-// See pinned_sites.h.
-#include "inspect/pinned_sites.h"
+// See stranded_sites.h.
+#include "inspect/stranded_sites.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,24 +25,24 @@ bool hands_on(const char* module) {
 
 }  // namespace
 
-double PinnedRoom::error() const { return 1.96 * std::sqrt(variance); }
+double StrandedBytes::error() const { return 1.96 * std::sqrt(variance); }
 
-void PinnedRoom::add(const engine::Pinned& pinned) {
-  bytes += pinned.bytes;
-  variance += pinned.squares;
+void StrandedBytes::add(const engine::Stranded& stranded) {
+  bytes += stranded.bytes;
+  variance += stranded.squares;
 }
 
-void PinnedSites::read(const Process& process, const EngineImage& image) {
+void StrandedSites::read(const Process& process, const EngineImage& image) {
   if (ProfileImage::state(process, image).placeholder_bytes == 0 || !profile_.read(process, image))
     return;
   for (const engine::SampleRow& row : profile_) {
-    if (row.pinned.bytes > 0) add(process, row);
+    if (row.stranded.bytes > 0) add(process, row);
   }
   std::sort(sites_.begin(), sites_.end(),
             [](const Site& a, const Site& b) { return a.room.bytes > b.room.bytes; });
   List<std::ptrdiff_t> site_of_row;
   for (const engine::SampleRow& row : profile_) {
-    const Site place = row.pinned.bytes > 0 ? place_of(process, row) : Site{};
+    const Site place = row.stranded.bytes > 0 ? place_of(process, row) : Site{};
     site_of_row.add(std::find_if(sites_.begin(), sites_.end(),
                                  [&](const Site& each) {
                                    return each.offset == place.offset &&
@@ -57,15 +57,15 @@ void PinnedSites::read(const Process& process, const EngineImage& image) {
   std::sort(pins_.begin(), pins_.end(), [](const Pin& a, const Pin& b) { return a.page < b.page; });
 }
 
-std::int64_t PinnedSites::in_slab(std::size_t page) const {
+std::int64_t StrandedSites::in_slab(std::size_t page) const {
   const Pin* const found =
       std::lower_bound(pins_.begin(), pins_.end(), page,
                        [](const Pin& pin, std::size_t at) { return pin.page < at; });
   return found != pins_.end() && found->page == page ? found->site : -1;
 }
 
-PinnedSites::Site PinnedSites::place_of(const Process& process,
-                                        const engine::SampleRow& row) const {
+StrandedSites::Site StrandedSites::place_of(const Process& process,
+                                            const engine::SampleRow& row) const {
   const auto [frames, depth] = profile_.stack_of(row);
   const char* module = "";
   std::uint64_t offset = 0;
@@ -79,14 +79,14 @@ PinnedSites::Site PinnedSites::place_of(const Process& process,
   return {module, offset, {}};
 }
 
-void PinnedSites::add(const Process& process, const engine::SampleRow& row) {
+void StrandedSites::add(const Process& process, const engine::SampleRow& row) {
   const Site place = place_of(process, row);
-  all_.add(row.pinned);
+  all_.add(row.stranded);
   for (Site& site : sites_) {
     if (site.offset == place.offset && site.module == place.module)
-      return site.room.add(row.pinned);
+      return site.room.add(row.stranded);
   }
-  sites_.add(place).room.add(row.pinned);
+  sites_.add(place).room.add(row.stranded);
 }
 
 }  // namespace ts

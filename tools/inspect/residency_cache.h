@@ -1,6 +1,6 @@
-// Which pages of a process were resident at earlier looks, in blocks of 2 MiB most of which was: where
-// pages are not huge, most of what a look costs is to ask the kernel about each of them. top.cpp checks
-// the sum against the kernel's.
+// Which pages of a process were resident at earlier looks, in blocks of 2 MiB most of which was:
+// where pages are not huge, most of what a look costs is to ask the kernel about each of them.
+// top.cpp checks the sum against the kernel's.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace ts {
 
-class SettledBlocks {
+class ResidencyCache {
  public:
   static constexpr std::size_t block_bytes = std::size_t{2} << 20;
 
-  // Begins a look at these addresses. What is known of others is forgotten, and in turns a sixteenth
-  // of the rest, so that no error stays.
+  // Begins a look at these addresses. What is known of others is forgotten, and in turns a
+  // sixteenth of the rest, so that no error stays.
   void begin_look(const Range& range) {
     const std::uintptr_t first = (range.begin + block_bytes - 1) / block_bytes;
     const std::size_t count = std::max(first, range.end / block_bytes) - first;
@@ -27,33 +27,33 @@ class SettledBlocks {
     while (blocks_.count() < count) blocks_.add({});
     turn_ = (turn_ + 1) % turns;
     for (std::size_t i = count * turn_ / turns; i < count * (turn_ + 1) / turns; ++i)
-      blocks_[i].is_settled = false;
+      blocks_[i].is_cached = false;
   }
 
   // False if nothing was known.
   bool forget() {
     bool was_any = false;
     for (Block& block : blocks_) {
-      was_any |= block.is_settled;
-      block.is_settled = false;
+      was_any |= block.is_cached;
+      block.is_cached = false;
     }
     return was_any;
   }
 
-  bool is_settled(std::uintptr_t address) const {
+  bool is_cached(std::uintptr_t address) const {
     const std::uintptr_t i = address / block_bytes - first_;
-    return i < blocks_.count() && blocks_[i].is_settled;
+    return i < blocks_.count() && blocks_[i].is_cached;
   }
 
-  // The beginning of the next settled block behind the address; the limit if that comes first.
-  std::uintptr_t next_settled(std::uintptr_t address, std::uintptr_t limit) const {
+  // The beginning of the next cached block behind the address; the limit if that comes first.
+  std::uintptr_t next_cached(std::uintptr_t address, std::uintptr_t limit) const {
     const std::uintptr_t end = (first_ + blocks_.count()) * block_bytes;
     std::uintptr_t at = std::max(address, first_ * block_bytes);
-    while (at < limit && at < end && !is_settled(at)) at = (at / block_bytes + 1) * block_bytes;
+    while (at < limit && at < end && !is_cached(at)) at = (at / block_bytes + 1) * block_bytes;
     return at < end ? std::min(at, limit) : limit;
   }
 
-  // Calls `visit(range)` for each resident range of a settled block, in order.
+  // Calls `visit(range)` for each resident range of a cached block, in order.
   template <class Visit>
   void for_each_range(std::uintptr_t address, Visit visit) const {
     const Block& block = blocks_[address / block_bytes - first_];
@@ -65,7 +65,8 @@ class SettledBlocks {
     }
   }
 
-  // All that is resident of a window, in order: blocks within it are settled if that is most of them.
+  // All that is resident of a window, in order: blocks within it are cached if that is most of
+  // them.
   void note(const Range& window, const Range* regions, std::size_t count) {
     std::size_t region = 0;
     const std::uintptr_t end = std::min(window.end / block_bytes, first_ + blocks_.count());
@@ -81,7 +82,7 @@ class SettledBlocks {
         const std::uintptr_t to = std::min(regions[r].end, of_block.end) - of_block.begin;
         units += block.add(from / unit_bytes, to / unit_bytes);
       }
-      block.is_settled = units >= most_units;
+      block.is_cached = units >= most_units;
     }
   }
 
@@ -93,7 +94,7 @@ class SettledBlocks {
 
   struct Block {
     std::uint64_t resident[units_of_block / 64] = {};  // a bit for each unit
-    bool is_settled = false;
+    bool is_cached = false;
 
     std::size_t add(std::size_t from, std::size_t to) {
       for (std::size_t i = from; i < to;) {

@@ -42,12 +42,12 @@ template <class Heap>
 concept ChecksSizes = ImplementsLibcRules<Heap> && requires { requires Heap::checks_sizes; };
 
 template <HeapLike Heap>
-class Semantics {
+class LibcRules {
  public:
-  constexpr Semantics() = default;
-  constexpr explicit Semantics(const auto& heap_config) noexcept : heap_{heap_config} {}
-  Semantics(const Semantics&) = delete;
-  Semantics& operator=(const Semantics&) = delete;
+  constexpr LibcRules() = default;
+  constexpr explicit LibcRules(const auto& heap_config) noexcept : heap_{heap_config} {}
+  LibcRules(const LibcRules&) = delete;
+  LibcRules& operator=(const LibcRules&) = delete;
 
   Heap& heap() noexcept { return heap_; }
 
