@@ -21,7 +21,7 @@ bool SpanForHeap::get() noexcept {
   return span_ != nullptr;
 }
 
-// Another thread may have given the heap blocks meanwhile.
+// The span is still unused if another thread gave the heap blocks in the meantime.
 SpanForHeap::~SpanForHeap() {
   if (span_ != nullptr) page_heap.release(span_);
   send_purges_if_any();

@@ -12,11 +12,11 @@
 namespace ts::engine {
 namespace {
 
-// A call that never returned may have cut off one count anywhere (types.h). The child of a fork
-// from a threaded process forgives that difference; other processes forgive none.
+// A call that never returned may have left any one count off by one (types.h). The child of a fork
+// of a threaded process tolerates that difference; other processes do not.
 bool forgives_cut_counts(const ThreadHeap& heap) noexcept { return heap.from_fork; }
 
-// The entries and the descriptors of a slab's pages.
+// Checks the entries and the descriptors of a slab's pages.
 Fault find_page_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   const PageMapEntry entry = entry_of_heap(heap) | PageMapEntry{slab.size_class} << class_shift |
                              (span_entry(slab) & keyless_bit);
@@ -88,7 +88,7 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   const CacheBin& bin = heap.bins[size_class];
   const std::uint32_t capacity = heap.capacities[size_class];
-  // With more heaps, bins of single blocks get less from then on.
+  // A bin of single blocks may still have its share from when there were fewer heaps.
   if (capacity > (c.block_bytes > max_shared_bytes ? single_blocks : max_bin_capacity(heap, c)))
     return {"a cache bin's capacity is at most its class's", &bin};
   if (heap.bypassed_refills != 0 && capacity != 0)
@@ -135,7 +135,7 @@ Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexc
 
 // ---- slabs ----
 
-// The same while other threads send frees: they may count late, but never more than there are.
+// The same while other threads send frees: their counts may lag, but never exceed the bits.
 Fault find_running_count_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   const std::int64_t accounted = std::int64_t{used(slab)} + count_free_blocks(slab);
   return accounted > slab.slab_blocks ? Fault{} : find_count_fault(heap, slab, 0);
@@ -159,7 +159,7 @@ Fault find_class_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   return {};
 }
 
-// The queue of sparse slabs, which are the heap's; of an arena, all of its slabs.
+// Checks the queue of sparse slabs, which must be the heap's; an arena's has all its slabs.
 Fault find_queue_fault(const ThreadHeap& heap) noexcept {
   std::uint32_t pages = 0;
   std::uint32_t queued = 0;
@@ -187,7 +187,7 @@ Fault find_queue_fault(const ThreadHeap& heap) noexcept {
 Fault find_batch_fault(const ThreadHeap& heap, const RemoteBatch& batch) noexcept {
   if (batch.slab == nullptr)
     return batch.count == 0 ? Fault{} : Fault{"a batch without a slab is empty", &batch};
-  if (batch.count == 0) return {};  // its slab may be gone
+  if (batch.count == 0) return {};  // its slab may no longer exist
   if (!are_close(heap, std::popcount(batch.bits), batch.count))
     return {"a batch has as many bits as it counts", &batch};
   const PageMapEntry entry = span_entry(*batch.slab);

@@ -1,5 +1,5 @@
-// The core alone: no hook has anything to do (tsmalloc-core; the price of the features is the
-// difference).
+// The core alone, tsmalloc-core: all hooks are empty. The difference to the engine is the price of
+// the features.
 #include "core/common_heap.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
@@ -39,7 +39,7 @@ void hooks::large_block_sampled(void*, std::size_t, const void*) noexcept {}
 void hooks::large_block_ends(Span&) noexcept {}
 void hooks::before_large_release(const Span&) noexcept {}
 
-// Nothing purges within slabs.
+// Never called: nothing purges within slabs.
 void hooks::restore_blocks(ThreadHeap&, Span&) noexcept {}
 void hooks::purge_sparse_slabs(ThreadHeap& heap, std::size_t, Mutex*) noexcept {
   const HeapHold hold{heap};

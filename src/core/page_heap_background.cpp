@@ -1,4 +1,4 @@
-// The page heap's side of the background thread: when it rests, and what wakes it.
+// The page heap's part of the background thread: when it may rest, and what wakes it.
 #include <algorithm>
 
 #include "core/current_heap.h"
@@ -8,8 +8,7 @@
 namespace ts::engine {
 
 [[gnu::cold]] void PageHeap::wake_for_work() noexcept {
-  // relaxed: written under the lock alone, and what the background thread has to do is under the
-  // lock
+  // relaxed: stored under the lock only, and the background thread finds its work under the lock
   background_state_.store(awake, std::memory_order_relaxed);
   wake_above_ = never;
   os::wake(background_state_, 1);
@@ -70,7 +69,7 @@ void PageHeap::detach_background_thread() noexcept {
 }
 
 void PageHeap::wake_background_thread() noexcept {
-  // release: pairs with may_rest. Either that sees the option, or the rest ends here.
+  // release: pairs with may_rest. Either may_rest sees the option, or its rest ends here.
   background_state_.exchange(awake, std::memory_order_release);
   os::wake(background_state_, 1);
 }
@@ -116,8 +115,8 @@ void PageHeap::forget_background_thread() noexcept {
   has_background_thread_ = false;
 }
 
-// Spans in the hands of other threads are dirty again. (The calling one may be in a purge: if a
-// replaced function of the system forks, or a signal handler in a process of one thread.)
+// Spans in the hands of other threads are dirty again. (The calling thread may itself be in a
+// purge: if a replaced system function forks, or a signal handler in a process with one thread.)
 void PageHeap::forget_other_threads() noexcept {
   forget_background_thread();
   waiting_for_purges_ = 0;

@@ -14,7 +14,7 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
   const auto begin = static_cast<std::uint32_t>(address_of(memory_of(&slab)));
   for (std::uint32_t i = 0; i < slab.pages; ++i) {
     pages[i].slab_begin = begin;
-    // relaxed: a pointer to a block of the slab reaches another thread by that thread's own
+    // relaxed: a pointer to a block of the slab reaches another thread through the program's own
     // synchronisation, and the entry with it
     pages[i].entry.store(entry, std::memory_order_relaxed);
     (&slab + i)->purged = 0;
@@ -26,9 +26,9 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
   queue_sparse_slab(arena, slab);
 }
 
-// Takes the keys off a slab that is retired: a program may copy memory that it never wrote, and a
-// key with it back to the same block, which would then look free. Most slabs that are freed in one
-// go have none.
+// Clears the keys of a slab that is retired: a program may copy memory that it never wrote, and
+// thus a key back to the same block, which would then look free. Most slabs that are freed in one
+// go have no keys.
 void clear_keys(Span& slab) noexcept {
   if (!slab.has_keys) return;
   const bool has_purged = slab.purged_blocks != 0;

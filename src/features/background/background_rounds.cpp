@@ -14,24 +14,26 @@ namespace {
 
 constexpr std::uint64_t round_ms = 200;
 
-// The last round, and what of it is left to do.
+// The last round, and the work left from it.
 struct Round {
   std::uint64_t ended_at = 0;     // milliseconds
   std::size_t pages = 0;          // to be purged
-  bool has_sparse_slabs = false;  // perhaps, of abandoned heaps
-  bool has_collected = false;     // from abandoned heaps, since the last rest or what was noted
-  std::uint32_t heaps = 0;        // from which to collect
-  bool is_refused = false;        // by the system, what was to be purged
+  bool has_sparse_slabs = false;  // abandoned heaps may have some
+  bool has_collected = false;     // from abandoned heaps, since the last rest or reset
+  std::uint32_t heaps = 0;        // left to collect from
+  bool is_refused = false;        // the system refused the last purge
 };
 constinit Round last_round TS_GUARDED_BY(background_lock);
-// Not 0 while a thread is in a slice, for which it lets go of the lock. (Not a byte, as above.)
-// acquire, release: each slice sees the stores of the one before.
+// Nonzero while a thread is in a slice, which gives up the lock at times. (A word, because riscv64
+// needs libatomic to exchange a byte.) acquire, release: each slice sees the stores of the previous
+// one.
 constinit Atomic<std::uint32_t> is_at_work{0};
 
-// From so many abandoned heaps in a slice.
+// How many abandoned heaps a slice collects from.
 constexpr std::uint32_t heaps_of_slice = 4;
 
-// From all of them, in slices, where little else is left to do. False if that is done.
+// Collects from all abandoned heaps, in slices, when little else is left to do. False if that is
+// done.
 bool collect_slice() noexcept TS_REQUIRES(background_lock) {
   if (last_round.heaps == 0) {
     if (last_round.has_collected || !any_abandoned.load(std::memory_order_relaxed)) return false;
@@ -81,12 +83,12 @@ bool purge_slice() noexcept {
   return true;
 }
 
-// Whether what is dirty stays so, since the system did not take it.
+// Whether dirty memory stays, because the system refused to take it.
 bool gives_up() noexcept TS_REQUIRES(background_lock) {
   return last_round.is_refused && page_heap.is_settled();
 }
 
-// A slice of work, or the end of a round. Returns in how many milliseconds another is due.
+// Does a slice of work, or ends a round. Returns in how many milliseconds to call it again.
 int work_at_slice() noexcept {
   if (purge_slice()) return 0;
   const std::uint64_t now = os::coarse_milliseconds();

@@ -17,29 +17,29 @@
 namespace ts::engine {
 namespace {
 
-// The longest rest where the first thread has ended, and another's end may not be told.
+// The longest rest after the first thread has ended, when another thread's end may go unnoticed.
 constexpr std::uint32_t rest_without_first_ms = 1000;
 
 // How many background threads there are, from before their start to the end of
 // run_background_thread().
 constinit Atomic<std::uint32_t> background_threads{0};
-// The process, for the start of a background thread; 0 before it is known. The child of a vfork is
-// another one, in the memory of this one. relaxed: set before other threads begin
+// The process ID, for the start of a background thread; 0 before it is known. The child of a vfork
+// is another process in the memory of this one. relaxed: set before other threads begin
 constinit Atomic<std::uint64_t> own_process{0};
-// Not 0 in the child of a fork, where the C library's word on threads may be the parent's. relaxed:
-// set before the child goes on
+// Nonzero in the child of a fork, where the C library's count of threads may be the parent's.
+// relaxed: set before the child continues
 constinit Atomic<std::uint32_t> is_child{0};
 inline Atomic<std::uint32_t>& starts = background_thread_starts;
 
-// Also where ends of threads are not all told: the background thread might be the last thread for
-// ever.
+// Also off if not all ends of threads are reported: the background thread might be the last thread,
+// and would keep the process alive.
 bool is_off() noexcept {
   return current_options.background == Background::off || !os::tells_all_thread_ends();
 }
 
 bool has_to_end() noexcept { return is_off() || have_all_ended(); }
 
-// Until the background thread is woken. What was idle before is no evidence.
+// Rests until woken. What was idle before then does not count.
 void rest() noexcept {
   if (has_to_end()) return;  // see PageHeap::may_rest
   // acquire: pairs with hooks::thread_ended(), which ends a rest that began before
@@ -48,7 +48,7 @@ void rest() noexcept {
   begin_rounds();
 }
 
-// A slice of work, and a wait until the next.
+// Does a slice of work, and waits until the next one is due.
 void work_and_wait() noexcept {
   int pause = do_background_work();
   if (pause == none_is_due && !may_rest()) pause = 0;
@@ -56,18 +56,18 @@ void work_and_wait() noexcept {
   if (pause == none_is_due) rest();
 }
 
-// Whether the thread is no background thread any more.
+// Whether the thread has stopped being the background thread.
 bool has_ended() noexcept {
-  // acq_rel: of this exchange and that of a start, the later one sees what comes before the other.
-  // A start that found a background thread here was asked for by a value that is seen below; any
-  // later one starts another.
+  // acq_rel: whichever of this exchange and that of a start comes later sees everything before the
+  // other. A start that found a background thread here was requested by a value that is read below;
+  // any later one starts another thread.
   starts.exchange(0, std::memory_order_acq_rel);
   return has_to_end() || starts.exchange(1, std::memory_order_acq_rel) != 0;
 }
 
 void* run_background_thread(void*) noexcept {
   os::name_thread("tsmalloc");
-  // relaxed: published with the end below
+  // relaxed: published by the decrement below
   background_thread_id.store(os::thread_id(), std::memory_order_relaxed);
   do {
     page_heap.attach_background_thread();
@@ -82,23 +82,23 @@ void* run_background_thread(void*) noexcept {
 
 // Whether there is a second thread: one that has a heap, or that the C library knows of.
 bool has_threads() noexcept {
-  // relaxed: of two threads one began later, and no data depends on it
+  // relaxed: of two threads, one began later; no data depends on the count
   return threads_begun.load(std::memory_order_relaxed) > 1 ||
          (is_child.load(std::memory_order_relaxed) == 0 && os::has_several_threads());
 }
 
-// Whether the process is to have a background thread. A counted library counts the program's calls
-// alone.
+// Whether the process should have a background thread. Instrumented builds count only the program's
+// calls.
 bool is_wanted() noexcept {
   if (is_off()) return false;
   return current_options.background == Background::on || (!counting && has_threads());
 }
 
-// Unless there is one.
+// Does nothing if there is one.
 void start_background_thread() noexcept {
   if (starts.exchange(1, std::memory_order_acq_rel) != 0) return;  // see has_ended()
   const int saved_errno = errno;
-  const OutOfScope out_of_scope;  // what a thread needs outlives an arena
+  const OutOfScope out_of_scope;  // a thread's resources outlive an arena
   // release: pairs with give_thread_key_back()
   os::when_ends_are_untold.store([] { page_heap.wake_background_thread(); },
                                  std::memory_order_release);
@@ -108,8 +108,9 @@ void start_background_thread() noexcept {
   errno = saved_errno;
 }
 
-// The last thread of a process runs its exit handlers, on its stack and with its signals: that is
-// to be a thread of the program. For two seconds at most, in steps of a millisecond.
+// Waits until the background thread has ended, for at most two seconds, in steps of a millisecond.
+// The last thread of a process runs its exit handlers, with its stack and signals: that must be a
+// thread of the program.
 void join_background_thread() noexcept {
   constexpr int most_steps = 1000;
   // acquire: pairs with run_background_thread()
@@ -161,7 +162,7 @@ void init_background_work() noexcept {
   own_process.store(os::process_id(), std::memory_order_relaxed);
 }
 
-// The child of a vfork, which is another process, asks for none: it would be its parent's.
+// The child of a vfork, another process, must not request one: the thread would be its parent's.
 void request_start() noexcept {
   if (!is_wanted()) return;
   const std::uint64_t known = own_process.load(std::memory_order_relaxed);

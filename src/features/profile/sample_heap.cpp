@@ -74,7 +74,7 @@ void flush_sample_heap() noexcept {
   flush(*sample_heap);
 }
 
-// Each block that is kept as a sample is in use, and says so.
+// Checks that each block kept as a sample is in use, and marked as a sample.
 Fault hooks::find_fault(std::uint64_t large_samples) noexcept {
   const Guard guard{samples_lock};
   for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {

@@ -15,7 +15,7 @@ namespace {
 
 // ---- room ----
 
-// All of it together; where it ends, samples are dropped, and counted.
+// In total; beyond it, samples are dropped, and counted.
 constexpr std::size_t max_row_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_sample_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_stack_bytes = std::size_t{32} << 20;
@@ -27,7 +27,7 @@ bool open(Growing<T>& array, std::size_t most_bytes) noexcept {
   return array.items != nullptr;
 }
 
-// So many more items, behind the others; null if there is no room.
+// Appends `count` items; null if there is no room.
 template <class T>
 T* add_items(Growing<T>& array, std::uint32_t more, std::size_t most_bytes) noexcept {
   const std::size_t needed = (std::size_t{array.count} + more) * sizeof(T);
@@ -77,7 +77,7 @@ std::uint64_t hash_of_stack(std::uint32_t stack) noexcept { return header_of(sta
 
 // ---- rows ----
 
-// A mark for readers in other processes that the samples are changing, as of a sequence lock.
+// Tells readers in other processes that the samples are changing, like a sequence lock.
 class Change {
  public:
   Change() noexcept TS_REQUIRES(samples_lock) { count(std::memory_order_acquire); }
@@ -87,11 +87,11 @@ class Change {
 
  private:
   static void count(std::memory_order order) noexcept TS_NO_ANALYSIS {
-    samples.changes.fetch_add(1, order);  // in order with the stores between the two
+    samples.changes.fetch_add(1, order);  // ordered with the stores between the two
   }
 };
 
-// Not memcmp(), which another library may have replaced: the caller has a lock.
+// Not memcmp(), which another library may have replaced: the caller holds a lock.
 bool are_same(const std::uintptr_t* frames, const os::UnwoundStack& stack) noexcept {
   for (unsigned i = 0; i < stack.depth; ++i) {
     if (frames[i] != stack.frames[i]) return false;
@@ -122,8 +122,8 @@ std::uint32_t stack_number(const os::UnwoundStack& stack) noexcept TS_REQUIRES(s
   return number;
 }
 
-// The most bytes of a block of the same class. Blocks of slabs have as many; large ones differ by
-// an eighth of an octave.
+// The largest block of its row class. Blocks of slabs are exact; large ones are grouped into
+// eighths of an octave.
 std::uint64_t row_class_of(std::size_t block_bytes) noexcept {
   return block_bytes <= max_small_bytes ? block_bytes
                                         : align_up(block_bytes, std::bit_floor(block_bytes) / 8);
@@ -152,7 +152,7 @@ SampleRow* row_of(std::uint32_t stack, std::size_t block_bytes, std::uint64_t in
   return row;
 }
 
-// How many blocks a sample of the row stands for.
+// How many blocks a sample of the row represents.
 double weight_of(SampleRow& row, std::size_t block_bytes) noexcept {
   if (row.weighed_bytes != block_bytes) {
     row.weighed_bytes = block_bytes;
@@ -162,7 +162,7 @@ double weight_of(SampleRow& row, std::size_t block_bytes) noexcept {
   return row.weight;
 }
 
-// The peak is that of the last look, which an increase by a 32nd brings about.
+// The peak is updated when live bytes exceed the last one by a 32nd.
 void look_at_peak() noexcept TS_REQUIRES(samples_lock) {
   constexpr double step = 1.0 / 32;
   if (samples.live_bytes <= samples.peak_bytes * (1 + step)) return;
@@ -186,14 +186,14 @@ void subtract(const Sample& sample) noexcept TS_REQUIRES(samples_lock) {
   if (sample.placeholder != nullptr) samples.placeholder_bytes -= sample.block_bytes;
   samples.live_bytes -= bytes;
   if (--row.in_use.samples == 0) {
-    row.in_use = {};  // without what rounding left
+    row.in_use = {};  // clears rounding errors
   } else {
     row.in_use.blocks -= blocks;
     row.in_use.bytes -= bytes;
   }
 }
 
-// The last sample takes the place of the one that goes.
+// Fills the gap with the last sample.
 void remove(std::uint32_t number) noexcept TS_REQUIRES(samples_lock) {
   const Change change;
   Sample& sample = samples.in_use.items[number];
@@ -271,7 +271,7 @@ void forget_sample(const void* p) noexcept {
     placeholder = samples.in_use.items[number].placeholder;
     remove(number);
   }
-  // By a bit, whichever heap owns its slab: this thread's own may be about to end.
+  // By its bit, whichever heap owns its slab: this thread's own may be about to end.
   if (placeholder != nullptr)
     release_remote_at_once(place_of(placeholder, size_class_of(entry_of(placeholder))),
                            FoundBy::a_later_call);
@@ -284,7 +284,7 @@ std::size_t requested_bytes_of_sample(const void* p) noexcept {
   return number != no_number ? samples.in_use.items[number].requested_bytes : 0;
 }
 
-// Without the lock.
+// Called without the lock.
 std::size_t hooks::bytes_kept() noexcept TS_NO_ANALYSIS {
   return racy_read(samples.placeholder_bytes);
 }

@@ -8,7 +8,7 @@
 namespace ts::engine {
 
 void add_stranded(SampleRow& row, const Sample& sample, const Span* slab) noexcept {
-  // Memory that is read from outside may have any numbers.
+  // Another process's memory may contain any numbers.
   const std::size_t bytes = std::min<std::size_t>(slab->pages, max_slab_pages) * page_bytes;
   const std::size_t used = std::max<std::size_t>(slab->used.load(std::memory_order_relaxed), 1);
   const std::size_t kept = used * sample.block_bytes + purged_bytes_of(*slab);
