@@ -1,5 +1,5 @@
-// The rules of tsmalloc/arena.h over the heap of a LibcRules: errno, and what a heap without arenas
-// answers. A handle is a number here; arenas.inc has the names.
+// The rules of tsmalloc/arena.h over the heap of LibcRules: errno, and the results of a heap
+// without arenas. A handle is a number here; arenas.inc has the names.
 #pragma once
 
 #include <cerrno>
@@ -11,7 +11,7 @@ namespace ts {
 template <class Allocator>
 concept HasArenas = requires(Allocator allocator) { allocator.heap().create_arena(); };
 
-// 0, and a reason in errno, if there is none.
+// 0, with the reason in errno, on failure.
 template <class Allocator>
 std::uintptr_t create_arena(Allocator& allocator) noexcept {
   std::uintptr_t arena = 0;
@@ -51,10 +51,10 @@ int leave_scope(Allocator& allocator) noexcept {
   return ENOTSUP;
 }
 
-// What `allocate()` returns in the arena's scope; null and errno if it cannot be entered.
+// The result of `allocate()` in the arena's scope; null, with errno set, if it cannot be entered.
 template <class Allocator, class Allocate>
 void* in_arena(Allocator& allocator, std::uintptr_t arena, Allocate allocate) noexcept {
-  const bool is_none = HasArenas<Allocator> && arena == 0;  // whose scope is the thread's own heap
+  const bool is_none = HasArenas<Allocator> && arena == 0;  // 0: the thread's own heap
   const int error = is_none ? EINVAL : enter_scope(allocator, arena);
   if (error != 0) [[unlikely]] {
     errno = error;

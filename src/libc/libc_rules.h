@@ -1,14 +1,14 @@
 // The rules of the C library's malloc family, over any heap: sizes and products that overflow,
-// errno, null pointers, realloc to zero, legal alignments. Written once for every heap, as the
-// glibc manual and man-pages have it (glibc from 2.38 on, where they leave a choice). It refuses to
-// know how a heap finds memory; c_symbols.inc has the names.
+// errno, null pointers, realloc to zero, legal alignments. Written once for all heaps, as in the
+// glibc manual and the man pages (glibc from 2.38 on, where they leave a choice). It does not
+// depend on how a heap finds memory; c_symbols.inc has the names.
 //
 //   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
 //   operator new                              -> try_allocate
 //   realloc -> heap.resize, in place
 //           -> heap.move, the pages themselves, if the heap can
 //           -> allocate, copy, heap.release
-//   free    -> heap.release, errno as it was
+//   free    -> heap.release, errno is kept
 #pragma once
 
 #include <bit>
@@ -27,10 +27,10 @@
 
 namespace ts {
 
-// No object is larger, so that the difference of two pointers into it fits ptrdiff_t.
+// No object is larger, so the difference of two pointers into it fits ptrdiff_t.
 inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 
-// A heap that implements libc's rules itself, so that its fast path is the program's. It refuses
+// A heap that implements these rules itself, so that its fast path is the program's. It refuses
 // impossible sizes, and sets errno to ENOMEM whenever it returns null. release() accepts null and
 // keeps errno. The heap knows which memory is zero and how much a growing block should get, may
 // move a block without copying, and recognises its blocks.
@@ -70,7 +70,7 @@ class LibcRules {
       return counted(heap_.allocate_zeroed(bytes));
     } else {
       void* block = allocate(bytes, min_alignment);
-      // The heap may hand out used memory, and programs use what malloc_usable_size tells.
+      // The heap may return used memory, and programs use what malloc_usable_size returns.
       if (block != nullptr) [[likely]]
         std::memset(block, 0, Heap::usable_size(block));
       return block;
@@ -91,8 +91,8 @@ class LibcRules {
     return reallocate(old, bytes);
   }
 
-  // The same, aligned to a power of two. A heap that has it says which alignment all its blocks of
-  // a size have, or else checks sizes: then each block comes out as its request asks for it.
+  // Likewise, aligned to a power of two. A heap that has this function either says which alignment
+  // all its blocks of a size have, or checks sizes: then each block is as its request asks.
   void* realloc_aligned(void* old, std::size_t alignment, std::size_t bytes) noexcept {
     if (old == nullptr) return memalign(alignment, bytes);
     if (bytes == 0) return realloc(old, bytes);
@@ -125,14 +125,14 @@ class LibcRules {
     }
   }
 
-  // C23: size and alignment must be those of the request. What the heap does not check has no
-  // effect, as in glibc.
+  // C23: size and alignment must be those of the request. Errors that the heap does not check have
+  // no effect, as in glibc.
   void free_sized(void* block, std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
     check_size(block, bytes, alignment);
     free(block);
   }
 
-  // Reports a size, named by a sized free or delete, that is more than the block has: classic heaps
+  // Reports a size, given to a sized free or delete, that is larger than the block: classic heaps
   // do in debug builds. (Less may be right: realloc may leave a block larger than requested.)
   static void check_size(const void* block, std::size_t bytes,
                          [[maybe_unused]] std::size_t alignment = min_alignment) noexcept {
@@ -147,7 +147,7 @@ class LibcRules {
     }
   }
 
-  // mallopt's M_TOP_PAD; without effect on a heap that does not grow by the break.
+  // mallopt's M_TOP_PAD; no effect on a heap that does not grow by the break.
   void set_growth(std::size_t bytes) noexcept {
     if constexpr (requires { heap_.set_growth(bytes); }) heap_.set_growth(bytes);
   }
@@ -159,14 +159,14 @@ class LibcRules {
     return allocate(bytes, alignment <= min_alignment ? min_alignment : std::bit_ceil(alignment));
   }
 
-  // Powers of two alone (glibc from 2.38 on).
+  // Only powers of two (glibc from 2.38 on).
   void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
     if (!is_power_of_two(alignment)) [[unlikely]]
       return fail(EINVAL);
     return allocate(bytes, alignment < min_alignment ? min_alignment : alignment);
   }
 
-  // The one aligned function that returns its error, and touches `*result` only on success (POSIX).
+  // The only aligned function that returns its error, and sets `*result` only on success (POSIX).
   int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
     if (!is_power_of_two(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
     void* block = try_allocate(bytes, alignment < min_alignment ? min_alignment : alignment);
@@ -178,7 +178,7 @@ class LibcRules {
 
   void* valloc(std::size_t bytes) noexcept { return allocate(bytes, os::page_bytes()); }
 
-  // Whole pages, at least one, and as many as `bytes` need.
+  // Whole pages: at least one, and enough for `bytes`.
   void* pvalloc(std::size_t bytes) noexcept {
     if (bytes > max_object_bytes) [[unlikely]]
       return fail(ENOMEM);
@@ -189,7 +189,7 @@ class LibcRules {
     return block == nullptr ? 0 : Heap::usable_size(block);
   }
 
-  // The most bytes that cost no more memory than `bytes` do; 0 if no block can have so many.
+  // The largest size that costs no more memory than `bytes`; 0 if no block can be that large.
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
     if (!may_exist(bytes, alignment)) return 0;
     std::size_t good = 0;
@@ -208,7 +208,7 @@ class LibcRules {
   // The largest power of two of size_t.
   static constexpr std::size_t max_alignment = ~(SIZE_MAX >> 1);
 
-  // Whether an object of `bytes` so aligned can exist at all. Heaps rely on it: bytes + alignment +
+  // Whether an object of this size and alignment can exist. Heaps rely on it: bytes + alignment +
   // any header does not overflow.
   static constexpr bool may_exist(std::size_t bytes, std::size_t alignment) noexcept {
     return alignment <= max_object_bytes && bytes <= max_object_bytes - alignment;
@@ -223,8 +223,8 @@ class LibcRules {
     }
   }
 
-  // Counts blocks handed out, and blocks taken back. A realloc that moves the block counts as both,
-  // one that does not as neither.
+  // Counts allocations and frees. A realloc that moves the block counts as both, one that does not
+  // as neither.
   static void* counted(void* block) noexcept {
     if constexpr (counting) {
       if (block != nullptr) count_event(Event::allocations);
@@ -252,7 +252,7 @@ class LibcRules {
     errno = saved_errno;
   }
 
-  // Moves the contents into another block.
+  // Moves the contents to another block.
   [[gnu::noinline]] void* reallocate(void* old, std::size_t bytes) noexcept {
     if constexpr (ImplementsLibcRules<Heap>) {
       if (!Heap::is_block(old, FoundBy::realloc)) [[unlikely]]

@@ -1,6 +1,6 @@
-// Which pages of a process were resident at earlier looks, in blocks of 2 MiB most of which was:
-// where pages are not huge, most of what a look costs is to ask the kernel about each of them.
-// top.cpp checks the sum against the kernel's.
+// Caches which pages of a process were resident at earlier samples, in blocks of 2 MiB that were
+// mostly resident: without huge pages, most of the cost of a sample is asking the kernel about each
+// page. top.cpp checks the sum against the kernel's.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ class ResidencyCache {
  public:
   static constexpr std::size_t block_bytes = std::size_t{2} << 20;
 
-  // Begins a look at these addresses. What is known of others is forgotten, and in turns a
-  // sixteenth of the rest, so that no error stays.
+  // Begins a sample of these addresses. Forgets everything about others, and a rotating sixteenth
+  // of the rest, so that no error stays.
   void begin_look(const Range& range) {
     const std::uintptr_t first = (range.begin + block_bytes - 1) / block_bytes;
     const std::size_t count = std::max(first, range.end / block_bytes) - first;
@@ -30,7 +30,7 @@ class ResidencyCache {
       blocks_[i].is_cached = false;
   }
 
-  // False if nothing was known.
+  // False if the cache was empty.
   bool forget() {
     bool was_any = false;
     for (Block& block : blocks_) {
@@ -45,7 +45,7 @@ class ResidencyCache {
     return i < blocks_.count() && blocks_[i].is_cached;
   }
 
-  // The beginning of the next cached block behind the address; the limit if that comes first.
+  // The beginning of the next cached block behind the address, or `limit` if that comes first.
   std::uintptr_t next_cached(std::uintptr_t address, std::uintptr_t limit) const {
     const std::uintptr_t end = (first_ + blocks_.count()) * block_bytes;
     std::uintptr_t at = std::max(address, first_ * block_bytes);
@@ -65,8 +65,8 @@ class ResidencyCache {
     }
   }
 
-  // All that is resident of a window, in order: blocks within it are cached if that is most of
-  // them.
+  // Records what is resident in a window, given in order. Blocks within it are cached if most of
+  // them is resident.
   void note(const Range& window, const Range* regions, std::size_t count) {
     std::size_t region = 0;
     const std::uintptr_t end = std::min(window.end / block_bytes, first_ + blocks_.count());
@@ -104,7 +104,7 @@ class ResidencyCache {
       }
       return to - from;
     }
-    // The next unit from there on that is resident, or is not; units_of_block if there is none.
+    // The next unit from there on that is, or is not, resident; units_of_block if there is none.
     std::size_t next(std::size_t from, bool is_resident) const {
       while (from < units_of_block) {
         const std::uint64_t word = is_resident ? resident[from / 64] : ~resident[from / 64];

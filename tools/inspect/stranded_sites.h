@@ -1,19 +1,19 @@
-// Fragmentation by call site (features/profile/stranded_bytes.h), for `explain`: which sites keep
-// the free room of slabs from going back, by the heap profile of a process that samples. Without
-// names: a place in a file.
+// Fragmentation by call site (features/profile/stranded_bytes.h), for `explain`: which sites strand
+// free room in slabs, according to the heap profile of a process that samples. Sites are places in
+// files, without names.
 #pragma once
 
 #include "inspect/profile_image.h"
 
 namespace ts {
 
-// A sum of samples, each taken with a probability of 1 in 256 at most: the squares are the
-// variance.
+// A sum of samples, each taken with a probability of at most 1 in 256, so that the sum of squares
+// is the variance.
 struct StrandedBytes {
   double bytes = 0;
   double variance = 0;
   void add(const engine::Stranded& stranded);
-  // Half of the 95 % interval, in bytes.
+  // Half the width of the 95% interval, in bytes.
   double error() const;
 };
 
@@ -26,14 +26,14 @@ class StrandedSites {
     StrandedBytes room;
   };
 
-  // Takes the profile. It has no sites if the process does not sample, or is unreadable.
+  // Reads the profile. There are no sites if the process does not sample, or cannot be read.
   void read(const Process& process, const EngineImage& image);
 
   const StrandedBytes& all() const { return all_; }
-  // Those that pin most first.
+  // Those that strand the most come first.
   const Site* begin() const { return sites_.begin(); }
   const Site* end() const { return sites_.end(); }
-  // The number of one that has a sample in the slab that begins with that page; -1 if none has.
+  // The index of a site with a sample in the slab that begins at that page; -1 if there is none.
   std::int64_t in_slab(std::size_t page) const;
 
  private:
