@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_world import Notes
+from experiment_fixtures import Notes
 from rich.console import Console
 
 from tsmlab import bench_text, texts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_world import Notes, Programs
+from experiment_fixtures import Notes, Programs
 from refusals import refused
 
 from tsmlab import doctor, records, render

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Behaviour, World
-from experiment_world import (
+from experiment_fixtures import (
     MIB,
     NAMES,
     Counting,

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from experiment_world import CRASH, THREADS, amdahl_seconds, asked, made_up, sample
+from experiment_fixtures import CRASH, THREADS, amdahl_seconds, asked, made_up, sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

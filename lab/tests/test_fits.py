@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.optimize
-from experiment_world import amdahl_seconds, noisy_logs
+from experiment_fixtures import amdahl_seconds, noisy_logs
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_world import NAMES, Counting, Programs, definition, go_on, prints, single
+from experiment_fixtures import NAMES, Counting, Programs, definition, go_on, prints, single
 from refusals import refused
 
 from tsmlab import journal as journals

@@ -19,7 +19,7 @@ import prompt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profile_world import File, Row, Site, Writer, sampled
+from profile_fixtures import File, Row, Site, Writer, sampled
 from prompt import ran
 
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profile_world import INTERVAL, Row, Site, Writer, sampled
+from profile_fixtures import INTERVAL, Row, Site, Writer, sampled
 from scipy import stats as oracle
 
 from tsmlab.profile.changes import Look, between

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from profile_world import File, Row, Site, Writer
+from profile_fixtures import File, Row, Site, Writer
 from prompt import ran
 
 from tsmlab.profile import binaries, symbols

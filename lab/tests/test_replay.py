@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
 from refusals import refused
-from replay_world import (
+from replay_fixtures import (
     CALLS,
     MIB,
     PROGRAM,

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from refusals import refused
-from replay_world import MIB, behaviour, latency, line, replayed, stride
+from replay_fixtures import MIB, behaviour, latency, line, replayed, stride
 
 from tsmlab import records, report, texts
 from tsmlab.commands import replay as command

@@ -14,8 +14,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import replay_world
-import report_world as world
+import replay_fixtures
+import report_fixtures as fixtures
 
 from tsmlab import cli, records, render, report, study, texts
 from tsmlab.commands.studies import publish
@@ -71,7 +71,7 @@ class Outline(HTMLParser):
 
 @pytest.fixture(scope="module")
 def small():
-    return world.compared(6, 7, 64)
+    return fixtures.compared(6, 7, 64)
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +82,12 @@ def comparison_page(small):
 @pytest.fixture(scope="module")
 def experiment_page():
     names = ("tsmalloc", "glibc", "lock-best", "nolock-first", "rwlock-best")
-    return html.render(writing.of(world.experimented("x5-threads", names, 3)))
+    return html.render(writing.of(fixtures.experimented("x5-threads", names, 3)))
 
 
 @pytest.fixture(scope="module")
 def replay_page(tmp_path_factory):
-    return html.render(writing.of(replay_world.side_by_side(tmp_path_factory.mktemp("traces"))))
+    return html.render(writing.of(replay_fixtures.side_by_side(tmp_path_factory.mktemp("traces"))))
 
 
 @pytest.fixture(params=["comparison", "experiment", "replay"])
@@ -223,7 +223,7 @@ def nasty(small):
     named = study.from_json(checked, "results").comparison
     infos = [replace(info, version=NASTY, path=f"/{NASTY}") for info in named.allocators]
     return replace(
-        world.failing(named, NASTY),
+        fixtures.failing(named, NASTY),
         command=[NASTY, NASTY],
         allocators=infos,
         settings=replace(named.settings, setup=NASTY),
@@ -271,13 +271,13 @@ LIMIT_BYTES = 1_500_000
 
 @pytest.mark.long
 def test_twenty_five_allocators_in_fifteen_rounds_stay_small():
-    assert len(html.render(writing.of(world.compared(25, 15))).encode()) < LIMIT_BYTES
+    assert len(html.render(writing.of(fixtures.compared(25, 15))).encode()) < LIMIT_BYTES
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted(world.SHIPPED))
+@pytest.mark.parametrize("name", sorted(fixtures.SHIPPED))
 def test_experiments_on_all_allocators_stay_small(name):
-    assert len(html.render(writing.of(world.experimented(name))).encode()) < LIMIT_BYTES
+    assert len(html.render(writing.of(fixtures.experimented(name))).encode()) < LIMIT_BYTES
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -303,9 +303,9 @@ def test_report_of_one_result(small, tmp_path):
 
 
 def test_reports_of_several_results_have_a_page_that_leads_to_them(small, tmp_path):
-    found = world.in_one_run(
+    found = fixtures.in_one_run(
         *(
-            world.experimented(name, ("tsmalloc", "glibc"), 3)
+            fixtures.experimented(name, ("tsmalloc", "glibc"), 3)
             for name in ("x6-iterations", "x3-churn-pairs")
         )
     )
@@ -328,7 +328,7 @@ def test_foreign_folder_is_left_alone(small, tmp_path):
 
 
 def test_report_is_replaced_by_a_later_one_and_nothing_else_is(small, tmp_path):
-    found = world.in_one_run(world.experimented("x6-iterations", ("tsmalloc", "glibc"), 3))
+    found = fixtures.in_one_run(fixtures.experimented("x6-iterations", ("tsmalloc", "glibc"), 3))
     target = tmp_path / "r"
     report.write([small, found], target)
     (target / "notes.txt").write_text("mine")
@@ -392,7 +392,7 @@ def test_working_folder_that_is_gone_is_named(small, tmp_path, monkeypatch):
 
 
 def test_results_of_all_verbs_are_read(tmp_path, small):
-    found = world.in_one_run(world.experimented("x6-iterations", ("glibc", "tsmalloc"), 3))
+    found = fixtures.in_one_run(fixtures.experimented("x6-iterations", ("glibc", "tsmalloc"), 3))
     (tmp_path / "e").write_text(records.to_json(found))
     (tmp_path / "c").write_text(records.to_json(Study.of("compare", [small])))
     assert report.read(tmp_path / "e") == found

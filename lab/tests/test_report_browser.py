@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-import replay_world
-import report_world as world
+import replay_fixtures
+import report_fixtures as fixtures
 from headless_browser import Browser
 
 from tsmlab import report
@@ -30,10 +30,10 @@ def pages(tmp_path_factory):
 
 
 def written(folder):
-    compared = world.failing(world.compared(25, 6, 64), f"{'x' * 300} <script>")
+    compared = fixtures.failing(fixtures.compared(25, 6, 64), f"{'x' * 300} <script>")
     names = ("tsmalloc", "glibc", "lock-first", "cached-best")
-    experiments = world.in_one_run(*(world.experimented(name, names, 3) for name in SOME))
-    replays = replay_world.side_by_side(folder)
+    experiments = fixtures.in_one_run(*(fixtures.experimented(name, names, 3) for name in SOME))
+    replays = replay_fixtures.side_by_side(folder)
     report.write([compared, experiments, replays], folder / "r")
     return sorted((folder / "r").rglob("index.html"))
 

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import report_world as world
+import report_fixtures as fixtures
 import scipy.stats
-from experiment_world import THREADS, made_up
+from experiment_fixtures import THREADS, made_up
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ from tsmlab.text import shortened, slug, visible, with_minus
 
 @pytest.fixture(scope="module")
 def compared():
-    return world.compared(12, 8, 300)
+    return fixtures.compared(12, 8, 300)
 
 
 def figure_of(compared, name):
@@ -108,8 +108,8 @@ def test_hues_can_be_told_apart(eye, system):
 
 
 def test_allocators_differ_in_hue_or_in_shape():
-    styles = styles_for(list(world.NAMES))
-    assert len({(s.hue, s.shape, s.dash) for s in styles.values()}) == len(world.NAMES)
+    styles = styles_for(list(fixtures.NAMES))
+    assert len({(s.hue, s.shape, s.dash) for s in styles.values()}) == len(fixtures.NAMES)
     assert styles_for(["x", "tsmalloc"])["tsmalloc"] == styles_for(["tsmalloc"])["tsmalloc"]
 
 
@@ -248,7 +248,7 @@ def test_mean_over_time_weighs_by_time():
 
 @pytest.fixture(scope="module")
 def scaling():
-    return world.experimented("x5-threads", ("tsmalloc", "glibc", "lock-best"), 6)
+    return fixtures.experimented("x5-threads", ("tsmalloc", "glibc", "lock-best"), 6)
 
 
 def sweep_lines(scaling):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from experiment_world import Notes
+from experiment_fixtures import Notes
 
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Unkept

@@ -17,7 +17,7 @@ struct HeapObject {
   explicit HeapObject(const HeapConfig& config, std::size_t mapped_bytes) noexcept
       : heap{config}, handle{&operations_of<Heap>, &heap, mapped_bytes} {}
 
-  Semantics<Heap> heap;
+  LibcRules<Heap> heap;
   ts_heap handle;
 };
 

@@ -2,12 +2,12 @@
 // and fit is a table of functions here, the only choice of a heap at run time.
 #pragma once
 
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 #include "tsmalloc/classic.h"
 
 namespace ts::api {
 
-// The operations on a heap of unknown kind; `self` is its Semantics<Heap>.
+// The operations on a heap of unknown kind; `self` is its LibcRules<Heap>.
 struct Operations {
   void* (*malloc)(void* self, std::size_t bytes);
   void* (*memalign)(void* self, std::size_t alignment, std::size_t bytes);
@@ -26,35 +26,35 @@ struct Operations {
 };
 
 template <HeapLike Heap>
-Semantics<Heap>& semantics_of(void* self) noexcept {
-  return *static_cast<Semantics<Heap>*>(self);
+LibcRules<Heap>& allocator_of(void* self) noexcept {
+  return *static_cast<LibcRules<Heap>*>(self);
 }
 
 template <HeapLike Heap>
 inline constexpr Operations operations_of{
-    .malloc = [](void* self, std::size_t bytes) { return semantics_of<Heap>(self).malloc(bytes); },
+    .malloc = [](void* self, std::size_t bytes) { return allocator_of<Heap>(self).malloc(bytes); },
     .memalign =
         [](void* self, std::size_t alignment, std::size_t bytes) {
-          return semantics_of<Heap>(self).memalign(alignment, bytes);
+          return allocator_of<Heap>(self).memalign(alignment, bytes);
         },
     .calloc =
         [](void* self, std::size_t count, std::size_t each_bytes) {
-          return semantics_of<Heap>(self).calloc(count, each_bytes);
+          return allocator_of<Heap>(self).calloc(count, each_bytes);
         },
     .realloc = [](void* self, void* block,
-                  std::size_t bytes) { return semantics_of<Heap>(self).realloc(block, bytes); },
-    .free = [](void* self, void* block) { semantics_of<Heap>(self).free(block); },
-    .usable_size = [](const void* block) { return Semantics<Heap>::usable_size(block); },
-    .measures = [](void* self) { return semantics_of<Heap>(self).heap().measures(); },
+                  std::size_t bytes) { return allocator_of<Heap>(self).realloc(block, bytes); },
+    .free = [](void* self, void* block) { allocator_of<Heap>(self).free(block); },
+    .usable_size = [](const void* block) { return LibcRules<Heap>::usable_size(block); },
+    .measures = [](void* self) { return allocator_of<Heap>(self).heap().measures(); },
     .walk = [](void* self, BlockVisitor visit,
-               void* argument) { return semantics_of<Heap>(self).heap().walk(visit, argument); },
+               void* argument) { return allocator_of<Heap>(self).heap().walk(visit, argument); },
     .trim = [](void* self,
-               std::size_t keep_bytes) { return semantics_of<Heap>(self).heap().trim(keep_bytes); },
-    .is_valid = [](void* self) { return semantics_of<Heap>(self).heap().is_valid(); },
-    .destroy = [](void* self) { semantics_of<Heap>(self).heap().destroy(); },
-    .fork_prepare = [](void* self) { semantics_of<Heap>(self).heap().fork_prepare(); },
-    .fork_parent = [](void* self) { semantics_of<Heap>(self).heap().fork_parent(); },
-    .fork_child = [](void* self) { semantics_of<Heap>(self).heap().fork_child(); },
+               std::size_t keep_bytes) { return allocator_of<Heap>(self).heap().trim(keep_bytes); },
+    .is_valid = [](void* self) { return allocator_of<Heap>(self).heap().is_valid(); },
+    .destroy = [](void* self) { allocator_of<Heap>(self).heap().destroy(); },
+    .fork_prepare = [](void* self) { allocator_of<Heap>(self).heap().fork_prepare(); },
+    .fork_parent = [](void* self) { allocator_of<Heap>(self).heap().fork_parent(); },
+    .fork_child = [](void* self) { allocator_of<Heap>(self).heap().fork_child(); },
 };
 
 }  // namespace ts::api

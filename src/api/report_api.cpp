@@ -15,8 +15,8 @@ constexpr classic::HeapConfig as_reported{
 using LockHeap = classic::Lock<classic::BestFit>;
 using NoLockHeap = classic::PerThread<classic::BestFit>;
 
-constinit Semantics<LockHeap> lock_heap{as_reported};
-constinit Semantics<NoLockHeap> nolock_heap{as_reported};
+constinit LibcRules<LockHeap> lock_heap{as_reported};
+constinit LibcRules<NoLockHeap> nolock_heap{as_reported};
 constinit ts_heap lock_handle{&api::operations_of<LockHeap>, &lock_heap, 0};
 constinit ts_heap nolock_handle{&api::operations_of<NoLockHeap>, &nolock_heap, 0};
 

@@ -8,19 +8,20 @@
 namespace ts::engine {
 namespace {
 
-// The range is extended by as much as it has, up to the larger step, and a large one by an eighth.
-// The system may refuse that: halves are tried, down to the small step. A little program keeps
-// within a limit on locked memory (8 MiB, often), which counts addresses: mlockall(2).
+// The range grows by its own size, up to the larger step; a large range grows by an eighth. If the
+// system refuses, smaller steps are tried, halved down to the small one. Small programs thus stay
+// within a limit on locked memory (often 8 MiB), which counts address space after mlockall(2).
 constexpr std::size_t step_pages = (std::size_t{16} << 20) / page_bytes;
 constexpr std::size_t small_step_pages = pages_per_huge_page;
 constexpr std::size_t heap_step_bytes = std::size_t{64} << 10;
 
-// Where the whole range has to be reserved, it is the largest of these that the system grants.
+// If the whole range has to be reserved, these are tried from the largest down.
 constexpr std::size_t max_reserved_pages = std::size_t{1} << 26;  // 1 TiB
 constexpr std::size_t min_reserved_pages = std::size_t{1} << 9;   // 8 MiB
 
-// A slab's descriptor and its bits are written in turn. Were their addresses alike but for high bits,
-// as parts of this range are, processors would take one line for the other (docs/adr/0006).
+// A slab's descriptor and its free bits are written one after the other. If their addresses
+// differed in the high bits only, as parts of this range otherwise would, processors would mistake
+// one cache line for the other (docs/adr/0006).
 constexpr std::size_t bits_skew = 4096 + 33 * sizeof(FreeBits);
 
 constexpr std::size_t aligned(std::size_t bytes) noexcept {
@@ -62,7 +63,8 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   heap_capacity_ = heap_capacity;
 }
 
-// Gives back all parts of a range in which nothing is in use yet; a reserved one goes as a whole.
+// Unmaps all parts of a range in which nothing is in use yet, except a reserved one, which the
+// caller unmaps as a whole.
 void AddressRange::forget() noexcept {
   for (Part* part :
        {&map_, &spans_, &free_bits_, &more_free_bits_, &remote_frees_, &heaps_, &memory_}) {
@@ -96,7 +98,7 @@ void AddressRange::shrink_table(Part& part, std::size_t bytes) const noexcept {
   if (bytes >= part.bytes) return;
   auto* const begin = reinterpret_cast<void*>(part.begin + bytes);
   const std::size_t less = part.bytes - bytes;
-  // A part that the system does not take back is there the next time.
+  // If the system refuses, the part is kept and used again next time.
   if (is_reserved_ ? os::decommit(begin, less) : os::unmap_unused(begin, less)) part.bytes = bytes;
 }
 
@@ -127,7 +129,7 @@ bool AddressRange::take(std::size_t pages) noexcept {
   return true;
 }
 
-// By a step, or half of that, and so on, down to the needed pages.
+// Tries a full step, then halves, down to the pages that are needed.
 bool AddressRange::extend_by_steps(std::size_t pages) noexcept {
   pages = align_up(pages, page_map.pages_per_os_page);
   if (pages > capacity_) return false;
@@ -170,7 +172,8 @@ bool AddressRange::place_reserved(std::size_t pages) noexcept {
   return false;
 }
 
-// With the first heaps: once large blocks have taken all addresses, a small one needs a heap.
+// Also makes room for the first heaps: once large blocks have used up all addresses, a small
+// request still needs a heap.
 bool AddressRange::place(std::size_t pages) noexcept {
   if (!place_freely(pages) && !place_reserved(pages)) return false;
   add_heap(1);

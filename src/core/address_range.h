@@ -1,13 +1,13 @@
-// The engine's addresses: of the pages, and of the tables with an element for each page. All are in
-// one range, chosen once, of which the process has a prefix of each part. The prefixes grow by
-// steps, from 2 MiB of pages on. So a limit on address space, set at any time, counts the prefixes
-// alone. The steps go ahead of the need, so that a process at its limit of mappings can still use
-// some more memory.
+// The engine's address space: the pages, and the tables with one element per page. All of it lies
+// in one range, chosen once. The process has mapped a prefix of each part. The prefixes grow in
+// steps, from 2 MiB of pages on, so a limit on address space, set at any time, counts only the
+// prefixes. The steps run ahead of the need, so that a process at its limit of mappings can still
+// use some more memory.
 //
-// Where the system places nothing at a chosen address (as under valgrind and ThreadSanitizer), the
-// whole range is reserved at once, as large as possible.
+// Where the system maps nothing at a chosen address (under valgrind and ThreadSanitizer), the whole
+// range is reserved at once, as large as possible.
 //
-// The range is address space alone; the page heap commits memory in it and knows the free pages.
+// The range is address space only; the page heap commits memory in it and tracks the free pages.
 #pragma once
 
 #include <cstddef>
@@ -22,24 +22,24 @@ class AddressRange {
 
   constexpr AddressRange() = default;
 
-  // Makes sure that the first `pages` have addresses, and elements in all tables; false, and
-  // perhaps true some other time, if the system refuses.
+  // Ensures that the first `pages` have addresses, and elements in all tables. False if the system
+  // refuses; a later call may succeed.
   bool extend(std::size_t pages) noexcept;
-  // Such pages; whole OS pages.
+  // How many pages have addresses; always whole OS pages.
   std::size_t pages() const noexcept { return pages_; }
-  // Gives back all beyond the first `pages`, none of which has been used.
+  // Unmaps everything beyond the first `pages`, none of which has been used.
   void shrink(std::size_t pages) noexcept;
 
-  // Gives back the memory of the tables for so many pages, whose elements mean nothing; they are zero
-  // when they are next used.
+  // Returns the tables' memory for these pages to the system. Their elements must hold nothing;
+  // they read as zero when next used.
   static void forget_tables(std::size_t first_page, std::size_t pages) noexcept;
 
-  // Makes sure that heap `number`, and each before it, has its structure; false as above, or where
-  // there are too many.
+  // Ensures that the structures of all heaps up to `number` exist; false as above, or if there are
+  // too many.
   bool add_heap(std::uint32_t number) noexcept;
 
  private:
-  // A prefix of it is the process's: accessible, but for the pages.
+  // The process has mapped a prefix of it; the prefix of the pages themselves is inaccessible.
   struct Part {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
@@ -60,7 +60,7 @@ class AddressRange {
   std::size_t pages_ = 0;
   std::size_t capacity_ = 0;  // pages for which there is room in the range; 0: not yet chosen
   std::size_t heap_capacity_ = 0;
-  bool is_reserved_ = false;  // the whole range is the process's, and inaccessible at first
+  bool is_reserved_ = false;  // the whole range is mapped, and inaccessible at first
   Part map_;
   Part spans_;
   Part free_bits_;

@@ -13,7 +13,7 @@ class BlockSet {
         block_bytes_{size_classes[slab.size_class].block_bytes},
         blocks_{slab.slab_blocks} {}
 
-  // Blocks of other slabs are no members.
+  // Ignores blocks of other slabs.
   void add_list(const Block* block) noexcept {
     for (std::uint32_t left = max_in_bin; block != nullptr && left != 0;
          block = block->next, --left) {

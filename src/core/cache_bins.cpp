@@ -21,7 +21,7 @@ void report_damage(unsigned size_class, const void* where) noexcept {
 
 namespace {
 
-// How many slabs have to be sparse at least, by how many threads share the memory.
+// The fewest sparse slabs that count, depending on how many threads share the memory.
 std::uint32_t min_sparse_slabs() noexcept {
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
   return heaps <= 4 ? 64 : heaps <= max_heaps_with_wide_bins ? 4 : 2;
@@ -39,7 +39,7 @@ bool is_of_class(const void* block, unsigned size_class) noexcept {
   return (entry_of(block) & class_mask) == size_class << class_shift;
 }
 
-// Whether a bin's list, from the block on, has an end.
+// Whether a bin's list, from this block on, ends.
 [[gnu::cold, gnu::noinline]] bool has_end(const Block* block, unsigned size_class) noexcept {
   for (std::uint32_t left = max_in_bin; left != 0 && is_of_class(block, size_class); --left) {
     block = block->next;
@@ -48,35 +48,35 @@ bool is_of_class(const void* block, unsigned size_class) noexcept {
   return false;
 }
 
-// Sends a bin's list of so many blocks, by its count, back to their slabs.
+// Returns `count` blocks of a bin's list, as counted by the bin, to their slabs.
 void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count) noexcept
     TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   std::int32_t left = count + count_tolerance;
   for (; block != nullptr; --left) {
     const PageMapEntry entry = entry_of(block);
-    // Without a mark: the program wrote to it.
-    if ((entry & class_mask) != size_class << class_shift || !is_marked(block) ||
+    // No key: the program overwrote it.
+    if ((entry & class_mask) != size_class << class_shift || !has_key(block) ||
         (left <= 0 && !has_end(block, size_class))) [[unlikely]]
       return report_damage(size_class, block);
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
     const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
     if (place.is_beginning && !is_own) {
-      // Without a mark: with one, its owner has freed it.
-      release_remote(heap, clear_mark(block), place, c, FoundBy::a_later_call);
+      // Clears the key: otherwise its owner would take it for a block that it has freed.
+      release_remote(heap, clear_key(block), place, c, FoundBy::a_later_call);
     } else if (!place.is_beginning || !push_to_slab(heap, block, place)) [[unlikely]] {
       report_misuse(kind_of_free(page_map.spans[place.slab_page], place), FoundBy::a_later_call,
                     block, c.block_bytes);
     }
     block = next;
   }
-  // The list ended before its count: a link in it was written to, or is one of a ring.
+  // The list ended before its count: a link was overwritten, or closes a ring.
   if (left > 2 * count_tolerance) [[unlikely]]
     report_damage(size_class, nullptr);
 }
 
-// The sampling bin takes no more blocks until the next refill.
+// Empties the sampling bin, which takes no more blocks until the next refill.
 void flush_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   Block* const block = heap.sampling_bins[size_class].head;
   const std::int32_t count = counted_in_sampling_bin(heap, size_class);
@@ -84,14 +84,14 @@ void flush_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUI
   if (block != nullptr) flush_list(heap, size_class, block, count);
 }
 
-// The length of a list, of which max_length + 1 is enough to know.
+// The length of a list; counting stops at max_length + 1.
 std::int32_t length_of(const Block* block) noexcept {
   std::int32_t length = 0;
   for (; block != nullptr && length <= max_length; block = block->next) ++length;
   return length;
 }
 
-// Of so many blocks of a list, those of the slab.
+// How many of the first `left` blocks of a list belong to the slab.
 std::int32_t count_of_slab(const Block* block, std::int32_t left, const Span& slab) noexcept {
   const std::uintptr_t begin = address_of(memory_of(&slab));
   const std::size_t bytes = slab.pages * page_bytes;
@@ -109,7 +109,7 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   drop_bin(heap, size_class);
   if (block != nullptr) flush_list(heap, size_class, block, count);
   if (!heap.has_sampling_bins) return;
-  // Of the blocks that were to pass before the next sample, those do not.
+  // They were counted as handed out when they entered the bin.
   if (heap.until_sample[size_class] != 0 && count > 0)
     heap.until_sample[size_class] += static_cast<std::uint32_t>(count);
   flush_sampling_bin(heap, size_class);
@@ -125,7 +125,7 @@ bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexc
   return ++frees % frees_of_burst == 0;
 }
 
-void close_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+void bypass_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   flush_bin(heap, size_class);
   set_capacity(heap, size_class, 0);
 }
@@ -180,7 +180,7 @@ void end_heap_sampling(ThreadHeap& heap) noexcept {
   heap.drawn_interval = 0;
   heap.has_sampling_bins = false;
   for (unsigned c = 1; c < class_count; ++c) {
-    if (heap.capacities[c] == 0) close_or_open(heap, c);
+    if (heap.capacities[c] == 0) bypass_or_open(heap, c);
   }
 }
 

@@ -1,5 +1,5 @@
-// The cache bins of a heap: their counts, and how they are flushed into slabs. The owner, or a
-// thread that took over an abandoned heap, calls these and holds the heap.
+// The cache bins of a heap: their counts, and how they are flushed into slabs. Called by the owner,
+// or by a thread that took over an abandoned heap; both hold the heap.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 
 namespace ts::engine {
 
-// Lengths of lists and their counts may differ by this much without misuse. A call that never
-// returns is cut off between two stores (types.h; block_list.h, push_front).
+// The length of a list and its count may differ by this much without misuse: a call that never
+// returns may be interrupted between two stores (types.h; push_front in block_list.h).
 inline constexpr std::int32_t count_tolerance = 1;
 
-// Blocks with a slab to themselves (48 and 64 KiB): all heaps together keep about so many of each size
-// in their bins.
+// Blocks with a slab of their own (48 and 64 KiB): the bins of all heaps together keep about this
+// many of each size.
 inline constexpr std::uint32_t single_blocks_in_bins = 64;
 
-// So many a bin of one heap, now.
+// The share of one heap's bin at the moment.
 std::uint32_t max_single_blocks() noexcept;
 
 inline std::uint32_t max_bin_capacity(const HeapFront& heap, const SizeClass& c) noexcept {
@@ -26,18 +26,18 @@ inline std::uint32_t max_bin_capacity(const HeapFront& heap, const SizeClass& c)
   return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
 }
 
-// How many blocks the bin holds, by the count of malloc and free. List and count are set in an
-// order by which a longjmp out of a signal handler leaves a count that is too low.
+// How many blocks the bin holds, as malloc and free count them. List and count are stored in an
+// order such that a longjmp out of a signal handler leaves a count that is too low, never too high.
 inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
   return heap.capacities[size_class] - heap.bins[size_class].capacity_left;
 }
 
-// The same of its sampling bin.
+// Likewise for its sampling bin.
 inline std::int32_t counted_in_sampling_bin(const ThreadHeap& heap, unsigned size_class) noexcept {
   return heap.sampling_capacities[size_class] - heap.sampling_bins[size_class].capacity_left;
 }
 
-// Gives a sampling bin a list of so many blocks, and a capacity. By the order of its stores, a
+// Gives a sampling bin a list of `count` blocks, and a capacity. The stores are ordered so that a
 // longjmp out of a signal handler leaves a count that is too low.
 inline void set_sampling_bin(ThreadHeap& heap, unsigned size_class, Block* first,
                              std::int32_t count, std::uint32_t capacity) noexcept {
@@ -52,7 +52,7 @@ inline void set_sampling_bin(ThreadHeap& heap, unsigned size_class, Block* first
   bin.capacity_left = static_cast<std::int32_t>(capacity) - count;
 }
 
-// Gives a sampling bin another capacity, in such an order, too.
+// Changes a sampling bin's capacity, in the same order.
 inline void set_sampling_capacity(ThreadHeap& heap, unsigned size_class,
                                   std::uint32_t capacity) noexcept {
   CacheBin& bin = heap.sampling_bins[size_class];
@@ -65,25 +65,25 @@ inline void set_sampling_capacity(ThreadHeap& heap, unsigned size_class,
   bin.capacity_left = left;
 }
 
-// Reports a damaged list of the class.
+// Reports that a list of the class is damaged.
 [[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
 
-// Closes or opens a bin that is empty, by its capacity and whether there are sampling bins. (A free in
+// Bypasses or opens a bin that is empty, by its capacity and whether there are sampling bins. (A free in
 // a signal handler may just have filled it.)
-inline void close_or_open(ThreadHeap& heap, unsigned size_class) noexcept {
+inline void bypass_or_open(ThreadHeap& heap, unsigned size_class) noexcept {
   CacheBin& bin = heap.bins[size_class];
   if (first_block(bin) != nullptr) [[unlikely]]
     return;
-  const bool is_closed = heap.capacities[size_class] == 0 && !heap.has_sampling_bins;
-  bin.head = is_closed ? closed_bin() : nullptr;
+  const bool is_bypassed = heap.capacities[size_class] == 0 && !heap.has_sampling_bins;
+  bin.head = is_bypassed ? bypassed_bin() : nullptr;
 }
 
-// Empties a bin without its list, whose blocks are lost.
+// Empties a bin by forgetting its list; the blocks are lost.
 inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   heap.bins[size_class].capacity_left = heap.capacities[size_class];
   std::atomic_signal_fence(std::memory_order_release);
   heap.bins[size_class].head = nullptr;
-  close_or_open(heap, size_class);
+  bypass_or_open(heap, size_class);
 }
 
 // Reports a damaged list, and drops the bin that has it.
@@ -92,10 +92,10 @@ inline void drop_damaged_bin(ThreadHeap& heap, unsigned size_class, const void* 
   drop_bin(heap, size_class);
 }
 
-// Gives an empty bin another capacity. It opens first and closes last, so that a signal handler finds
-// no closed bin with a capacity.
+// Changes the capacity of an empty bin. It is opened first and bypassed last, so that a signal handler
+// never finds a bypassed bin that has capacity.
 inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
-  if (heap.bins[size_class].head == closed_bin()) heap.bins[size_class].head = nullptr;
+  if (heap.bins[size_class].head == bypassed_bin()) heap.bins[size_class].head = nullptr;
   std::atomic_signal_fence(std::memory_order_release);
   if (capacity > heap.capacities[size_class])
     heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
@@ -104,23 +104,24 @@ inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t ca
   std::atomic_signal_fence(std::memory_order_release);
   heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
   std::atomic_signal_fence(std::memory_order_release);
-  if (capacity == 0) close_or_open(heap, size_class);
+  if (capacity == 0) bypass_or_open(heap, size_class);
 }
 
-// Gives an empty bin its largest capacity: the class takes fresh blocks.
+// Gives an empty bin its largest capacity, since the class takes fresh blocks.
 inline void open_bin_wide(ThreadHeap& heap, unsigned size_class) noexcept {
   heap.sparse_slabs[size_class] = 0;
   set_capacity(heap, size_class, max_bin_capacity(heap, size_classes[size_class]));
 }
 
-// Once slabs of a class became sparse, its bin holds so few blocks at least.
+// The smallest capacity of a bin after slabs of its class became sparse.
 inline constexpr std::uint32_t min_narrow_capacity = 2;
 
-// Gives an empty bin without capacity the most, or little where many slabs became sparse.
+// Reopens an empty bin without capacity: at full capacity, or at a small one if many slabs became
+// sparse.
 void reopen_bin(ThreadHeap& heap, unsigned size_class) noexcept;
 
-// Raises the capacity of an empty bin that is about to be refilled: to twice what it was where slabs
-// became sparse.
+// Raises the capacity of an empty bin that is about to be refilled: doubles it if it was reduced
+// because slabs became sparse.
 inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t capacity = heap.capacities[size_class];
   if (capacity == 0) return reopen_bin(heap, size_class);
@@ -130,35 +131,36 @@ inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
 }
 
 // To be called when a slab of the class became sparse by the owner's frees. Once a quarter of the
-// slabs did, the bin holds a block for each 32 of them, and two at least. So when all is freed,
-// bins keep little.
+// slabs are sparse, the bin holds one block per 32 of them, and at least two. So bins keep little
+// once everything is freed.
 void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// Sends all blocks of the class's bins back to their slabs.
+// Returns all blocks of the class's bins to their slabs.
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// To be called when a free found a bin full. Whether it is one of many in a row, with no malloc of the
-// class in between: then the bin is to be closed. (Of a sampling bin, always.)
+// To be called when a free found a bin full. True if it was one of many frees in a row, without a
+// malloc of the class in between: then the bin should be bypassed. (Always true for a sampling
+// bin.)
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept;
 
-// Sends all blocks of the bin to their slabs; it has no capacity until it is refilled. The program
-// frees many blocks in a row, whose lines are cold. Now no bin has blocks of the class, so a block's
-// bit alone shows a double free, and the block itself is not touched.
-void close_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+// Returns all blocks of the bin to their slabs; it has no capacity until it is refilled. Used when
+// the program frees many blocks in a row, whose lines are cold. As no bin then has blocks of the
+// class, a block's bit alone detects a double free, and the block itself is not touched.
+void bypass_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// Flushes all that the heap caches: bins and batches; collects, and retires empty slabs.
+// Flushes everything that the heap caches (bins and batches), collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
-// To be called when a free found a listed slab at its fast_free_threshold. The next one is
-// sparse_limit, or below that 0; of a long slab, no less than the blocks that bins have of it. Where
-// these are all that are used, flushes the bins of the class instead: a few cached blocks must not
-// keep much memory.
+// To be called when a free found a listed slab at its fast_free_threshold. The next threshold is
+// sparse_limit, or 0 below that; for a long slab, at least the number of its blocks in bins. If
+// these are the only used blocks, flushes the bins of the class instead: a few cached blocks must
+// not keep much memory.
 void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
-// Flushes the sampling bins of a heap that samples no longer, and takes no blocks there.
+// Flushes the sampling bins of a heap that no longer samples, and closes them.
 [[gnu::cold]] void end_heap_sampling(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
-// Counts the bins anew, in the child of a fork that cut a thread off between two stores.
+// Recounts the bins, in the child of a fork that interrupted a thread between two stores.
 void recount_bins(ThreadHeap& heap) noexcept;
 
 }  // namespace ts::engine

@@ -1,28 +1,28 @@
-// The colour of a large block: its offset in bytes from the beginning of its span. Equal offsets of
-// many large blocks then share neither the sets of a cache nor the low 12 bits of their addresses.
-// A loop over many arrays keeps a line of each (docs/adr/0059). Blocks of up to 64 KiB have no
-// colour: they replace each other in the same lines.
+// The colour of a large block: its offset in bytes from the beginning of its span. If many large
+// blocks had the same offset, they would share the sets of a cache and the low 12 bits of their
+// addresses, and a loop over many arrays keeps a line of each (docs/adr/0059). Blocks of up to 64
+// KiB have no colour: they replace each other in the same lines.
 #pragma once
 
 #include "core/page_map.h"
 
 namespace ts::engine {
 
-// A cache line: not the pair of lines that threads are kept apart by (base/platform.h).
+// One cache line, not the pair of lines by which threads' data are kept apart (base/platform.h).
 inline constexpr std::size_t line_bytes = 64;
-// A power of two: as many as there are lines in an OS page of 4 KiB.
+// A power of two: the number of lines in an OS page of 4 KiB.
 inline constexpr std::size_t colour_count = 64;
 inline constexpr std::size_t max_colour = colour_count * line_bytes;
 static_assert(max_colour < page_bytes);
 
-// The room that a large block's span has beside it, for any colour.
+// How much longer than the block its span must be, to leave room for any colour.
 constexpr std::size_t colour_room(std::size_t bytes, std::size_t alignment) noexcept {
   return bytes > max_small_bytes && alignment <= line_bytes ? max_colour : 0;
 }
 
-// The colour of a block with room for one, 1 to colour_count lines: of each span always the same. A
-// hash (multiply, shift, multiply), since products alone give spans at some equal distances few
-// colours.
+// The colour of a block that has room for one, 1 to colour_count lines; always the same for a given
+// span. A hash (multiply, shift, multiply), because a single product gives spans at some regular
+// distances few different colours.
 inline std::size_t pick_colour(const Span& span) noexcept {
   constexpr unsigned bits = std::bit_width(colour_count) - 1;
   auto hash = static_cast<std::uint32_t>(first_page_of(&span)) * 0x9e3779b9U;
@@ -30,13 +30,13 @@ inline std::size_t pick_colour(const Span& span) noexcept {
   return ((hash >> (32 - bits)) + 1) * line_bytes;
 }
 
-// 0: none.
+// 0 if it has none.
 inline std::size_t colour_of(const Span& span) noexcept { return span.sparse_limit; }
 inline void set_colour(Span& span, std::size_t colour) noexcept {
   span.sparse_limit = static_cast<std::uint16_t>(colour);
 }
 
-// How much of its span a coloured block gives up: the same for every colour, so that usable sizes do
+// How much of its span a coloured block loses: the same for every colour, so that usable sizes do
 // not depend on the address.
 constexpr std::size_t room_of(std::size_t colour) noexcept { return colour != 0 ? max_colour : 0; }
 

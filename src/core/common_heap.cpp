@@ -21,7 +21,7 @@ bool SpanForHeap::get() noexcept {
   return span_ != nullptr;
 }
 
-// Another thread may have given the heap blocks meanwhile.
+// The span is still unused if another thread gave the heap blocks in the meantime.
 SpanForHeap::~SpanForHeap() {
   if (span_ != nullptr) page_heap.release(span_);
   send_purges_if_any();
@@ -32,9 +32,9 @@ void* allocate_from(ThreadHeap& heap, unsigned size_class, SpanForHeap& span) no
   if (Block* const block = first_block(bin); block != nullptr) {
     bin.head = block->next;
     ++bin.capacity_left;
-    if (take_mark(block)) [[likely]]
+    if (take_key(block)) [[likely]]
       return block;
-    put_back_mark(block);
+    put_back_key(block);
     drop_damaged_bin(heap, size_class, block);
   }
   const HeapHold hold{heap};
@@ -42,7 +42,7 @@ void* allocate_from(ThreadHeap& heap, unsigned size_class, SpanForHeap& span) no
   if (block == nullptr && span.span_ != nullptr)
     block = refill_from(heap, *std::exchange(span.span_, nullptr));
   if (block == nullptr) span.wanted_pages_ = next_slab_pages(heap, size_class);
-  return block != nullptr ? clear_mark(block) : nullptr;
+  return block != nullptr ? clear_key(block) : nullptr;
 }
 
 void* allocate_from_common(unsigned size_class) noexcept {

@@ -1,6 +1,6 @@
-// One heap shared by threads that cannot have their own: they are ending and have abandoned theirs,
-// the system would not report their end, or there are no addresses left for another heap. One call
-// at a time.
+// One heap shared by threads that cannot have their own: because they are ending and have abandoned
+// theirs, because the system would not report their end, or because there are no addresses left for
+// another heap. One call at a time.
 #pragma once
 
 #include "core/types.h"
@@ -10,7 +10,7 @@ namespace ts::engine {
 
 inline constinit Mutex common_lock;
 
-// The span for a slab of a heap that no thread owns. It is allocated without the heap's lock.
+// A span for a slab of a heap that no thread owns, allocated without the heap's lock.
 class SpanForHeap {
  public:
   explicit SpanForHeap(unsigned size_class) noexcept : size_class_{size_class} {}
@@ -18,8 +18,8 @@ class SpanForHeap {
   SpanForHeap(const SpanForHeap&) = delete;
   SpanForHeap& operator=(const SpanForHeap&) = delete;
 
-  // Calls `allocate(*this)`, which takes the lock and calls allocate_from(); once more if it wants
-  // a span.
+  // Calls `allocate(*this)`, which takes the lock and calls allocate_from(). Calls it again if it
+  // asked for a span.
   template <class Allocate>
   void* serve(Allocate allocate) noexcept {
     void* const p = allocate(*this);
@@ -35,11 +35,11 @@ class SpanForHeap {
   Span* span_ = nullptr;
 };
 
-// A block of the class from a heap that no thread owns, under its lock; without its mark. Null if
-// it has none, and wants a span.
+// A block from a heap that no thread owns, under its lock, without its key. Null if the heap has
+// none; then `span` knows that a span is needed.
 void* allocate_from(ThreadHeap& heap, unsigned size_class, SpanForHeap& span) noexcept;
 
-// A block of the common heap; null without memory.
+// A block of the common heap; null if there is no memory.
 void* allocate_from_common(unsigned size_class) noexcept;
 
 // Flushes the common heap's caches.

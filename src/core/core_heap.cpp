@@ -13,9 +13,9 @@ namespace ts::engine {
 
 namespace {
 
-// The class of blocks that have so many bytes, at multiples of the alignment; class_count if only a
-// large block does. A slab begins at a multiple of any such alignment; so does every block whose
-// size is one.
+// The class whose blocks have at least this size and lie at multiples of the alignment; class_count
+// if only a large block does. A slab begins at a multiple of any such alignment, so all its blocks
+// are aligned if their size is a multiple.
 [[gnu::always_inline]] inline unsigned aligned_class(std::size_t bytes,
                                                      std::size_t alignment) noexcept {
   if (alignment > page_bytes || bytes > max_small_bytes) return class_count;
@@ -34,7 +34,7 @@ void* CoreHeap::allocate_aligned(std::size_t bytes, std::size_t alignment) noexc
 }
 
 void* CoreHeap::allocate_zeroed(std::size_t bytes) noexcept {
-  // Above, a block of the page heap is worth more than one of a bin: it may be zero already.
+  // A larger block from the page heap is better than one from a bin: it may already be zero.
   if (bytes <= max_shared_bytes) {
     const unsigned size_class = class_for(bytes);
     void* const p = allocate_small(bytes, size_class * sizeof(CacheBin));
@@ -75,9 +75,9 @@ void CoreHeap::flush_thread() noexcept {
 
 bool CoreHeap::trim(std::size_t keep_bytes) noexcept {
   const OutOfScope out_of_scope;
-  // relaxed: a count; what the housekeeper gives back meanwhile went back, too
+  // relaxed: a counter; what the background thread purges meanwhile counts as well
   const std::size_t before = given_back_bytes.load(std::memory_order_relaxed);
-  // Twice: blocks of one heap's bins may belong to a heap that was flushed before.
+  // Twice, because blocks in one heap's bins may belong to a heap that was flushed earlier.
   for (int round = 0; round < 2; ++round) {
     hooks::flush_heaps();
     if (has_heap()) {

@@ -1,6 +1,6 @@
-// The core as a heap like the others (base/heap_like.h): small requests go to the thread's cache
-// bins, large ones to the page heap. There is one per process; its state is page_map, page_heap and
-// the thread's heap.
+// The core with the interface of every heap (base/heap_like.h): small requests go to the thread's
+// cache bins, large ones to the page heap. There is one per process; its state is page_map,
+// page_heap and the thread's heap.
 #pragma once
 
 #include "base/check.h"
@@ -18,7 +18,7 @@ namespace ts::engine {
 
 class CoreHeap {
  public:
-  static constexpr bool implements_libc_rules = true;  // libc/semantics.h
+  static constexpr bool implements_libc_rules = true;  // libc/libc_rules.h
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (alignment <= min_alignment) [[likely]] {
@@ -31,13 +31,13 @@ class CoreHeap {
     return allocate_aligned(bytes, alignment);
   }
 
-  // A block for any alignment up to malloc's, if one is at hand; else `otherwise(bytes)`.
+  // A block with malloc's alignment, if one is at hand; else `otherwise(bytes)`.
   [[gnu::always_inline]] void* allocate_or(std::size_t bytes, auto otherwise) {
     return bytes <= max_fine_bytes ? allocate_small_or(bytes, bin_offsets[bytes], otherwise)
                                    : otherwise(bytes);
   }
 
-  // Zero-filled, all of its usable bytes; clean memory is not written to.
+  // All usable bytes are zero; clean memory is not written to.
   void* allocate_zeroed(std::size_t bytes) noexcept;
 
   [[gnu::always_inline]] void release(void* p) noexcept { engine::release(p); }
@@ -46,15 +46,15 @@ class CoreHeap {
     if ((entry & large_entry) != 0) return bytes > max_shared_bytes && resize_large(p, bytes);
     const SizeClass& c = size_class_of(entry);
     const std::size_t now = c.block_bytes;
-    // A block that would be half empty moves to a slab of its size. So does a sampled block, and an
-    // address that is no block, which is reported then.
+    // A block that would be half empty moves to a slab of its size. False also for a sampled block,
+    // and for an address that is not a block, which the slow path reports.
     return bytes <= now && (bytes > now / 2 || now <= 64) && entry != 0 && is_small_block(p, entry);
   }
-  // Whether a block in use may begin there; if not, reports it.
+  // Whether a block in use may begin there; reports misuse if not.
   static bool is_block(const void* p, FoundBy found_by) noexcept {
     return is_in_use(p) || report_invalid_pointer(p, found_by);
   }
-  // Reports a size larger than the block. If `p` is not a block, free reports it.
+  // Reports a size larger than the block. If `p` is not a block, free reports that.
   static void check_size(const void* p, std::size_t bytes) noexcept {
     if (!surely_has(p, bytes)) check_larger_size(p, bytes);
   }
@@ -63,12 +63,12 @@ class CoreHeap {
   [[gnu::always_inline]] void release_sized(void* p, std::size_t bytes, auto otherwise) noexcept {
     engine::release_sized(p, bytes, otherwise);
   }
-  // Whether a block that begins there has so many bytes; false where that takes a closer look.
+  // Whether a block of at least this size begins there; false if that needs a closer look.
   static bool surely_has(const void* p, std::size_t bytes) noexcept {
     return bytes <= max_fine_bytes && (entry_of(p) & class_mask) >= bin_offsets[bytes];
   }
-  // Moves the block's pages to a larger block, and releases `p`. Null, with nothing changed, where
-  // a copy is better.
+  // Moves the block's pages to a larger block, and releases `p`. Null, with nothing changed, if
+  // copying is better.
   void* move(void* p, std::size_t bytes) noexcept {
     const PageMapEntry entry = entry_of(p);
     if (entry == 0) return bytes <= hooks::foreign_bytes(p) ? p : nullptr;  // where it is
@@ -82,25 +82,25 @@ class CoreHeap {
     return old_bytes < bytes && bytes < roomy && roomy <= max_shared_bytes ? roomy : bytes;
   }
 
-  // The alignment of every block of so many bytes: large ones begin with a cache line (colours.h).
+  // The alignment of every block of this size: large ones begin at a cache line (colours.h).
   static constexpr std::size_t alignment_of_all(std::size_t bytes) noexcept {
     return bytes > max_small_bytes ? line_bytes : min_alignment;
   }
 
-  // 0 if `p` is not a block; that is reported.
+  // 0 if `p` is not a block, which is reported.
   static std::size_t usable_size(const void* p) noexcept {
     return is_block(p, FoundBy::usable_size) ? bytes_of(p) : 0;
   }
-  // The same of a block in use.
+  // Likewise, of a block in use.
   static std::size_t bytes_of(const void* p) noexcept;
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept;
   HeapMeasures measures() noexcept { return measure(); }
   bool walk(BlockVisitor visit, void* argument) noexcept { return walk_blocks(visit, argument); }
   // Flushes the caches of the calling thread, abandoned heaps and the common heap. Then reclaims
-  // from all other heaps, and purges free memory but about `keep_bytes`; false if nothing went
-  // back.
+  // from all other heaps, and purges free memory down to about `keep_bytes`; false if nothing was
+  // purged.
   bool trim(std::size_t keep_bytes) noexcept;
-  // Flushes the caches of the calling thread alone.
+  // Flushes only the caches of the calling thread.
   void flush_thread() noexcept;
   // Whether a block in use begins there.
   static bool owns(const void* p) noexcept {
@@ -114,13 +114,13 @@ class CoreHeap {
   static bool walk_pages(MapVisitor visit, void* argument) noexcept {
     return walk_spans(visit, argument);
   }
-  // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
+  // Whether the whole engine satisfies its invariants (invariants.h). No other thread may be in it.
   bool is_valid() noexcept {
     const Fault fault = find_engine_fault();
     check(!fault, fault.equation, fault.where);  // by name, where debug levels are on
     return !fault;
   }
-  // Finds what the clock and reports of misuse need. Blocks may have been handed out before.
+  // Sets up what the clock and misuse reports need. Blocks may have been handed out before.
   void begin_process(const char*) noexcept {
     os::find_clock();
     os::find_memory_rule();
@@ -132,7 +132,7 @@ class CoreHeap {
 
  private:
   static void* allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept;
-  // The same for a block that may have fewer bytes.
+  // The same for a block that may be smaller than that.
   [[gnu::noinline]] static void check_larger_size(const void* p, std::size_t bytes) noexcept;
 };
 

@@ -9,11 +9,11 @@ namespace ts::engine {
 
 namespace {
 
-// Of threads without a heap.
+// Shared by threads without a heap.
 constinit Atomic<std::uint32_t> calls_without_heap{0};
 
-// How many calls in a row may find another one under way. A longjmp out of a replaced function
-// never ends its call: later ones would find it for ever.
+// How many calls in a row may find another one in progress. A longjmp out of a replaced function
+// never ends its call, which later ones would then find forever.
 constexpr std::uint32_t max_nested_calls = 64;
 
 bool holds(const ThreadHeap* heap) noexcept {
@@ -23,8 +23,8 @@ bool holds(const ThreadHeap* heap) noexcept {
 
 }  // namespace
 
-// relaxed, here and below: only the heap's own thread writes the count. Threads without a heap share
-// one, so that one may skip what another is doing.
+// relaxed, here and below: only the heap's own thread writes the count. Threads without a heap
+// share one, so one of them may skip work because another is doing it.
 DeferredCall::DeferredCall(ThreadHeap* heap) noexcept
     : calls_{heap != nullptr ? &heap->deferred_calls : &calls_without_heap} {
   const std::uint32_t before = calls_->load(std::memory_order_relaxed);

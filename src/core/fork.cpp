@@ -13,8 +13,8 @@
 namespace ts::engine {
 namespace {
 
-// Whether the thread that forks is the process's only one. Then a signal handler may fork in the
-// middle of a change by that thread, which ends the change in parent and child.
+// Whether the forking thread is the only one. Then a signal handler may have forked in the middle
+// of a change, which that thread completes in both parent and child.
 constinit bool forks_with_one_thread = false;
 
 bool is_in_change(const ThreadHeap& heap) noexcept {
@@ -22,7 +22,7 @@ bool is_in_change(const ThreadHeap& heap) noexcept {
          heap.holder.load(std::memory_order_relaxed) != Holder::none;
 }
 
-// Whether the child must not abandon the heap: it has a user, or was in a change.
+// Whether the child must not abandon the heap: a thread uses it, or was changing it.
 bool is_in_use(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
   const bool has_user = &heap == threads_heap() || is_common(heap) || is_abandoned(heap);
   return has_user || is_in_change(heap);
@@ -47,8 +47,8 @@ void fork_child() noexcept TS_NO_ANALYSIS {
   for_each_heap([](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (is_arena(heap)) return hooks::arena_in_child(heap, is_in_change(heap));
     if (is_in_use(heap)) return;
-    // Little is written to, since each page that the child writes is copied, and most children call
-    // exec.
+    // Writes as little as possible: each page that the child writes is copied, and most children
+    // call exec.
     heap.from_fork = heap.recounts = true;
     abandon(heap, true, pages_of_slabs(heap));
   });

@@ -1,5 +1,5 @@
-// Around a fork, all locks are taken. In the child, heaps of threads that it lacks are abandoned,
-// but for those in the middle of a change.
+// Takes all locks around a fork. In the child, the heaps of threads that it lacks are abandoned,
+// unless they were in the middle of a change.
 #pragma once
 
 namespace ts::engine {

@@ -21,7 +21,7 @@ Span* FreeSpans::find(std::size_t pages) const noexcept {
   return heads_[word * 64 + static_cast<unsigned>(std::countr_zero(bits))];
 }
 
-// The first span of the longest list below this one; null if there is none.
+// The first span of the longest nonempty list below this one; null if there is none.
 Span* FreeSpans::longest_below(unsigned list) const noexcept {
   std::uint64_t below = (std::uint64_t{1} << list % 64) - 1;
   for (unsigned word = list / 64 + 1; word-- > 0; below = ~std::uint64_t{0}) {

@@ -1,5 +1,5 @@
-// Free spans of one kind, dirty or clean, in lists by length. These are exact up to 63 pages, then
-// eight to an octave ("good fit": Masmano et al., TLSF, 2004). Guarded by the page heap's lock.
+// Free spans of one kind, dirty or clean, in lists by length. The lists are exact up to 63 pages,
+// then eight per octave ("good fit": Masmano et al., TLSF, 2004). Guarded by the page heap's lock.
 #pragma once
 
 #include <bit>
@@ -16,21 +16,21 @@ class FreeSpans {
  public:
   constexpr FreeSpans() = default;
 
-  // Adds a span, whose length is set.
+  // The span's length must be set.
   void insert(Span* span) noexcept;
   void remove(Span* span) noexcept;
 
-  // A span of at least so many pages, or null. The first fit among a few of the list of the
-  // request's own length, or else any of the next longer list.
+  // A span of at least this many pages, or null: the first fit among a few spans in the list of
+  // that length, else any span of the next longer list.
   Span* find(std::size_t pages) const noexcept;
 
-  // A span of the list of the longest ones; null if there is none.
+  // A span from the list of the longest; null if there are none.
   Span* longest() const noexcept;
 
   // The span after this one, from longer lists to shorter ones; null after the last.
   Span* next_shorter(const Span* span) const noexcept;
 
-  // Whether the list of the spans of this length begins with `span`, which is not looked at.
+  // Whether the list for this length begins with `span`, which is not read.
   bool has_first(const Span* span, std::size_t pages) const noexcept {
     return heads_[list_of(pages)] == span;
   }
@@ -38,7 +38,8 @@ class FreeSpans {
   // Pages of all its spans.
   std::size_t pages() const noexcept { return pages_; }
 
-  // Looks for a list whose links, lengths or marks disagree. All its spans must have this `zeroed`.
+  // Looks for a list whose links, lengths or `occupied_` bits disagree. All its spans must have
+  // this `zeroed`.
   Fault find_fault(bool zeroed) const noexcept;
 
  private:

@@ -1,10 +1,10 @@
 // Holds of a heap: which thread may change its slabs and their lists. The owner holds its heap in
-// slow paths; a reclaimer (reclaim.h) holds the heap of an owner that is not in one. To
-// clang's analysis a heap is a capability: a function with TS_REQUIRES(heap) is called by a holder.
+// slow paths; a reclaimer (reclaim.h) holds the heap of an owner that is not in one. To clang's
+// analysis a heap is a capability: only a holder may call a function with TS_REQUIRES(heap).
 //
-// A reclaimer takes a hold if it can and never waits for one. The owner waits for reclaim_lock, and
-// so for one walk through a stack at most. (A thread that is ended within that walk, by
-// pthread_cancel or longjmp where neither is allowed, leaves the lock behind.)
+// A reclaimer takes a hold only if it is free, and never waits for one. The owner waits for
+// reclaim_lock, and thus for at most one walk through a stack. (A thread that is ended within that
+// walk, by pthread_cancel or longjmp where neither is allowed, leaves the lock taken.)
 #pragma once
 
 #include "core/types.h"
@@ -12,10 +12,10 @@
 
 namespace ts::engine {
 
-// One thread at a time reclaims.
+// Only one thread at a time reclaims.
 inline constinit Mutex reclaim_lock;
 
-// A reclaimer's hold; false if the heap is held.
+// Takes a reclaimer's hold; false if the heap is held.
 inline bool try_hold(ThreadHeap& heap, Holder holder) noexcept
     TS_TRY_ACQUIRE(true, heap) TS_NO_ANALYSIS {
   Holder none = Holder::none;
@@ -29,9 +29,9 @@ inline void end_hold(ThreadHeap& heap) noexcept TS_RELEASE(heap) TS_NO_ANALYSIS 
   heap.holder.store(Holder::none, std::memory_order_release);
 }
 
-// The owner's hold of its heap, for as long as this object lives; to a fork it is a mark of being
-// busy (base/busy_mark.h). Holds of one thread nest. A hold that a longjmp left behind stays, and
-// nothing reclaims the heap.
+// The owner's hold of its heap, for the lifetime of this object; for a fork it is a busy mark
+// (base/busy_mark.h). Holds of one thread nest. A hold left behind by a longjmp stays, and nothing
+// reclaims the heap.
 class TS_SCOPED_CAPABILITY HeapHold {
  public:
   explicit HeapHold(ThreadHeap& heap) noexcept TS_ACQUIRE(heap) TS_NO_ANALYSIS
@@ -46,7 +46,7 @@ class TS_SCOPED_CAPABILITY HeapHold {
   HeapHold& operator=(const HeapHold&) = delete;
 
  private:
-  // False if this thread has it already.
+  // False if this thread already has it.
   static bool begin(ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
     return try_hold(heap, Holder::owner) || begin_after_reclaim(heap);
   }

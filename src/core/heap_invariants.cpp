@@ -12,14 +12,14 @@
 namespace ts::engine {
 namespace {
 
-// A call that never returned may have cut off one count anywhere (types.h). The child of a fork
-// from a threaded process forgives that difference; other processes forgive none.
+// A call that never returned may have left any one count off by one (types.h). The child of a fork
+// of a threaded process tolerates that difference; other processes do not.
 bool forgives_cut_counts(const ThreadHeap& heap) noexcept { return heap.from_fork; }
 
-// The entries and the descriptors of a slab's pages.
+// Checks the entries and the descriptors of a slab's pages.
 Fault find_page_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   const PageMapEntry entry = entry_of_heap(heap) | PageMapEntry{slab.size_class} << class_shift |
-                             (span_entry(slab) & unmarked_bit);
+                             (span_entry(slab) & keyless_bit);
   for (std::size_t i = 0; i < slab.pages; ++i) {
     const MapPage& page = page_map.pages[first_page_of(&slab) + i];
     if (page.entry.load(std::memory_order_relaxed) != entry)
@@ -42,12 +42,12 @@ Fault find_free_block_fault(const Span& slab) noexcept {
     }
     if (number >= slab.carved || is_purged_block) continue;
     const std::byte* const block = block_at(slab, number);
-    if (is_marked(block) ? !slab.has_marks : !is_unmarked(slab))
-      return {"free blocks have marks, if the slab says so", block};
+    if (has_key(block) ? !slab.has_keys : !is_keyless(slab))
+      return {"free blocks have their keys, if the slab says so", block};
   }
   if (purged != slab.purged_blocks) return {"purged_blocks begin in purged OS pages", &slab};
-  if (purged != 0 && !is_unmarked(slab))
-    return {"free blocks have marks, if the slab says so", &slab};
+  if (purged != 0 && !is_keyless(slab))
+    return {"free blocks have their keys, if the slab says so", &slab};
   const std::uint32_t last = slab.slab_blocks - 1U;
   if ((free_word(slab, last / 64) & ~lowest_bits(last % 64 + 1)) != 0)
     return {"a slab has bits for its blocks alone", &slab};
@@ -88,14 +88,14 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   const CacheBin& bin = heap.bins[size_class];
   const std::uint32_t capacity = heap.capacities[size_class];
-  // With more heaps, bins of single blocks get less from then on.
+  // A bin of single blocks may still have its share from when there were fewer heaps.
   if (capacity > (c.block_bytes > max_shared_bytes ? single_blocks : max_bin_capacity(heap, c)))
     return {"a cache bin's capacity is at most its class's", &bin};
   if (heap.bypassed_refills != 0 && capacity != 0)
     return {"bypassed cache bins have capacity 0", &bin};
   if (capacity == 0 && first_block(bin) != nullptr)
     return {"a cache bin without capacity is empty", &bin};
-  if (bin.head == closed_bin() && (capacity != 0 || heap.has_sampling_bins))
+  if (bin.head == bypassed_bin() && (capacity != 0 || heap.has_sampling_bins))
     return {"a closed cache bin has no capacity, and no sampling bin beside it", &bin};
   std::int64_t length = 0;
   for (const Block* block = first_block(bin); block != nullptr; block = block->next) {
@@ -108,7 +108,7 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
     if (!place.is_beginning || place.number >= slab.slab_blocks)
       return {"a cache bin has beginnings of blocks", block};
     if (is_own(heap, entry) && is_free(place)) return {"a block of a cache bin is not free", block};
-    if (!is_marked(block)) return {"a block of a cache bin is marked", block};
+    if (!has_key(block)) return {"a block of a cache bin has its key", block};
   }
   if (!are_close(heap, length, counted_blocks(heap, size_class)))
     return {"a cache bin has capacity - capacity_left blocks", &bin};
@@ -123,9 +123,8 @@ Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexc
   for (const Block* block = bin.head; block != nullptr; block = block->next) {
     if (++length > max_in_bin) return {"a sampling bin's list ends", &bin};
     const PageMapEntry entry = entry_of(block);
-    if (!is_of_slab(entry) || &size_class_of(entry) != &size_classes[size_class] ||
-        !is_marked(block))
-      return {"a sampling bin has marked blocks of its class", block};
+    if (!is_of_slab(entry) || &size_class_of(entry) != &size_classes[size_class] || !has_key(block))
+      return {"blocks of a sampling bin have the bin's class and their keys", block};
   }
   const std::int32_t counted =
       heap.has_sampling_bins ? counted_in_sampling_bin(heap, size_class) : 0;
@@ -136,7 +135,7 @@ Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexc
 
 // ---- slabs ----
 
-// The same while other threads send frees: they may count late, but never more than there are.
+// The same while other threads send frees: their counts may lag, but never exceed the bits.
 Fault find_running_count_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   const std::int64_t accounted = std::int64_t{used(slab)} + count_free_blocks(slab);
   return accounted > slab.slab_blocks ? Fault{} : find_count_fault(heap, slab, 0);
@@ -160,7 +159,7 @@ Fault find_class_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   return {};
 }
 
-// The queue of sparse slabs, which are the heap's; of an arena, all of its slabs.
+// Checks the queue of sparse slabs, which must be the heap's; an arena's has all its slabs.
 Fault find_queue_fault(const ThreadHeap& heap) noexcept {
   std::uint32_t pages = 0;
   std::uint32_t queued = 0;
@@ -188,7 +187,7 @@ Fault find_queue_fault(const ThreadHeap& heap) noexcept {
 Fault find_batch_fault(const ThreadHeap& heap, const RemoteBatch& batch) noexcept {
   if (batch.slab == nullptr)
     return batch.count == 0 ? Fault{} : Fault{"a batch without a slab is empty", &batch};
-  if (batch.count == 0) return {};  // its slab may be gone
+  if (batch.count == 0) return {};  // its slab may no longer exist
   if (!are_close(heap, std::popcount(batch.bits), batch.count))
     return {"a batch has as many bits as it counts", &batch};
   const PageMapEntry entry = span_entry(*batch.slab);

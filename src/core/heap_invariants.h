@@ -9,23 +9,23 @@
 
 namespace ts::engine {
 
-// Whether two counts agree, as far as those of this heap have to.
+// Whether two counts agree, within the tolerance for this heap.
 bool are_close(const ThreadHeap& heap, std::int64_t a, std::int64_t b) noexcept;
 
 inline bool is_own(const ThreadHeap& heap, PageMapEntry entry) noexcept {
   return (entry ^ entry_of_heap(heap)) < heap_unit;
 }
 
-// The pages and the free blocks of a slab of the heap, and whether it is listed.
+// Checks the pages and the free blocks of a slab of the heap, and whether it is listed.
 Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept;
 
-// The equation of a slab's blocks; `early` frees were collected before they were counted.
+// Checks the equation of a slab's blocks; `early` frees were collected before they were counted.
 Fault find_count_fault(const ThreadHeap& heap, const Span& slab, std::int64_t early) noexcept;
 
 // Checks a heap at rest.
 Fault find_heap_fault(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
-// Ends the program if the heap, which the calling thread is about to leave at rest, has a fault.
+// Aborts if the heap, which the calling thread is about to leave at rest, violates an invariant.
 void check_at_rest(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 }  // namespace ts::engine

@@ -22,8 +22,8 @@ namespace ts::engine {
 
 namespace {
 
-// A bit for each heap that was given back: it is in no list, has no number, no block, and no
-// capacity. Some of its memory may have gone back, and reads as zero then.
+// A bit for each heap that was given back: it is in no list and has no number, no block, and no
+// capacity. Some of its memory may have been returned to the system, and reads as zero then.
 constexpr std::size_t bits_of_word = 64;
 constinit std::uint64_t given_back[AddressRange::max_heaps / bits_of_word + 1] TS_GUARDED_BY(
     abandoned_lock) = {};
@@ -33,7 +33,7 @@ bool is_given_back(std::uint32_t number) noexcept TS_REQUIRES(abandoned_lock) {
   return (given_back[number / bits_of_word] >> number % bits_of_word & 1) != 0;
 }
 
-// The lowest number of such a heap, which is given back no longer; 0 if there is none.
+// Takes the lowest-numbered such heap for reuse; 0 if there is none.
 std::uint32_t take_given_back() noexcept {
   const Guard guard{abandoned_lock};
   if (given_back_count == 0) return 0;
@@ -46,29 +46,28 @@ std::uint32_t take_given_back() noexcept {
   return number;
 }
 
-// Whether a heap has no slab: then no other thread has anything to send to it.
+// Whether a heap has no slab, so that no other thread can send it anything.
 bool has_no_slab(const ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   return std::ranges::all_of(heap.slabs, [](std::uint32_t slabs) { return slabs == 0; });
 }
 
-// Gives back an abandoned heap without slabs, which is out of the queue.
+// Gives back an abandoned heap without slabs, which was taken out of the queue.
 void give_back(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) TS_NO_ANALYSIS {
   const std::uint32_t number = heap_number(entry_of_heap(heap));
-  // Whatever part of the structure goes back, a bin and its capacity agree.
+  // Whatever part of the structure is discarded, a bin must agree with its capacity.
   for (unsigned c = 1; c < class_count; ++c) {
     set_capacity(heap, c, 0);
     if (heap.has_sampling_bins) set_sampling_bin(heap, c, nullptr, 0, 0);
   }
   heap.is_abandoned.store(false, std::memory_order_relaxed);
-  // relaxed: threads that see the number still find a heap without blocks
+  // relaxed: threads that still see the number find a heap without blocks
   heap.self.store(0, std::memory_order_relaxed);
   given_back[number / bits_of_word] |= std::uint64_t{1} << number % bits_of_word;
   ++given_back_count;
 }
 
-// The OS pages on which there are only such heaps go back. Under reclaim_lock, so that no hold of a
-// reclaimer, which may have come to a heap before it was given back, is lost to the heap's next
-// owner.
+// Discards the OS pages that contain only such heaps. Under reclaim_lock: a reclaimer may have
+// reached a heap before it was given back, and its hold must not be lost to the heap's next owner.
 void discard_given_back() noexcept TS_REQUIRES(abandoned_lock, reclaim_lock) {
   const std::uint32_t count = page_map.heap_count.load(std::memory_order_relaxed);
   for (std::uint32_t first = 1; first <= count; ++first) {
@@ -84,7 +83,7 @@ void discard_given_back() noexcept TS_REQUIRES(abandoned_lock, reclaim_lock) {
 
 // ---- new heaps ----
 
-// Without a hold: no other thread accesses the heap before it owns a slab.
+// Needs no hold: no other thread accesses the heap before it owns a slab.
 ThreadHeap* new_heap(PageMapEntry kind, std::uint32_t spare) noexcept TS_NO_ANALYSIS {
   std::uint32_t number = take_given_back();
   if (number == 0) number = page_heap.new_heap(spare);
@@ -93,9 +92,10 @@ ThreadHeap* new_heap(PageMapEntry kind, std::uint32_t spare) noexcept TS_NO_ANAL
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;
   for (unsigned c = 1; c < class_count; ++c) {
     heap->bins[c].reciprocal = size_classes[c].reciprocal;
-    close_or_open(*heap, c);
+    bypass_or_open(*heap, c);
   }
-  // release: the child of a fork takes heaps with a number over, and finds all of this there
+  // release: the child of a fork takes over heaps that have a number, and must find all of this
+  // there
   heap->self.store(number << heap_shift | kind, std::memory_order_release);
   if (kind == 0) hooks::heap_begins(*heap);
   return heap;
@@ -108,8 +108,8 @@ namespace {
 void thread_ends(void* argument) {
   auto& heap = *static_cast<ThreadHeap*>(argument);
   hooks::thread_is_ending();
-  // The rest of this thread (other destructors, the C library's own end) gets no heap: a second one
-  // might never be taken back.
+  // What is left of this thread (other destructors, the C library's own cleanup) gets no heap: a
+  // second one might never be abandoned.
   if (this_thread.heap == &heap) this_thread.heap = ended_heap;
   const std::uint32_t pages = [&heap] {
     const HeapHold hold{heap};
@@ -157,18 +157,19 @@ ThreadHeap* attach_heap() noexcept {
 
 namespace {
 
-// A list. A heap is abandoned to its front and adopted from there; collect_abandoned() puts the
-// first one last. Meanwhile it is out of the list, marked as abandoned all the same, and the thread
-// holds collection_lock but not abandoned_lock: threads begin and end. Invariant: the heaps are
-// linked from first to last, each marked as abandoned. Their kept_pages is the sum over heaps that
-// keep their bins. any_abandoned is true if and only if there is a first.
+// A queue. Heaps are abandoned to its front and adopted from there; collect_abandoned() moves the
+// first one to the end. While it collects, that heap is out of the queue but still marked as
+// abandoned, and the thread holds collection_lock but not abandoned_lock, so that threads can begin
+// and end. Invariant: the heaps are linked from first to last, each marked as abandoned; kept_pages
+// is the sum over heaps that keep their bins; any_abandoned is true if and only if there is a first
+// heap.
 constinit Plain<ThreadHeap*> first TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<ThreadHeap*> last TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
 
 constexpr std::size_t max_kept_pages = (std::size_t{16} << 20) / page_bytes;
 
-// In one call.
+// At most, in one call.
 constexpr std::size_t purged_slabs = 16;
 
 void recount_if_from_fork(ThreadHeap& heap) noexcept {
@@ -192,7 +193,7 @@ void count_in(const ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
   if (heap.keeps_bins) kept_pages += heap.kept_pages;
 }
 
-// Puts back what was taken out, as the last one.
+// Puts a heap back at the end of the queue.
 void put_last(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
   count_in(heap);
   heap.next_abandoned = nullptr;
@@ -200,7 +201,7 @@ void put_last(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
   last = &heap;
 }
 
-// Whether the heap has no slab any more.
+// Returns whether the heap has no slabs left.
 bool collect_from(ThreadHeap& heap) noexcept {
   const HeapHold hold{heap};
   if (heap.keeps_bins) {
@@ -213,8 +214,8 @@ bool collect_from(ThreadHeap& heap) noexcept {
   return has_no_slab(heap);
 }
 
-// The first heap with sparse slabs, out of the queue, and not abandoned any more, as if a thread
-// had adopted it; null if there is none.
+// Takes the first heap with sparse slabs out of the queue, no longer abandoned, as if a thread had
+// adopted it; null if there is none.
 ThreadHeap* take_out_with_sparse_slabs() noexcept {
   const Guard guard{abandoned_lock};
   ThreadHeap* before = nullptr;
@@ -279,7 +280,7 @@ bool collect_from_queue(std::size_t at_most) noexcept {
   const bool is_any = first != nullptr;
   const ThreadHeap* const end = last;
   bool is_any_given_back = false;
-  // Threads may adopt `end` meanwhile: then the number of heaps ends the loop.
+  // Threads may adopt `end` meanwhile; then the number of heaps ends the loop.
   std::size_t left =
       std::min<std::size_t>(at_most, page_map.heap_count.load(std::memory_order_relaxed));
   for (bool is_end = false; left != 0 && !is_end; --left) {
@@ -306,8 +307,8 @@ bool collect_from_queue(std::size_t at_most) noexcept {
   return is_any;
 }
 
-// Without a lock, since memory goes back: a child of a fork finds the heap without an owner, and
-// abandons it.
+// Returns memory to the system, hence without a lock: the child of a fork finds the heap without an
+// owner, and abandons it.
 bool purge_abandoned(Mutex* lock) noexcept {
   ThreadHeap* const heap = take_out_with_sparse_slabs();
   if (heap == nullptr) return false;
@@ -317,7 +318,7 @@ bool purge_abandoned(Mutex* lock) noexcept {
     heap->is_abandoned.store(true, std::memory_order_relaxed);
     put_last(*heap);
   }
-  // Frees that came meanwhile noted nothing.
+  // Frees that arrived meanwhile were not noted.
   if (has_ready(*heap)) page_heap.note_uncollected(pages_of_slabs(*heap));
   send_purges_if_any();
   return true;

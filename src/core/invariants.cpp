@@ -56,7 +56,7 @@ Fault PageHeap::find_fault() noexcept {
 
 namespace {
 
-// A slab beside its owner, and its remote frees.
+// Checks a slab against its owner, and its remote frees.
 Fault find_owned_slab_fault(const Span& slab) noexcept {
   const PageMapEntry entry = span_entry(slab);
   if (!is_of_slab(entry)) return {"a slab has an owner", &slab};
@@ -79,7 +79,8 @@ Fault find_owned_slab_fault(const Span& slab) noexcept {
   return find_count_fault(owner, slab, std::int64_t{pending} - bits);
 }
 
-// Each slab of the stack once, and all slabs with pending frees. `ready` counts those.
+// Checks that the stack has each slab once, and all slabs with pending frees. Counts them in
+// `ready`.
 Fault find_ready_fault(const ThreadHeap& heap, std::size_t& ready) noexcept {
   for (const Span* slab = heap.ready.load(std::memory_order_relaxed); slab != nullptr;
        slab = remote_frees_of(slab).next_ready) {
@@ -91,7 +92,7 @@ Fault find_ready_fault(const ThreadHeap& heap, std::size_t& ready) noexcept {
   return {};
 }
 
-// A heap's slabs, counted in the page heap.
+// Counts a heap's slabs in the page heap.
 struct SlabCensus {
   Fault fault;
   std::size_t ready = 0;    // slabs with pending frees
@@ -122,7 +123,7 @@ Fault find_large_fault(const Span& span) noexcept {
   return {};
 }
 
-// The large blocks of the arena, each once. `left` counts those of all arenas.
+// Checks the list of the arena's large blocks. `left` counts down the large blocks of all arenas.
 Fault find_large_list_fault(const ThreadHeap& arena, std::uint64_t& left) noexcept {
   const Span* before = nullptr;
   for (const Span* span = arena.large_blocks; span != nullptr; before = span, span = span->next) {
@@ -160,7 +161,7 @@ SlabCensus take_census() noexcept {
 }  // namespace
 
 Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   if (const Fault fault = page_heap.find_fault()) return fault;
   SlabCensus census = take_census();
   if (census.fault) return census.fault;
@@ -185,7 +186,8 @@ Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
 }
 
 void check_slow_path(ThreadHeap& heap) noexcept {
-  // A check takes as long as there are pages: so many calls for each make it a fixed share.
+  // The time of a check is proportional to the number of pages. One check per this many calls and
+  // pages keeps its share of the time fixed.
   constexpr std::size_t pages_per_call = 1024;  // 16 MiB
   constexpr std::size_t calls_per_check = debug_level >= 3 ? 1 : 256;
   static constinit std::atomic<std::size_t> calls{0};  // relaxed: any call may be the one
@@ -193,8 +195,8 @@ void check_slow_path(ThreadHeap& heap) noexcept {
   const std::size_t interval = calls_per_check * (1 + pages / pages_per_call);
   if (calls.fetch_add(1, std::memory_order_relaxed) % interval != 0) return;
   check_at_rest(heap);
-  // Of one thread, which has the lock while it visits blocks.
-  const bool is_at_rest = os::has_one_thread() && !housekeeping_lock.is_locked();
+  // Even with one thread, the engine is not at rest while that thread visits blocks under the lock.
+  const bool is_at_rest = os::has_one_thread() && !background_lock.is_locked();
   const Fault fault = is_at_rest ? find_engine_fault() : page_heap.find_fault();
   require(!fault, fault.equation, fault.where);
 }

@@ -1,13 +1,13 @@
-// Checks of the equations of types.h, by debug level:
+// Checks the invariants of types.h, by debug level:
 //
 //   1  where a structure changes hands: check() in the structures' own files, and a whole heap when
 //      a thread attaches or abandons it
-//   2  now and then at the end of a slow path: the calling thread's heap, and all spans
-//   3  the same at the end of each slow path, up to 16 MiB of pages; with more memory, at the end
-//      of so few that a check takes a fixed share of the time
+//   2  occasionally at the end of a slow path: the calling thread's heap, and all spans
+//   3  the same at the end of every slow path, up to 16 MiB of pages; with more memory, only often
+//      enough to take a fixed share of the time
 //
-// A process of one thread has its whole engine checked at levels 2 and 3. A fault ends the program
-// with the equation that does not hold. At level 0 no check is compiled into the library.
+// At levels 2 and 3, a process with one thread has its whole engine checked. A violation aborts the
+// program and names the invariant. At level 0, no check is compiled into the library.
 #pragma once
 
 #include "base/fault.h"
@@ -15,8 +15,8 @@
 
 namespace ts::engine {
 
-// Checks the whole engine at rest: the page heap, all heaps, their agreement, and the page map. No
-// other thread may be in the engine.
+// Checks the whole engine at rest: the page heap, all heaps, whether they agree, and the page map.
+// No other thread may be in the engine.
 Fault find_engine_fault() noexcept;
 
 // To be called at the end of slow paths.

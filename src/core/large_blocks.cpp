@@ -21,17 +21,17 @@
 namespace ts::engine {
 namespace {
 
-// From here on, giving pages another address is cheaper than copying them.
+// From this size on, moving pages to another address is cheaper than copying them.
 constexpr std::size_t min_move_bytes = std::size_t{256} << 10;
 
 constexpr std::size_t min_move_pages = pages_for(min_move_bytes);
 
-// From here on, giving pages back is cheaper than writing zeroes, which would make all resident.
+// From this size on, discarding pages is cheaper than writing zeros, which makes them all resident.
 constexpr std::size_t min_discarded_pages = pages_for(std::size_t{4} << 20);
 
 Span& span_of(const void* p) noexcept { return page_map.spans[page_of(p)]; }
 
-// Into the page map, too, which is what other processes read.
+// Also updates the page map, which other processes read.
 void set_usable_pages(Span& span, std::size_t pages) noexcept {
   const auto usable = static_cast<std::uint32_t>(pages);
   span.usable_pages.store(usable, std::memory_order_relaxed);
@@ -43,7 +43,7 @@ void set_usable_pages(Span& span, std::size_t pages) noexcept {
   in_map[1].slab_begin = usable;
 }
 
-// A span whose usable pages and colour are set.
+// The span's usable pages and colour must be set.
 void* begin_in_map(Span& span, std::size_t colour) noexcept {
   page_map.pages[first_page_of(&span)].entry.store(large_entry, std::memory_order_relaxed);
   return memory_of(&span) + colour;
@@ -52,7 +52,7 @@ void* begin_in_map(Span& span, std::size_t colour) noexcept {
   hooks::large_block_begins(span);
   return begin_in_map(span, colour);
 }
-// A span whose usable pages are set.
+// The span's usable pages must be set.
 void* begin_block(Span& span, std::size_t colour) noexcept {
   set_colour(span, colour);
   return has_threads_heap() ? begin_in_map(span, colour) : begin_block_of_arena(span, colour);
@@ -60,18 +60,18 @@ void* begin_block(Span& span, std::size_t colour) noexcept {
 
 std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : pages; }
 
-// True also of a thread without a heap.
+// True also for a thread without a heap.
 bool may_sample() noexcept { return is_sampling(*this_thread.heap); }
 
 // To be called when a block leaves the page map.
 void forget(Span& span) noexcept {
-  // relaxed: only the block's allocation and its release change it from or to 0
+  // relaxed: only the block's allocation and its release change it between 0 and another value
   if (span.used.load(std::memory_order_relaxed) != 0) [[unlikely]]
     hooks::large_block_ends(span);
 }
 
-// To be called when a block was allocated or resized while large blocks are sampled. An arena's block
-// is never sampled, whatever scope the thread is in.
+// To be called when a block was allocated or resized while large blocks are sampled. An arena's
+// block is never sampled, whatever scope the thread is in.
 [[gnu::cold, gnu::noinline]] void maybe_sample(void* p, std::size_t bytes,
                                                const void* caller = nullptr) noexcept {
   if (p == nullptr || is_in_scope()) return;
@@ -82,14 +82,14 @@ void forget(Span& span) noexcept {
   hooks::large_block_sampled(p, bytes, caller);
 }
 
-// Takes the block out of the page map. Of two threads that free it, only one succeeds; neither
-// harms the next block there.
+// Removes the block from the page map. If two threads free it, only one succeeds, and the other
+// does not harm the next block there.
 bool take_from_map(std::size_t page) noexcept {
   PageMapEntry entry = large_entry;
   return page_map.pages[page].entry.compare_exchange_strong(entry, 0, std::memory_order_relaxed);
 }
 
-// Makes a span in use, which begins with an OS page, read as zero; false if the system refuses.
+// Makes a span in use, which begins at an OS page, read as zero; false if the system refuses.
 bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   const std::size_t whole = align_down(pages, page_map.pages_per_os_page);
   if (!os::discard(memory_of(&span), whole * page_bytes)) return false;
@@ -97,13 +97,13 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   return true;
 }
 
-// A block of memory of the page heap.
+// Allocates a large block from the page heap.
 [[gnu::noinline]] void* allocate_from_page_heap(std::size_t bytes, std::size_t alignment,
                                                 bool* zeroed) noexcept {
   const std::size_t room = colour_room(bytes, alignment);
   const std::size_t pages = at_least_one(pages_for(bytes + room));
   std::size_t multiple = at_least_one(alignment / page_bytes);
-  // Whole OS pages can be moved, and given back.
+  // Only whole OS pages can be moved, and returned to the system.
   if (pages >= min_move_pages) multiple = std::max(multiple, page_map.pages_per_os_page);
   Span* const span = allocate_span(pages, multiple, 0);
   if (span == nullptr) return out_of_memory();
@@ -130,7 +130,7 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
 }  // namespace
 
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept {
-  // Far beyond any range, and far from overflowing.
+  // Far beyond any range, but too small to overflow.
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   if (may_sample()) [[unlikely]]
     return allocate_and_sample(bytes, alignment, zeroed);
@@ -153,11 +153,11 @@ void release_large(void* p, std::size_t page) noexcept {
 bool resize_large(void* p, std::size_t bytes) noexcept {
   Span& span = span_of(p);
   if (!is_large_block(p, span)) [[unlikely]]
-    return false;  // no block: realloc reports it
+    return false;  // not a block: realloc reports it
   const std::size_t pages = pages_for(bytes + room_of(colour_of(span)));
   const std::size_t now = usable_pages(span);
   if (pages == now) return true;
-  // Into its tail; or by the pages behind it; or without its surplus, tail and all.
+  // Grows into its tail, or by the pages behind it; or shrinks, and loses the tail as well.
   const bool in_tail = pages > now && pages <= span.pages;
   if (pages > AddressRange::max_pages) return false;
   if (pages > span.pages) hooks::before_growth(pages - span.pages);
@@ -171,10 +171,9 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
 
 namespace {
 
-// Copying into touched memory costs less than the faults in what a move leaves clean, and touches
-// no other memory. Not for a block that the program has not filled; nor for one that grows by
-// little, where the copies would add up; nor for a locked one, whose old memory would stay locked
-// for good.
+// Copying into touched memory is cheaper than the page faults that follow a move, and touches no
+// other memory. False for a block that the program has not filled; for one that grows by little,
+// where copies would add up; and for a locked one, whose old memory would stay locked forever.
 bool copying_is_cheaper(const Span& old, std::size_t old_bytes, std::size_t pages) noexcept {
   constexpr std::size_t looked_at = 4;
   return pages * page_bytes - old_bytes >= old_bytes / 4 && page_heap.has_dirty(pages) &&
@@ -182,9 +181,9 @@ bool copying_is_cheaper(const Span& old, std::size_t old_bytes, std::size_t page
          !os::is_locked(memory_of(&old), old_bytes);
 }
 
-// A span for a block that moves, and needs so many more pages than it has. A block that grew once
-// tends to grow again: with half as much again as address space; or an eighth under a hard limit,
-// where it counts.
+// Allocates a span for a block that moves and needs `more` pages. A block that grew once tends to
+// grow again: the span has half as much again as address space, or an eighth under a hard limit, to
+// which it counts.
 Span* allocate_to_move(std::size_t pages, std::size_t more) noexcept {
   hooks::before_growth(more);
   const SizeOption limit = current_options.hard_limit;
@@ -208,7 +207,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
     return nullptr;
   const std::size_t os_multiple = page_map.pages_per_os_page;
   if (first_page_of(&old) % os_multiple != 0) return nullptr;  // a short block that has grown
-  // The pages move, and the colour with them.
+  // The pages move as they are, so the block keeps its colour.
   const std::size_t pages = pages_for(bytes + room_of(colour_of(old)));
   if (pages > AddressRange::max_pages || !begin_move() || copying_is_cheaper(old, old_bytes, pages))
     return nullptr;
@@ -216,7 +215,8 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   if (span == nullptr) return nullptr;
   hooks::before_large_release(old);
   const std::size_t moved_bytes = align_down(old_bytes, os_multiple * page_bytes);
-  // Whole OS pages, as the block begins with one; what has no pages and is not left stays in use.
+  // Whole OS pages, as the block begins at one. What has lost its pages and is not unmapped stays
+  // in use.
   const std::size_t most_bytes = align_down(std::size_t{span->pages}, os_multiple) * page_bytes;
   bool is_left = false;
   if (!os::move_pages(memory_of(&old), moved_bytes, memory_of(span), most_bytes, is_left)) {
@@ -224,12 +224,12 @@ void* move_large(void* p, std::size_t bytes) noexcept {
       hooks::fresh_memory(memory_of(span), most_bytes, false);  // it may be a new mapping
       page_heap.release_clean(span);
     } else {
-      span->usable_pages.store(span->pages, std::memory_order_relaxed);  // in use for good
+      span->usable_pages.store(span->pages, std::memory_order_relaxed);  // stays in use
     }
     return nullptr;
   }
   if (is_left) {
-    // It has no pages any more. This tells caches of pinned memory that know nothing of mremap(2).
+    // It has no pages left. This informs caches of registered memory that do not know mremap(2).
     os::discard(memory_of(&old), moved_bytes);
     hooks::fresh_memory(memory_of(&old), moved_bytes, false);  // likewise
     is_left = merge_mappings(memory_of(&old), moved_bytes);

@@ -16,10 +16,10 @@ namespace ts::engine {
 namespace {
 
 constexpr std::uint32_t moves_per_look = 8192;
-// Fewer leave some thousand mappings at most, and cost no system call.
+// Fewer moves leave at most some thousand mappings, so no system call is needed.
 constexpr std::uint32_t few_moves = 512;
 
-// Relaxed, all: no data depends on them.
+// All relaxed: no data depends on them.
 constinit std::atomic<std::uint32_t> moves{0};
 constinit std::atomic<bool> were_many{false};
 constinit std::atomic<bool> has_mappings_left{true};
@@ -47,7 +47,7 @@ void stop_moving() noexcept { has_stopped.store(true, std::memory_order_relaxed)
 bool merge_mappings(void* begin, std::size_t bytes) noexcept {
   if (!were_many.load(std::memory_order_relaxed) || has_stopped.load(std::memory_order_relaxed))
     return true;
-  const bool is_there = os::renew(begin, bytes);
+  const bool is_there = os::remap(begin, bytes);
   is_there ? hooks::fresh_memory(static_cast<std::byte*>(begin), bytes, false) : stop_moving();
   return is_there;
 }
@@ -56,11 +56,12 @@ bool merge_mappings(void* begin, std::size_t bytes) noexcept {
 
 namespace {
 
-// What is known of the blocks of one length. Relaxed, here and below: values of several threads may
-// mix, and the worst of it is a wrong guess.
+// What is known about the blocks of one length. Relaxed, here and below: values of several threads
+// may mix; the worst result is a wrong guess.
 //
-//   n > 0    so many are taken as filled before the next look
-//   n <= 0   -n were sparse in a row, by a look at each; from `sure` on, by one in `looks_of_sure`
+//   n > 0    the next n blocks are assumed to be filled, without a look
+//   n <= 0   the last -n blocks looked at were sparse; from `sure` on, one in `looks_of_sure` is
+//            looked at
 using Evidence = std::atomic<std::int32_t>;
 
 constexpr std::int32_t filled_unseen = 15;
@@ -69,7 +70,7 @@ constexpr std::int32_t looks_of_sure = 8;
 
 constexpr std::size_t min_log = std::bit_width(min_sparse_pages) - 1;
 constexpr std::size_t max_log = std::bit_width(max_sparse_pages) - 1;
-constexpr std::size_t lengths = 2 * (max_log - min_log + 1);  // half octaves
+constexpr std::size_t lengths = 2 * (max_log - min_log + 1);  // two per octave
 
 constinit Evidence evidence[lengths] = {};
 
@@ -78,8 +79,8 @@ Evidence& evidence_of(std::size_t pages) noexcept {
   return evidence[2 * (log - min_log) + (pages >> (log - 1) & 1)];
 }
 
-// Whether the program wrote to at most so many of four pages of the range, one in each quarter. The
-// range's last page is none of them, where a block may have a footer.
+// Whether the program wrote to at most `at_most` of four pages of the range, one in each quarter.
+// The range's last page is not tested, because a block may have a footer there.
 bool is_untouched(const std::byte* begin, std::size_t bytes, std::size_t at_most) noexcept {
   return touched_pages(begin, bytes - page_bytes, 4) <= at_most;
 }
@@ -87,7 +88,8 @@ bool is_untouched(const std::byte* begin, std::size_t bytes, std::size_t at_most
 bool is_sparse(const std::byte* begin, std::size_t bytes, Evidence& known) noexcept {
   const std::int32_t n = known.load(std::memory_order_relaxed);
   const bool looks = n >= sure && n <= 0;
-  // Among sparse blocks, one touched page may be from a block that began elsewhere.
+  // Among sparse blocks, one touched page is tolerated: it may come from a block that began
+  // elsewhere.
   const bool sparse = looks ? is_untouched(begin, bytes, n < 0 ? 1 : 0) : n <= 0;
   std::int32_t next = n <= sure - looks_of_sure + 1 ? sure : n - 1;
   if (looks && !sparse) next = n != 0 ? n / 2 : filled_unseen;

@@ -1,4 +1,4 @@
-// The memory of large blocks: pages that move instead of being copied, and pages that no block has
+// The memory of large blocks: pages that are moved instead of copied, and pages that no block has
 // touched.
 #pragma once
 
@@ -10,46 +10,45 @@ namespace ts::engine {
 
 // ---- pages that move ----
 
-// Pages that mremap moved. The kernel merges no mapping whose pages were moved with another one,
-// and a process may have about 65,000 mappings. So in a program that moves many blocks, a new
-// mapping comes where moved pages may have been, as soon as the memory is clean; the kernel merges
-// that one with both neighbours.
+// Pages that mremap moved. The kernel does not merge a mapping whose pages were moved with another
+// one, and a process may have only about 65,000 mappings. So in a program that moves many blocks,
+// memory that may contain moved pages gets a new mapping as soon as it is clean; the kernel merges
+// the new one with both neighbours.
 
-// Whether blocks should move: not while the process has more than half of the mappings that it may
-// have, which is looked at once in 8,192 moves; nor before the next look after stop_moving().
+// Whether blocks should move. Not while the process has more than half of the mappings that it may
+// have, which is checked every 8,192 moves; nor after stop_moving(), until the next check.
 bool may_move() noexcept;
-// The same, and counts a move that is about to be tried.
+// Likewise; also counts a move that is about to be tried.
 bool begin_move() noexcept;
-// Memory is locked, or lost: what moves leave behind would stay resident.
+// To be called if memory is locked or lost: moves would leave resident memory behind.
 void stop_moving() noexcept;
 
-// To be called with clean memory of whole OS pages, which no other thread touches: puts a new
-// mapping in its place, if many blocks have moved. False if the memory is inaccessible from then
-// on.
+// To be called with clean memory of whole OS pages, which no other thread touches: replaces its
+// mapping if many blocks have moved. False if the memory is inaccessible from now on.
 bool merge_mappings(void* begin, std::size_t bytes) noexcept;
 
 // ---- pages that were never touched ----
 
-// Large blocks, of 4 to 64 MiB, of which a program touches the beginning alone. Their free gives
-// back what lies behind the first eighth, so that this is clean memory. The eighth stays dirty, and
-// the next such block begins there, where pages are resident (PageHeap::join). As dirty memory
-// throughout, blocks would begin anywhere, and make all of it resident in time. The page table says
-// which blocks these are, from two pages of one. It is asked at one free in 16 of a length that the
-// program fills, and at one in 8 at least of others.
+// Large blocks, of 4 to 64 MiB, of which a program touches only the beginning. When such a block is
+// freed, what lies behind its first eighth is discarded, and so becomes clean memory. The eighth
+// stays dirty, and the next such block begins there, where pages are resident (PageHeap::join). If
+// the whole span were dirty, blocks would begin anywhere in it, and in time make all of it
+// resident. Two pages of the page table tell which blocks these are. They are queried at one free
+// in 16 for a length that the program fills, and at least at one in 8 for others.
 
-// From here on, two system calls cost little beside the page faults that they spare.
+// From this size on, two system calls cost little compared with the page faults that they avoid.
 inline constexpr std::size_t min_sparse_pages = pages_for(std::size_t{4} << 20);
-// Longer ones, of which a wrong guess would cost too long a call, are left to the purge.
+// Longer blocks are left to the purge: a wrong guess would make a free take too long.
 inline constexpr std::size_t max_sparse_pages = pages_for(std::size_t{64} << 20);
 
 constexpr bool may_be_sparse(std::size_t pages) noexcept {
   return pages >= min_sparse_pages && pages <= max_sparse_pages;
 }
 
-// Whether the last block of about this length was such a block, as far as is known.
+// Whether the last blocks of about this length were sparse, as far as is known.
 bool are_sparse(std::size_t pages) noexcept;
 
-// How many pages of so long a span, which is out of the page map, stay dirty. The others read as
+// How many pages of this span, which is out of the page map, stay dirty. The others then read as
 // zero.
 std::size_t discard_untouched(const Span& span) noexcept;
 

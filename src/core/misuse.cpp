@@ -9,7 +9,7 @@
 namespace ts::engine {
 namespace {
 
-// Whether the memory was of blocks that are free by now: in the page heap.
+// Whether the memory belonged to blocks that are free now: it is in the page heap.
 bool was_freed(const void* p) noexcept {
   const std::size_t page = page_of(p);
   bool is_free = false;
@@ -29,10 +29,10 @@ Misuse kind_of_own(const void* p) noexcept {
   return kind_of_free(page_map.spans[place.slab_page], place);
 }
 
-// With two allocators in one process, every block of the other may come here, and a look at where
-// an address lies takes some microseconds: so many are looked at.
+// With two allocators in one process, every block of the other one may come here, and finding out
+// where an address lies takes some microseconds. So only this many addresses are classified.
 constexpr std::uint32_t most_looks = 1000;
-constinit std::atomic<std::uint32_t> looks{0};  // relaxed: any threads' may be the last
+constinit std::atomic<std::uint32_t> looks{0};  // relaxed: any thread may make the last one
 
 Misuse kind_of_foreign(const void* p) noexcept {
   if (current_options.on_misuse == OnMisuse::silent ||
@@ -44,7 +44,7 @@ Misuse kind_of_foreign(const void* p) noexcept {
 
 }  // namespace
 
-bool is_free_without_mark(const void* p) noexcept {
+bool is_free_without_key(const void* p) noexcept {
   return is_free(place_of(p, size_class_of(entry_of(p))));
 }
 

@@ -1,11 +1,11 @@
-// The core alone: no hook has anything to do (tsmalloc-core; the price of the features is the
-// difference).
+// The core alone, tsmalloc-core: all hooks are empty. The difference to the engine is the price of
+// the features.
 #include "core/common_heap.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
-#include "core/sparse_slabs.h"
 #include "core/page_heap.h"
 #include "core/reclaim.h"
+#include "core/sparse_slabs.h"
 #include "os/touched_pages.h"
 
 namespace ts::engine {
@@ -39,7 +39,7 @@ void hooks::large_block_sampled(void*, std::size_t, const void*) noexcept {}
 void hooks::large_block_ends(Span&) noexcept {}
 void hooks::before_large_release(const Span&) noexcept {}
 
-// Nothing purges within slabs.
+// Never called: nothing purges within slabs.
 void hooks::restore_blocks(ThreadHeap&, Span&) noexcept {}
 void hooks::purge_sparse_slabs(ThreadHeap& heap, std::size_t, Mutex*) noexcept {
   const HeapHold hold{heap};
@@ -51,8 +51,8 @@ void hooks::purge_slabs(ThreadHeap&) noexcept {}
 
 namespace {
 
-constinit Mutex* const in_order[] = {&housekeeping_lock, &common_lock,  &collection_lock,
-                                     &abandoned_lock,    &reclaim_lock, &page_heap.lock(),
+constinit Mutex* const in_order[] = {&background_lock, &common_lock,  &collection_lock,
+                                     &abandoned_lock,  &reclaim_lock, &page_heap.lock(),
                                      &page_table_lock};
 
 }  // namespace

@@ -16,11 +16,11 @@ void PageHeap::insert(Span* span, std::size_t pages, bool zeroed) noexcept {
   spans_of(*span).insert(span);
 }
 
-// Out of line: most spans that are freed have no free neighbour.
+// Out of line, because most freed spans have no free neighbour.
 [[gnu::noinline]] void PageHeap::remove(Span* span) noexcept { spans_of(*span).remove(span); }
 
-// Merges pages with the free spans of their kind on either side. Clean and dirty ones stay apart:
-// requests take dirty memory first.
+// Merges pages with the free spans of their kind on either side. Clean and dirty spans are not
+// merged with each other, because requests take dirty memory first.
 void PageHeap::insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept {
   const std::size_t begin = first_page_of(span);
   Span* const behind = span + pages;
@@ -39,7 +39,7 @@ void PageHeap::insert_coalesced(Span* span, std::size_t pages, bool zeroed) noex
   insert(span, pages, zeroed);
 }
 
-// Out of the lists, to be used.
+// Takes the span out of the lists, to be used.
 void PageHeap::unlink_free(Span* span) noexcept {
   spans_of(*span).remove(span);
   policy_.note_dirty(dirty_.pages());
@@ -51,8 +51,8 @@ void PageHeap::set_in_use(Span* span, std::size_t pages, SpanState state) noexce
   span->pages = static_cast<std::uint32_t>(pages);
 }
 
-// Out of the lists: this dirty span with as much of its clean neighbours as makes it long enough;
-// null if they are too short.
+// Takes this dirty span out of the lists, with as much of its clean neighbours as makes it long
+// enough; null if they are too short.
 Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexcept {
   const std::size_t dirty = span->pages;
   if (dirty >= pages || !is_room_for(pages - dirty)) return nullptr;
@@ -81,9 +81,9 @@ Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexc
   return span;
 }
 
-// The same with one of the longest dirty spans, so that memory serves that was given back in part;
-// null if none of those looked at serves. Where programs touch the beginning alone, the dirty part
-// is to be that, and may be short (large_memory.h).
+// Likewise, with one of the longest dirty spans, so that partly purged memory is reused; null if
+// none of those tried is long enough. For programs that touch only the beginning of blocks, the
+// dirty part should be that beginning, and may be short (large_memory.h).
 [[gnu::noinline]] Span* PageHeap::join_longest(std::size_t pages) noexcept {
   constexpr int looked_at = 64;
   const bool sparse = are_sparse(pages);
@@ -97,8 +97,8 @@ Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexc
   return nullptr;
 }
 
-// A span of at least `enough` pages, of which `pages` are needed, out of the lists or from beyond
-// the end.
+// Takes a span of at least `enough` pages, of which `pages` are needed, out of the lists or from
+// beyond the end.
 Span* PageHeap::take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept {
   Span* span = from != From::clean ? dirty_.find(enough) : nullptr;
   if (span == nullptr && from != From::clean && may_join) {
@@ -122,7 +122,7 @@ Span* PageHeap::take(std::size_t enough, std::size_t pages, From from, bool may_
   return span;
 }
 
-// The requested part of a span that is out of the lists; the rest is free again.
+// Cuts the requested part out of a span that is in no list; frees the rest.
 Span* PageHeap::cut(Span* whole, std::size_t pages, std::size_t alignment_pages) noexcept {
   const bool zeroed = whole->zeroed;
   const std::size_t got = whole->pages;
@@ -140,11 +140,11 @@ Span* PageHeap::cut(Span* whole, std::size_t pages, std::size_t alignment_pages)
 Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigned size_class,
                          From from) noexcept {
   const Guard guard{lock_};
-  // Neither is beyond what addresses have, so the sum does not overflow.
+  // Both are bounded by the address space, so the sum does not overflow.
   const std::size_t enough = pages + alignment_pages - 1;
   if (enough > AddressRange::max_pages) return nullptr;
   constexpr std::size_t min_joined = (std::size_t{1} << 20) / page_bytes;
-  // Of a joined span no part is left over, which would be of both kinds.
+  // A joined span is used whole: a remainder would be partly dirty and partly clean.
   Span* span = take(enough, pages, from, pages >= min_joined && alignment_pages == 1);
   if (span == nullptr) return nullptr;
   span = cut(span, pages, alignment_pages);
@@ -212,7 +212,8 @@ bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
     return false;  // only the last span can grow beyond the free pages behind it
   }
   if (!takes_charge(behind, more)) {
-    // Part of it may be clean. As dirty memory it is committed again before it serves, too.
+    // Part of it may be clean. If decommitted, it is committed again before use, even as dirty
+    // memory.
     insert_coalesced(behind, more, false);
     return false;
   }
@@ -237,7 +238,7 @@ PageHeap::Totals PageHeap::totals() noexcept {
           hard_limit_bytes()};
 }
 
-// Level 1: the span changes hands. Of terabytes, the first GiB is looked at.
+// Level 1: the span changes hands. At most the first GiB is checked.
 void PageHeap::check_unused(const Span& span) noexcept {
   const std::size_t first = first_page_of(&span);
   require(span.pages != 0 && span.pages <= top_ - first, "a span lies within the pages in use",

@@ -1,11 +1,11 @@
-// All spans, under one lock. Free spans are dirty (resident) or clean (they read as zero); each
-// kind is merged with its neighbours at once, and never with the other. A request is served from
-// dirty memory if a span is long enough (or, from 1 MiB on, with the clean ones beside it), then from
-// clean memory, then from beyond the end. So a page is touched for the first time only when no
-// touched one serves. Dirty memory goes back to the
-// operating system by the rule of purge_policy.h, in pieces of 64 KiB and more. A purge only
-// chooses the spans under the lock. They wait outside of all lists for send_purges(), which a
-// thread calls without a lock or a hold, since another library may see the call (os.h).
+// All spans, under one lock. Free spans are dirty (resident) or clean (they read as zero). Each
+// kind is merged with its neighbours at once, but never with the other kind. A request takes dirty
+// memory if a span is long enough (or, from 1 MiB on, together with adjacent clean spans), then
+// clean memory, then memory beyond the end. So a page is touched for the first time only if no
+// touched page can be used. Dirty memory is purged according to purge_policy.h, in pieces of at
+// least 64 KiB. A purge only chooses the spans under the lock. They are then in no list until
+// send_purges(), which a thread calls without a lock or a hold, since another library may see the
+// system call (os.h).
 //
 //   release -> insert_coalesced -> purge_surplus -> purge (page_heap_purge.cpp)
 //   do_deferred_work -> send_purges -> purge_within
@@ -29,130 +29,138 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
-  // Which memory serves: dirty (perhaps joined with clean neighbours), clean only, or either.
+  // Where to take memory from: dirty (perhaps joined with clean neighbours), clean only, or either.
   enum class From { dirty, clean, anywhere };
 
-  // A span of `pages` at a multiple of `alignment_pages` (a power of two), for a slab of the class;
-  // 0 is a large block. Null if there is none. None of it is used yet, and its map entries are 0.
+  // Allocates a span of `pages` at a multiple of `alignment_pages` (a power of two), for a slab of
+  // the class, or for a large block if that is 0. Null if there is none. The span is unused, and
+  // its map entries are 0.
   Span* allocate(std::size_t pages, std::size_t alignment_pages, unsigned size_class,
                  From from) noexcept;
 
-  // Takes a span back. Its map entries must be 0 again. As resize() and allocate(), it may leave
-  // spans to send_purges().
+  // Frees a span. Its map entries must be 0 again. Like resize() and allocate(), it may leave spans
+  // for send_purges().
   void release(Span* span) noexcept;
-  // The same of a large span that reads as zero behind its first `dirty` pages.
+  // Likewise, for a large span that reads as zero behind its first `dirty` pages.
   void release_clean(Span* span, std::size_t dirty = 0) noexcept;
 
-  // Makes a large span so long without moving it, or changes nothing and returns false: where other
-  // memory is behind it; or, if its pages can move, where it would move the end of all spans
-  // although a clean span is half as long again. Without a lock or a hold.
+  // Resizes a large span in place. Changes nothing and returns false if other memory is behind it;
+  // or, if its pages can move, if it would move the end of all spans although there is a clean span
+  // half as long again. Without a lock or a hold.
   bool resize(Span* span, std::size_t pages, bool can_move = false) noexcept;
 
-  // Whether touched memory serves a request for so many; a hint, out of date at once.
+  // Whether touched memory can satisfy a request for `pages`; a hint, out of date at once.
   bool has_dirty(std::size_t pages) noexcept {
     const Guard guard{lock_};
     return pages <= AddressRange::max_pages && dirty_.find(pages) != nullptr;
   }
 
-  // How many pages behind a span in use are free, and read as zero; a hint, out of date at once.
+  // How many pages behind a span in use are free and read as zero; a hint, out of date at once.
   std::size_t clean_behind(const Span* span) noexcept;
 
-  // Makes room for one more heap's structure, zero-filled, and for so many behind it; 0 if there is
-  // none, else its number.
+  // Makes room for one more heap's structure, zero-filled, and for `spare` more behind it; returns
+  // its number, or 0 if there is no room.
   std::uint32_t new_heap(std::uint32_t spare) noexcept;
 
-  // Pages that are in use or dirty: touched, as far as is known.
+  // Pages that are in use or dirty, and so may have been touched.
   std::size_t touched_pages() noexcept;
   std::size_t dirty_pages() noexcept;
-  // From now on, no more than so many bytes; the soft limit is for reports alone (limits.h).
+  // Sets the limits in bytes; the soft limit is for reports only (limits.h).
   static constexpr std::size_t no_limit = ~std::size_t{0};
   void limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept;
-  // Whether so many more are within the limit, if need be after dirty memory went back for them:
-  // without a lock or a hold. allocate() asks by itself, but for clean memory, to which pages move;
-  // it fails where purges have to be sent first.
+  // Whether `pages` more are within the hard limit, if necessary after purging dirty memory.
+  // Without a lock or a hold. allocate() checks this itself, except for clean memory that pages
+  // move to; it fails if purges have to be sent first.
   bool has_room(std::size_t pages) noexcept;
-  // How many purges by any thread are over. Spans that a purge gives back are in no list meanwhile:
-  // if this differs before and after an allocation that failed, another may succeed.
+  // How many purges, by any thread, have ended. Spans are in no list while they are purged: if this
+  // changed during an allocation that failed, another try may succeed.
   std::uint32_t ended_purges() const noexcept {
     // relaxed: stored under the lock, which the allocation takes later
     return purges_.load(std::memory_order_relaxed);
   }
-  // Gives the spans back that purges chose, until none is left; returns how many pages went.
-  // Without a lock or a hold: what the system's functions are replaced by may allocate.
+  // Purges the spans that were chosen, until none is left; returns how many pages were purged.
+  // Without a lock or a hold: a replaced system function may allocate.
   std::size_t send_purges() noexcept;
-  // Whether there is something to send: a hint.
+  // Whether there may be purges to send.
   bool has_purges() const noexcept { return has_purges_.load(std::memory_order_relaxed); }
 
-  // Waits, a millisecond at most, while another thread's purge is under way and none has ended
-  // since `ended_purges`, which becomes the present count. False if none is, and none has.
+  // Waits up to a millisecond while another thread's purge is in progress and none has ended since
+  // `ended_purges`, which is set to the present count. False if none is in progress and none has
+  // ended.
   bool wait_for_purge(std::uint32_t& ended_purges) noexcept;
 
-  // This, merge_for() and purge_some() send purges: without a lock or a hold. Purges all dirty memory
-  // but about `keep_bytes`; true if there was any.
+  // trim(), merge_for() and purge_some() send purges, so call them without a lock or a hold. Purges
+  // all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
-  // Gives back the memory of the tables for long clean spans, but for that of their ends.
+  // Returns the memory of the tables for long clean spans to the system, except for the spans'
+  // ends.
   void give_back_tables() noexcept;
 
-  // Purges all dirty memory, which merges all free spans, if they have so many pages. False if not,
-  // or if nothing was dirty.
+  // Purges all dirty memory, so that all free spans merge, if they have that many pages together.
+  // False if not, or if nothing was dirty.
   bool merge_for(std::size_t pages) noexcept;
 
-  // Purges a slice of what a release left of its purge, or of what the policy finds to be too much;
+  // Purges a slice of what a release left to purge, or of what the policy finds to be too much;
   // short spans only if the program `is_quiet`. True if there is more to do.
   bool purge_some(bool is_quiet) noexcept;
 
-  // For housekeeping.h. From now on a housekeeper does what releases leave of their purges.
-  void expect_housekeeper() noexcept;
-  // Undoes that.
-  void dismiss_housekeeper() noexcept;
-  // Ends its rest, anywhere: it takes no lock.
-  void stir_housekeeper() noexcept;
-  bool has_housekeeper() noexcept;
-  // Ends a round: how many pages are to go back.
+  // For background_thread.h: while a background thread is attached, it completes the purges that
+  // releases begin.
+  void attach_background_thread() noexcept;
+  void detach_background_thread() noexcept;
+  // Ends its rest. May be called anywhere, since it takes no lock.
+  void wake_background_thread() noexcept;
+  bool has_background_thread() noexcept;
+  // Ends a round; returns how many pages to purge.
   std::size_t end_round() noexcept;
-  // Purges so many pages at most, and no more than a slice; returns how many went.
+  // Purges at most `pages`, and at most a slice; returns how many pages were purged.
   std::size_t purge_slice(std::size_t pages) noexcept;
   // PurgePolicy::is_settled().
   bool is_settled() noexcept;
-  // Whether more is dirty than may stay, unless the housekeeper `gives_up` what is.
+  // Whether too much memory is dirty, unless the background thread `gives_up` on it.
   bool has_work(bool gives_up) noexcept;
-  // True if there is no work: the housekeeper then rests until a release leaves more dirty memory.
+  // True if there is no work: the background thread then rests until a release leaves more dirty
+  // memory.
   bool may_rest(bool gives_up) noexcept;
-  // Waits until the housekeeper is woken; or for so long at most.
+  // Both wait until the background thread is woken; the second one for a limited time.
   void rest() noexcept;
   void rest_for(std::uint32_t milliseconds) noexcept;
-  // Waits for so long, or until the housekeeper may rest.
+  // Waits for that time, or until the background thread may rest.
   void wait_for_round(std::uint32_t milliseconds) noexcept;
-  // Counts pages that have pending frees and no owner. Enough of them end the housekeeper's rest.
+  // Counts pages of slabs that have pending frees and no owner. If there are enough of them, wakes
+  // the background thread.
   void note_uncollected(std::uint32_t pages) noexcept;
-  // Whether enough of them were noted to collect from them before a rest; and then none are.
+  // Whether enough of them were counted to collect from them before a rest. take_uncollected() also
+  // resets the count.
   bool has_uncollected() noexcept;
   bool take_uncollected() noexcept;
-  // In the child of a fork, which has no housekeeper, and no purge of another thread. Under lock().
+  // In the child of a fork, which has no background thread and no purges by other threads. Under
+  // lock().
   void forget_other_threads() noexcept TS_NO_ANALYSIS;
 
-  // Calls `visit(span)` for every span in the order of addresses, under the lock.
+  // Calls `visit(span)` for every span in address order, under the lock.
   template <class Visit>
   void for_each(Visit visit) noexcept {
     const Guard guard{lock_};
     for (std::size_t i = 0; i < top_; i += page_map.spans[i].pages) visit(page_map.spans[i]);
   }
 
-  // Checks the invariants of spans (types.h) that need no other lock. Time: all spans.
+  // Checks the invariants of spans (types.h) that need no other lock. Takes time proportional to
+  // the number of spans.
   Fault find_fault() noexcept;
 
   struct Totals {
     std::size_t segment_bytes = 0;
     std::size_t grow_calls = 0;
     std::size_t table_bytes = 0;  // of the page map and the heaps
-    std::size_t limit_bytes = 0;  // as of HeapMeasures
+    std::size_t limit_bytes = 0;  // see HeapMeasures
     std::size_t hard_limit_bytes = 0;
   };
   Totals totals() noexcept;
 
-  // Of a copy of the page heap of another process (tools/outside). `has_first`: whether a list of
-  // free spans begins with `span`.
+  // For a copy of another process's page heap (tools/inspect). `has_first`: whether a list of free
+  // spans begins with `span`.
   constexpr const Mutex& lock() const noexcept { return lock_; }
   bool has_first(const Span* span, std::size_t pages, bool zeroed) const noexcept TS_NO_ANALYSIS {
     return (zeroed ? clean_ : dirty_).has_first(span, pages);
@@ -179,8 +187,8 @@ class PageHeap {
   Span* end() const noexcept { return page_map.spans + top_; }
 
   static constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
-  // The system takes about a millisecond to take back a slice. A release gives back some slices at
-  // most, or one if a housekeeper does the rest.
+  // The system takes about a millisecond to purge a slice. A release purges at most some slices, or
+  // one if there is a background thread for the rest.
   static constexpr std::size_t slice_pages = (std::size_t{8} << 20) / page_bytes;
   static constexpr std::size_t pages_of_a_call = 8 * slice_pages;
   static constexpr std::size_t slice_of_scavenging = 2 * slice_pages;
@@ -214,16 +222,16 @@ class PageHeap {
   static constexpr std::size_t uncollected_to_wake = (std::size_t{4} << 20) / page_bytes;
   static constexpr std::size_t uncollected_to_collect = uncollected_to_wake / 4;
   bool is_too_much_dirty(bool gives_up) noexcept TS_REQUIRES(lock_);
-  void wake_housekeeper() noexcept TS_REQUIRES(lock_);
-  void forget_housekeeper() noexcept;
+  void wake_for_work() noexcept TS_REQUIRES(lock_);
+  void forget_background_thread() noexcept;
   void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
   void purge_by_policy(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_) {
     purge_surplus(min_purge_pages, pages_of_a_call);
   }
 
-  // Where the system counts all memory that could be written to (overcommit_memory=2), clean memory of
-  // a MiB and more gives up its charge: it is decommitted, and committed again when it serves.
+  // If the system counts all writable memory (overcommit_memory=2), clean memory of at least 1 MiB
+  // is decommitted, which gives up its charge, and committed again before use.
   static bool gives_up_charge(std::byte* begin, std::size_t bytes) noexcept;
   static bool takes_charge(Span* span, std::size_t pages) noexcept;
 
@@ -237,7 +245,7 @@ class PageHeap {
   std::size_t top_ = 0;        // pages that have ever been in a span
   std::size_t committed_ = 0;  // pages that may be touched
   std::size_t grow_calls_ = 0;
-  // On their way to the system: chosen, and in the hands of threads that give them back.
+  // Being purged: chosen, or in the hands of threads that purge them.
   std::size_t purging_pages_ = 0;
   Plain<Span*> first_chosen_ = nullptr;  // a queue
   Plain<Span*> last_chosen_ = nullptr;
@@ -248,20 +256,20 @@ class PageHeap {
   Plain<Span*> leaving_ = nullptr;  // linked in both directions
   Atomic<bool> has_purges_{false};  // whether there is a chosen one; stored under the lock
   std::uint32_t waiting_for_purges_ = 0;
-  // Stored under the lock, read by the system's wait.
-  Atomic<std::uint32_t> purges_{0};  // that are over
+  // How many have ended. Stored under the lock; waited on by the system.
+  Atomic<std::uint32_t> purges_{0};
   std::size_t limit_pages_ = no_limit;
   Atomic<bool> is_limited_{false};           // stored under the lock
   std::size_t soft_limit_bytes_ = no_limit;  // for reports, as the next
   std::size_t hard_limit_bytes_ = no_limit;
-  // Stored under the lock (but by stir_housekeeper), read by the system's wait.
+  // Stored under the lock (except by wake_background_thread); waited on by the system.
   static constexpr std::uint32_t awake = 0;
   static constexpr std::uint32_t resting = 1;
   static constexpr std::size_t never = ~std::size_t{0};
-  Atomic<std::uint32_t> housekeeper_{awake};
-  std::size_t wake_above_ = never;  // more dirty pages wake the housekeeper, if it rests
+  Atomic<std::uint32_t> background_state_{awake};
+  std::size_t wake_above_ = never;  // more dirty pages wake the background thread, if it rests
   std::size_t uncollected_ = 0;     // pages that were noted
-  bool has_housekeeper_ = false;
+  bool has_background_thread_ = false;
 };
 
 inline constinit PageHeap page_heap;

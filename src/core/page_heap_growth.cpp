@@ -1,5 +1,5 @@
 // The end of the page heap: spans from beyond the pages in use, memory that is committed for them
-// ahead of the need, and room within the hard limit.
+// in advance, and room within the hard limit.
 #include <algorithm>
 
 #include "base/bits.h"
@@ -10,7 +10,7 @@
 #include "os/os.h"
 
 namespace ts::engine {
-// Makes the first `pages` touchable.
+// Commits memory so that the first `pages` may be touched.
 bool PageHeap::commit(std::size_t pages) noexcept {
   if (pages <= committed_) return true;
   const std::size_t range_before = range_.pages();
@@ -18,7 +18,7 @@ bool PageHeap::commit(std::size_t pages) noexcept {
   std::byte* const begin = memory_of(page_map.spans + committed_);
   std::size_t more = std::min(align_up(pages, pages_per_huge_page), range_.pages()) - committed_;
   if (!os::commit(begin, more * page_bytes)) {
-    // Under a limit, the needed pages may still go.
+    // Under a limit, the needed pages alone may still be possible.
     more = align_up(pages, page_map.pages_per_os_page) - committed_;
     if (!os::commit(begin, more * page_bytes)) {
       range_.shrink(range_before);
@@ -47,7 +47,7 @@ bool PageHeap::takes_charge(Span* span, std::size_t pages) noexcept {
   return os::commit(reinterpret_cast<void*>(first), end - first);
 }
 
-// Up, and never down: memory beyond it reads as zero.
+// Moves up only: memory beyond the end reads as zero.
 void PageHeap::move_end(std::size_t top) noexcept {
   check(top >= top_ && top <= committed_, "the end moves up, within committed memory");
   if constexpr (counting) count_event(Event::growth_bytes, (top - top_) * page_bytes);
@@ -56,15 +56,15 @@ void PageHeap::move_end(std::size_t top) noexcept {
   page_map.page_count.store(top, std::memory_order_relaxed);
 }
 
-// A span from beyond the end. A free one that ends there is part of it, unless the new one has to
-// be clean and that is not.
+// Takes a span from beyond the end. Includes a free span that ends there, unless the new one must
+// be clean and that one is not.
 Span* PageHeap::grow(std::size_t pages, From from) noexcept {
   std::size_t begin = top_;
   if (top_ != 0 && page_map.spans[top_ - 1].state == SpanState::free) {
     Span* const last = page_map.spans + top_ - page_map.spans[top_ - 1].pages;
     if (from != From::clean || last->zeroed) {
       begin = first_page_of(last);
-      // It may be long enough: find() does not look at all of a list.
+      // It may be long enough, because find() does not search a whole list.
       if (last->pages >= pages) {
         unlink_free(last);
         return last;
@@ -86,7 +86,7 @@ Span* PageHeap::grow(std::size_t pages, From from) noexcept {
   return span;
 }
 
-// Chooses what has to go back before so many more pages may be touched, if that is enough.
+// Chooses what to purge before `pages` more may be touched, if purging can make enough room.
 [[gnu::cold]] void PageHeap::make_room(std::size_t pages) noexcept {
   const std::size_t needed = in_use() + pages;
   if (needed > limit_pages_) return;
@@ -111,7 +111,7 @@ bool PageHeap::wait_for_purge(std::uint32_t& ended_purges) noexcept {
     if (purging_pages_ == 0 && ended_purges == this->ended_purges()) return false;
     ++waiting_for_purges_;
   }
-  os::wait_for(purges_, ended_purges, 1);  // not at all if one has ended
+  os::wait_for(purges_, ended_purges, 1);  // returns at once if one has ended
   const Guard guard{lock_};
   ended_purges = this->ended_purges();
   --waiting_for_purges_;

@@ -1,4 +1,4 @@
-// Purges: dirty spans go back to the operating system, longest first.
+// Purges dirty spans, longest first.
 #include <algorithm>
 #include <utility>
 
@@ -12,14 +12,14 @@
 namespace ts::engine {
 namespace {
 
-// So many refusals end a purge.
+// A purge ends after this many refusals.
 constexpr unsigned most_refusals = 32;
 
 }  // namespace
 
-// Takes clean memory behind the span out of the lists, up to the end of a huge page. One that
-// begins in the span may reach so far (huge_page_probe.cpp), and its rest would stay resident.
-// Returns the pages, with which the span ends where an OS page does, if it takes any.
+// Takes clean memory behind the span out of the lists, up to the end of a huge page: a huge page
+// that begins in the span may extend that far (huge_page_probe.cpp), and its rest would stay
+// resident. Returns the pages; if it takes any, the span ends at the end of an OS page.
 std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept {
   const std::size_t end_page = first_page_of(span) + pages;
   const std::size_t rest = -(page_map.base / page_bytes + end_page) & (pages_per_huge_page - 1);
@@ -39,27 +39,27 @@ std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages
   return more;
 }
 
-// Removes a span from leaving_, and wakes the threads that wait for a purge to end.
+// Removes a span from leaving_, and wakes threads that wait for a purge to end.
 void PageHeap::end_purge(Span* span, std::size_t pages) noexcept {
   (span->previous != nullptr ? span->previous->next : leaving_) = span->next;
   if (span->next != nullptr) span->next->previous = span->previous;
   purging_pages_ -= pages;
-  // relaxed: those that wait look under the lock
+  // relaxed: waiting threads check under the lock
   purges_.fetch_add(1, std::memory_order_relaxed);
   if (waiting_for_purges_ != 0) [[unlikely]]
     os::wake(purges_, static_cast<int>(waiting_for_purges_));
 }
 
-// Gives the OS pages within a span back that was chosen; the lock is free meanwhile. Where OS pages
-// are longer than the engine's, the ends of the span may share one with its neighbours, and stay
-// dirty. Null, or what the system did not take, which is in no list then.
+// Purges the OS pages within a chosen span, without the lock. If OS pages are longer than the
+// engine's, the ends of the span may share one with its neighbours, and stay dirty. Null, or the
+// part that the system refused, which is then in no list.
 Span* PageHeap::purge_within(Span* span) noexcept {
   const std::size_t pages = span->pages;
   const std::size_t begin = first_page_of(span);
   const std::size_t before = align_up(begin, page_map.pages_per_os_page) - begin;
   const std::size_t end = align_down(begin + pages, page_map.pages_per_os_page) - begin;
   Span* const within = span + before;
-  // To the child of a fork: whose span it is (forget_other_threads).
+  // Tells the child of a fork whose span it is (forget_other_threads).
   span->purger = &this_thread;
   span->previous = nullptr;
   span->next = leaving_;
@@ -72,11 +72,11 @@ Span* PageHeap::purge_within(Span* span) noexcept {
                         merge_mappings(memory_of(within), bytes);
   lock_.lock();
   end_purge(span, pages);
-  // Parts, before any of them looks at its neighbours.
+  // Marks the parts before any of them is merged with its neighbours.
   if (before != 0) set_in_use(span, before, SpanState::in_use);
   set_in_use(within, end - before, SpanState::in_use);
   if (end != pages) set_in_use(span + end, pages - end, SpanState::in_use);
-  if (!is_there) {  // in use for good
+  if (!is_there) {  // stays in use
     set_in_use(within, end - before, SpanState::large);
     within->usable_pages.store(within->pages, std::memory_order_relaxed);
     within->used.store(0, std::memory_order_relaxed);
@@ -92,10 +92,10 @@ Span* PageHeap::purge_within(Span* span) noexcept {
 }
 
 // Chooses dirty spans of at least `min_pages`, the longest first, until about `keep_pages` are
-// left, or about `at_most` are to go. Returns how many are.
+// left, or about `at_most` are chosen. Returns how many pages are.
 [[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
                                               std::size_t at_most) noexcept {
-  // So long a span has a whole OS page, wherever it begins.
+  // A span of this length contains a whole OS page, wherever it begins.
   min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
   std::size_t chosen = 0;
   while (dirty_.pages() > keep_pages && chosen < at_most) {
@@ -105,7 +105,7 @@ Span* PageHeap::purge_within(Span* span) noexcept {
     dirty_.remove(span);
     std::size_t pages = span->pages;
     if (pages > at_most - chosen) {
-      // The end of it, of whole huge pages.
+      // Takes its end, in whole huge pages.
       const std::size_t first = page_map.base / page_bytes + first_page_of(span);
       const std::size_t cut = align_down(first + pages - (at_most - chosen), pages_per_huge_page);
       if (cut > first) {
@@ -131,8 +131,8 @@ Span* PageHeap::purge_within(Span* span) noexcept {
   return chosen;
 }
 
-// The next span to send. If the system refused some, others are chosen in their place, as long as
-// those are in no list: else the next purge would choose the same ones again.
+// The next span to purge. If the system refused some, others are chosen in their place while those
+// are in no list; else the next purge would choose the same ones again.
 Span* PageHeap::next_chosen(std::size_t& refused) noexcept {
   if (first_chosen_ == nullptr && refused != 0) {
     const std::size_t keep = last_purge_.keep_pages;
@@ -145,8 +145,8 @@ Span* PageHeap::next_chosen(std::size_t& refused) noexcept {
   return span;
 }
 
-// Memory that the system does not take, such as locked memory, stays dirty. It is in no list
-// meanwhile.
+// Memory that the system refuses to take, such as locked memory, stays dirty. It is in no list
+// while other spans are purged.
 std::size_t PageHeap::send_purges() noexcept {
   std::size_t gone = 0;
   std::size_t refused = 0;
@@ -156,7 +156,7 @@ std::size_t PageHeap::send_purges() noexcept {
   const Guard guard{lock_};
   while (Span* const span = next_chosen(to_replace)) {
     const std::size_t pages = span->usable_pages.load(std::memory_order_relaxed);
-    const bool is_tried = refusals != most_refusals;  // more tell of memory that is all locked
+    const bool is_tried = refusals != most_refusals;  // after more, all is probably locked
     if (!is_tried) purging_pages_ -= span->pages;
     Span* const left = is_tried ? purge_within(span) : span;
     if (left == nullptr) {
@@ -181,7 +181,7 @@ std::size_t PageHeap::send_purges() noexcept {
 
 void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
   if (dirty_.pages() > wake_above_) [[unlikely]]
-    wake_housekeeper();
+    wake_for_work();
   if (PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay())) [[unlikely]]
     purge_by_policy(min_pages, at_most);
 }
@@ -192,7 +192,7 @@ void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcep
   const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages(), purge_delay());
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages(), keep);
-  purge(keep, min_pages, has_housekeeper_ ? slice_pages : at_most);
+  purge(keep, min_pages, has_background_thread_ ? slice_pages : at_most);
   policy_.note_dirty(dirty_.pages());
 }
 
@@ -239,7 +239,7 @@ bool PageHeap::trim(std::size_t keep_bytes) noexcept {
   return dirty_.pages() != before;
 }
 
-// Other threads may look up an address of such a page meanwhile: its entry is 0, before and after.
+// Other threads may look up an address on such a page meanwhile: its entry is 0 before and after.
 void PageHeap::give_back_tables() noexcept {
   constexpr std::size_t min_pages = (std::size_t{2} << 20) / page_bytes;
   const Guard guard{lock_};
@@ -251,7 +251,7 @@ void PageHeap::give_back_tables() noexcept {
   }
 }
 
-// Again, as long as some goes: ends of spans that stay dirty become one with others.
+// Repeats while it makes progress: span ends that stay dirty merge with others.
 void PageHeap::purge_all_but(std::size_t pages) noexcept {
   do {
     const Guard guard{lock_};

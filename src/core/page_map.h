@@ -1,5 +1,5 @@
-// The page map: the structures of an address, by its page. One range of addresses
-// (address_range.h), of which a prefix of each part is in use:
+// The page map: finds the structures that belong to an address, by its page. One range of addresses
+// (address_range.h); a prefix of each part is in use:
 //
 //   | map, 8 B a page | spans, 64 B | free bits, 64 B | more of them, 64 B | remote frees, 192 B |
 //   | heaps, 8 KiB | pages, 16 KiB |
@@ -20,24 +20,24 @@
 
 namespace ts::engine {
 
-// All const once page_count is positive, but for the counts. What malloc and free read lies in one
-// line, which is not to be where pages begin (HeapBeginning).
+// All const once page_count is positive, except the counts. What malloc and free read lies in one
+// cache line, which must not be at the beginning of a page (HeapBeginning).
 struct alignas(1024) PageMap {
   std::byte unused[5 * 64] = {};
   std::uintptr_t base = 0;                 // address of page 0
   std::atomic<std::size_t> page_count{0};  // any: pages in use
   MapPage* pages = nullptr;
-  // The lowest address of any block; above closed_bin() until there is one. malloc tests a list's head
-  // against it instead of null: one comparison notices the end of a list, a closed bin, and most
-  // overwritten links.
+  // The lowest address of any block; above bypassed_bin() until there is one. malloc compares the
+  // head of a list with it instead of null: one comparison detects the end of a list, a bypassed
+  // bin, and most overwritten links.
   std::atomic<std::size_t> lowest_block{2};
   Span* spans = nullptr;
   FreeBits* free_bits = nullptr;
-  FreeBits* more_free_bits = nullptr;  // touched for slabs of the smallest class alone
+  FreeBits* more_free_bits = nullptr;  // touched only for slabs of the smallest class
   RemoteFrees* remote_frees = nullptr;
   ThreadHeap* heaps = nullptr;
   std::size_t pages_per_os_page = 1;         // 1 also where OS pages are shorter
-  std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps ever made
+  std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps ever created
 };
 inline constinit PageMap page_map;
 
@@ -51,7 +51,7 @@ inline std::size_t page_of(const void* p) noexcept {
 inline PageMapEntry entry_of(const void* p) noexcept {
   const std::size_t page = page_of(p);
   // relaxed: a thread learns a block's address from the thread that allocated it, and with the
-  // address all that was stored before
+  // address everything that was stored before
   if (!is_below(page, page_map.page_count)) [[unlikely]]
     return 0;
   return page_map.pages[page].entry.load(std::memory_order_relaxed);
@@ -73,28 +73,29 @@ inline PageMapEntry span_entry(const Span& span) noexcept {
 
 // ---- blocks of slabs ----
 
-// How far into its slab an address lies.
+// Offset of the address in its slab.
 inline std::uint32_t offset_in_slab(const void* p, const MapPage& page) noexcept {
   return static_cast<std::uint32_t>(address_of(p)) - page.slab_begin;
 }
 
-// The slab that the address, of that page, lies in. Its descriptor, to which the owner writes all
-// the time, is not read.
+// The slab that contains the address, which is on that page. Does not read the slab's descriptor,
+// to which the owner writes all the time.
 inline Span* slab_at(const void* p, std::size_t page) noexcept {
   return page_map.spans + page - (offset_in_slab(p, page_map.pages[page]) >> page_shift);
 }
 inline Span* slab_of(const void* p) noexcept { return slab_at(p, page_of(p)); }
 
-// A pointer into a slab: the slab, the block, and whether it is the block's beginning. (A place
-// that was never carved, or behind the last block, has one, too. Only collect() looks at that.)
+// A pointer into a slab: the slab, the block, and whether the pointer is the block's beginning.
+// (Blocks that were never carved, and offsets behind the last block, also have a place. Only
+// collect() handles these.)
 struct BlockPlace {
   std::size_t slab_page;  // the slab's first page
   std::uint32_t number;
   bool is_beginning;
 };
 
-// Of the address's page, and the reciprocal of its class: number_in_slab() and is_multiple() by one
-// multiplication. `pages` is the page map's, where the caller has it at hand.
+// Finds both with one multiplication, as number_in_slab() and is_multiple() would. `pages` is the
+// page map's, which the caller has at hand.
 [[gnu::always_inline]] inline BlockPlace place_in(const void* p, std::size_t page,
                                                   std::uint32_t reciprocal,
                                                   const MapPage* pages = page_map.pages) noexcept {
@@ -144,7 +145,7 @@ constexpr std::uint64_t lowest_bits(std::uint32_t count) noexcept {
 inline std::size_t words_of(const Span& slab) noexcept { return (slab.slab_blocks + 63U) / 64; }
 
 inline bool has_free_block(const Span& slab) noexcept {
-  // Frees that came before their count may be more than these.
+  // Frees that were collected before they were counted may make up the difference.
   if (slab.used.load(std::memory_order_relaxed) < slab.slab_blocks) return true;
   for (std::size_t i = 0; i < words_of(slab); ++i) {
     if (free_word(slab, i) != 0) return true;
@@ -159,7 +160,7 @@ inline std::uint32_t count_free_blocks(const Span& slab) noexcept {
   return count;
 }
 
-// How many bytes went back to the operating system so far: for reports.
+// How many bytes were returned to the system so far, for reports.
 inline constinit Atomic<std::size_t> given_back_bytes{0};
 
 inline void count_given_back(std::size_t bytes) noexcept {
@@ -168,7 +169,8 @@ inline void count_given_back(std::size_t bytes) noexcept {
   if constexpr (counting) count_event(Event::purged_bytes, bytes);
 }
 
-// Of a slab that has not become sparse since it gave blocks: a quarter of its blocks.
+// The limit for a slab that has not become sparse since it last gave blocks: a quarter of its
+// blocks.
 inline std::uint16_t sparse_limit_of(const Span& slab) noexcept {
   constexpr unsigned sparse_part = 4;
   return static_cast<std::uint16_t>((slab.slab_blocks + sparse_part - 1) / sparse_part);
@@ -180,8 +182,8 @@ inline RemoteFrees& remote_frees_of(const Span* slab) noexcept {
   return page_map.remote_frees[first_page_of(slab)];
 }
 
-// A word of the slab's bits, one for each block, by number: more words than one structure has, if
-// the slab is long.
+// A word of the slab's bits, one for each block, by number. A long slab's bits continue in the next
+// pages' structures.
 inline Atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index) noexcept {
   auto* const begin = reinterpret_cast<std::byte*>(&remote_frees_of(slab));
   return reinterpret_cast<Atomic<std::uint64_t>*>(begin + offsetof(RemoteFrees, bits))[index];
@@ -189,7 +191,7 @@ inline Atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index
 
 // ---- heaps ----
 
-// What so many pages and heaps touch of the tables: of the heaps, without what samples need.
+// How much of the tables these pages and heaps touch; heaps without the part that sampling needs.
 constexpr std::size_t table_bytes(std::size_t pages, std::size_t heaps) noexcept {
   constexpr std::size_t of_page =
       sizeof(MapPage) + sizeof(Span) + 2 * sizeof(FreeBits) + sizeof(RemoteFrees);
@@ -204,7 +206,7 @@ inline ThreadHeap* heap_of(PageMapEntry entry) noexcept {
   return page_map.heaps + heap_number(entry);
 }
 
-// Calls `visit(heap)` for each heap that has its number: it has begun, and was not given back.
+// Calls `visit(heap)` for each heap that has its number: it was created and not given back.
 template <class Visit>
 void for_each_heap(Visit visit) {
   const std::uint32_t count = page_map.heap_count.load(std::memory_order_relaxed);

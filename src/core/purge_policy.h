@@ -1,20 +1,21 @@
-// When dirty memory goes back to the operating system, as a function of time, pages in use and
-// dirty pages. A release asks, so memory goes back when
+// When to purge dirty memory, as a function of time, pages in use and dirty pages. A release asks,
+// and purges if
 //
-//   idle     more than max(4 MiB, in use / 4) stayed dirty all through 250 ms, or
+//   idle     more than max(4 MiB, in use / 4) stayed dirty for a whole 250 ms, or
 //   peak     more than max(16 MiB, in use / 2) is dirty: perhaps no call follows the end of a peak.
 //
-// A housekeeper (housekeeping.h) asks in rounds: of what stayed dirty all through a round beyond
-// max(1 MiB, in use / 16), half goes back, and all of it from the third such round on.
+// A background thread (background_thread.h) asks in rounds: of the memory beyond max(1 MiB, in use
+// / 16) that stayed dirty for a whole round, it purges half, and from the third such round on all
+// of it.
 //
-// If fresh memory is needed within 1 s of a purge, that was too early. For 10 s, twice the dirty
-// memory before that purge is allowed (the backoff).
+// If fresh memory is needed within 1 s of a purge, that purge was too early. For the next 10 s,
+// twice the dirty memory before that purge is allowed (backoff).
 //
-// TSMALLOC_PURGE_DELAY replaces all of this: what stayed dirty for so many milliseconds goes back, at
-// the next release or by a housekeeper; all at once with 0; or nothing, unless a limit or a trim asks.
+// TSMALLOC_PURGE_DELAY replaces all of this: memory that stayed dirty for that many milliseconds is
+// purged at the next release or by a background thread. With 0, everything is purged at once; with
+// `never`, only limits and trims purge.
 //
-// The policy knows no clock and no memory; times are milliseconds that never decrease, sizes are
-// pages.
+// The policy reads no clock and no memory; times are nondecreasing milliseconds, sizes are pages.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +54,8 @@ class PurgePolicy {
 
   constexpr PurgePolicy() = default;
 
-  // Whether so much is dirty that pages_to_keep() may keep less: asked first, without a clock.
+  // Whether enough is dirty that pages_to_keep() may purge; checked first, because it needs no
+  // clock.
   static bool is_surplus(std::size_t in_use, std::size_t dirty,
                          PurgeDelay delay = PurgeDelay{}) noexcept {
     if (!delay.is_automatic()) [[unlikely]]
@@ -75,7 +77,7 @@ class PurgePolicy {
     return dirty > peak_limit ? peak_limit / 2 : keep_all;
   }
 
-  // How many dirty pages a process may keep for good.
+  // How many dirty pages a process may keep indefinitely.
   static std::size_t rest_limit(std::size_t in_use, PurgeDelay delay = PurgeDelay{}) noexcept {
     if (!delay.is_automatic()) [[unlikely]]
       return delayed_limit(delay);
@@ -99,11 +101,11 @@ class PurgePolicy {
     if (backoff_ != 0 && now - purged_at_ <= forget_ms) return keep_all;
     return dirty - (idle - limit) / 2;
   }
-  // Whether the last rounds gave back all that was idle.
+  // Whether the last rounds purged everything that was idle.
   bool is_settled() const noexcept { return quiet_rounds_ == rounds_to_settle; }
 
-  // To be called before a purge down to `keep`, which pages_to_keep() or pages_to_keep_in_round()
-  // asked for.
+  // To be called before a purge down to `keep`, as returned by pages_to_keep() or
+  // pages_to_keep_in_round().
   void note_purge(std::uint64_t now, std::size_t dirty, std::size_t keep) noexcept {
     target_ = keep;
     // A large purge takes several calls.
@@ -119,12 +121,12 @@ class PurgePolicy {
     if (dirty <= target_) target_ = keep_all;
   }
 
-  // How many dirty pages the last purge has yet to give back; fewer if the program reused some.
+  // How many dirty pages the last purge still has to purge; fewer if the program reused some.
   std::size_t pages_left(std::size_t dirty) const noexcept {
     return dirty - std::min(dirty, target_);
   }
 
-  // Whether note_growth() has to be called, with the time, when fresh memory is needed.
+  // Whether note_growth() must be called, with the time, when fresh memory is needed.
   bool watches_growth() const noexcept { return watches_growth_; }
   void note_growth(std::uint64_t now) noexcept {
     watches_growth_ = false;
@@ -136,27 +138,28 @@ class PurgePolicy {
     return std::max(min_idle_limit, in_use / 4);
   }
 
-  // Windows of so many milliseconds follow each other. At the end of one, how many pages were idle all
-  // through it; else 0.
+  // Consecutive windows of this many milliseconds. At the end of one, returns how many pages were
+  // idle for all of it; otherwise 0.
   std::size_t idle_in_window(std::uint64_t now, std::size_t dirty,
                              std::uint64_t window_ms) noexcept {
     const std::uint64_t length = now - window_began_;
     if (length < window_ms) return 0;
-    // A window that no call closed for long is no evidence of idle pages.
+    // A window that stayed open for too long, because no call came, does not prove that pages were
+    // idle.
     const std::size_t idle = length < 2 * std::max(window_ms, idle_ms) ? idle_floor_ : 0;
     window_began_ = now;
     idle_floor_ = dirty;
     return idle;
   }
 
-  // Less is not worth a system call, unless nothing is to stay.
+  // Less is not worth a system call, unless nothing should stay dirty.
   [[gnu::cold, gnu::noinline]] static std::size_t delayed_limit(PurgeDelay delay) noexcept {
     constexpr std::size_t little = (std::size_t{256} << 10) / page_bytes;
     if (delay.is_never()) return keep_all;
     return delay.milliseconds() == 0 ? 0 : little;
   }
 
-  // The same with a delay: what was idle all through a window of that length goes.
+  // Likewise, with a delay: purges what was idle for a whole window of that length.
   [[gnu::cold, gnu::noinline]] std::size_t pages_to_keep_for(PurgeDelay delay, std::uint64_t now,
                                                              std::size_t dirty) noexcept {
     const std::size_t limit = delayed_limit(delay);
@@ -169,12 +172,12 @@ class PurgePolicy {
 
   std::uint64_t window_began_ = 0;
   std::size_t idle_floor_ = 0;     // fewest dirty pages within the window: they were idle all along
-  std::size_t round_floor_ = 0;    // the same of a round
-  unsigned quiet_rounds_ = 0;      // in a row that ended with too much idle memory
-  std::uint64_t purged_at_ = 0;    // the last time,
-  std::size_t purged_from_ = 0;    // when so many pages were dirty
-  std::size_t target_ = keep_all;  // what it was to leave, until no more is dirty
-  std::size_t backoff_ = 0;        // so many dirty pages are not too many
+  std::size_t round_floor_ = 0;    // likewise, within a round
+  unsigned quiet_rounds_ = 0;      // consecutive ones that ended with too much idle memory
+  std::uint64_t purged_at_ = 0;    // time of the last purge,
+  std::size_t purged_from_ = 0;    // how many pages were dirty then,
+  std::size_t target_ = keep_all;  // and its goal; keep_all once it is reached
+  std::size_t backoff_ = 0;        // this many dirty pages are allowed
   bool watches_growth_ = false;    // no fresh memory was needed since the last purge
 };
 

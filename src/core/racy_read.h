@@ -1,4 +1,4 @@
-// Looks at memory that its owner changes meanwhile, with plain stores.
+// Reads of memory that its owner may be changing with plain stores.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace ts::engine {
 
-// An aligned word is read whole.
+// An aligned word is read as a whole.
 template <class T>
 [[gnu::noinline]] __attribute__((no_sanitize("thread"))) T racy_read(const T& memory) noexcept {
   return __atomic_load_n(&memory, __ATOMIC_RELAXED);
@@ -18,15 +18,14 @@ template <class T>
 // The bytes of a slab in purged OS pages.
 inline std::size_t purged_bytes_of(const Span& slab) noexcept {
   std::size_t pages = 0;
-  // Memory that is read from outside may have any length.
+  // Another process's memory may contain any length.
   const std::size_t count = std::min<std::size_t>(slab.pages, max_slab_pages);
   for (std::size_t i = 0; i < count; ++i)
     pages += static_cast<std::size_t>(std::popcount(racy_read((&slab)[i].purged)));
   return pages * os::page_bytes();
 }
 
-// The bytes of the blocks in a heap's bins. Of bins that are read from outside, any number may
-// stand there.
+// The bytes of the blocks in a heap's bins. Another process's bins may contain any number.
 inline std::size_t bytes_in_bins(const CacheBin* bins, const std::uint16_t* capacities) noexcept {
   std::size_t bytes = 0;
   for (unsigned c = 1; c < class_count; ++c) {

@@ -14,7 +14,7 @@ namespace {
 // A reclaim that leaves slabs on the stack delays the next one: by a page for every eight left.
 constexpr std::int32_t left_slabs_per_page = 8;
 
-// Whether each block of the slab is free or pending, by its bits, and so many are pending.
+// Whether every block of the slab is free or pending by its bits, and `blocks` of them are pending.
 bool are_pending(const Span& slab, std::uint32_t blocks) noexcept {
   std::uint32_t found = 0;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
@@ -25,8 +25,9 @@ bool are_pending(const Span& slab, std::uint32_t blocks) noexcept {
   return found == blocks;
 }
 
-// Whether all used blocks of a slab of the stack are pending; of an empty slab, none. If the
-// numbers disagree, after misuse or a fork that cut a thread off, the slab is left to the owner.
+// Whether all used blocks of a slab on the stack are pending; for an empty slab, none. If the
+// numbers disagree, after misuse or a fork that interrupted a thread, the slab is left to the
+// owner.
 bool is_reclaimable(const Span& slab) noexcept {
   // acquire: pairs with the additions in send(); sees the bits, and every use of the blocks is over
   const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_acquire);
@@ -35,14 +36,14 @@ bool is_reclaimable(const Span& slab) noexcept {
 }
 
 void clear_remote_frees(const Span& slab) noexcept {
-  // relaxed: a thread that frees a block of the slab's next owner got it by way of the page heap's
+  // relaxed: a thread that frees a block of the slab's next owner got it through the page heap's
   // lock
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64)
     remote_word_of(&slab, first / 64).store(0, std::memory_order_relaxed);
   remote_frees_of(&slab).pending.store(0, std::memory_order_relaxed);
 }
 
-// Takes the reclaimable slabs of the stack out of the heap, and returns them, linked by `next`.
+// Takes the reclaimable slabs on the stack out of the heap, and returns them, linked by `next`.
 Span* take_reclaimable(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   Span* taken = nullptr;
   Plain<Span*> first_left = nullptr;
@@ -68,8 +69,8 @@ Span* take_reclaimable(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   return taken;
 }
 
-// Takes the empty slabs that a heap keeps (relist_or_retire), where they are the last of their
-// lists, and links them before the others.
+// Takes the empty slabs that a heap keeps (relist_or_retire), which are the last of their lists,
+// and links them before the others.
 Span* take_empty(ThreadHeap& heap, Span* taken) noexcept TS_REQUIRES(heap) {
   for (Span* const first : heap.partial) {
     if (first == nullptr) continue;
@@ -90,8 +91,8 @@ Span* hold_and_take(ThreadHeap& heap, bool takes_empty) noexcept TS_REQUIRES(rec
   return taken;
 }
 
-// Without a lock, since memory may go back to the system. (If the process forks meanwhile, its
-// child loses these slabs.)
+// Without a lock, since retiring may return memory to the system. (If the process forks meanwhile,
+// its child loses these slabs.)
 bool retire_slabs(Span* slab) noexcept {
   const bool found = slab != nullptr;
   while (slab != nullptr) {
@@ -105,7 +106,7 @@ bool retire_slabs(Span* slab) noexcept {
 }  // namespace
 
 void reclaim(ThreadHeap& heap) noexcept {
-  // The next reclaimable slab is another occasion.
+  // If skipped, the next reclaimable slab triggers another try.
   if (!has_ready(heap) || !reclaim_lock.try_lock()) return;
   Span* const taken = hold_and_take(heap, false);
   reclaim_lock.unlock();

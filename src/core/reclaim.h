@@ -1,20 +1,20 @@
-// Reclaims slabs that other threads have freed entirely and their owner does not collect, since it
-// sleeps or allocates nothing; and empty slabs that it keeps. The slabs leave the heap and are
-// retired. Nothing else of the heap is touched.
+// Reclaims slabs whose blocks other threads have all freed while their owner does not collect,
+// because it sleeps or allocates nothing; and the empty slabs that it keeps. The slabs leave the
+// heap and are retired. Nothing else of the heap is changed.
 //
 // The owner changes slabs and their lists under a hold of its heap, and a reclaim needs the hold
-// (heap_hold.h). Changes by the owner without a hold do not affect a slab that is reclaimed:
+// (heap_hold.h). What the owner changes without a hold does not affect a slab that is reclaimed:
 //
 // - Blocks in cache bins, on their way to or from them, and in the program's hands count as used
-//   and are not pending. Where `pending` equals `used` there are none.
-// - The owner's change without the hold (release_to_slab) is over when `used` falls by it
+//   and are not pending. If `pending` equals `used`, there are none.
+// - The owner's change without the hold (release_to_slab) is complete when it lowers `used`
 //   (release, paired with the acquire in is_reclaimable).
 // - After the addition that makes blocks pending, a sender touches the slab only to push it, and
-//   the reclaimer finds slabs on the stack only. The others of the stack go back onto it: their
-//   `pending` stays positive, so that no other thread pushes them.
-// - The owner frees the last used block of a slab under a hold. Without one, it changes no slab of
-//   which no block is used.
-// - One thread reclaims at a time, under reclaim_lock.
+//   the reclaimer finds slabs only on the stack. It pushes the other slabs of the stack back: their
+//   `pending` stays positive, so no other thread pushes them.
+// - The owner frees the last used block of a slab under a hold. Without one, it changes no slab
+//   that has no used block.
+// - Only one thread reclaims at a time, under reclaim_lock.
 //
 // tests/models runs this code against senders and the owner.
 #pragma once
@@ -27,7 +27,7 @@ namespace ts::engine {
 // ---- slabs with pending frees ----
 
 // The stack of a heap's slabs with pending frees. Any thread pushes; the thread that takes it takes
-// it whole, by one exchange, so the stack knows no ABA.
+// it whole, by one exchange, so there is no ABA problem.
 
 // Pushes slabs whose counts are positive, linked by next_ready from `first` to the slab of `last`.
 inline void push_ready(ThreadHeap& heap, Span* first, RemoteFrees& last) noexcept {
@@ -44,14 +44,14 @@ inline bool has_ready(const ThreadHeap& heap) noexcept {
   return heap.ready.load(std::memory_order_relaxed) != nullptr;
 }
 
-// Takes the stack; next_ready links it.
+// Takes the whole stack, linked by next_ready.
 inline Span* take_ready(ThreadHeap& heap) noexcept {
   // acquire: pairs with push_ready(); sees the links
   return heap.ready.exchange(nullptr, std::memory_order_acquire);
 }
 
-// Notes one more slab of `pages` on the stack whose used blocks are probably all pending; true if
-// there are enough of them, 1 MiB, for a reclaim.
+// Counts one more slab on the stack, of `pages`, whose used blocks are probably all pending; true
+// if there are enough of them, 1 MiB, for a reclaim.
 inline bool note_reclaimable(ThreadHeap& heap, std::uint32_t pages) noexcept {
   // A reclaim walks through the whole stack.
   constexpr std::int32_t reclaim_from_pages = 64;
@@ -66,8 +66,7 @@ inline bool note_reclaimable(ThreadHeap& heap, std::uint32_t pages) noexcept {
 // Reclaims from the heap, unless it is held, or another thread reclaims.
 void reclaim(ThreadHeap& heap) noexcept;
 
-// Reclaims from all heaps but those that are held, and takes their empty slabs; true if there was
-// anything.
+// Reclaims from all heaps that are not held, and takes their empty slabs; true if there were any.
 bool reclaim_all() noexcept;
 
 }  // namespace ts::engine

@@ -15,7 +15,7 @@
 namespace ts::engine {
 namespace {
 
-// Looks at all classes, also at those that the thread does not use.
+// Checks all classes, including those that the thread does not use.
 [[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   collect(heap);
   heap.is_to_scavenge = has_to_scavenge(heap);
@@ -30,14 +30,14 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   look_after_all(heap);
 }
 
-// A list of so many blocks.
+// A linked list of `count` blocks.
 struct Taken {
   Block* first = nullptr;
   Block* last = nullptr;
   std::uint32_t count = 0;
 };
 
-// The blocks of a word that begin in OS pages which are there.
+// Those of the blocks that do not begin in purged OS pages.
 [[gnu::noinline]] std::uint64_t without_purged(const Span& slab, std::uint32_t first,
                                                std::uint64_t bits) noexcept {
   for (std::uint64_t left = bits; left != 0; left &= left - 1) {
@@ -47,8 +47,8 @@ struct Taken {
   return bits;
 }
 
-// Takes free blocks of the slab, the first ones of those below `end`, so many at most, and adds them
-// to the list in the order of addresses. They count as used.
+// Takes up to `most` free blocks of the slab, the first ones below `end`, and adds them to the list
+// in address order. They count as used.
 [[gnu::always_inline]] inline void take_blocks(Span& slab, std::uint32_t end, std::uint32_t at_most,
                                                Taken& taken) noexcept {
   const std::size_t bytes = size_classes[slab.size_class].block_bytes;
@@ -66,8 +66,7 @@ struct Taken {
     if (bits == 0) continue;
     std::byte* const of_word = begin + number * bytes;
     for (; bits != 0 && left != 0; bits &= bits - 1, --left) {
-      Block* const block =
-          set_mark(of_word + static_cast<unsigned>(std::countr_zero(bits)) * bytes);
+      Block* const block = set_key(of_word + static_cast<unsigned>(std::countr_zero(bits)) * bytes);
       last->next = block;
       last = block;
     }
@@ -81,7 +80,7 @@ struct Taken {
   add_used(slab, at_most - left);
 }
 
-// To be called when a slab gave blocks.
+// To be called after blocks of a slab were taken.
 [[gnu::always_inline]] inline void relist_after_use(ThreadHeap& heap, Span& slab) noexcept
     TS_REQUIRES(heap) {
   if (is_queued(slab) && !is_arena(heap)) [[unlikely]]
@@ -93,20 +92,20 @@ struct Taken {
     return set_fast_free_threshold(slab);
   }
   unlink_partial(heap, slab);
-  // None is left that could have a mark, or lack one.
-  reset_marks(slab);
-  if (is_unmarked(slab)) set_unmarked(slab, false);
+  // No free block is left that could have a key or lack one.
+  reset_keys(slab);
+  if (is_keyless(slab)) set_keyless(slab, false);
 }
 
-// How many blocks a refill takes where they are dirty already.
+// How many blocks a refill takes if they are dirty already.
 inline std::uint32_t wanted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t capacity = heap.capacities[size_class];
   return std::min(std::max(size_classes[size_class].bin_blocks, capacity / 2), capacity);
 }
 
-// Takes blocks of slabs, of those that are carved, until there are enough of them or no more: they
-// are dirty already. Where the list comes to a slab of purged blocks alone, so are most of the slabs
-// behind it: there it ends, unless there are no others.
+// Takes carved blocks, which are dirty already, until there are enough of them or none are left. If
+// the list reaches a slab that has only purged blocks, most slabs behind it are alike: the search
+// ends there, unless nothing was found yet.
 Taken take_carved(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   const std::uint32_t wanted = wanted_blocks(heap, size_class);
   Taken taken;
@@ -114,7 +113,7 @@ Taken take_carved(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(he
   while (slab != nullptr && taken.count < (wanted + 1) / 2) {
     Span* const next = slab->next;
     const std::uint32_t before = taken.count;
-    // Else its free blocks are fresh, or, while other threads send frees, not counted yet.
+    // Otherwise its free blocks are fresh or, while other threads send frees, not counted yet.
     if (used(*slab) < slab->carved) take_blocks(*slab, slab->carved, wanted - taken.count, taken);
     if (taken.count != before) {
       relist_after_use(heap, *slab);
@@ -123,29 +122,29 @@ Taken take_carved(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(he
       hooks::restore_blocks(heap, *slab);
       continue;
     } else if (!has_free_block(*slab)) {
-      unlink_partial(heap, *slab);  // a longjmp out of a refill left it listed
+      unlink_partial(heap, *slab);  // left listed by a longjmp out of a refill
     }
     slab = next;
   }
   return taken;
 }
 
-// How many fresh blocks a refill takes: where that touches memory for the first time, a page of them.
+// How many fresh blocks a refill takes: if it touches memory for the first time, one page of them.
 inline std::uint32_t fresh_blocks(const ThreadHeap& heap, const Span& slab) noexcept {
   const std::uint32_t of_page = size_classes[slab.size_class].carve_blocks;
   return slab.zeroed ? of_page : std::max(of_page, wanted_blocks(heap, slab.size_class));
 }
 
-// Makes a list of so many blocks, one behind the other.
+// Links adjacent blocks into a list.
 inline Block* link_in_a_row(std::byte* first, std::size_t bytes, std::uint32_t count) noexcept {
   std::byte* const last = first + (count - 1) * bytes;
   for (std::byte* at = first; at != last; at += bytes)
-    set_mark(at)->next = reinterpret_cast<Block*>(at + bytes);
-  set_mark(last)->next = nullptr;
+    set_key(at)->next = reinterpret_cast<Block*>(at + bytes);
+  set_key(last)->next = nullptr;
   return reinterpret_cast<Block*>(first);
 }
 
-// Takes fresh blocks, so many at most; none without a slab that has some.
+// Takes up to `at_most` fresh blocks; none if no slab has any.
 Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) noexcept
     TS_REQUIRES(heap) {
   Span* slab = heap.partial[size_class];
@@ -169,7 +168,7 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   return {block, nullptr, end - first};
 }
 
-// The refill of a bypassed bin, which stays empty (scavenge.h).
+// Refills a bypassed bin, which stays empty (scavenge.h).
 [[gnu::noinline]] Block* refill_bypassed(ThreadHeap& heap, unsigned size_class) noexcept
     TS_REQUIRES(heap) {
   --heap.bypassed_refills;
@@ -190,7 +189,7 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   return block != nullptr ? block : take_fresh(heap, size_class, 1).first;
 }
 
-// Fills the bin with all of them but the first, which it returns.
+// Puts all blocks but the first into the bin, and returns the first.
 Block* put_into_bin(ThreadHeap& heap, unsigned size_class, Taken taken) noexcept TS_REQUIRES(heap) {
   CacheBin& bin = heap.bins[size_class];
   bin.head = taken.first->next;
@@ -204,7 +203,7 @@ Block* put_into_bin(ThreadHeap& heap, unsigned size_class, Taken taken) noexcept
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
   look_after_all_in_time(heap);
-  // At the end of its list, a bin must not have counted more blocks.
+  // When its list ends, a bin must not count any more blocks.
   Block* const head = first_block(heap.bins[size_class]);
   if (head != nullptr || counted_blocks(heap, size_class) > count_tolerance) [[unlikely]]
     drop_damaged_bin(heap, size_class, head);
@@ -224,7 +223,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
 Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
   const unsigned size_class = span.size_class;
   add_slab(heap, span);
-  // A replaced function of the system may have allocated meanwhile.
+  // A replaced system function may have allocated in the meantime.
   if (heap.bypassed_refills != 0 || first_block(heap.bins[size_class]) != nullptr)
     return take_fresh(heap, size_class, 1).first;
   open_bin_wide(heap, size_class);
@@ -234,7 +233,7 @@ Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
 
 Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::size_t pages = [&] {
-    const HeapHold hold{heap};  // another thread may reclaim a slab
+    const HeapHold hold{heap};  // against a reclaim of a slab by another thread
     return next_slab_pages(heap, size_class);
   }();
   Span* const span = allocate_span(pages, 1, size_class);

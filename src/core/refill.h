@@ -1,6 +1,6 @@
 // Fills an empty cache bin from the heap's slabs.
 //
-//   fill_bin -> refill -> take_carved (blocks of slabs) -> collect, take_carved -> take_fresh (new ones)
+//   fill_bin -> refill -> take_carved (of slabs) -> collect, take_carved -> take_fresh (new blocks)
 //            -> allocate_span, without a hold -> refill_from -> add_slab, take_fresh
 #pragma once
 
@@ -8,13 +8,14 @@
 
 namespace ts::engine {
 
-// Fills the bin of the calling thread's heap and returns one block more, which has its mark; null
-// without memory. Without a lock or a hold.
+// Fills the bin of the calling thread's heap and returns one more block, which has its key; null if
+// there is no memory. Without a lock or a hold.
 inline Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept;
 
-// The two halves: null if the heap has no block of the class, and needs a span for another slab,
+// The two halves of fill_bin. Null if the heap has no block of the class and needs a span for a
+// slab.
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
-// which it gets here. (allocate_span() is called without a hold.)
+// Takes them from that span. (allocate_span() must be called without a hold.)
 Block* refill_from(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
 
 [[gnu::noinline]] Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept;

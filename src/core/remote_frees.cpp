@@ -13,10 +13,10 @@
 namespace ts::engine {
 namespace {
 
-// Whether all used blocks of a slab are pending, after so many more: a guess, since the slab may
-// have another owner by now. The cache line of `used` is the owner's, and costs more than the rest
-// of sending. It is not read while little is pending, after a full batch, which another probably
-// follows, or if no other block can be in use.
+// Whether all used blocks of a slab are pending, with `count` more: a guess, since the slab may
+// have another owner by now. The cache line of `used` belongs to the owner, and reading it costs
+// more than everything else here. So it is not read while little is pending; after a full batch,
+// which another one probably follows; or if no other block can be in use.
 bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending,
                      std::uint32_t more) noexcept {
   const std::size_t slab_bytes = c.slab_pages * page_bytes;
@@ -26,12 +26,12 @@ bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending
   return pending == used(slab);
 }
 
-// Relaxed: a hint, as is_abandoned().
+// Relaxed: a hint, like is_abandoned.
 bool is_idle_arena(const ThreadHeap& heap) noexcept {
   return is_arena(heap) && is_idle_mark(heap.user.load(std::memory_order_relaxed));
 }
 
-// Returns the owner's heap, if a reclaim is worth it; else null.
+// Sends frees; returns the owner's heap if it is worth a reclaim, else null.
 ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count,
                  FoundBy found_by = FoundBy::a_later_call) noexcept {
   if constexpr (counting) count_event(Event::remote_batches_sent);
@@ -47,7 +47,7 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
     report_misuse(Misuse::double_free, found_by, memory_of(&slab) + number * bytes, bytes);
     const auto repeated = static_cast<std::uint32_t>(std::popcount(twice));
     if (count <= repeated) return nullptr;
-    count -= repeated;  // each block comes back once
+    count -= repeated;  // each block is counted once
   }
   // release: the bits are set before they are counted. acquire: pairs with the exchange of the
   // count in collect(), after which this thread writes next_ready.
@@ -61,7 +61,7 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
   return note_reclaimable(owner, c.slab_pages) ? &owner : nullptr;
 }
 
-// Sends a batch that is not empty, and empties it.
+// Sends a nonempty batch, and empties it.
 ThreadHeap* send(RemoteBatch& batch) noexcept {
   const std::uint64_t bits = batch.bits;
   const std::uint32_t count = batch.count;
@@ -70,18 +70,18 @@ ThreadHeap* send(RemoteBatch& batch) noexcept {
   return send(*batch.slab, batch.word, bits, count);
 }
 
-// Empties the batch, as send() does, and begins it anew for other blocks.
+// Empties the batch, as send() does, and starts it for other blocks.
 ThreadHeap* begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
   ThreadHeap* const to_reclaim = batch.count != 0 ? send(batch) : nullptr;
   batch.bits = 0;  // drops bits that a fork cut off before they were counted (release_remote)
   // release: a forked child never sees the new slab with the bits of the old one
   fence(std::memory_order_release);
   batch = {&slab, 0, word, 0};
-  prefetch_to_write(&remote_word_of(&slab, word));  // by the time that the batch is full
+  prefetch_to_write(&remote_word_of(&slab, word));  // before the batch is full
   return to_reclaim;
 }
 
-// Unless the caller holds the heap that it flushes.
+// Reclaims, unless the caller holds the heap that it flushes.
 void reclaim_within_free(ThreadHeap* heap, bool is_held = false) noexcept {
   if (heap == nullptr) [[likely]]
     return;
@@ -89,8 +89,8 @@ void reclaim_within_free(ThreadHeap* heap, bool is_held = false) noexcept {
   if (!is_held) send_purges_if_any();
 }
 
-// release_remote_slow(), under the mark that keeps a fork from using the heap. Returns a heap of
-// which a reclaim is worth it, or null.
+// release_remote_slow(), under the busy mark that keeps a fork from using the heap. Returns a heap
+// that is worth a reclaim, or null.
 ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
                            FoundBy found_by) noexcept {
   const BusyMark mark{heap.busy};
@@ -106,7 +106,7 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
     return to_reclaim;
   }
   batch.bits |= bit;
-  // A batch of carve_blocks, 4 KiB of them, is the most that a thread keeps from their owner.
+  // A thread keeps at most a batch of carve_blocks (4 KiB of blocks) from their owner.
   if (++batch.count != c.carve_blocks) return to_reclaim;
   ThreadHeap* const also = send(batch);
   return also != nullptr ? also : to_reclaim;
@@ -121,17 +121,17 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
     visit(begin + static_cast<unsigned>(std::countr_zero(bits)) * bytes, bits & (~bits + 1));
 }
 
-// Those of the blocks of a word that have a mark: the owner freed them, too, and a bin has them.
-std::uint64_t marked_blocks(const Span& slab, std::uint32_t first, std::uint64_t bits) noexcept {
+// Which of the given blocks of a word have a key: the owner has freed them as well, into a bin.
+std::uint64_t blocks_with_key(const Span& slab, std::uint32_t first, std::uint64_t bits) noexcept {
   std::uint64_t found = 0;
   for_each_block(slab, first, bits, [&](const std::byte* block, std::uint64_t bit) {
-    if (is_marked(block)) found |= bit;
+    if (has_key(block)) found |= bit;
   });
   return found;
 }
 
-[[gnu::cold, gnu::noinline]] void report_strays(const Span& slab, std::uint32_t first,
-                                                std::uint64_t bits) noexcept {
+[[gnu::cold, gnu::noinline]] void report_invalid_frees(const Span& slab, std::uint32_t first,
+                                                       std::uint64_t bits) noexcept {
   for (; bits != 0; bits &= bits - 1) {
     const std::uint32_t number = first + static_cast<unsigned>(std::countr_zero(bits));
     report_misuse(kind_of_free(slab, {first_page_of(&slab), number, true}), FoundBy::a_later_call,
@@ -139,35 +139,36 @@ std::uint64_t marked_blocks(const Span& slab, std::uint32_t first, std::uint64_t
   }
 }
 
-// Frees the blocks whose bits were sent. They are looked at where a bin of the owner may have them,
-// and get marks where others of the slab may have one. Reports those that were free, and returns
-// their number.
+// Frees the blocks whose bits were sent. They are read only if a bin of the owner may contain them,
+// and get keys if other free blocks of the slab may have them. Reports blocks that were already
+// free, and returns their number.
 std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  const bool may_be_in_bin = first_block(heap.bins[slab.size_class]) != nullptr || heap.has_sampling_bins;
-  std::uint32_t strays = 0;
+  const bool may_be_in_bin =
+      first_block(heap.bins[slab.size_class]) != nullptr || heap.has_sampling_bins;
+  std::uint32_t invalid_frees = 0;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
     Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
     if (word.load(std::memory_order_relaxed) == 0) continue;
     // acquire: pairs with the setting of the bits; every use of the blocks is over
     const std::uint64_t sent = word.exchange(0, std::memory_order_acquire);
     const std::uint64_t free = free_word(slab, first / 64);
-    // The lines are in the caches of the threads that freed the blocks: they come side by side.
-    if (slab.has_marks || may_be_in_bin)
+    // The lines are in the caches of the threads that freed the blocks; fetch them in parallel.
+    if (slab.has_keys || may_be_in_bin)
       for_each_block(slab, first, sent,
                      [](std::byte* block, std::uint64_t) { prefetch_to_write(block); });
-    std::uint64_t stray = sent & free;
-    if (may_be_in_bin) stray |= marked_blocks(slab, first, sent & ~free);
-    if (stray != 0) [[unlikely]] {
-      report_strays(slab, first, stray);
-      strays += static_cast<std::uint32_t>(std::popcount(stray));
+    std::uint64_t invalid = sent & free;
+    if (may_be_in_bin) invalid |= blocks_with_key(slab, first, sent & ~free);
+    if (invalid != 0) [[unlikely]] {
+      report_invalid_frees(slab, first, invalid);
+      invalid_frees += static_cast<std::uint32_t>(std::popcount(invalid));
     }
-    if (slab.has_marks)
-      for_each_block(slab, first, sent & ~stray,
-                     [](std::byte* block, std::uint64_t) { set_mark(block); });
-    free_word_of(slab, first / 64).store(free | (sent & ~stray), std::memory_order_relaxed);
+    if (slab.has_keys)
+      for_each_block(slab, first, sent & ~invalid,
+                     [](std::byte* block, std::uint64_t) { set_key(block); });
+    free_word_of(slab, first / 64).store(free | (sent & ~invalid), std::memory_order_relaxed);
   }
-  if (!slab.has_marks && !is_unmarked(slab)) set_unmarked(slab, true);
-  return strays;
+  if (!slab.has_keys && !is_keyless(slab)) set_keyless(slab, true);
+  return invalid_frees;
 }
 
 }  // namespace
@@ -183,7 +184,7 @@ void release_remote_at_once(const BlockPlace& place, FoundBy found_by) noexcept 
                            std::uint64_t{1} << place.number % 64, 1, found_by));
 }
 
-// Without a reclaim: the caller is in a slow path, and other occasions follow.
+// Does not reclaim: the caller is in a slow path, and there will be other opportunities.
 void flush_batches(ThreadHeap& heap) noexcept {
   for (RemoteBatch& batch : heap.batches) {
     if (batch.count != 0) send(batch);
@@ -197,7 +198,7 @@ bool collect(ThreadHeap& heap) noexcept {
   Span* slab = take_ready(heap);
   while (slab != nullptr) {
     RemoteFrees& frees = remote_frees_of(slab);
-    Span* const next = frees.next_ready;  // before the count: then others may write it again
+    Span* const next = frees.next_ready;  // read before others may write it again
     if (next != nullptr) {
       prefetch_to_write(&remote_frees_of(next));
       prefetch_to_write(next);
@@ -205,9 +206,9 @@ bool collect(ThreadHeap& heap) noexcept {
     // acquire: pairs with the addition in send(); sees the bits of all that are counted. release:
     // pairs with the next addition to 0, whose thread writes next_ready, which this one has read
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
-    const std::uint32_t strays = collect_bits(heap, *slab);
-    // `counted` includes strays, now or the next time; these have not left `used` yet.
-    add_used(*slab, strays);
+    const std::uint32_t invalid_frees = collect_bits(heap, *slab);
+    // `counted` includes invalid frees, now or next time; their blocks have not left `used` yet.
+    add_used(*slab, invalid_frees);
     sub_used(*slab, counted);
     relist_or_retire(heap, *slab);
     slab = next;

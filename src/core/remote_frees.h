@@ -1,24 +1,23 @@
-// Frees of blocks by other threads than their slab's owner. The freeing thread does not write to
+// Frees of blocks by threads that do not own the block's slab. The freeing thread does not write to
 // the block. It sets the block's bit (one per block, by number) in a batch of its own heap. (The
-// exception, in release_slow(): a block of whole cache lines goes into the freeing thread's own cache
-// bin while that has room, and comes here when the bin is flushed.) A full
-// batch, or one whose place is needed, is sent: the bits into the slab's word, then their number
-// onto the slab's `pending`. The thread that makes `pending` positive pushes the slab onto the
-// owner's stack `ready`. The owner collects when a class has no more blocks, and now and then. It
-// takes the stack, and for each slab takes the count, then the bits, by which the blocks are free.
+// exception, in release_slow(): a block of whole cache lines goes into the freeing thread's own
+// cache bin while that has room, and comes here when the bin is flushed.) When a batch is full, or
+// its place is needed, it is sent: its bits are added to the slab's word, then their number to the
+// slab's `pending`. The thread that makes `pending` positive pushes the slab onto the owner's stack
+// `ready`. The owner collects when a class has no more blocks, and occasionally. It takes the whole
+// stack, and for each slab takes the count, then the bits, which say which blocks to free.
 //
 // - No block is lost: a bit that the owner does not see yet is counted after the owner took the
-//   count. That addition finds 0 and pushes the slab again. (Bits are set before the addition,
-//   release; the owner takes the count, acquire, before it looks at the bits.)
-// - No slab is retired under a free in progress: the owner's `used` falls by the count, not by the
-//   bits found. So it reaches 0 only when every batch has been sent whole. The owner takes counts
-//   only of slabs that it found on the stack, thus after a sender's push. Between adding to a
-//   positive count and returning, a thread touches nothing of the slab (but looks at `used`, for a
-//   guess).
+//   count. That addition finds 0 and pushes the slab again. (Senders set bits before the addition,
+//   release; the owner takes the count, acquire, before it reads the bits.)
+// - No slab is retired during a free: the owner lowers `used` by the count, not by the number of
+//   bits found. So it reaches 0 only when every batch has been sent completely. The owner takes
+//   counts only of slabs that it found on the stack, thus after a sender's push. After adding to a
+//   positive count, a thread touches nothing of the slab (but it may read `used`, for a guess).
 // - `next_ready` has one writer at a time: the thread that made the count positive, then the thread
 //   that took the stack.
-// - The stack is emptied by an exchange, never popped, so it knows no ABA.
-// - A reclaimer (reclaim.h) is to all this the owner, while it holds the owner's heap.
+// - The stack is emptied by an exchange, never popped, so there is no ABA problem.
+// - A reclaimer (reclaim.h) acts as the owner while it holds the owner's heap.
 //
 //   release_slow -> release_remote -> release_remote_slow -> send -> push_ready (reclaim.h)
 //                                                         -> reclaim
@@ -33,17 +32,17 @@
 
 namespace ts::engine {
 
-// The batch of the heap for the slab of this block.
+// The heap's batch for this block's slab.
 inline RemoteBatch& batch_for(ThreadHeap& heap, const BlockPlace& place) noexcept {
   return heap.batches[place.slab_page % batch_count];
 }
 
-// The cases that release_remote() leaves out.
+// The cases that release_remote() does not handle.
 [[gnu::noinline]] void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c,
                                            FoundBy found_by) noexcept;
 
-// Takes a block of another heap, which begins at this place, into a batch of `heap`, which is the
-// calling thread's. A double free is reported as found by `found_by`.
+// Adds a block of another heap, which begins at this place, to a batch of `heap`, the calling
+// thread's. A double free is reported as found by `found_by`.
 inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, const SizeClass& c,
                            FoundBy found_by) noexcept {
   const std::uint32_t word = place.number / 64;
@@ -55,12 +54,12 @@ inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, c
     return release_remote_slow(heap, p, c, found_by);
   batch.bits |= bit;
   // release: the child of a fork sends the batches of threads that it lacks. It may see a bit
-  // without its count (that block may stay used for ever), but no count without its bit.
+  // without its count (that block may then stay used forever), but no count without its bit.
   fence(std::memory_order_release);
   ++batch.count;
 }
 
-// The same from a thread without a heap: the bit is sent at once.
+// Likewise, for a thread without a heap: sends the bit at once.
 void release_remote_at_once(const BlockPlace& place, FoundBy found_by) noexcept;
 
 // Sends all batches of the heap.

@@ -1,6 +1,7 @@
-// The sizes of small blocks: multiples of 16 up to 128, then about eight to an octave up to 32 KiB,
-// each as large as it can be with as many blocks in its slab, so that little is lost at the end. The
-// last two are three and four pages, which have a slab to themselves. Class 0 is none.
+// The sizes of small blocks: multiples of 16 up to 128, then about eight per octave up to 32 KiB,
+// each as large as possible for its number of blocks per slab, so that little is wasted at the end.
+// The last two are three and four pages; each of their blocks has a slab of its own. Class 0 is
+// unused.
 #pragma once
 
 #include <array>
@@ -30,27 +31,27 @@ inline constexpr unsigned class_count =
 struct alignas(32) SizeClass {
   std::uint32_t block_bytes;
   std::uint32_t first_slab_pages;  // of a heap's first slab: short, since it may be the only one
-  std::uint32_t slab_pages;        // of further ones: as long as wastes little at the end
-  std::uint32_t bin_blocks;        // as many as a bin may hold,
-  std::uint32_t wide_bin_blocks;   // and in a process of few threads
-  std::uint32_t carve_blocks;      // as many as are linked at a time: a page of fresh memory
+  std::uint32_t slab_pages;        // of later ones: long enough to waste little at the end
+  std::uint32_t bin_blocks;        // capacity of a bin,
+  std::uint32_t wide_bin_blocks;   // and in a process with few threads
+  std::uint32_t carve_blocks;      // how many are linked at a time: a page of fresh memory
   std::uint32_t reciprocal;        // 2^32 / block_bytes, rounded up
 };
 
-// Which block of the slab begins at this offset, or contains it: a division by a constant as a
-// multiplication, whose upper half is the quotient (Granlund and Montgomery, 1994).
+// Which block of the slab contains this offset: division by a constant as a multiplication, whose
+// upper half is the quotient (Granlund and Montgomery, 1994).
 constexpr std::uint32_t number_in_slab(const SizeClass& size_class, std::uint64_t offset) noexcept {
   return static_cast<std::uint32_t>(offset * size_class.reciprocal >> 32);
 }
 
-// Whether a block begins at this offset: the lower half is small where nothing remains (Lemire,
-// Kaser and Kurz, Faster remainder by direct computation, 2019). size_classes_test.cpp tries
-// all offsets.
+// Whether a block begins at this offset: the lower half is small if there is no remainder (Lemire,
+// Kaser and Kurz, Faster remainder by direct computation, 2019). size_classes_test.cpp tries all
+// offsets.
 constexpr bool is_multiple(std::uint32_t offset, std::uint32_t reciprocal) noexcept {
   return offset * reciprocal < reciprocal;
 }
 
-// The least that the blocks of a class may have.
+// The smallest block size that a class may have.
 constexpr std::size_t least_class_bytes(unsigned size_class) noexcept {
   if (size_class <= linear_classes) return size_class * 16;
   if (size_class >= first_single_class)
@@ -66,8 +67,8 @@ constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t 
 inline constexpr std::size_t max_slab_pages = 16;
 inline constexpr std::size_t bin_bytes = 8192;
 inline constexpr std::size_t max_bin_blocks = 128;
-// In a process of few threads they hold twice as much, and several blocks of every class. (Of long
-// slabs no more: see max_used_to_flush.)
+// In a process with few threads, bins hold twice as much, and several blocks of every class. (No
+// more of long slabs: see max_used_to_flush.)
 inline constexpr std::size_t wide_bin_bytes = 2 * bin_bytes;
 inline constexpr std::size_t max_wide_bin_blocks = 2 * max_bin_blocks;
 inline constexpr std::size_t several_bytes = 131072;
@@ -75,7 +76,7 @@ inline constexpr std::size_t several_blocks = 8;
 inline constexpr std::uint32_t single_blocks = 12;
 inline constexpr std::size_t carve_bytes = 4096;
 
-// The shortest slab with so many blocks that wastes at most one part in `waste` at its end.
+// The shortest slab with at least `min_blocks` that wastes at most one part in `waste` at its end.
 constexpr std::uint32_t shortest_slab(std::size_t block_bytes, std::size_t min_blocks,
                                       std::size_t waste) noexcept {
   for (std::size_t pages = 1;; ++pages) {
@@ -132,13 +133,13 @@ constexpr auto class_table() noexcept {
 inline constexpr auto fine_classes = class_table<fine_unit, max_fine_bytes>();
 inline constexpr auto coarse_classes = class_table<coarse_unit, max_small_bytes>();
 
-// The class of a request that is not too large for any.
+// The class for a request, which must not be too large for any.
 constexpr unsigned class_for(std::size_t bytes) noexcept {
   return bytes <= max_fine_bytes ? fine_classes[(bytes + fine_unit - 1) / fine_unit]
                                  : coarse_classes[(bytes + coarse_unit - 1) / coarse_unit];
 }
 
-// Of the class that has most.
+// Of the class that has the most.
 inline constexpr std::size_t max_slab_blocks = [] {
   std::size_t most = 0;
   for (const SizeClass& c : size_classes) {
@@ -163,7 +164,7 @@ static_assert([] {
 }());
 static_assert(class_count <= 128, "an entry of the map has seven bits for it");
 static_assert(size_classes[class_count - 1].block_bytes == max_small_bytes);
-// Sizes never fall, and a request gets the first that is not too small.
+// Sizes increase, and a request gets the first that is large enough.
 static_assert([] {
   for (unsigned c = 2; c < class_count; ++c) {
     const std::size_t before = size_classes[c - 1].block_bytes;

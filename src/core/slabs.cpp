@@ -14,7 +14,7 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
   const auto begin = static_cast<std::uint32_t>(address_of(memory_of(&slab)));
   for (std::uint32_t i = 0; i < slab.pages; ++i) {
     pages[i].slab_begin = begin;
-    // relaxed: a pointer to a block of the slab reaches another thread by that thread's own
+    // relaxed: a pointer to a block of the slab reaches another thread through the program's own
     // synchronisation, and the entry with it
     pages[i].entry.store(entry, std::memory_order_relaxed);
     (&slab + i)->purged = 0;
@@ -26,18 +26,18 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
   queue_sparse_slab(arena, slab);
 }
 
-// Takes the marks off a slab that is retired: a program may copy memory that it never wrote, and a
-// mark with it back to the same block, which would then look free. Most slabs that are freed in one
-// go have none.
-void take_marks(Span& slab) noexcept {
-  if (!slab.has_marks) return;
+// Clears the keys of a slab that is retired: a program may copy memory that it never wrote, and
+// thus a key back to the same block, which would then look free. Most slabs that are freed in one
+// go have no keys.
+void clear_keys(Span& slab) noexcept {
+  if (!slab.has_keys) return;
   const bool has_purged = slab.purged_blocks != 0;
   const std::size_t bytes = size_classes[slab.size_class].block_bytes;
   std::byte* at = memory_of(&slab);
   for (std::uint32_t left = slab.carved; left != 0; --left, at += bytes) {
     if (has_purged && is_purged(slab, slab.carved - left)) [[unlikely]]
       continue;
-    clear_mark(reinterpret_cast<Block*>(at));
+    clear_key(reinterpret_cast<Block*>(at));
   }
 }
 
@@ -48,31 +48,31 @@ void release_pages(Span& slab) noexcept {
 }
 
 void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  take_marks(slab);
+  clear_keys(slab);
   take_slab_out(heap, slab);
   release_pages(slab);
 }
 
 }  // namespace
 
-void set_unmarked(Span& slab, bool is_unmarked) noexcept {
+void set_keyless(Span& slab, bool is_keyless) noexcept {
   MapPage* const pages = page_map.pages + first_page_of(&slab);
   // relaxed: as in set_entries()
   const PageMapEntry entry = pages->entry.load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < slab.pages; ++i)
-    pages[i].entry.store(is_unmarked ? entry | unmarked_bit : entry & ~unmarked_bit,
+    pages[i].entry.store(is_keyless ? entry | keyless_bit : entry & ~keyless_bit,
                          std::memory_order_relaxed);
 }
 
-void mark_free_blocks(Span& slab) noexcept {
+void set_keys(Span& slab) noexcept {
   const std::size_t bytes = size_classes[slab.size_class].block_bytes;
-  slab.has_marks = true;
+  slab.has_keys = true;
   for (std::uint32_t first = 0; first < slab.carved; first += 64) {
     std::uint64_t bits = free_word(slab, first / 64) & lowest_bits(slab.carved - first);
     for (; bits != 0; bits &= bits - 1)
-      set_mark(memory_of(&slab) + (first + static_cast<unsigned>(std::countr_zero(bits))) * bytes);
+      set_key(memory_of(&slab) + (first + static_cast<unsigned>(std::countr_zero(bits))) * bytes);
   }
-  set_unmarked(slab, false);
+  set_keyless(slab, false);
 }
 
 void link_partial(ThreadHeap& heap, Span& slab) noexcept {
@@ -119,7 +119,7 @@ void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
 }
 
 void retire_slab(Span& slab) noexcept {
-  take_marks(slab);
+  clear_keys(slab);
   release_pages(slab);
 }
 
@@ -127,7 +127,7 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
   if constexpr (counting) count_event(Event::slabs_created);
   span.carved = 0;
   span.purged_blocks = 0;
-  reset_marks(span);
+  reset_keys(span);
   for (std::uint32_t first = 0; first < span.slab_blocks; first += 64)
     free_word_of(span, first / 64)
         .store(lowest_bits(span.slab_blocks - first), std::memory_order_relaxed);

@@ -21,7 +21,7 @@ void* out_of_memory() noexcept {
 }
 
 Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned size_class) noexcept {
-  if (pages > AddressRange::max_pages) return nullptr;  // and nothing is given back for it
+  if (pages > AddressRange::max_pages) return nullptr;  // too large: gives nothing back for it
   using From = PageHeap::From;
   const auto allocate = [=](From from) {
     return page_heap.allocate(pages, alignment_pages, size_class, from);
@@ -49,7 +49,7 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   if (reclaim_all() || has_collected || page_heap.send_purges() != 0)
     span = allocate(From::anywhere);
   if (span == nullptr && page_heap.merge_for(pages)) span = allocate(From::anywhere);
-  // Another thread may take memory out of the lists as soon as it is back.
+  // Another thread may take the memory as soon as it is back in the lists.
   constexpr int most_waits = 64;
   for (int i = 0; span == nullptr && i < most_waits && page_heap.wait_for_purge(ended_purges); ++i)
     span = allocate(From::anywhere);

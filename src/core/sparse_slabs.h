@@ -1,5 +1,5 @@
-// The sparse slabs of a heap, in a queue, oldest first: little of them is used, and perhaps
-// little will be. In rounds (scavenge.h), their free OS pages go back to the operating system.
+// A heap's queue of sparse slabs, oldest first. Little of them is used, and may stay unused: their
+// free OS pages are purged in rounds (scavenge.h).
 #pragma once
 
 #include "core/heap_hold.h"
@@ -9,15 +9,15 @@
 
 namespace ts::engine {
 
-// Links of the queue are page numbers from 1 on; 0 is none, and a slab with next_sparse 0 is in no
-// queue.
+// Links of the queue are page numbers, from 1 on; end_of_queue ends it. A slab whose next_sparse is
+// 0 is not queued.
 inline constexpr std::uint32_t end_of_queue = ~std::uint32_t{0};
 
 inline bool is_queued(const Span& slab) noexcept { return slab.next_sparse != 0; }
 
 inline Span& queued_slab(std::uint32_t link) noexcept { return page_map.spans[link - 1]; }
 
-// The link to the slab behind one that is queued; 0 if it is the last.
+// The link to the slab behind a queued one; 0 if it is the last.
 inline std::uint32_t link_behind(const Span& slab) noexcept {
   const std::uint32_t next = slab.next_sparse;
   return next != end_of_queue ? next : 0;
@@ -27,16 +27,16 @@ inline bool is_sparse(const Span& slab) noexcept {
   return slab.used.load(std::memory_order_relaxed) <= slab.sparse_limit;
 }
 
-// Of sparse slabs; less is not worth the work.
+// In sparse slabs; less is not worth the work.
 inline constexpr std::uint32_t min_sparse_queue_pages = (std::uint32_t{1} << 20) / page_bytes;
 
-// Never an arena, whose queue has all its slabs.
+// Never for an arena, whose queue has all its slabs.
 inline bool has_to_scavenge(const ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   return heap.sparse_pages >= min_sparse_queue_pages && !is_arena(heap) &&
          !purge_delay().is_never();
 }
 
-// Puts a slab behind the others.
+// Appends a slab to the queue.
 inline void queue_sparse_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   const auto link = static_cast<std::uint32_t>(first_page_of(&slab) + 1);
   slab.sparse_round = heap.round;

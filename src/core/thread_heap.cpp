@@ -23,7 +23,7 @@ namespace ts::engine {
 namespace {
 
 [[gnu::noinline]] void* allocate_without_heap(std::size_t bytes, unsigned size_class) noexcept {
-  // An adopted heap may have blocks in this bin.
+  // If the thread adopts a heap, its bin may have blocks.
   if (this_thread.heap == no_heap && attach_heap() != nullptr)
     return allocate_small(bytes, size_class * sizeof(CacheBin));
   void* const p = allocate_from_common(size_class);
@@ -31,7 +31,7 @@ namespace {
 }
 
 void* hand_out(Block* block) noexcept {
-  return block != nullptr ? clear_mark(block) : out_of_memory();
+  return block != nullptr ? clear_key(block) : out_of_memory();
 }
 
 [[gnu::noinline]] void* hand_out_after_work(Block* block) noexcept {
@@ -51,8 +51,8 @@ void* hand_out(Block* block) noexcept {
   return hand_out(block);
 }
 
-// What needs attention may allocate, after which the bin may have blocks. What needs it from then
-// on waits for the next malloc.
+// The hook may allocate, after which the bin may have blocks. Later requests for attention wait for
+// the next malloc.
 [[gnu::noinline]] void* allocate_after_attention(std::size_t bytes, unsigned size_class) noexcept {
   hooks::attend();
   return allocate_small_or(bytes, size_class * sizeof(CacheBin), [=](std::size_t) {
@@ -61,7 +61,7 @@ void* hand_out(Block* block) noexcept {
   });
 }
 
-// A block for the empty bin of a thread that has no heap, or whose heap samples.
+// Allocates from the empty bin of a thread that has no heap, or whose heap samples.
 [[gnu::noinline]] void* allocate_other(std::size_t bytes, unsigned size_class) noexcept {
   if (!has_heap()) return allocate_without_heap(bytes, size_class);
   if (needs_attention()) [[unlikely]]
@@ -69,17 +69,17 @@ void* hand_out(Block* block) noexcept {
   return hooks::allocate_sampled(bytes, size_class);
 }
 
-// A block of an arena, from a thread that is not in its scope. The free is over when it returns, so
-// that the arena can be destroyed then: neither a batch nor a bin keeps the block.
+// Frees a block of an arena, from a thread that is not in its scope. The free is complete when it
+// returns, so that the arena can be destroyed then: no batch and no bin keeps the block.
 [[gnu::noinline]] void release_to_arena(void* p, PageMapEntry entry) noexcept {
   const BlockPlace place = place_of(p, size_class_of(entry));
-  if (!place.is_beginning || is_marked(p) || is_free(place)) [[unlikely]]
+  if (!place.is_beginning || has_key(p) || is_free(place)) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
   release_remote_at_once(place, FoundBy::free);
 }
 
-// An arena's block, or no block of the engine's.
+// Frees an arena's block, or handles a pointer to no block of the engine.
 [[gnu::noinline]] void release_rare(void* p, PageMapEntry entry) noexcept {
   if (p == nullptr) return;
   const int saved_errno = errno;
@@ -91,31 +91,32 @@ void* hand_out(Block* block) noexcept {
   errno = saved_errno;
 }
 
-// A block of a thread's slab, from a thread without a heap, or in a scope.
+// Frees a block of a thread's slab, from a thread without a heap or in a scope.
 [[gnu::noinline]] void release_without_heap(void* p, PageMapEntry entry) noexcept {
   if (is_in_scope()) {
     const OutOfScope out_of_scope;
     return release(p);  // often the thread's own
   }
-  // The C library frees behind the last destructors of a thread. One that gets a heap there never
-  // gives it back, so that the first frees of a thread do without.
+  // The C library frees after a thread's last destructors. A thread that gets a heap there never
+  // gives it back, so the first few frees of a thread do without one.
   constexpr std::uint32_t most_early_frees = 16;
   if (this_thread.heap == no_heap && ++this_thread.early_frees > most_early_frees) {
     const int saved_errno = errno;
     ThreadHeap* const heap = attach_heap();
     errno = saved_errno;
-    if (heap != nullptr) return release(p);  // the block may be of the adopted heap
+    if (heap != nullptr) return release(p);  // the block may belong to the adopted heap
   }
   const BlockPlace place = place_of(p, size_class_of(entry));
   if (!place.is_beginning) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
-  // A thread that is ending gets no heap for this: no thread would abandon it, if its end is over.
+  // A thread that is ending gets no heap for this: nothing would abandon it once its destructors
+  // are done.
   release_remote_at_once(place, FoundBy::free);
 }
 
-// The rest of release_to_slab, where few blocks of the slab are used: it may have to be listed or
-// retired, or its bin flushed, or it became sparse.
+// The rest of release_to_slab, if few blocks of the slab are used: the slab may have to be listed
+// or retired, its bin flushed, or it became sparse.
 [[gnu::noinline]] void finish_release(HeapFront* front, Span& slab) noexcept {
   auto& heap = static_cast<ThreadHeap&>(*front);
   const unsigned size_class = slab.size_class;
@@ -134,9 +135,9 @@ void* hand_out(Block* block) noexcept {
     do_deferred_work();
 }
 
-// A block that no bin takes comes back to its slab. The block itself is not touched: the caller has
-// given it a mark, or its slab unmarked_bit. Without a busy mark: a forked child may see the first
-// of these stores alone, and then a free block counts as used, which is harmless.
+// Frees a block into its slab, without touching the block: the caller has given it a key, or its
+// slab keyless_bit. Needs no busy mark: a forked child may see only the first of these stores, and
+// then a free block counts as used, which is harmless.
 [[gnu::always_inline]] inline void release_to_slab(void* p, HeapFront* heap, std::size_t slab_page,
                                                    std::uint32_t number) noexcept {
   if constexpr (counting) count_event(Event::bin_overflows);
@@ -153,25 +154,25 @@ void* hand_out(Block* block) noexcept {
   slab.used.store(others, std::memory_order_release);
 }
 
-// Frees a block where the bit alone cannot tell whether it is free already, since a bin may hold it:
-// checks the mark, too. The bin takes the block if it has room, else the slab does.
-[[gnu::noinline]] void release_checking_mark(void* p, CacheBin& bin, std::size_t slab_page,
-                                             std::uint32_t number) noexcept {
-  if (is_free(slab_page, number) || is_marked(p)) [[unlikely]]
+// Frees a block whose bit alone cannot tell whether it is already free, because a bin may contain
+// it: checks the key as well. The block goes into the bin if there is room, else into the slab.
+[[gnu::noinline]] void release_checking_key(void* p, CacheBin& bin, std::size_t slab_page,
+                                            std::uint32_t number) noexcept {
+  if (is_free(slab_page, number) || has_key(p)) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   ThreadHeap& heap = current_heap();
   Span& slab = page_map.spans[slab_page];
   if (bin.capacity_left > 0) {
-    // So that further frees of the slab take the fast path again.
-    if (is_unmarked(slab) && slab.purged_blocks == 0) mark_free_blocks(slab);
+    // So further frees into the slab take the fast path again.
+    if (is_keyless(slab) && slab.purged_blocks == 0) set_keys(slab);
     --bin.capacity_left;
-    return push_front(bin.head, set_mark(p));
+    return push_front(bin.head, set_key(p));
   }
   if (bin.head != nullptr && is_burst(heap, slab.size_class, bin)) [[unlikely]] {
     const HeapHold hold{heap};
-    close_bin(heap, slab.size_class);
+    bypass_bin(heap, slab.size_class);
   }
-  note_mark(slab, p);
+  note_key(slab, p);
   release_to_slab(p, &heap, slab_page, number);
 }
 
@@ -179,7 +180,7 @@ void* hand_out(Block* block) noexcept {
 
 void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
   const auto size_class = static_cast<unsigned>(bin_offset / sizeof(CacheBin));
-  if (is_sampling(*this_thread.heap)) [[unlikely]]  // or there is none, whose number has all bits
+  if (is_sampling(*this_thread.heap)) [[unlikely]]  // or there is none: the image has all bits
     return allocate_other(bytes, size_class);
   if (hooks::has_guard()) [[unlikely]] {
     if (void* const p = hooks::allocate_guarded(size_class); p != nullptr) return p;
@@ -190,7 +191,7 @@ void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
 }
 
 std::size_t drop_damage(std::size_t bytes, Block* popped, std::size_t bin_offset) noexcept {
-  put_back_mark(popped);  // it may be in use
+  put_back_key(popped);  // it may be in use
   drop_damaged_bin(current_heap(), static_cast<unsigned>(bin_offset / sizeof(CacheBin)), popped);
   return bytes;
 }
@@ -208,46 +209,46 @@ void report_double_free(void* p, CacheBin& bin) noexcept {
 void release_overflow(void* p, CacheBin& bin, HeapFront* heap, std::size_t page) noexcept {
   ++bin.capacity_left;  // as it was before release()
   const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal);
-  if (bin.head != closed_bin()) return release_checking_mark(p, bin, slab_page, number);
-  set_unmarked(page_map.spans[slab_page], true);
+  if (bin.head != bypassed_bin()) return release_checking_key(p, bin, slab_page, number);
+  set_keyless(page_map.spans[slab_page], true);
   release_to_slab(p, heap, slab_page, number);
 }
 
-void release_unmarked(void* p, std::size_t kind, HeapFront* heap, std::size_t page,
-                      const MapPage* pages) noexcept {
-  CacheBin& bin = bin_at(heap, kind - unmarked_bit);
+void release_keyless(void* p, std::size_t kind, HeapFront* heap, std::size_t page,
+                     const MapPage* pages) noexcept {
+  CacheBin& bin = bin_at(heap, kind - keyless_bit);
   const auto [slab_page, number, is_beginning] = place_in(p, page, bin.reciprocal, pages);
   if (!is_beginning) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
-  if (bin.head != closed_bin()) [[unlikely]]
-    return release_checking_mark(p, bin, slab_page, number);
+  if (bin.head != bypassed_bin()) [[unlikely]]
+    return release_checking_key(p, bin, slab_page, number);
   release_to_slab(p, heap, slab_page, number);
 }
 
 void release_slow(void* p, PageMapEntry kind, HeapFront* heap, std::size_t page) noexcept {
-  // Without the bit that another thread may have changed in between.
+  // Without the bit that another thread may have changed in the meantime.
   const PageMapEntry entry =
-      (kind ^ heap->self.load(std::memory_order_relaxed)) & ~(sampling_bit | unmarked_bit);
+      (kind ^ heap->self.load(std::memory_order_relaxed)) & ~(sampling_bit | keyless_bit);
   if (!is_of_thread_slab(entry))
     return entry == large_entry ? release_large(p, page) : release_rare(p, entry);
   const PageMapEntry own_number = kind ^ entry;
   if (own_number >= arena_bit) [[unlikely]]  // an arena's, or none
     return release_without_heap(p, entry);
-  // The class's bin, where its reciprocal is at hand.
+  // The class's bin, which has the reciprocal at hand.
   CacheBin& bin = bin_at(heap, kind & (class_mask | sampling_bit));
   const BlockPlace place = place_in(p, page, bin.reciprocal);
   if (!place.is_beginning) [[unlikely]]
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
   const SizeClass& c = size_class_of(entry);
-  // A block that shares no cache line with others stays here, where its lines are. All others are
-  // not looked at: their lines are cold, or another thread's. Their bits tell of a second free, and
-  // their marks of one by the owner, when it collects them.
+  // A block that shares no cache line with others stays here, where its lines are. Other blocks are
+  // not read, because their lines are cold or another thread's. Their bits reveal a second free;
+  // their keys reveal one by the owner, when it collects them.
   if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0) {
-    if (is_marked(p)) [[unlikely]]
+    if (has_key(p)) [[unlikely]]
       return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
     --bin.capacity_left;
-    return push_front(bin.head, set_mark(p));
+    return push_front(bin.head, set_key(p));
   }
   release_remote(static_cast<ThreadHeap&>(*heap), p, place, c, FoundBy::free);
 }

@@ -1,6 +1,6 @@
 // The fast paths of malloc and free. Each thread has a heap of slabs and, in front of it, a cache
-// bin per size class. malloc pops and free pushes, without atomics, if the block is of the thread's
-// own heap.
+// bin per size class. malloc pops and free pushes, without atomics, if the block belongs to the
+// thread's own heap.
 //
 // CoreHeap::allocate (core_heap.h) calls allocate_small or allocate_large.
 //
@@ -10,8 +10,8 @@
 //                                           -> attach_heap | allocate_from_common
 //   free    release, release_sized -> push
 //                   -> report_invalid_pointer (misuse.h)
-//                   -> release_overflow -> release_to_slab | release_checking_mark -> close_bin, push
-//                   -> release_unmarked -> release_to_slab | release_checking_mark
+//                   -> release_overflow -> release_to_slab | release_checking_key -> bypass_bin
+//                   -> release_keyless -> release_to_slab | release_checking_key
 //                   -> release_slow -> push, of a block of whole cache lines
 //                                   -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
@@ -24,7 +24,7 @@
 
 namespace ts::engine {
 
-// Offsets of the cache bins of the fine classes, by bytes: malloc computes no multiple.
+// Offsets of the fine classes' cache bins, by bytes: saves malloc a multiplication.
 inline constexpr auto bin_offsets = [] {
   std::array<std::uint16_t, max_fine_bytes + 1> offsets{};
   for (std::size_t bytes = 0; bytes < offsets.size(); ++bytes)
@@ -32,36 +32,37 @@ inline constexpr auto bin_offsets = [] {
   return offsets;
 }();
 
-// A cache bin by its offset. Accesses have its address as their base, without an index: processors
-// that forward a store to a later load by the registers of their addresses do so for these alone.
+// A cache bin by its offset. All accesses use its address as their base, without an index: only for
+// these do processors that predict store-to-load forwarding from the address registers do so.
 inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
   std::byte* const bins = reinterpret_cast<std::byte*>(heap) + offsetof(HeapFront, bins);
   return *reinterpret_cast<CacheBin*>(unrelated(bins + offset));
 }
 
-// A block of `bytes` for an empty bin of the current heap, in any way; null if there is no memory.
+// Allocates `bytes` from an empty bin of the current heap, by any means; null if there is no
+// memory.
 [[gnu::noinline]] void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept;
-// The same after the pop of memory that is no free block, from a bin of the current heap: reports
-// it, and drops the bin.
+// Likewise, after memory that is not a free block was popped from a bin of the current heap:
+// reports it, and drops the bin.
 [[gnu::cold, gnu::noinline]] void* allocate_after_damage(Block* popped,
                                                          std::size_t bin_offset) noexcept;
-// The report alone: returns `bytes`, so that the caller need not keep them.
+// Only reports; returns `bytes`, so that the caller need not keep them.
 [[gnu::cold, gnu::noinline]] std::size_t drop_damage(std::size_t bytes, Block* popped,
                                                      std::size_t bin_offset) noexcept;
-// Takes a block for which the bin, of the current heap, has no capacity left.
+// Frees a block for which the bin, of the current heap, has no capacity left.
 [[gnu::noinline]] void release_overflow(void* p, CacheBin& bin, HeapFront* heap,
                                         std::size_t page) noexcept;
-// After a free of a block that is free already, which `bin` has counted, but not taken.
+// Reports a free of a block that is already free, which `bin` has counted but not taken.
 [[gnu::cold, gnu::noinline]] void report_double_free(void* p, CacheBin& bin) noexcept;
-// Takes a block of the current heap of a slab with unmarked_bit.
-[[gnu::noinline]] void release_unmarked(void* p, std::size_t kind, HeapFront* heap,
-                                        std::size_t page, const MapPage* pages) noexcept;
-// Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
-// is its entry, exclusive-or with the current heap's number.
+// Frees a block of the current heap, in a slab with keyless_bit.
+[[gnu::noinline]] void release_keyless(void* p, std::size_t kind, HeapFront* heap, std::size_t page,
+                                       const MapPage* pages) noexcept;
+// Frees a block that does not belong to the current heap: another heap's, a large one, or none at
+// all. `kind` is its entry XORed with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind, HeapFront* heap,
                                     std::size_t page) noexcept;
 
-// A block of the bin, or `if_empty(bin)`, or `if_damaged(popped, bin)`.
+// Pops a block of the bin; or returns `if_empty(bin)` or `if_damaged(popped, bin)`.
 [[gnu::always_inline]] inline void* pop(std::size_t bin_offset, auto if_empty, auto if_damaged) {
   CacheBin& bin = bin_at(this_thread.heap, bin_offset);
   Block* const block = in_result_register<Block>(bin.head);
@@ -71,19 +72,19 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
   bin.head = next;
   prefetch_to_write(next);
   ++bin.capacity_left;
-  if (!take_mark(block)) [[unlikely]]
+  if (!take_key(block)) [[unlikely]]
     return if_damaged(block, bin_offset);
   return block;
 }
 
-// A block of the bin's class, for a request of so many bytes.
+// Allocates a block of the bin's class, for a request of `bytes`.
 inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   return pop(
       bin, [bytes](std::size_t empty) { return allocate_slow(bytes, empty); },
       allocate_after_damage);
 }
 
-// The same, or `otherwise(bytes)` where the bin has none.
+// Likewise, or `otherwise(bytes)` if the bin is empty.
 [[gnu::always_inline]] inline void* allocate_small_or(std::size_t bytes, std::size_t bin,
                                                       auto otherwise) {
   return pop(
@@ -93,8 +94,8 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
       });
 }
 
-// Frees the block if `fits(its entry)`; else calls `otherwise()`. Null has no owner, as every address
-// outside of the engine's memory: their entry is 0.
+// Frees the block if `fits(its entry)`; else calls `otherwise()`. Null, like every address outside
+// of the engine's memory, has entry 0 and thus no owner.
 [[gnu::always_inline]] inline void release_if(void* p, auto fits, auto otherwise) noexcept {
   std::size_t page = page_of(p);
   HeapFront* const heap = this_thread.heap;
@@ -105,16 +106,16 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   const PageMapEntry entry = pages[page].entry.load(std::memory_order_relaxed);
   if (!fits(entry)) [[unlikely]]
     return otherwise();
-  // Another heap's number leaves high bits; so do unmarked_bit, a large block's entry, and 0, where
-  // no block begins.
+  // High bits remain if the block belongs to another heap; so they do with keyless_bit, for a large
+  // block's entry, and for 0, where no block begins.
   const std::size_t kind = exclusive_or(entry, heap->self);
-  if (kind >= unmarked_bit) [[unlikely]] {
-    if (kind < heap_unit) return release_unmarked(p, kind, heap, page, pages);
+  if (kind >= keyless_bit) [[unlikely]] {
+    if (kind < heap_unit) return release_keyless(p, kind, heap, page, pages);
     return release_slow(p, static_cast<PageMapEntry>(kind), heap, page);
   }
   page = of_one_access(page);
   CacheBin& bin = bin_at(heap, kind);
-  // offset_in_slab(), but with the address first: one instruction less
+  // offset_in_slab(), but with the address first: saves one instruction
   const auto offset =
       of_one_access(static_cast<std::uint32_t>(address_of(p))) - pages[page].slab_begin;
   if (!is_multiple(offset, bin.reciprocal)) [[unlikely]]
@@ -122,9 +123,9 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   Block* const head = bin.head;
   if (decrement_below_zero(bin.capacity_left)) [[unlikely]]
     return release_overflow(p, bin, heap, page);
-  if (is_marked(p)) [[unlikely]]
+  if (has_key(p)) [[unlikely]]
     return report_double_free(p, bin);
-  Block* const block = set_mark(p);
+  Block* const block = set_key(p);
   push_front(bin.head, block, head);
 }
 
@@ -133,7 +134,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
       p, [](PageMapEntry) { return true; }, [] {});
 }
 
-// The same for a block of a slab that surely has so many bytes, max_fine_bytes at most.
+// Likewise, for a block of a slab that surely has this size, max_fine_bytes at most.
 [[gnu::always_inline]] inline void release_sized(void* p, std::size_t bytes,
                                                  auto otherwise) noexcept {
   release_if(

@@ -1,46 +1,47 @@
-// Every structure of the engine, with its invariants, and the words for them:
+// All structures of the engine, with their invariants, and its terms:
 //
-//   page            16 KiB of the engine's addresses (an OS page is the system's, 4 KiB or more)
-//   span            a run of pages: a slab, a large block, or free memory
-//   slab            a span cut into blocks of one size class; one heap owns it
-//   carved          blocks of a slab, the first ones, that were taken at least once
-//   heap            the memory of one thread: cache bins, slabs, batches
-//   cache bin       a heap's LIFO stock of free blocks of one class; malloc pops, free pushes
-//   remote free     a free by a thread that does not own the slab: a bit, in a batch at first; a block
-//                   of whole cache lines may pass through the thread's own cache bin before
-//   pending         remote frees of a slab that were counted and not taken from `used` yet
-//   collect         the owner takes the pending frees of its slabs
-//   retire          an empty slab goes back to the page heap
-//   reclaim         another thread retires slabs that remote frees emptied
-//   abandoned heap  the heap of an ended thread, until a thread adopts it
-//   page map        per page: the entry that free() reads, the span, the remote frees
-//   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero), or in
-//                   no list, while a purge gives them back
-//   purge           dirty memory goes back to the operating system, and is clean then
-//   sparse slab     about a quarter of its blocks is used, or half of what was at the last look
-//   purged block    a free block that begins in an OS page that went back
-//   scavenge        the owner purges, in rounds, OS pages within slabs that stay sparse
-//   deferred work   what waits for the end of a slow path, where the thread has no lock and no hold
-//   bypassed bin    has capacity 0 for some refills, so that each malloc comes by to scavenge
-//   housekeeper     a thread of the library that purges what the program leaves idle
-//   mark            what free blocks have in their second word: all in bins, others perhaps (block_list.h)
-//   arena           a heap of the program's own, whose blocks can be freed all at once
-//   scope           while a thread is in an arena's scope, its current heap is the arena's
-//   sample          a block whose call stack is kept, for the heap profile (sampling.h)
-//   sampling bin    a second cache bin of each class, which free pushes into while a heap samples
+//   page               16 KiB of the engine's addresses (an OS page is the system's, 4 KiB or more)
+//   span               a run of pages: a slab, a large block, or free memory
+//   slab               a span cut into blocks of one size class, owned by one heap
+//   carved             blocks of a slab, the first ones, that were taken at least once
+//   heap               the memory of one thread: cache bins, slabs, batches
+//   cache bin          a heap's LIFO list of free blocks of one class; malloc pops, free pushes
+//   remote free        a free by a thread that does not own the slab: sets a bit, first in a batch;
+//                      a block of whole cache lines may go into the thread's own bin before
+//   pending            remote frees of a slab that were counted but not yet subtracted from `used`
+//   collect            the owner takes the pending frees of its slabs
+//   retire             return an empty slab to the page heap
+//   reclaim            another thread retires slabs that remote frees emptied
+//   abandoned heap     the heap of an ended thread, until a thread adopts it
+//   page map           per page: the entry that free() reads, the span, the remote frees
+//   page heap          all spans, under one lock; free spans are dirty (resident) or clean (zero),
+//                      or in no list while they are purged
+//   purge              return dirty memory to the operating system; it is then clean
+//   sparse slab        at most a quarter of its blocks used, or half as many as at the last purge
+//   purged block       a free block that begins in a purged OS page
+//   scavenge           the owner purges, in rounds, OS pages within slabs that stay sparse
+//   deferred work      is done at the end of a slow path, where the thread has no lock and no hold
+//   bypassed bin       has capacity 0 for some refills, so that each malloc can scavenge
+//   background thread  the library's own thread, which purges idle memory
+//   key                the second word of free blocks: of all in bins, of others perhaps
+//                      (block_list.h)
+//   arena              a heap of the program's own, whose blocks can be freed all at once
+//   scope              while a thread is in an arena's scope, its current heap is the arena's
+//   sample             a block whose call stack is kept, for the heap profile (sampling.h)
+//   sampling bin       a second cache bin of each class; free pushes into it while a heap samples
 //
-// Each field names the threads that may touch it:
+// Each field names the threads that may access it:
 //   owner    the thread whose heap it is
-//   holder   the owner, or a reclaimer, whichever holds the heap (heap_hold.h)
+//   holder   the owner or a reclaimer, whichever holds the heap (heap_hold.h)
 //   locked   a thread with the lock of the page heap
-//   any      every thread: atomic, and argued where it is used
-//   const    no thread, once another can see it
+//   any      every thread: atomic; the code that uses it says why that is correct
+//   const    not changed once another thread can see it
 //
-// An engine is at rest while no thread is inside of it; equations "at rest" hold then. Those of one
-// heap also hold whenever its own thread is outside, but for frees that other threads are sending.
-// invariants.cpp checks them all. A call may never return: longjmp out of a signal handler,
-// cancellation, a thread that the child of a fork lacks. It may leave one list one block longer or
-// shorter than its count, and free blocks of one slab that count as used.
+// The engine is at rest while no thread is inside it; invariants "at rest" hold then. Those of one
+// heap also hold whenever its own thread is outside, except for frees that other threads are
+// sending. invariants.cpp checks them all. A call may never return: because of a longjmp out of a
+// signal handler, cancellation, or because the child of a fork lacks the thread. It may leave one
+// list one block longer or shorter than its count, and free blocks of one slab that count as used.
 #pragma once
 
 #include <cstddef>
@@ -68,24 +69,25 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
 // of a block that counts as used.
 //
-// The capacity is 0 until the first refill, after many frees in a row (close_bin), and while bins
-// are bypassed: a thread that only frees keeps nothing. It falls when many slabs of the class become
-// sparse, since each block of a bin may be the last of its slab; refills raise it again
-// (cache_bins.h). A bin without capacity is empty, and closed unless the heap has sampling bins: no
-// bin of the heap has a block of the class then, and none takes one.
+// The capacity is 0 until the first refill, after many frees in a row (bypass_bin), and while bins
+// are bypassed: a thread that only frees keeps nothing. It is lowered when many slabs of the class
+// become sparse, since each block of a bin may be the last one of its slab; refills raise it again
+// (cache_bins.h). A bin without capacity is empty, and bypassed unless the heap has sampling bins:
+// then no bin of the heap has a block of the class, and none takes one.
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
-  Plain<std::uint32_t> reciprocal = 0;  // const: the class's, where free() has it at hand
+  Plain<std::uint32_t> reciprocal = 0;  // const: the class's, kept here for free()
 };
 
-// The head of a closed bin. No block, and below PageMap::lowest_block: malloc takes it for the end of a list.
-inline Block* closed_bin() noexcept { return reinterpret_cast<Block*>(1); }
+// The head of a bypassed bin. Not a block, and below PageMap::lowest_block, so malloc takes it for
+// the end of a list.
+inline Block* bypassed_bin() noexcept { return reinterpret_cast<Block*>(1); }
 
 // The first block of a bin; null if it is empty.
 inline Block* first_block(const CacheBin& bin) noexcept {
   Block* const head = bin.head;
-  return head != closed_bin() ? head : nullptr;
+  return head != bypassed_bin() ? head : nullptr;
 }
 
 static_assert(sizeof(CacheBin) == std::size_t{1} << class_shift);
@@ -99,81 +101,83 @@ enum class SpanState : std::uint8_t {
   large,
 };
 
-// Of Span::fast_free_threshold: more than any slab has blocks.
+// For Span::fast_free_threshold: more blocks than any slab has.
 inline constexpr std::int16_t unlisted = 0x7fff;
 static_assert(max_slab_blocks < unlisted);
 
-// The descriptor of a span stands at its first page; neither malloc nor free reads it on its fast
-// path. Invariants:
+// The descriptor of a span, at its first page; neither malloc nor free reads it on the fast path.
+// Invariants:
 //   all      the spans tile the pages in use: each begins where the one before it ends
 //   free     first and last page agree on state and length; two free neighbours differ in `zeroed`
-//   slab     at rest: used + the blocks that are free by FreeBits == slab_blocks + early. `early`
-//            frees had their bits collected before their count: pending less the bits that are set;
-//            most slabs have none; no block from `carved` on has ever been taken: it is free;
-//            purged_blocks are the carved blocks that begin in purged OS pages: they are free;
-//            listed, if and only if a block is free; fast_free_threshold is `unlisted`, if and only
-//            if it is not;
-//            while more than fast_free_threshold blocks are used, a free only sets its bit and lowers
-//            `used`, without a hold; otherwise finish_release() looks closer. The threshold is not
-//            below sparse_limit while `used` is above that, and of a long slab not below the number
-//            of its blocks in bins when a free last met it (move_fast_free_threshold);
-//            used covers blocks of the program, in cache bins, in batches, and pending ones, and
-//            free ones while OS pages under them go back (slab_purge.h);
-//            without unmarked_bit, each free block that is carved has its mark (block_list.h);
-//            has_marks, if any free block may have one;
+//   slab     at rest: used + the blocks that are free by FreeBits == slab_blocks + early, where
+//            `early` frees had their bits collected before their count: pending less the bits that
+//            are set; 0 for most slabs;
+//            no block from `carved` on has ever been taken: it is free;
+//            purged_blocks is the number of carved blocks that begin in purged OS pages: they are
+//            free;
+//            it is listed if and only if a block is free; fast_free_threshold is `unlisted` if and
+//            only if it is not listed;
+//            while more than fast_free_threshold blocks are used, a free only sets its bit and
+//            lowers `used`, without a hold; otherwise finish_release() follows. The threshold is
+//            not below sparse_limit while `used` is above that, and for a long slab not below the
+//            number of its blocks in bins when a free last reached it (move_fast_free_threshold);
+//            used counts the program's blocks, those in cache bins and in batches, pending ones,
+//            and free ones while OS pages under them are purged (slab_purge.h);
+//            without keyless_bit, each free carved block has its key (block_list.h);
+//            has_keys, if any free block may have one;
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
-//            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
-//            usable_pages; next and previous link the large blocks of an arena; sparse_limit is the
-//            block's colour (colours.h)
+//            slab_begin of the first page is `pages`, with has_tail if there is a tail; then that
+//            of the second page is usable_pages; next and previous link the large blocks of an
+//            arena; sparse_limit is the block's colour (colours.h)
 struct alignas(64) Span {
-  Plain<const void*> purger = nullptr;  // locked, of a span that a purge chose: by which thread
+  Plain<const void*> purger = nullptr;  // locked; the thread that purges it, of a chosen span
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
   Plain<Span*> next = nullptr;
   Plain<Span*> previous = nullptr;  // likewise
   // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0, or
-  // sample_mark (large_blocks.h), by the program's call
+  // sample_mark (large_blocks.h), changed by the program's call
   Atomic<std::uint32_t> used{0};
-  Plain<std::uint32_t> pages = 0;  // locked; const while in use, but for a large block
-  // large: the program, by realloc; others read. locked, of a span that a purge chose: how many of
-  // its pages are dirty; of a free one: its pages, once their part of the tables went back, else 0
+  Plain<std::uint32_t> pages = 0;  // locked; const while in use, except of a large block
+  // large: the program, by realloc; others read. locked: of a span chosen for a purge, how many of
+  // its pages are dirty; of a free one, `pages` once its part of the tables was discarded, else 0
   Atomic<std::uint32_t> usable_pages{0};
   // holder: the heap's queue of sparse slabs (sparse_slabs.h), by page; an arena's has all slabs
   Plain<std::uint32_t> next_sparse = 0;
   Plain<std::uint32_t> previous_sparse = 0;
-  Plain<std::uint16_t> sparse_round = 0;   // holder: in which round the slab became sparse
+  Plain<std::uint16_t> sparse_round = 0;   // holder: the round in which it became sparse
   Plain<std::uint16_t> carved = 0;         // holder
   Plain<std::uint16_t> purged_blocks = 0;  // holder
   Plain<std::uint16_t> slab_blocks = 0;    // locked; const while in use: capacity of the slab
-  Plain<std::uint16_t> sparse_limit = 0;   // holder: so few used blocks are sparse; large: above
+  Plain<std::uint16_t> sparse_limit = 0;   // holder: sparse up to this many used; large: see above
   Plain<std::int16_t> fast_free_threshold = unlisted;  // holder: see above
   Plain<std::uint8_t> size_class = 0;                  // locked; const while in use
   Plain<SpanState> state = SpanState::in_use;          // locked; const while in use
   Plain<bool> zeroed = false;                          // locked: reads as zero throughout
-  Plain<std::uint8_t> purged = 0;  // holder, of each page of a slab: a bit for each purged OS page
-  Plain<bool> has_marks = false;   // holder: see above
+  Plain<std::uint8_t> purged = 0;  // holder, for each page of a slab: a bit for each purged OS page
+  Plain<bool> has_keys = false;    // holder: see above
 };
 static_assert(sizeof(Span) == 64);
 
-// Remote frees of a slab, apart from its descriptor, so that other threads spare the owner's cache
-// line. All zero while there are none. One per page; the bits of a longer slab go on over the
-// structures of its other pages.
+// Remote frees of a slab, apart from its descriptor, so that other threads do not disturb the
+// owner's cache line. All zero while there are none. One per page; the bits of a longer slab
+// continue in the structures of its other pages.
 //
 // Invariant: a slab is on its owner's `ready` stack if and only if pending is positive, except
 // between a sender's addition and its push. A sender sets bits before it counts them, and the owner
-// may collect them in between. So at rest at most as many bits are set as are pending, each of a
-// carved block that counts as used.
+// may collect them in between. So at rest the bits that are set are at most as many as pending, and
+// each belongs to a carved block that counts as used.
 struct alignas(64) RemoteFrees {
   Plain<Span*> next_ready = nullptr;    // the thread that made `pending` positive, then holder
-  Atomic<std::uint32_t> pending{0};     // any: frees that are not yet taken from `used`
+  Atomic<std::uint32_t> pending{0};     // any: frees not yet subtracted from `used`
   Atomic<std::uint64_t> bits[22] = {};  // any: one for each block, by number
 };
 static_assert(sizeof(RemoteFrees) == 192);
 
 // A bit for each block of a slab, by number: 1 if it is free and in no cache bin. One structure per
-// page; a longer slab, which has fewer blocks, uses its first page's. Of the smallest class, blocks
-// from 512 on have theirs in PageMap::more_free_bits. Bits of pages in no slab mean nothing.
-// holder, others look. relaxed throughout: see Span::used
+// page; a longer slab, which has fewer blocks, uses its first page's. The smallest class has the
+// bits of blocks from 512 on in PageMap::more_free_bits. Bits of pages in no slab are meaningless.
+// holder, others read. relaxed throughout: see Span::used
 struct alignas(64) FreeBits {
   Atomic<std::uint64_t> words[8] = {};
 };
@@ -182,8 +186,8 @@ static_assert(sizeof(FreeBits) == 64);
 // ---- heaps ----
 
 // Remote frees that the thread has not sent yet, of blocks whose bits share one word of one slab.
-// Invariant: count bits are set, fewer than carve_blocks of the class; all of one other heap's
-// slab.
+// Invariant: count bits are set, fewer than carve_blocks of the class; all belong to one other
+// heap's slab.
 struct alignas(32) RemoteBatch {
   Plain<Span*> slab = nullptr;
   Plain<std::uint64_t> bits = 0;
@@ -191,37 +195,37 @@ struct alignas(32) RemoteBatch {
   Plain<std::uint32_t> count = 0;
 };
 
-// A slab's number decides on its batch: a thread that frees blocks of several slabs in turn fills
-// several batches.
+// A slab's number determines its batch: a thread that alternates between blocks of several slabs
+// fills several batches.
 inline constexpr std::size_t batch_count = 32;
 
-// Which thread may change a heap's slabs and their lists at the moment (heap_hold.h).
+// Which thread may currently change a heap's slabs and their lists (heap_hold.h).
 enum class Holder : std::uint32_t { none, owner, reclaimer };
 
 struct HeapFront;
 struct ThreadHeap;
 
-// What a heap without samples touches, of its structure.
+// How much of its structure a heap touches that never samples.
 inline constexpr std::size_t heap_page_bytes = 4096;
 
-// A scope that a thread is in: what it returns to when it leaves.
+// A scope that a thread is in: what to return to when it leaves.
 struct ScopeFrame {
   Plain<ScopeFrame*> outer = nullptr;
   Plain<HeapFront*> heap_outside = nullptr;
-  Plain<std::uint32_t> repeats = 0;  // so often was the scope entered again, and not left
+  Plain<std::uint32_t> repeats = 0;  // how often the scope was entered again and not left
 };
 
 // The part of a heap that malloc and free read before they know whether the thread has one.
 struct alignas(64) HeapFront {
-  // Its number as map entries have it, const; and sampling_bit, which any thread may set and clear
-  // (sampling.h). relaxed: to its thread either value is right at any time.
+  // Its number as in map entries, const; and sampling_bit, which any thread may set and clear
+  // (sampling.h). relaxed: either value is right for its thread at any time.
   Atomic<PageMapEntry> self{no_owner};
   Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
-  Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have cut it off
-  Plain<bool> recounts = false;         // abandoned_lock: its bins were not counted since then
+  Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have interrupted it
+  Plain<bool> recounts = false;         // abandoned_lock: its bins have to be recounted
   bool has_wide_bins = false;           // const: it is one of the first
-  Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
-  std::uint8_t refills_since_look = 0;  // owner: since it looked at all classes (refill.cpp)
+  Atomic<bool> busy{false};             // owner: is changing a batch; a fork skips such a heap
+  std::uint8_t refills_since_look = 0;  // owner: since it checked all classes (refill.cpp)
   bool has_sampling_bins = false;       // owner: they may hold blocks
   bool is_to_scavenge = false;          // owner: at the end of its slow path (deferred_work.h)
   Atomic<Holder> holder{};              // any: which thread holds the heap
@@ -229,11 +233,12 @@ struct alignas(64) HeapFront {
   CacheBin bins[class_count];                   // owner
 };
 
-// What stands before that in a heap, which begins with a page. A program that touches the first lines of
-// many pages, as blocks of some kilobytes make it do, evicts other lines of their place in the first
-// cache: HeapFront, which every malloc and free reads, is to begin elsewhere.
+// What precedes HeapFront in a heap, which begins at a page. A program whose blocks of some
+// kilobytes make it touch the first lines of many pages evicts the lines that share their cache
+// sets. HeapFront, which every malloc and free reads, must therefore not be at the beginning of a
+// page.
 struct alignas(64) HeapBeginning {
-  Plain<Span*> partial[class_count] = {};  // holder: slabs with blocks to give, by class
+  Plain<Span*> partial[class_count] = {};  // holder: slabs with free blocks, by class
   RemoteBatch batches[batch_count];        // owner
 };
 
@@ -243,14 +248,14 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   std::uint16_t capacities[class_count] = {};  // owner: of the bins
   // owner: how many frees in a row found the bin full with first_when_full at its head (is_burst)
   std::uint8_t frees_when_full[class_count] = {};
-  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
+  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, when keeps_bins was set
   // holder: the queue of sparse slabs (sparse_slabs.h), and its rounds (scavenge.h). An arena's
   // queue has all its slabs, and no rounds.
   Plain<std::uint32_t> first_sparse = 0;
   Plain<std::uint32_t> last_sparse = 0;
   Plain<std::uint32_t> sparse_pages = 0;
   Plain<std::uint16_t> round = 0;
-  Plain<std::uint16_t> bypassed_refills = 0;     // so many refills find bypassed bins
+  Plain<std::uint16_t> bypassed_refills = 0;     // this many refills bypass the bins
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
   std::uint32_t first_when_full[class_count] = {};
   // owner: slabs that became sparse since the bin was opened wide
@@ -258,28 +263,27 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   Plain<std::uint64_t> round_began = 0;       // nanoseconds
   Plain<std::uint64_t> scavenged_at = 0;      // likewise
   alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
-  Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
-  Atomic<bool> is_abandoned{false};           // abandoned_lock; to others a hint
-  // Of an arena; arena_use.h
-  Atomic<std::uintptr_t> user{0};           // any: a heap's address, or a mark; 0: it is no arena
-  Atomic<std::uintptr_t> idle_mark{0};      // user, others read: what `user` is while there is none
+  Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs worth a reclaim
+  Atomic<bool> is_abandoned{false};           // abandoned_lock; a hint for others
+  // For arenas; see arena_use.h
+  Atomic<std::uintptr_t> user{0};           // any: a heap's address, or a mark; 0: not an arena
+  Atomic<std::uintptr_t> idle_mark{0};      // user, others read: the value of `user` while unused
   ScopeFrame scope;                         // user; its `repeats` is 0 while there is none
   Plain<Span*> large_blocks = nullptr;      // arenas_lock: a list
-  Atomic<std::uint32_t> deferred_calls{0};  // owner: of deferred_work.h, under way
+  Atomic<std::uint32_t> deferred_calls{0};  // owner: calls of deferred_work.h in progress
   std::uint32_t sampling_depth = 0;         // owner: a sample is being taken
   double until_large_sample = 0;            // owner: in mean distances; 0: not drawn
   std::uint64_t random = 0;                 // owner
 
   // ---- untouched while the heap has never sampled: its second OS page (has_sampling_bins) ----
 
-  // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
-  // sampling_capacities - capacity_left blocks.
-  alignas(heap_page_bytes) std::byte
-      before_bins[sizeof(HeapBeginning) + offsetof(HeapFront, bins)];
+  // owner: located sampling_bit bytes behind `bins`. At rest: the list has sampling_capacities -
+  // capacity_left blocks.
+  alignas(heap_page_bytes) std::byte before_bins[sizeof(HeapBeginning) + offsetof(HeapFront, bins)];
   CacheBin sampling_bins[class_count];
   std::uint16_t sampling_capacities[class_count] = {};  // owner
-  std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn
-  std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
+  std::uint32_t until_sample[class_count] = {};         // owner: counts mallocs; 0: not drawn
+  std::uint64_t drawn_interval = 0;                     // owner: the interval of until_sample
 };
 static_assert(sizeof(ThreadHeap) == 2 * heap_page_bytes);
 
@@ -289,7 +293,7 @@ inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {
 }
 
 inline bool is_arena(const ThreadHeap& heap) noexcept { return entry_of_heap(heap) >= arena_bit; }
-// In the lowest two bits of ThreadHeap::user while no thread uses the arena.
+// The lowest two bits of ThreadHeap::user while no thread uses the arena.
 inline constexpr std::uintptr_t idle_bits = 2;
 inline bool is_idle_mark(std::uintptr_t user) noexcept { return (user & 3) == idle_bits; }
 
@@ -301,7 +305,7 @@ inline bool is_abandoned(const ThreadHeap& heap) noexcept {
 // cache much.
 inline constexpr std::uint32_t max_heaps_with_wide_bins = 16;
 
-// A longer list is damaged. (A sampling bin may get a turn beyond its capacity.)
+// A longer list is damaged. (A sampling bin may get a window beyond its capacity.)
 inline constexpr std::uint32_t max_in_bin = 2 * max_wide_bin_blocks;
 
 }  // namespace ts::engine

@@ -14,7 +14,7 @@
 namespace ts::engine {
 namespace {
 
-// The blocks in a heap's bins and batches.
+// Bytes of the blocks in a heap's bins and batches.
 std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
   std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities);
   if (racy_read(heap.has_sampling_bins))
@@ -84,8 +84,8 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
   return true;
 }
 
-// All spans, as they were at one moment, in a mapping of its own: the visitor of a walk may call
-// the engine.
+// A copy of all spans, as they were at one moment, in a mapping of its own: a walk's visitor may
+// call the engine.
 class Spans {
  public:
   Spans() noexcept {
@@ -104,7 +104,7 @@ class Spans {
     if (extents_ != nullptr) os::unmap_unused(extents_, bytes_);
   }
 
-  // False if there is no memory, or the mapping, of the size that was seen first, is too short.
+  // False if there is no memory, or the mapping, sized before taking the lock, is too short.
   bool take() noexcept {
     std::size_t spans = 0;
     page_heap.for_each([&](const Span&) { ++spans; });
@@ -133,8 +133,8 @@ const Span& span_at(const MapExtent& extent) noexcept {
   return page_map.spans[page_of(reinterpret_cast<const void*>(extent.address))];
 }
 
-// Whether the span is still there: the visitor may free its blocks, or destroy an arena. (A page in
-// the middle of another span has the descriptor of a former one.)
+// Whether the span still exists: the visitor may free its blocks, or destroy an arena. (A page in
+// the middle of another span has an obsolete descriptor.)
 bool is_there(const MapExtent& extent) noexcept {
   const Span& span = span_at(extent);
   const MapExtent now = map_extent_of(span);
@@ -154,11 +154,11 @@ BlockState state_of(MapState state) noexcept {
 
 // ---- one block ----
 
-// Whether the block is free for all that is seen from outside its owner. (Its first bytes may be
-// the program's.)
+// Whether the block is free, as far as threads other than its owner can see. (Its first bytes may
+// be the program's.)
 BlockState state_of_block(const Span& slab, std::uint32_t number, const std::byte* block) noexcept {
   if (is_free(first_page_of(&slab), number) ||
-      racy_read(reinterpret_cast<const Block*>(block)->mark) == mark_of(block))
+      racy_read(reinterpret_cast<const Block*>(block)->key) == key_of(block))
     return BlockState::free;
   const std::uint64_t word = remote_word_of(&slab, number / 64).load(std::memory_order_relaxed);
   return (word >> number % 64 & 1) != 0 ? BlockState::cached : BlockState::used;
@@ -168,7 +168,7 @@ bool find_in_slab(const void* address, BlockView& block, MapExtent& span) noexce
   const PageMapEntry entry = entry_of(address);
   const SizeClass& c = size_class_of(entry);
   const auto [slab_page, number, is_beginning] = place_of(address, c);
-  // Not so if the slab is retired meanwhile.
+  // False if the slab is being retired.
   if (slab_page >= page_map.page_count.load(std::memory_order_relaxed)) return false;
   const Span& slab = page_map.spans[slab_page];
   if (number >= racy_read(slab.carved) || number >= blocks_in_slab(c, slab.pages) ||
@@ -227,7 +227,7 @@ HeapMeasures measure() noexcept TS_NO_ANALYSIS {
     measures.ended_heaps += is_ended ? 1 : 0;
     (is_ended ? measures.ended_bytes : measures.cached_bytes) += bytes_aside(heap);
   });
-  measures.slab_bytes = hooks::bytes_kept();  // none of the program's
+  measures.slab_bytes = hooks::bytes_kept();  // not the program's
   measures.free_bytes = measures.cached_bytes + measures.ended_bytes + measures.slab_bytes;
   page_heap.for_each([&](const Span& span) { add_span(span, measures); });
   return measures.bounded();
@@ -241,14 +241,14 @@ bool walk_spans(MapVisitor visit, void* argument) noexcept {
 }
 
 bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
-  const Guard guard{housekeeping_lock};
+  const Guard guard{background_lock};
   const Spans spans;
   if (!spans.are_taken()) return false;
   return std::all_of(spans.begin(), spans.end(), [&](const MapExtent& extent) {
     const bool is_in_use = extent.state == MapState::mixed || extent.state == MapState::used;
     if (is_in_use && !is_there(extent)) return true;
     if (extent.state == MapState::mixed) return walk_slab(span_at(extent), visit, argument);
-    // What a block has as a tail counts as its own.
+    // A block's tail counts as its own.
     const std::size_t colour =
         extent.state == MapState::used ? racy_read_of_colour(span_at(extent)) : 0;
     return visit({reinterpret_cast<const std::byte*>(extent.address) + colour,

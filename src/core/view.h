@@ -1,4 +1,4 @@
-// Walks and measures for reports and pictures: spans, slabs and blocks, with their states.
+// Walks and measurements for reports and pictures: spans, slabs and blocks, with their states.
 #pragma once
 
 #include "base/heap_like.h"
@@ -7,20 +7,21 @@
 
 namespace ts::engine {
 
-// Sizes in bytes, while other threads go on: each was true at some moment, and at rest they are
+// Sizes in bytes, while other threads run: each was true at some moment, and at rest they are
 // exact.
 HeapMeasures measure() noexcept;
 
-// Calls `visit` for every block of slabs, every large block and every free span, by address; false
-// if a call ended the walk, or there is no memory for it. No other thread may be in the engine.
+// Calls `visit` for every block of slabs, every large block and every free span, in address order;
+// false if a call ended the walk, or there is no memory for it. No other thread may be in the
+// engine.
 bool walk_blocks(BlockVisitor visit, void* argument) noexcept;
 
-// The block that has the address, be it in use or not, and its span. False if there is none: the
-// address is not the engine's, in a free span, or behind the last block of a slab. A remote free
-// counts once its batch is sent.
+// Finds the block, in use or not, that contains the address, and its span. False if there is none:
+// the address is not the engine's, is in a free span, or behind the last block of a slab. A remote
+// free counts once its batch is sent.
 bool find_block(const void* address, BlockView& block, MapExtent& span) noexcept;
 
-// A span as it is at the moment; of a slab, blocks in bins and pending frees count as used.
+// The span at this moment; in a slab, blocks in bins and pending frees count as used.
 inline MapExtent map_extent_of(const Span& span) noexcept {
   const std::size_t bytes = std::size_t{span.pages} * page_bytes;
   const PageMapEntry entry = span_entry(span);
@@ -37,7 +38,7 @@ inline MapExtent map_extent_of(const Span& span) noexcept {
   return of(span.state == SpanState::free ? MapState::free : MapState::cached, 0, 0);
 }
 
-// Calls `visit` for every span as all were at one moment, while other threads go on. Only a slab's
+// Calls `visit` for every span, as they were at one moment, while other threads run. Only a slab's
 // owner knows which blocks are free, but `used` is atomic. False if a call ended the walk, or there
 // is no memory for it.
 bool walk_spans(MapVisitor visit, void* argument) noexcept;

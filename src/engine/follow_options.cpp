@@ -2,7 +2,7 @@
 
 #include "core/hooks.h"
 #include "core/page_heap.h"
-#include "features/background/housekeeping.h"
+#include "features/background/background_thread.h"
 #include "features/hugepages/huge_pages.h"
 #include "features/limits/limits.h"
 #include "features/profile/sampling_switch.h"
@@ -15,7 +15,7 @@ void follow_options_soon() noexcept {
   request_profile_option();
   if (current_options.huge_pages == HugePages::never) refuse_all_huge_pages();
   follow_background_option();
-  page_heap.stir_housekeeper();  // whose rest is by TSMALLOC_PURGE_DELAY
+  page_heap.wake_background_thread();  // its rest depends on TSMALLOC_PURGE_DELAY
 }
 
 void follow_options() noexcept {

@@ -1,5 +1,4 @@
-// Where the core meets several features at once: the hooks that more than one of them has something
-// to do in.
+// Hooks that more than one feature implements.
 #include "core/hooks.h"
 
 #include <utility>
@@ -14,7 +13,7 @@
 #include "engine/inspection.h"
 #include "features/arenas/arena_blocks.h"
 #include "features/arenas/idle_arenas.h"
-#include "features/background/housekeeping.h"
+#include "features/background/background_thread.h"
 #include "features/guard/sampled_guard.h"
 #include "features/limits/limits.h"
 #include "features/profile/large_samples.h"
@@ -28,16 +27,16 @@ namespace ts::engine {
 
 void hooks::attend() noexcept {
   if (attention.load(std::memory_order_relaxed) != os::process_id()) return;
-  const OutOfScope out_of_scope;  // what that needs is not an arena's
+  const OutOfScope out_of_scope;  // what follows allocates is not an arena's
   attention.store(0, std::memory_order_relaxed);
-  // Behind that store: what is set from now on asks anew.
+  // After that store: an option that is set from now on requests attention again.
   if (options_were_set.exchange(0, std::memory_order_relaxed) != 0) {
     follow_options_soon();
     look_at_limits();
   }
   follow_profile_option();
   deliver_limit_events();
-  start_housekeeper_if_wanted();
+  start_background_thread_if_wanted();
 }
 
 void hooks::attend_to_heap(ThreadHeap& heap) noexcept {
@@ -62,16 +61,16 @@ void hooks::flush_heaps() noexcept {
 namespace {
 
 constinit Mutex* const in_order[] = {
-    &housekeeping_lock,   // a slice of the housekeeper's work
-    &arenas_lock,         // a maintainer of an arena
-    &common_lock,         // refill of the common heap
-    &samples_lock,        // refill of the sample heap
-    &collection_lock,     // an abandoned heap that is out of its queue
-    &abandoned_lock,      // the queue
-    &reclaim_lock,        // a hold of a heap may wait for it
-    &page_heap.lock(),    // spans
-    &sampled_guard_lock,  // slots of guarded blocks
-    &page_table_lock,     // a file that is open for a look
+    &background_lock,     // held by a slice of the background thread's work
+    &arenas_lock,         // held to maintain an arena
+    &common_lock,         // held for a refill of the common heap
+    &samples_lock,        // held for a refill of the sample heap
+    &collection_lock,     // held while an abandoned heap is out of its queue
+    &abandoned_lock,      // guards the queue
+    &reclaim_lock,        // held while waiting for a hold of a heap
+    &page_heap.lock(),    // guards the spans
+    &sampled_guard_lock,  // guards the slots of guarded blocks
+    &page_table_lock,     // guards a file that is open for reading
 };
 
 }  // namespace
@@ -83,7 +82,7 @@ std::span<Mutex* const> hooks::mutexes_in_order() noexcept {
 
 void hooks::child_begins() noexcept {
   forget_samples_in_progress();
-  forget_housekeeper();
+  forget_background_thread();
   forget_looks();
 }
 

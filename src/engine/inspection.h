@@ -1,5 +1,5 @@
-// The note by which a look at another process's memory (tools/outside) finds the engine in it. It
-// is in a program header of library or program, which strip leaves alone.
+// The ELF note by which tools/inspect finds the engine in another process's memory. It is in a
+// program header of the library or program, which strip keeps.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace ts::engine {
 
-// Differs where the structures do that such a reader looks at: FNV-1a (Fowler, Noll and Vo) over
-// their sizes and places.
+// Changes if the structures that such a reader uses change: FNV-1a (Fowler, Noll and Vo) over their
+// sizes and offsets.
 [[gnu::used]] inline constexpr std::uint64_t layout_number = [] {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&hash](std::uint64_t number) {
@@ -38,7 +38,7 @@ namespace ts::engine {
                                      sizeof(RemoteBatch),
                                      sizeof(HeapFront),
                                      offsetof(HeapFront, bins),
-                                     std::size_t{unmarked_bit},
+                                     std::size_t{keyless_bit},
                                      sizeof(ThreadHeap),
                                      batch_count,
                                      sizeof(PageHeap),
@@ -55,7 +55,7 @@ namespace ts::engine {
   return hash;
 }();
 
-// The descriptor of the note: how far behind each field lies what it is named after.
+// The note's descriptor: for each field, the distance from it to what it is named after.
 struct Inspection {
   std::int64_t layout_number;
   std::int64_t page_map;
@@ -70,7 +70,7 @@ struct Inspection {
 inline constexpr char inspection_name[] = "tsmalloc";
 inline constexpr std::uint32_t inspection_type = 1;
 
-// Puts the note into the object file of the function that calls it.
+// Puts the note into the object file of the calling function.
 [[gnu::always_inline]] inline void leave_inspection_note() noexcept {
   static_assert(sizeof inspection_name == 9 && sizeof(Inspection) == 72 && inspection_type == 1);
   asm volatile(
@@ -90,7 +90,7 @@ inline constexpr std::uint32_t inspection_type = 1;
       ".8byte _ZN2ts2os12module_tableE - .\n"
       ".popsection"
       :
-      // for a compiler that would leave out what nothing else names
+      // so that the compiler keeps what nothing else refers to
       : "g"(&page_map), "g"(&page_heap), "g"(&given_back_bytes), "g"(&current_options),
         "g"(&options_were_set), "g"(&attention), "g"(&samples), "g"(&os::module_table));
 }

@@ -1,5 +1,5 @@
-// The engine's heap map for counted libraries (libc/heap_map.cpp), which draw it while the
-// program goes on.
+// The engine's heap map for instrumented builds (libc/heap_map.cpp), which draw it while the
+// program runs.
 #pragma once
 
 #include "core/view.h"

@@ -1,5 +1,5 @@
-// The rules of tsmalloc/arena.h over the heap of a Semantics: errno, and what a heap without arenas
-// answers. A handle is a number here; arenas.inc has the names.
+// The rules of tsmalloc/arena.h over the heap of LibcRules: errno, and the results of a heap
+// without arenas. A handle is a number here; arenas.inc has the names.
 #pragma once
 
 #include <cerrno>
@@ -9,59 +9,59 @@
 namespace ts {
 
 template <class Allocator>
-concept HasArenas = requires(Allocator semantics) { semantics.heap().create_arena(); };
+concept HasArenas = requires(Allocator allocator) { allocator.heap().create_arena(); };
 
-// 0, and a reason in errno, if there is none.
+// 0, with the reason in errno, on failure.
 template <class Allocator>
-std::uintptr_t create_arena(Allocator& semantics) noexcept {
+std::uintptr_t create_arena(Allocator& allocator) noexcept {
   std::uintptr_t arena = 0;
-  if constexpr (HasArenas<Allocator>) arena = semantics.heap().create_arena();
+  if constexpr (HasArenas<Allocator>) arena = allocator.heap().create_arena();
   if (arena == 0) errno = HasArenas<Allocator> ? ENOMEM : ENOTSUP;
   return arena;
 }
 
 template <class Allocator>
-int reset_arena(Allocator& semantics, std::uintptr_t arena) noexcept {
-  if constexpr (HasArenas<Allocator>) return semantics.heap().reset_arena(arena);
+int reset_arena(Allocator& allocator, std::uintptr_t arena) noexcept {
+  if constexpr (HasArenas<Allocator>) return allocator.heap().reset_arena(arena);
   return ENOTSUP;
 }
 
 template <class Allocator>
-int destroy_arena(Allocator& semantics, std::uintptr_t arena) noexcept {
-  if constexpr (HasArenas<Allocator>) return semantics.heap().destroy_arena(arena);
+int destroy_arena(Allocator& allocator, std::uintptr_t arena) noexcept {
+  if constexpr (HasArenas<Allocator>) return allocator.heap().destroy_arena(arena);
   return ENOTSUP;
 }
 
 // Calls `note(usage)` if there is an arena.
 template <class Allocator>
-int measure_arena(Allocator& semantics, std::uintptr_t arena, auto note) noexcept {
-  if constexpr (HasArenas<Allocator>) return semantics.heap().measure_arena(arena, note);
+int measure_arena(Allocator& allocator, std::uintptr_t arena, auto note) noexcept {
+  if constexpr (HasArenas<Allocator>) return allocator.heap().measure_arena(arena, note);
   return ENOTSUP;
 }
 
 template <class Allocator>
-int enter_scope(Allocator& semantics, std::uintptr_t arena) noexcept {
-  if constexpr (HasArenas<Allocator>) return semantics.heap().enter_scope(arena);
+int enter_scope(Allocator& allocator, std::uintptr_t arena) noexcept {
+  if constexpr (HasArenas<Allocator>) return allocator.heap().enter_scope(arena);
   return ENOTSUP;
 }
 
 template <class Allocator>
-int leave_scope(Allocator& semantics) noexcept {
-  if constexpr (HasArenas<Allocator>) return semantics.heap().leave_scope();
+int leave_scope(Allocator& allocator) noexcept {
+  if constexpr (HasArenas<Allocator>) return allocator.heap().leave_scope();
   return ENOTSUP;
 }
 
-// What `allocate()` returns in the arena's scope; null and errno if it cannot be entered.
+// The result of `allocate()` in the arena's scope; null, with errno set, if it cannot be entered.
 template <class Allocator, class Allocate>
-void* in_arena(Allocator& semantics, std::uintptr_t arena, Allocate allocate) noexcept {
-  const bool is_none = HasArenas<Allocator> && arena == 0;  // whose scope is the thread's own heap
-  const int error = is_none ? EINVAL : enter_scope(semantics, arena);
+void* in_arena(Allocator& allocator, std::uintptr_t arena, Allocate allocate) noexcept {
+  const bool is_none = HasArenas<Allocator> && arena == 0;  // 0: the thread's own heap
+  const int error = is_none ? EINVAL : enter_scope(allocator, arena);
   if (error != 0) [[unlikely]] {
     errno = error;
     return nullptr;
   }
   void* const block = allocate();
-  leave_scope(semantics);
+  leave_scope(allocator);
   return block;
 }
 

@@ -2,12 +2,12 @@
 #include "core/core_heap.h"
 #include "libc/cxx_runtime.h"
 #include "libc/diagnostics.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 
 namespace ts {
 namespace {
 
-constinit Semantics<engine::CoreHeap> allocator;
+constinit LibcRules<engine::CoreHeap> allocator;
 [[gnu::constructor]] void begin_process(int, char**, char** environment) noexcept;
 
 }  // namespace

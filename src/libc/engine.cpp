@@ -3,12 +3,12 @@
 
 #include "libc/cxx_runtime.h"
 #include "libc/diagnostics.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 
 namespace ts {
 namespace {
 
-constinit Semantics<engine::Engine> allocator;
+constinit LibcRules<engine::Engine> allocator;
 [[gnu::constructor]] void begin_process(int, char**, char** environment) noexcept;
 
 }  // namespace

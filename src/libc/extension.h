@@ -7,7 +7,7 @@
 
 #include "base/heap_like.h"
 #include "base/heap_map.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 #include "os/options.h"
 
 namespace ts {

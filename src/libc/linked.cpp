@@ -4,12 +4,12 @@
 
 #include "engine/engine.h"
 #include "libc/diagnostics.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 
 namespace ts {
 namespace {
 
-constinit Semantics<engine::Engine> allocator;
+constinit LibcRules<engine::Engine> allocator;
 
 // Before all constructors, those of shared libraries included (begin_process.inc). Only executables
 // may have such a section. Only they should link these objects: a shared library's malloc would

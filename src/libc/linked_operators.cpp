@@ -1,12 +1,12 @@
 // The operators of libtsmalloc.a and tsmalloc.o: a second view of the one engine of the process.
 #include "engine/engine.h"
 #include "libc/cxx_runtime.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 
 namespace ts {
 namespace {
 
-constinit Semantics<engine::Engine> allocator;
+constinit LibcRules<engine::Engine> allocator;
 
 extern "C" {
 void linked_malloc() __asm__("malloc");

@@ -1,12 +1,12 @@
 // The engine under names of its own, for programs and libraries that have another malloc as well
 // (libtsmalloc-prefixed.a).
 #include "engine/engine.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 
 namespace ts {
 namespace {
 
-constinit Semantics<engine::Engine> allocator;
+constinit LibcRules<engine::Engine> allocator;
 
 }  // namespace
 }  // namespace ts

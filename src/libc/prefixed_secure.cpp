@@ -1,11 +1,11 @@
 // The hardened heap under the names of prefixed.cpp, for the crate (packaging/rust).
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 #include "secure/secure.h"
 
 namespace ts {
 namespace {
 
-constinit Semantics<secure::Secure> allocator;
+constinit LibcRules<secure::Secure> allocator;
 
 }  // namespace
 }  // namespace ts

@@ -3,12 +3,12 @@
 
 #include "libc/cxx_runtime.h"
 #include "libc/diagnostics.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 
 namespace ts {
 namespace {
 
-struct Allocator : Semantics<secure::Secure> {
+struct Allocator : LibcRules<secure::Secure> {
   static void check_deleted_size(const void* block, std::size_t bytes,
                                  std::size_t alignment) noexcept;
 };

@@ -52,7 +52,7 @@ void at_bad_access(int number, siginfo_t* info, void* context) {
 
 }  // namespace
 
-bool withdraw(void* begin, std::size_t bytes) noexcept {
+bool protect(void* begin, std::size_t bytes) noexcept {
   discard(begin, bytes);  // for those that look
   return decommit(begin, bytes);
 }

@@ -1,19 +1,19 @@
-// System calls for guard pages: memory that may not be touched, and a handler of accesses to it.
+// System calls for guard pages: inaccessible memory, and a handler for accesses to it.
 #pragma once
 
 #include <cstddef>
 
 namespace ts::os {
 
-// Takes the memory of committed pages away, for good or until they are committed again: to touch
-// them is an error. False: they may have lost their contents. Seen by others (os.h).
-bool withdraw(void* begin, std::size_t bytes) noexcept;
-// To touch committed pages is an error from now on; their contents are kept. To be followed by
-// withdraw(), which may fail then without harm.
+// Discards committed pages and makes them inaccessible, until they are committed again. If it
+// returns false, their contents may be lost. Seen by others (os.h).
+bool protect(void* begin, std::size_t bytes) noexcept;
+// Makes committed pages inaccessible; keeps their contents. To be followed by protect(), which may
+// then fail without harm.
 bool make_inaccessible(void* begin, std::size_t bytes) noexcept;
 
-// Calls `look(address)` in the handler of SIGSEGV, ahead of the handler that the process had. If
-// the program replaces the handler, no call follows. Calls sigaction(): the caller has no lock.
+// Calls `look(address)` in the handler of SIGSEGV, before the process's own handler; no longer once
+// the program replaces the handler. Calls sigaction(), so the caller must hold no lock.
 void call_at_bad_access(void (*look)(const void* address)) noexcept;
 
 }  // namespace ts::os

@@ -19,30 +19,30 @@
 #error "which version of glibc was the first on this processor?"
 #endif
 
-#define TS_FORMER(name, version) __asm__(".symver " #name "," #name "@" version)
-TS_FORMER(dladdr, TS_FIRST_GLIBC);
-TS_FORMER(dlerror, TS_FIRST_GLIBC);
+#define TS_SYMBOL_VERSION(name, version) __asm__(".symver " #name "," #name "@" version)
+TS_SYMBOL_VERSION(dladdr, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(dlerror, TS_FIRST_GLIBC);
 #ifndef TS_HAS_DLOPEN  // of its own
-TS_FORMER(dlopen, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(dlopen, TS_FIRST_GLIBC);
 #endif
-TS_FORMER(dlsym, TS_FIRST_GLIBC);
-TS_FORMER(pthread_attr_setstack, TS_FIRST_GLIBC);
-TS_FORMER(pthread_attr_setstacksize, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(dlsym, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(pthread_attr_setstack, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(pthread_attr_setstacksize, TS_FIRST_GLIBC);
 #ifndef TS_HAS_PTHREAD_CREATE
-TS_FORMER(pthread_create, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(pthread_create, TS_FIRST_GLIBC);
 #endif
-TS_FORMER(pthread_join, TS_FIRST_GLIBC);
-TS_FORMER(__pthread_key_create, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(pthread_join, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(__pthread_key_create, TS_FIRST_GLIBC);
 #ifndef TS_HAS_PTHREAD_KEY_CREATE
-TS_FORMER(pthread_key_create, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(pthread_key_create, TS_FIRST_GLIBC);
 #endif
-TS_FORMER(pthread_getspecific, TS_FIRST_GLIBC);
-TS_FORMER(pthread_key_delete, TS_FIRST_GLIBC);
-TS_FORMER(pthread_setspecific, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(pthread_getspecific, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(pthread_key_delete, TS_FIRST_GLIBC);
+TS_SYMBOL_VERSION(pthread_setspecific, TS_FIRST_GLIBC);
 // Null before 2.34 in a program without libpthread. (os/c_library.cpp has the other weak names; a
 // static program takes this one out of libc.a by a reference that is not weak.)
 #pragma weak __pthread_key_create
 // libstdc++'s condition_variable::wait, which gcc 12 changed.
-TS_FORMER(_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE, "GLIBCXX_3.4.11");
+TS_SYMBOL_VERSION(_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE, "GLIBCXX_3.4.11");
 
 #endif

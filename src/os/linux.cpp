@@ -136,7 +136,7 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
          static_cast<long>(address_of(begin));
 }
 
-bool renew(void* begin, std::size_t bytes) noexcept {
+bool remap(void* begin, std::size_t bytes) noexcept {
   // By way of a mapping that counts as no memory: of one that does, Linux before 6.12 may leave a
   // hole where it refuses.
   return !decommit(begin, bytes) || call(SYS_mprotect, begin, bytes, PROT_READ | PROT_WRITE) == 0;

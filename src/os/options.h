@@ -25,7 +25,7 @@ enum class OnMisuse : std::uint32_t {
 };
 
 // Whether a thread of the library gives memory back that the program leaves idle
-// (features/background/housekeeping.h).
+// (features/background/background_thread.h).
 enum class Background : std::uint32_t {
   automatic,  // once the program has a second thread
   off,
@@ -54,8 +54,8 @@ enum class ProfileAt : std::uint32_t {
 };
 
 // All accesses are relaxed: a value is complete in itself, nothing else is published by it, and a
-// thread may go on with the former one for a while. (A housekeeper that ends is the exception, and
-// has an order of its own.)
+// thread may go on with the former one for a while. (A background thread that ends is the
+// exception, and has an order of its own.)
 struct OptionBits {
   std::atomic<std::uint64_t> bits{0};
 };

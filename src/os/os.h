@@ -51,9 +51,9 @@ bool decommit(void* begin, std::size_t bytes) noexcept;
 bool counts_all_memory() noexcept;
 void find_memory_rule() noexcept;
 
-// Another mapping in place of committed memory that was discarded and reads as zero, as it does
-// then; or none, if the system refuses. False if the memory is inaccessible from then on.
-bool renew(void* begin, std::size_t bytes) noexcept;
+// Replaces the mapping of committed memory that was discarded and reads as zero, and still does; or
+// keeps it, if the system refuses. False if the memory is inaccessible from now on.
+bool remap(void* begin, std::size_t bytes) noexcept;
 
 // Address space, or committed memory, at exactly this page, and never over another mapping.
 bool reserve_at(void* begin, std::size_t bytes) noexcept;

@@ -23,17 +23,17 @@ constexpr std::size_t max_idle_bytes = std::size_t{4} << 20;
 void LargeBlocks::put_away(const LargeBlock& block) noexcept {
   // As one mapping again, with what is around it. A part of a group stays accessible.
   const std::size_t room = block.reserved_begin + block.reserved_bytes - block.begin;
-  const bool is_withdrawn =
+  const bool is_protected =
       !block.is_in_group &&
-      os::withdraw(memory_of(block), block.has_remains ? room : pages_of(block));
-  if (!is_withdrawn && !os::discard(memory_of(block), pages_of(block)))
+      os::protect(memory_of(block), block.has_remains ? room : pages_of(block));
+  if (!is_protected && !os::discard(memory_of(block), pages_of(block)))
     make_zero(memory_of(block), pages_of(block));  // it is zero, at least
   const Guard guard{lock_};
   LargeBlock& now = *table_.find(block.begin);
   check(now.state == LargeState::leaving, "a block that is put away is leaving", &now);
   // Without a quarantine, then. (Under the lock: the thread that gets these addresses next enters
   // them into the table after this.)
-  if (!is_withdrawn && !block.is_in_group) return give_back(block.begin);
+  if (!is_protected && !block.is_in_group) return give_back(block.begin);
   now.state = LargeState::waiting;
   while (waiting_count_ == max_waiting_blocks ||
          (waiting_count_ != 0 && waiting_bytes_ + block.reserved_bytes > max_waiting_bytes))

@@ -32,7 +32,7 @@ bool shorten(const LargeBlock& old, LargeBlock& resized) noexcept {
   const std::size_t kept = pages_of(resized);
   std::byte* const behind = memory_of(old) + kept;
   if (!os::make_inaccessible(behind, pages_of(old) - kept)) return false;
-  if (!os::withdraw(behind, pages_of(old) - kept)) resized.has_remains = true;
+  if (!os::protect(behind, pages_of(old) - kept)) resized.has_remains = true;
   change_end(old, resized);
   return true;
 }

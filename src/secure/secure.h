@@ -14,7 +14,7 @@ namespace ts::secure {
 
 class Secure {
  public:
-  static constexpr bool implements_libc_rules = true;  // libc/semantics.h
+  static constexpr bool implements_libc_rules = true;  // libc/libc_rules.h
   static constexpr bool checks_sizes = true;           // likewise
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept;

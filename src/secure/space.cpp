@@ -109,7 +109,7 @@ bool take_pages(std::uintptr_t begin, std::size_t bytes) noexcept {
 
 bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept {
   auto* const at = reinterpret_cast<void*>(begin);
-  return roots.is_reserved ? os::withdraw(at, bytes) : os::unmap(at, bytes);
+  return roots.is_reserved ? os::protect(at, bytes) : os::unmap(at, bytes);
 }
 
 // The system goes downwards from the stack, and comes to the regions when all above them is taken.

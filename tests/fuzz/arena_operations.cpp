@@ -14,7 +14,7 @@
 #include "fuzz/seats.h"
 #include "fuzz/shadow.h"
 #include "fuzz/target.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 #include "os/options.h"
 
 namespace ts::fuzz {
@@ -22,7 +22,7 @@ namespace {
 
 using engine::ArenaHandle;
 
-constinit Semantics<engine::Engine> allocator;
+constinit LibcRules<engine::Engine> allocator;
 
 struct Totals {
   std::size_t allocations = 0;

@@ -11,7 +11,7 @@
 namespace ts::fuzz {
 namespace {
 
-constinit Semantics<engine::Engine> allocator;
+constinit LibcRules<engine::Engine> allocator;
 std::size_t guarded_blocks = 0;
 
 struct Checks : ProcessHeapChecks {

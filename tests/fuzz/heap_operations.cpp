@@ -115,7 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ++fuzz::inputs_of[number];
   const std::unique_ptr<testing::AnyHeap> heap = cell.make(fuzz::with_buffer(setting.config));
   fuzz::HeapInUse::heap = heap.get();
-  Semantics<fuzz::HeapInUse> allocator;
+  LibcRules<fuzz::HeapInUse> allocator;
   const bool is_bounded = setting.may_refuse || !fuzz::gives_back(cell, setting.config);
   const std::size_t most_bytes = is_bounded ? setting.max_bytes : SIZE_MAX;
   const fuzz::Checks checks{.may_refuse = setting.may_refuse, .max_bytes = most_bytes};

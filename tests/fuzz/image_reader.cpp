@@ -1,5 +1,5 @@
 // Any change to the memory of a process with the engine: what `tsmalloc explain` and `stats` read of
-// it (tools/outside) leads to an account or to none, within bounds.
+// it (tools/inspect) leads to an account or to none, within bounds.
 //
 // The process is this one: its engine has blocks of many sizes, live and free. An input says which
 // bytes the reader sees changed, which memory it cannot read, and which pages are resident.
@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "fuzz/input.h"
 #include "fuzz/target.h"
-#include "outside/account.h"
+#include "inspect/account.h"
 
 namespace ts {
 namespace {
@@ -125,7 +125,7 @@ unsigned long refusals = 0;
 
 }  // namespace
 
-// ---- a process, in place of tools/outside/process.cpp ----
+// ---- a process, in place of tools/inspect/process.cpp ----
 
 const char* tool_name() { return "image_reader"; }
 

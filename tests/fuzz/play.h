@@ -21,7 +21,7 @@
 #include "fuzz/seats.h"
 #include "fuzz/shadow.h"
 #include "libc/extension.h"
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 
 namespace ts::fuzz {
 
@@ -87,7 +87,7 @@ struct Walked {
 template <HeapLike Heap, class Checks>
 class Play {
  public:
-  Play(Semantics<Heap>& allocator, const Checks& checks, Input& input)
+  Play(LibcRules<Heap>& allocator, const Checks& checks, Input& input)
       : allocator_{allocator}, checks_{checks}, input_{input} {}
 
   void run() {
@@ -586,7 +586,7 @@ class Play {
     return all.walked;
   }
 
-  Semantics<Heap>& allocator_;
+  LibcRules<Heap>& allocator_;
   const Checks& checks_;
   Input& input_;
   Shadow shadow_;

@@ -27,7 +27,7 @@ struct ProcessHeapChecks {
 
 // Before anything is refused: the heap chooses its place in the address space, and makes its key.
 template <class Heap>
-void make_ready(Semantics<Heap>& allocator) {
+void make_ready(LibcRules<Heap>& allocator) {
   catch_system_calls();
   allocator.free(allocator.malloc(1));
   Seats::make_key();

@@ -9,7 +9,7 @@
 namespace ts::fuzz {
 namespace {
 
-constinit Semantics<secure::Secure> allocator;
+constinit LibcRules<secure::Secure> allocator;
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// A C program that has the engine linked in: the program, and libc within it, allocate from the engine
-// and from nothing else. It knows tsmalloc, unlike the conformance programs, which are linked in the
-// same ways (CMakeLists.txt).
+// A C program that has the engine linked in: the program, and libc within it, allocate from the
+// engine and from nothing else. It knows tsmalloc, unlike the conformance programs, which are
+// linked in the same ways (CMakeLists.txt).
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
@@ -100,7 +100,8 @@ CHECK("the reports are its own") {
   fclose(stream);
 }
 
-// Fork handlers that allocate, registered as early as a constructor can: the engine's must be older.
+// Fork handlers that allocate, registered as early as a constructor can: the engine's must be
+// older.
 static void allocate_in_handler(void) {
   for (size_t i = 0; i < 20; ++i) {
     void* block = malloc(i * 5000);
@@ -156,7 +157,7 @@ CHECK("threads exchange blocks and fork") {
 }
 
 // A thread that has a name of its own.
-static bool has_housekeeper(void) {
+static bool has_background_thread(void) {
   bool has = false;
   DIR* const tasks = opendir("/proc/self/task");
   REQUIRE(tasks != NULL, "there is no /proc/self/task");
@@ -174,16 +175,16 @@ static bool has_housekeeper(void) {
 }
 
 // It starts by a malloc that refills a cache bin, after a second thread has got a heap.
-CHECK("a program with threads has a housekeeper") {
+CHECK("a program with threads has a background thread") {
   atomic_store(&stop, false);
   const pthread_t thread = start_thread(work_on, (void*)1);
   bool has = false;
   for (int i = 0; i < 1000 && !has; ++i) {
     work((uint64_t)i, 100);
     usleep(1000);
-    has = has_housekeeper();
+    has = has_background_thread();
   }
-  EXPECT(has, "a program of two threads has no housekeeper");
+  EXPECT(has, "a program of two threads has no background thread");
   atomic_store(&stop, true);
   pthread_join(thread, NULL);
 }

@@ -288,7 +288,7 @@ TECHNIQUE("tcache poisoning, block in use") { poison(get(small), links_are_encod
 TECHNIQUE("tcache poisoning, 300 kB in use") { poison(get(large), links_are_encoded()); }
 
 // The target has in its second word what a free block would have there.
-TECHNIQUE("tcache poisoning, stack with a free block's mark") {
+TECHNIQUE("tcache poisoning, stack with a free block's key") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   Word* const a = (Word*)get(small);
   put(a);

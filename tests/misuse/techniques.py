@@ -29,8 +29,8 @@ PROMISES: dict[str, dict[str, set[str]]] = {
         "free of another's block, the next malloc": {SUCCEEDS},
         "free of another's block, 100000 mallocs": {SUCCEEDS},
         "free of another's 300 kB, the next malloc": {SUCCEEDS},
-        # The technique reads the mark of a free block.
-        "tcache poisoning, stack with a free block's mark": {SUCCEEDS},
+        # The technique reads the key of a free block.
+        "tcache poisoning, stack with a free block's key": {SUCCEEDS},
         "safe-link bypass": {GUARDED, *IN_VAIN},
         "list head near its blocks": IN_VAIN,
         "unsorted bin into the stack": IN_VAIN,
@@ -70,7 +70,7 @@ PROMISES: dict[str, dict[str, set[str]]] = {
         "tcache poisoning, variable": {LATER},
         "tcache poisoning, block in use": {LATER},
         "tcache poisoning, 300 kB in use": {LATER},
-        "tcache poisoning, stack with a free block's mark": {LATER},
+        "tcache poisoning, stack with a free block's key": {LATER},
         "safe-link bypass": {LATER},
         "overflow into a link": {LATER},
         # The byte is 0 anyway.

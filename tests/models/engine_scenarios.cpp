@@ -92,7 +92,7 @@ void* block(unsigned page, unsigned number) { return block_at(slab(page), number
 // The link and the mark of a free block go.
 void clear(void* p) {
   static_cast<Block*>(p)->next = nullptr;
-  static_cast<Block*>(p)->mark = 0;
+  static_cast<Block*>(p)->key = 0;
 }
 
 std::size_t index_of(const void* p) {
@@ -195,12 +195,12 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   add_slab(heap(owner), made);
   made.carved = made.slab_blocks;
   add_used(made, live);
-  made.has_marks = live != blocks;
+  made.has_keys = live != blocks;
   free_word_of(made, 0).store(lowest_bits(blocks) & ~lowest_bits(live), std::memory_order_relaxed);
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
     auto* const made_block = static_cast<Block*>(block(page, i));
-    i < live ? clear_mark(made_block) : set_mark(made_block);
+    i < live ? clear_key(made_block) : set_key(made_block);
   }
   set_fast_free_threshold(made);
   if (live == blocks) unlink_partial(heap(owner), made);
@@ -283,8 +283,8 @@ void* receive() {
 
 enum class Place : std::uint8_t { nowhere, in_use, on_slab, in_bin };
 
-// Each block is in one place, and the counts agree. `in_child`: some blocks may be lost, but none is
-// in two places.
+// Each block is in one place, and the counts agree. `in_child`: some blocks may be lost, but none
+// is in two places.
 void check_blocks(bool in_child) {
   std::array<Place, page_limit * blocks_per_page> places{};
   const auto put = [&](const void* p, Place place) {
@@ -317,7 +317,7 @@ void check_blocks(bool in_child) {
     for (unsigned i = 0; i < each.slab_blocks; ++i) {
       if (!is_free(page, i)) continue;
       put(block(page, i), Place::on_slab);
-      if (!in_child && i < each.carved && !is_unmarked(each) && !is_marked(block(page, i)))
+      if (!in_child && i < each.carved && !is_keyless(each) && !has_key(block(page, i)))
         testing::fail("a free block has no mark");
     }
     std::uint32_t live = 0;
@@ -397,8 +397,8 @@ void in_child() {
   check_blocks(true);
 }
 
-// In the one thread, of heap 2, that left a call by longjmp and goes on; its heap may be held or busy
-// for ever.
+// In the one thread, of heap 2, that left a call by longjmp and goes on; its heap may be held or
+// busy for ever.
 void after_longjmp() {
   this_thread.heap = &heap(2);
   const unsigned page = slab_pages.back();
@@ -571,7 +571,7 @@ void PageHeap::release(Span* span) noexcept {
   span->sparse_limit = 0;
   span->purged = 0;
   span->purged_blocks = 0;
-  span->has_marks = false;
+  span->has_keys = false;
   span->fast_free_threshold = unlisted;
   span->zeroed = false;
   span->previous = nullptr;
@@ -620,8 +620,8 @@ void hooks::thread_ended() noexcept {}
 void hooks::child_begins() noexcept {}
 std::span<Mutex* const> hooks::mutexes_in_order() noexcept {
   static constinit Mutex* const in_order[] = {
-      &housekeeping_lock, &arenas_lock,    &common_lock,  &samples_lock,
-      &collection_lock,   &abandoned_lock, &reclaim_lock, &page_heap.lock(),
+      &background_lock, &arenas_lock,    &common_lock,  &samples_lock,
+      &collection_lock, &abandoned_lock, &reclaim_lock, &page_heap.lock(),
   };
   return in_order;
 }

@@ -166,8 +166,9 @@ class Worker {
   std::vector<Parcel> live_;
 };
 
-// One thread allocates, another, which never has a heap of its own, frees: every block takes the way
-// over the remote bits, and the owner is at work on a slab while others of its blocks come back.
+// One thread allocates, another, which never has a heap of its own, frees: every block takes the
+// way over the remote bits, and the owner is at work on a slab while others of its blocks come
+// back.
 void stream(unsigned blocks, std::size_t max_bytes) {
   PostOffice<Parcel> office{1024};
   std::thread consumer{[&office, blocks] {
@@ -325,7 +326,7 @@ int main(int argc, char** argv) {
   const std::uint64_t seed = argc > 2 ? static_cast<std::uint64_t>(std::atoll(argv[2])) : 1;
   if (argc > 3) ts::stress::usual_profile = argv[3];
   ts::stress::set("PROFILE", ts::stress::usual_profile);
-  ts::current_options.background = ts::Background::automatic;  // the engine's housekeeper
+  ts::current_options.background = ts::Background::automatic;  // the engine's background thread
   ts::stress::run(5, 6, operations, seed);
   std::puts("sound");
 }

@@ -21,7 +21,7 @@ __all__ = ["build"]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts a program that says "ready", with the housekeeper off: nothing goes back meanwhile."""
+    """Starts a program that says "ready", without a background thread that purges meanwhile."""
     started: list[subprocess.Popen[bytes]] = []
 
     def run(

@@ -336,7 +336,7 @@ def test_people_read_what_pins(pinned: subprocess.Popen[str]) -> None:
     assert f"tsmalloc profile show --type pinned tsmalloc.{pinned.pid}.pb" in shown
 
 
-def test_proxies_are_not_the_programs(pinned: subprocess.Popen[str]) -> None:
+def test_placeholders_are_not_the_programs(pinned: subprocess.Popen[str]) -> None:
     """Live bytes are those of 18,750 blocks of 208 bytes, and of what the C library holds."""
     truth = 300_000 // 16 * 208
     assert truth <= explained(pinned.pid)["live_bytes"] <= truth + 64 * 1024

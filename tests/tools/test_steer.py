@@ -311,7 +311,7 @@ def threads(pid: int) -> list[str]:
     return names
 
 
-def test_a_housekeeper_begins_and_ends(start: Start, program: Path) -> None:
+def test_a_background_thread_begins_and_ends(start: Start, program: Path) -> None:
     process = start(program, "obey")
     for value, count in (("on", 1), ("off", 0), ("on", 1)):
         told("set", process.pid, f"BACKGROUND={value}")

@@ -1,5 +1,5 @@
-"""Every trap of traps.c holds under the library with the housekeeper as it comes; and with one that
-is always on, while each 4 KiB that are allocated give a sample of the heap profile, on average.
+"""Runs every trap of traps.c under the library twice: with its default settings; and with the
+background thread always on and a heap profile that samples every 4 KiB on average.
 
 Usage: traps.py PROGRAM LIBRARY.so
 """

@@ -491,18 +491,17 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
 }
 
 // What is refused is gone.
-bool renew(void* begin, std::size_t bytes) noexcept {
-  if (is_granted_within(Call::renew, begin, bytes))
+bool remap(void* begin, std::size_t bytes) noexcept {
+  if (is_granted_within(Call::remap, begin, bytes))
     return ::madvise(begin, bytes, MADV_DONTNEED) == 0;
   ::mprotect(begin, bytes, PROT_NONE);
   return false;
 }
 
 // A refused one has taken the contents.
-bool withdraw(void* begin, std::size_t bytes) noexcept {
+bool protect(void* begin, std::size_t bytes) noexcept {
   return ::madvise(begin, bytes, MADV_DONTNEED) == 0 &&
-         is_granted_within(Call::withdraw, begin, bytes) &&
-         ::mprotect(begin, bytes, PROT_NONE) == 0;
+         is_granted_within(Call::protect, begin, bytes) && ::mprotect(begin, bytes, PROT_NONE) == 0;
 }
 
 bool make_inaccessible(void* begin, std::size_t bytes) noexcept {

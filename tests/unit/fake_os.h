@@ -3,8 +3,8 @@
 // the break is a private one, so that no other part of the program moves it. Memory beyond the
 // break is inaccessible, so that a heap that touches what it gave back dies. The clock stands still
 // until a test sets it, and a misuse is noted instead of reported. Locks, thread ends and aborts
-// are real. OS pages have 4 KiB, or TS_FAKE_PAGE_BYTES of the environment. It refuses to guess when to
-// fail: a test says so.
+// are real. OS pages have 4 KiB, or TS_FAKE_PAGE_BYTES of the environment. It refuses to guess when
+// to fail: a test says so.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ enum class Call {
   map_at,
   commit,
   decommit,
-  renew,
+  remap,
   move_pages,  // `begin` is where to
   leave,       // what has no pages then
-  withdraw,
+  protect,
   make_inaccessible,
   prefer_huge_pages,  // never refused, nor is the next
   refuse_huge_pages,

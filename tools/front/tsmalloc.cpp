@@ -12,7 +12,7 @@
 
 #include "front/fail.h"
 #include "front/run.h"
-#include "outside/verbs.h"
+#include "inspect/verbs.h"
 
 namespace ts {
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from prompt import is_alive, ran, wait_until
-from recorder_world import (
+from recorder_fixtures import (
     MAKES,
     finish_record,
     kill_record,

@@ -149,7 +149,7 @@ def test_sixteen_threads_end_with_what_was_live(synthetic, schedule, library):
 @pytest.mark.parametrize("schedule", REPEATABLE)
 def test_two_runs_have_the_same_addresses(synthetic, schedule, library):
     trace = synthetic(threads=6, events=20_000).trace
-    # the time of the housekeeper's rounds is the kernel's choice
+    # the time of the background thread's rounds is the kernel's choice
     env = preload(library) | {"TSMALLOC_BACKGROUND": "off"}
     runs = [replay(trace, "--schedule", schedule, "--samples", "20", env=env) for _ in range(3)]
     if runs[0]["aslr"]:

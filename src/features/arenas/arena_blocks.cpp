@@ -16,7 +16,7 @@ void unlink_large(ThreadHeap& arena, Span& span) noexcept TS_REQUIRES(arenas_loc
 
 }  // namespace
 
-// Puts it into the list of the arena whose scope the thread is in, if it is in one.
+// Adds the block to the list of the arena whose scope the thread is in, if it is in one.
 void hooks::large_block_begins(Span& span) noexcept {
   if (!is_in_scope()) return;
   ThreadHeap& arena = current_heap();
@@ -31,7 +31,7 @@ void hooks::large_block_begins(Span& span) noexcept {
 
 void remove_large_block(Span& span) noexcept {
   const Guard guard{arenas_lock};
-  // An arena's end that races with the free may have been first.
+  // If this free races with the arena's end, that may have removed the block.
   const std::uint32_t number = span.used.load(std::memory_order_relaxed);
   if (number != 0) unlink_large(page_map.heaps[number], span);
 }

@@ -1,4 +1,4 @@
-// The large blocks of an arena, which nothing else finds when it ends: a list.
+// The list of an arena's large blocks, by which they are found when the arena ends.
 #pragma once
 
 #include "features/arenas/arena_use.h"
@@ -9,10 +9,10 @@ inline std::uint32_t number_of(const ThreadHeap& arena) noexcept {
   return static_cast<std::uint32_t>(&arena - page_map.heaps);
 }
 
-// Takes the large block of a span out of the list of its arena, if it is in one. Without a lock.
+// Removes a span's large block from the list of its arena, if it is in one. Without a lock.
 void remove_large_block(Span& span) noexcept;
 
-// Takes a block out of the arena's list; null if that is empty.
+// Removes a block from the arena's list; null if the list is empty.
 Span* pop_large_block(ThreadHeap& arena) noexcept;
 
 }  // namespace ts::engine

@@ -21,17 +21,17 @@ int claim_arena(ThreadHeap& arena, ArenaHandle handle, const HeapFront* user) no
                                            std::memory_order_relaxed))
       return 0;
     if (found == maintained) {
-      const Guard guard{arenas_lock};  // until the maintainer is done
+      const Guard guard{arenas_lock};  // waits until the maintainer is done
       continue;
     }
-    // relaxed: the answer is of one moment or another, while the arena is destroyed or claimed
+    // relaxed: if the arena is being destroyed or claimed, either answer was right at some moment
     const bool is_of_handle =
         arena.idle_mark.load(std::memory_order_relaxed) == idle_mark_of(handle);
     return is_of_handle && !is_idle_mark(found) ? EBUSY : EINVAL;
   }
 }
 
-// It leaves all scopes.
+// The thread leaves all scopes.
 void hooks::thread_is_ending() noexcept {
   HeapFront* const own = threads_heap();
   while (ScopeFrame* const frame = this_thread.innermost_scope) {
@@ -52,7 +52,7 @@ void hooks::thread_is_ending() noexcept {
   }
 }
 
-// The child has the calling thread alone: an arena that another thread used is free again, unless
+// The child has only the calling thread: an arena that another thread used is idle again, unless
 // that thread was in the middle of a change.
 void hooks::arena_in_child(ThreadHeap& arena, bool is_in_change) noexcept {
   const std::uintptr_t user = arena.user.load(std::memory_order_relaxed);

@@ -33,7 +33,7 @@ void release_large_blocks(ThreadHeap& arena) noexcept {
   while (Span* const span = pop_large_block(arena)) {
     PageMapEntry entry = large_entry;
     // relaxed: as in release_large(). A free that races with the arena's end, which is misuse, may
-    // have been first; it releases the span.
+    // have been first; then it releases the span.
     if (!page_map.pages[first_page_of(span)].entry.compare_exchange_strong(
             entry, 0, std::memory_order_relaxed))
       continue;
@@ -56,7 +56,7 @@ void forget_remote_frees(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   }
 }
 
-// Without a look at blocks in use.
+// Does not look at blocks in use.
 void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   std::uint32_t link = arena.first_sparse;
   while (link != 0) {
@@ -69,15 +69,13 @@ void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   }
 }
 
-// As retire_slab() does for those of slabs.
+// Clears the keys, as retire_slab() does for blocks in slabs.
 void clear_marks_of_bin(ThreadHeap& arena, unsigned size_class) noexcept TS_REQUIRES(arena) {
   const PageMapEntry entry = entry_of_heap(arena) | PageMapEntry{size_class} << class_shift;
-  const auto is_own = [=](const Block* block) {
-    return (entry_of(block) & ~unmarked_bit) == entry;
-  };
+  const auto is_own = [=](const Block* block) { return (entry_of(block) & ~keyless_bit) == entry; };
   std::uint32_t left = max_in_bin;
   for (Block* block = arena.bins[size_class].head; left != 0 && is_own(block); --left)
-    block = clear_mark(block)->next;
+    block = clear_key(block)->next;
 }
 
 // Makes the arena as empty as a new one.
@@ -100,7 +98,8 @@ void empty(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   if constexpr (debug_level >= 1) check_at_rest(arena);
 }
 
-// Has `use(arena)` while the calling thread is its user; of a thread in its scope, if it `may_be`.
+// Calls `use(arena)` while the calling thread is its user; from within its scope only if it
+// `may_be`.
 template <class Use>
 int use_arena(ArenaHandle handle, bool may_be_in_scope, Use use) noexcept {
   ThreadHeap* const arena = arena_of(handle);
@@ -117,7 +116,7 @@ int use_arena(ArenaHandle handle, bool may_be_in_scope, Use use) noexcept {
   return 0;
 }
 
-// A program that forgets arenas leaves numbers of heaps for its threads, and for the heap profile.
+// A program that leaks arenas leaves numbers of heaps for its threads, and for the heap profile.
 constexpr std::uint32_t most_heaps_with_arenas = AddressRange::max_heaps / 8 * 7;
 
 }  // namespace
@@ -135,7 +134,7 @@ ArenaHandle create_arena() noexcept {
   if (arena == nullptr) return 0;
   constexpr ArenaHandle first_generation = ArenaHandle{1} << generation_shift;
   arena->idle_mark.store(idle_mark_of(first_generation), std::memory_order_relaxed);
-  unclaim_arena(*arena);  // with the heap as new_heap() made it
+  unclaim_arena(*arena);  // publishes the heap as new_heap() made it
   return handle_of(*arena);
 }
 

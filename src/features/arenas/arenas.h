@@ -1,8 +1,8 @@
-// Arenas: heaps of the program's own, whose blocks can be freed all at once. An arena is a heap as
-// a thread's is, with a number and slabs; arena_use.h says which thread uses it. Beside its slabs,
-// which are in its queue of sparse slabs, it has a list of its large blocks (arena_blocks.h).
+// Arenas: heaps that the program creates, whose blocks can be freed all at once. An arena is a heap
+// like a thread's, with a number and slabs; arena_use.h says which thread uses it. All its slabs
+// are in its queue of sparse slabs, and it has a list of its large blocks (arena_blocks.h).
 //
-// A destroyed arena's heap, empty as a new one, waits for the next arena.
+// A destroyed arena's heap, as empty as a new one, is reused by the next arena.
 #pragma once
 
 #include "features/arenas/arena_use.h"
@@ -13,19 +13,19 @@ namespace ts::engine {
 struct ArenaUsage {
   std::size_t slab_bytes = 0;
   std::size_t large_bytes = 0;
-  std::size_t used_bytes = 0;  // of both: what blocks in use have
+  std::size_t used_bytes = 0;  // slabs and large blocks: in use
 };
 
-// An arena without a block; 0 without memory.
+// Creates an empty arena; 0 if there is no memory.
 ArenaHandle create_arena() noexcept;
 
-// Frees all blocks of the arena, which stays; or frees it, too. 0; EBUSY if a thread uses it, also
-// if this one is in its scope; EINVAL if the handle is no arena's, or not any more. Time: its
-// slabs and large blocks, and what it takes to give their memory back.
+// Frees all blocks of the arena; reset keeps the arena itself, destroy does not. 0; EBUSY if a
+// thread uses it, even this one in its scope; EINVAL if the handle is not, or no longer, an
+// arena's. Takes time proportional to its slabs and large blocks, and for purging their memory.
 int reset_arena(ArenaHandle handle) noexcept;
 int destroy_arena(ArenaHandle handle) noexcept;
 
-// Measures an arena that is idle, or used by the calling thread. Errors as above.
+// Measures an arena that is idle or used by the calling thread. Errors as above.
 int measure_arena(ArenaHandle handle, ArenaUsage& usage) noexcept;
 
 }  // namespace ts::engine

@@ -9,7 +9,7 @@
 namespace ts::engine {
 namespace {
 
-// Has `maintain(arena)` under a hold if no thread uses the arena, or if the calling one does.
+// Calls `maintain(arena)` under a hold if no thread uses the arena, or if the calling one does.
 template <class Maintain>
 void maintain_arena(ThreadHeap& arena, Maintain maintain) noexcept {
   const Guard guard{arenas_lock};

@@ -7,7 +7,7 @@
 namespace ts::engine {
 namespace {
 
-// A block for a frame, from the thread's own heap.
+// Allocates a frame from the thread's own heap.
 ScopeFrame* allocate_frame() noexcept {
   const int saved_errno = errno;
   const OutOfScope out_of_scope;
@@ -16,8 +16,8 @@ ScopeFrame* allocate_frame() noexcept {
   return static_cast<ScopeFrame*>(frame);
 }
 
-// Enters the scope of a heap that this thread uses already. A count will do if it is the innermost
-// one; else its own frame is not free.
+// Enters the scope of a heap that this thread already uses. If it is the innermost scope, a counter
+// suffices; otherwise its own frame is taken, and a new one is allocated.
 [[gnu::noinline]] int enter_again(HeapFront* heap) noexcept {
   if (this_thread.innermost_scope != nullptr && this_thread.heap == heap) {
     ++this_thread.innermost_scope->repeats;
@@ -30,7 +30,7 @@ ScopeFrame* allocate_frame() noexcept {
   return 0;
 }
 
-// Gives the thread a heap, by a malloc as any other.
+// Gives the thread a heap, by an ordinary malloc.
 [[gnu::noinline]] bool get_heap() noexcept {
   const int saved_errno = errno;
   release(allocate_small(1, bin_offsets[1]));
@@ -40,7 +40,7 @@ ScopeFrame* allocate_frame() noexcept {
 
 }  // namespace
 
-// The cases that enter_scope() leaves out.
+// The cases that enter_scope() does not handle.
 [[gnu::noinline]] int enter_scope_slow(ArenaHandle handle) noexcept {
   if (!has_heap() && !get_heap()) [[unlikely]]
     return ENOMEM;
@@ -60,7 +60,7 @@ ScopeFrame* allocate_frame() noexcept {
     --frame.repeats;
     return 0;
   }
-  // Its heap is used by this thread outside of the scope, too.
+  // This thread still uses the heap outside of the scope.
   this_thread.innermost_scope = frame.outer;
   this_thread.heap = frame.heap_outside;
   release(&frame);

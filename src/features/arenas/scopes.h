@@ -1,6 +1,6 @@
-// Scopes: while a thread is in the scope of an arena, the arena's heap is its current heap. malloc
-// and free of any code go there, as fast as anywhere. Scopes nest. Each has a frame: the arena's
-// own, or, where that is in use, a block of the thread's heap.
+// Scopes: while a thread is in the scope of an arena, the arena's heap is its current heap, and
+// malloc and free of all code use it, at full speed. Scopes nest. Each has a frame: the arena's own
+// or, if that is in use, a block of the thread's heap.
 //
 //   ts_scope_enter -> enter_scope -> enter_scope_slow -> claim_arena (arena_use.h) | enter_again
 //   ts_scope_leave -> leave_scope -> leave_scope_slow
@@ -14,14 +14,15 @@
 
 namespace ts::engine {
 
-// A pointer in a register of its own: two of them as one vector would wait for stores of one each.
+// Keeps a pointer in a register of its own: if two were loaded as one vector, the load would wait
+// for two separate stores.
 template <class T>
 [[gnu::always_inline]] inline T* alone(T* p) noexcept {
   asm("" : "+r"(p));
   return p;
 }
 
-// Of a scope that was not entered again yet; `outer` and `outside` are what the thread had before.
+// For a scope that was not reentered yet; `outer` and `outside` are what the thread had before.
 [[gnu::always_inline]] inline void push_frame(ScopeFrame& frame, HeapFront* heap, ScopeFrame* outer,
                                               HeapFront* outside) noexcept {
   frame.outer = outer;
@@ -31,23 +32,24 @@ template <class T>
 }
 
 int enter_scope_slow(ArenaHandle handle) noexcept;
-// Of a scope that was entered again, or whose frame is a block.
+// For a scope that was reentered, or whose frame is a block.
 int leave_scope_slow(ScopeFrame& frame) noexcept;
 
-// Enters the scope of an arena, or, by 0, that of the thread's own heap. 0; EINVAL and EBUSY as
-// claim_arena(); ENOMEM if the thread has no heap, or its frame no memory.
+// Enters the scope of an arena or, with handle 0, that of the thread's own heap. 0; EINVAL and
+// EBUSY as in claim_arena(); ENOMEM if there is no memory for the thread's heap or for a frame.
 inline int enter_scope(ArenaHandle handle) noexcept {
   const ArenaHandle number = arena_number(handle);
-  // relaxed: a handle reaches a thread after the count that covers it; other numbers need any bound
+  // relaxed: a handle reaches a thread after the count that covers it; for other numbers, any bound
+  // will do
   if (!has_threads_heap() || number > page_map.heap_count.load(std::memory_order_relaxed))
       [[unlikely]]
     return enter_scope_slow(handle);
   ThreadHeap& arena = page_map.heaps[number];
-  std::uintptr_t idle = idle_mark_of(handle);  // of 0 and the like, no arena has it
-  // Before the claim, for which processors let later loads wait.
+  std::uintptr_t idle = idle_mark_of(handle);  // no arena has that of 0 and the like
+  // Before the claim, because processors delay later loads until it is done.
   HeapFront* const outside = alone(this_thread.heap);
   ScopeFrame* const outer = alone(this_thread.innermost_scope);
-  // As claim_arena().
+  // As in claim_arena().
   if (!arena.user.compare_exchange_strong(idle, address_of(outside), std::memory_order_acquire,
                                           std::memory_order_relaxed)) [[unlikely]]
     return enter_scope_slow(handle);
@@ -59,7 +61,7 @@ inline int enter_scope(ArenaHandle handle) noexcept {
 inline int leave_scope() noexcept {
   ScopeFrame* const frame = this_thread.innermost_scope;
   if (frame == nullptr) [[unlikely]]
-    return EINVAL;  // also of a thread that has no heap
+    return EINVAL;  // also for a thread that has no heap
   ThreadHeap& heap = current_heap();
   if (frame != &heap.scope || frame->repeats != 0) [[unlikely]]
     return leave_scope_slow(*frame);

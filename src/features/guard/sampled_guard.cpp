@@ -15,34 +15,34 @@ namespace {
 
 constexpr std::size_t slot_count = 128;
 
-// An OS page for a block, between two that are inaccessible and shared with the neighbours.
+// An OS page for a block, between two inaccessible pages that it shares with its neighbours.
 struct Slot {
   std::byte* block = nullptr;  // null: never used
   std::size_t bytes = 0;
   bool is_in_use = false;
-  bool is_leaving = false;  // its page goes back
+  bool is_leaving = false;  // its page is being purged
   os::CallStack allocated;
   os::CallStack freed;
 };
 
-// Guarded by sampled_guard_lock, but the handler of a bad access reads a slot without it, since the
-// faulting thread may hold it. After several mistakes the report may be mixed.
+// Guarded by sampled_guard_lock. But the handler of a bad access reads a slot without it, since the
+// faulting thread may hold it; after several errors, the report may mix their data.
 constinit Slot slots[slot_count];
 constinit std::size_t next_slot = 0;
 
 // Const once it is not null.
 constinit std::atomic<std::byte*> region{nullptr};
 
-// How many blocks have to leave slabs until the next sample, and one in how many is one; relaxed:
-// no data depends on them.
+// How many blocks leave slabs until the next sample, and the average of that; relaxed: no data
+// depends on them.
 constinit std::atomic<std::int64_t> left{0};
 constinit std::atomic<std::uint32_t> interval{0};
-// A thread takes a sample; a block that it needs for that is not sampled.
+// A thread is taking a sample; a block that it allocates meanwhile is not sampled.
 constinit std::atomic<std::uint32_t> is_busy{0};
 
 std::size_t region_bytes() noexcept { return (2 * slot_count + 1) * os::page_bytes(); }
 
-// The slot whose page, or the page behind it, has this address; null of others.
+// The slot that contains this address on its page or the page behind it, or null.
 Slot* slot_of(const void* p) noexcept {
   std::byte* const begin = region.load(std::memory_order_acquire);  // pairs with open_region
   const std::size_t offset = address_of(p) - address_of(begin);
@@ -77,18 +77,18 @@ void at_bad_access(const void* address) noexcept {
   describe(*slot);
 }
 
-// One thread at a time takes a sample (is_busy).
+// Only one thread at a time takes a sample (is_busy).
 bool open_region() noexcept {
   if (region.load(std::memory_order_relaxed) != nullptr) return true;
   auto* const begin = static_cast<std::byte*>(os::reserve(region_bytes()));
   if (begin == nullptr) return false;
-  // release: pairs with slot_of in threads that have learnt of a block otherwise
+  // release: pairs with slot_of in threads that learnt of a block in another way
   region.store(begin, std::memory_order_release);
   os::call_at_bad_access(at_bad_access);
   return true;
 }
 
-// A slot whose block has been free for longest, or nearly; null if all are in use.
+// A slot whose block was freed about the longest ago; null if all are in use.
 Slot* free_slot() noexcept TS_REQUIRES(sampled_guard_lock) {
   for (std::size_t tries = 0; tries < slot_count; ++tries) {
     Slot& slot = slots[next_slot++ % slot_count];
@@ -111,7 +111,8 @@ void* take_sample(std::size_t bytes) noexcept {
   return slot->block;
 }
 
-// Around N, so that a program's repetitions do not decide which blocks are sampled.
+// Random, around N, so that periodic behaviour of a program does not decide which blocks are
+// sampled.
 std::int64_t next_interval(std::uint32_t sample) noexcept {
   static constinit std::atomic<std::uint64_t> random{1};  // relaxed: any number will do
   const std::uint64_t now = random.fetch_add(0x9e3779b97f4a7c15, std::memory_order_relaxed);
@@ -120,8 +121,8 @@ std::int64_t next_interval(std::uint32_t sample) noexcept {
 
 }  // namespace
 
-// One to give out instead of a refill, if it is time for one. Blocks of a scope are the arena's,
-// and none is guarded.
+// A block to return instead of a refill, if one is due. In a scope, blocks belong to the arena, and
+// none is guarded.
 [[gnu::cold]] void* hooks::allocate_guarded(unsigned size_class) noexcept {
   if (is_in_scope()) return nullptr;
   const SizeClass& c = size_classes[size_class];
@@ -133,7 +134,7 @@ std::int64_t next_interval(std::uint32_t sample) noexcept {
   }
   const auto leave = static_cast<std::int64_t>(c.bin_blocks + 1) / 2;
   if (left.fetch_sub(leave, std::memory_order_relaxed) > leave) return nullptr;
-  // acquire, release: each sample sees the stores of the one before
+  // acquire, release: each sample sees the stores of the previous one
   if (is_busy.exchange(1, std::memory_order_acquire)) return nullptr;
   left.store(next_interval(sample), std::memory_order_relaxed);
   void* const p = take_sample(c.block_bytes);
@@ -141,7 +142,7 @@ std::int64_t next_interval(std::uint32_t sample) noexcept {
   return p;
 }
 
-// Of any pointer. A double free is reported.
+// For any pointer. Reports a double free.
 [[gnu::cold]] bool hooks::release_foreign(const void* p) noexcept {
   Slot* const slot = slot_of(p);
   if (slot == nullptr) return false;
@@ -159,7 +160,7 @@ std::int64_t next_interval(std::uint32_t sample) noexcept {
     found = *slot;
   }
   if (is_freed) {
-    os::withdraw(page_of_slot(*slot), os::page_bytes());  // if not, less is noticed
+    os::protect(page_of_slot(*slot), os::page_bytes());  // if refused, less is detected
     const Guard guard{sampled_guard_lock};
     slot->is_leaving = false;
     return true;

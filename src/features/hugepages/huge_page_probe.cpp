@@ -1,9 +1,9 @@
-// Which large blocks get huge pages. Huge pages make filled blocks several times as fast, and
-// little used blocks many times as large; a request does not show which. So the first block of 4
-// MiB or more is a probe with small pages. Later requests for fresh memory look at how much of it
-// was written to. As long as the last probe was filled, blocks of up to four times its length get
-// huge pages. One block in eight is a probe again, and so is each longer one. Without evidence, all
-// of a probe has small pages, else its middle.
+// Decides which large blocks get huge pages. Huge pages make filled blocks several times as fast,
+// and mostly unused ones many times as large; a request does not show which it is. So the first
+// block of at least 4 MiB is a probe with small pages. Later requests for fresh memory check how
+// much of it was written. As long as the last probe was filled, blocks of up to four times its
+// length get huge pages. One block in eight is a probe again, and so is each longer one. Without
+// evidence, a probe has only small pages; with evidence, only its middle does.
 #include "core/hooks.h"
 #include "core/page_heap.h"
 #include "core/page_map.h"
@@ -18,20 +18,20 @@ namespace {
 // Contains a huge page at any address.
 constexpr std::size_t min_pages = 2 * pages_per_huge_page;
 constexpr std::uint32_t requests_per_probe = 8;
-// A filled probe gives huge pages to blocks of up to so many times its length.
+// A filled probe gives huge pages to blocks of up to this many times its length.
 constexpr std::size_t max_times_as_long = 4;
 
-// Each request may cut mappings into more pieces, of which a process may have about 65,000: after
-// so many requests, all pieces become one again.
+// Each request may split mappings, and a process may have only about 65,000. After this many
+// requests, they are all joined again.
 constexpr std::uint32_t requests_per_mending = 8192;
 
-// All relaxed: values of several threads may mix, and the worst of it is a wrong guess.
+// All relaxed: values of several threads may mix; the worst result is a wrong guess.
 constinit std::atomic<std::uint32_t> requests{0};
 constinit std::atomic<const Span*> probe{nullptr};
-constinit std::atomic<std::byte*> probe_window{nullptr};  // all that has small pages, if not null
+constinit std::atomic<std::byte*> probe_window{nullptr};  // its part with small pages, if any
 constinit std::atomic<std::size_t> filled_bytes{0};  // the last probe's; 0 if it was not filled
 
-// Whether at least 7 in 8 of some OS pages, all over the range, have been written to.
+// Whether at least 7 in 8 of some OS pages, spread over the range, have been written to.
 bool is_touched(const std::byte* begin, std::size_t bytes) noexcept {
   constexpr std::size_t looked_at = 32;
   const std::size_t touched = touched_pages(begin, bytes, looked_at);
@@ -44,8 +44,8 @@ bool is_filled(const Span& span, std::size_t bytes) noexcept {
   return window == nullptr || is_touched(window, huge_page_bytes);
 }
 
-// Looks at the last probe, if it has not been filled. If its block is gone, that is the memory in
-// its place.
+// Checks the last probe, if it was not filled yet. If its block is gone, checks the memory in its
+// place.
 void look_at_probe() noexcept {
   const Span* const span = probe.load(std::memory_order_relaxed);
   if (span == nullptr) return;
@@ -55,8 +55,8 @@ void look_at_probe() noexcept {
   if (filled) probe.store(nullptr, std::memory_order_relaxed);
 }
 
-// Asks for huge pages in the block, and returns the window that a probe of it looks at. The last
-// huge page reaches into the beginning of the next block, if that memory is clean.
+// Requests huge pages in the block, and returns the window that a probe of it observes. The last
+// huge page extends into the beginning of the next block, if that memory is clean.
 std::byte* ask_within(const Span& span, std::size_t bytes, std::size_t alignment_pages) noexcept {
   std::byte* const memory = memory_of(&span);
   const std::size_t before = -address_of(memory) & (huge_page_bytes - 1);
@@ -90,7 +90,7 @@ void hooks::fresh_large_block(const Span& span, std::size_t alignment_pages) noe
   } else if (is_probe) {
     refuse_huge_pages(memory_of(&span), bytes);
   } else {
-    // An earlier block may have asked for them here, and one touch would fill each.
+    // An earlier block may have requested them here, and one touch would fill a whole one.
     refuse_inherited_huge_pages(memory_of(&span), bytes);
   }
   if (!is_probe) return;

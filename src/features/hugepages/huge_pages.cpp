@@ -12,32 +12,32 @@
 namespace ts::engine {
 namespace {
 
-// relaxed: a thread that reads it late leaves a hint in place, which costs memory at worst
+// relaxed: a thread that reads it late leaves a hint in place, which at worst costs memory
 constinit std::atomic<bool> were_asked_for{false};
 // relaxed: likewise; set under the lock of the page heap
 constinit std::atomic<bool> growth_asked{false};
 
-// relaxed: a thread that reads it late asks once more
+// relaxed: a thread that reads it late makes one more request
 constinit std::atomic<bool> is_memory_short{false};
 
-// The page heap grows by steps of a huge page. A step gets one if an earlier step that had small pages
-// is full of small blocks. Such a step speaks for a run of further ones, each run longer, at most as
-// long as this; then the next step is looked at.
+// The page heap grows in steps of a huge page. A step gets a huge page if an earlier step, with
+// small pages, is full of small blocks. Such a step decides for a run of further ones; each run is
+// longer than the last, up to this length. Then the next step is checked.
 constexpr std::uint32_t first_run = 3;
 constexpr std::uint32_t longest_run = 7;
-// The first steps have small pages: to a small process, the rest of a huge page is much.
+// The first steps have small pages: for a small process, the unused part of a huge page is a lot.
 constexpr std::size_t first_huge_step = 2;
 
-// Under the lock of the page heap, which grows.
+// Guarded by the lock of the page heap, which grows.
 struct Growth {
-  Plain<std::byte*> small_steps[2] = {};  // the latest steps, if they have not spoken for a run
+  Plain<std::byte*> small_steps[2] = {};  // latest steps that have not decided for a run yet
   Plain<std::uint32_t> left_of_run = 0;
   Plain<std::uint32_t> next_run = first_run;
 };
 constinit Growth growth;
 
-// Whether blocks in use make up three quarters of it. Those count that have slabs of one page, thus
-// about 4 KiB at most: of larger blocks, programs often touch but a part. A racy read.
+// Whether blocks in use make up three quarters of it. Counts only slabs of one page, and thus
+// blocks of up to about 4 KiB: programs often touch only a part of larger blocks. A racy read.
 bool is_step_full(const std::byte* step) noexcept {
   const std::size_t first = page_of(step);
   std::size_t bytes = 0;
@@ -52,7 +52,7 @@ bool is_step_full(const std::byte* step) noexcept {
   return bytes >= huge_page_bytes / 4 * 3;
 }
 
-// Slabs of a step are filled a while after they were cut from it, so the step before counts, too.
+// Slabs of a step are filled some time after they were cut from it, so the step before counts, too.
 bool is_promising(std::byte* step) noexcept {
   if (growth.left_of_run != 0) {
     --growth.left_of_run;
@@ -91,9 +91,9 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
   os::refuse_huge_pages(begin, bytes);
 }
 
-// Asks, or refuses, as TSMALLOC_THP says; `auto` asks where small blocks are likely to fill it. Longer
-// growth is for a large block (huge_page_probe.cpp). Another value holds for later memory, and
-// `never` for all so far, too (follow_options).
+// Requests or refuses huge pages, as TSMALLOC_THP says; `auto` requests them where small blocks are
+// likely to fill them. Longer growth is for a large block (huge_page_probe.cpp). A changed option
+// applies to later memory; `never` also to existing memory (follow_options).
 void hooks::fresh_memory(std::byte* begin, std::size_t bytes, bool grows) noexcept {
   switch (current_options.huge_pages) {
     case HugePages::never:

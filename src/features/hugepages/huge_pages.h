@@ -1,4 +1,4 @@
-// Asking for huge pages and refusing them: hints to the operating system about ranges of pages.
+// Requests and refusals of huge pages: hints to the operating system about ranges of pages.
 // huge_page_probe.cpp decides for large blocks, huge_pages.cpp for the page heap as it grows.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace ts::engine {
 
-// Asks for huge pages in memory that is about to be filled, unless memory is short.
+// Requests huge pages in memory that is about to be filled, unless memory is short.
 void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept;
 
 void note_memory(bool is_short) noexcept;
@@ -14,14 +14,14 @@ void note_memory(bool is_short) noexcept;
 // Refuses them; also clears an earlier hint.
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 
-// Refuses them in all memory so far.
+// Refuses them in all existing memory.
 void refuse_all_huge_pages() noexcept;
 
-// Refuses them in all memory so far, if growth asked for some since the last time. To be called
-// before OS pages within slabs go back: the system would fill them again, for huge pages.
+// Refuses them in all existing memory, if growth requested any since the last call. To be called
+// before OS pages within slabs are purged: the system would fill them again, to make huge pages.
 void refuse_huge_slab_pages() noexcept;
 
-// Refuses them where an earlier block may have asked, if any has.
+// Refuses them here if earlier blocks may have requested any.
 void refuse_inherited_huge_pages(void* begin, std::size_t bytes) noexcept;
 
 }  // namespace ts::engine

@@ -26,43 +26,43 @@ using limits::fresh_left;
 
 constexpr std::size_t pages_of_step = (std::size_t{2} << 20) / page_bytes;
 constexpr std::size_t max_pages_between_looks = (std::size_t{256} << 20) / page_bytes;
-constexpr std::uint64_t limit_age_ms = 1000;    // then it is read again
-constexpr std::uint64_t purge_pause_ms = 1000;  // where a purge did not suffice
-constexpr std::size_t least_dirty_part = 64;    // of the limit goes back meanwhile
+constexpr std::uint64_t limit_age_ms = 1000;    // then the limit is read again
+constexpr std::uint64_t purge_pause_ms = 1000;  // after a purge that did not suffice
+constexpr std::size_t least_dirty_part = 64;    // of the limit is purged meanwhile
 constexpr std::uint64_t event_pause_ms = 60'000;
 constexpr std::size_t without_limit = PageHeap::no_limit;
 
-// A look is taken by one thread at a time: acquire and release, so each sees the stores of the one
-// before.
+// One thread at a time checks the limits. acquire and release: each check sees the stores of the
+// previous one.
 constinit std::atomic<std::uint32_t> is_looking{0};
 
-// Changed by looks alone.
+// Changed only by checks.
 struct Limits {
   os::Cgroup group;
   bool has_group = false;
-  bool counts_group = false;               // what the group uses counts, not what the page heap has
-  std::size_t soft_bytes = without_limit;  // and so is each value that is none
+  bool counts_group = false;               // compare the group's usage, not the page heap's
+  std::size_t soft_bytes = without_limit;  // as is every limit that is not set
   std::uint64_t read_at = 0;               // milliseconds; 0: never
   std::uint64_t purged_at = 0;
   bool is_live_above = false;  // the last purge left more than the limit
-  std::uint64_t told_at = 0;   // the event
+  std::uint64_t told_at = 0;   // when the event was last reported
 };
 constinit Limits now;
-// Not 0 if options changed. (Not a byte, which riscv64 exchanges by a library.) relaxed: set before
-// fresh_left is, and a look that misses it reads the options a second later
+// Nonzero if options changed. (A word, because riscv64 needs libatomic to exchange a byte.)
+// relaxed: set before fresh_left is, and a check that misses it reads the options a second later
 constinit std::atomic<std::uint32_t> has_changed{0};
 
-// The events that are due, a bit each, and of each its bytes. relaxed: a later event's bytes with
-// an earlier one would be harmless.
+// One bit for each event that is due, and the bytes of each. relaxed: a later event's bytes with an
+// earlier event would be harmless.
 constinit std::atomic<std::uint32_t> due{0};
 constinit std::atomic<std::size_t> due_bytes[2]{};
 constinit std::atomic<LimitHandler*> handler{nullptr};
-// The number of the thread that calls the handler, or 0: one call comes after the other.
-// Sequentially consistent, as what sets `due`: a thread that finds another calling has set its bit
-// before, and the other looks at the bits after its call.
+// The ID of the thread that calls the handler, or 0; calls do not overlap. Sequentially consistent,
+// like the stores to `due`: a thread that finds another one calling has set its bit before, and the
+// other checks the bits after its call.
 constinit std::atomic<std::uint32_t> delivering{0};
-// How many pages the hard limit refused, and beside how many; 0: told, or none. relaxed, as those
-// of events.
+// How many pages the hard limit refused, and how many were touched then; 0: reported, or none.
+// relaxed, like those of events.
 constinit std::atomic<std::size_t> refused_pages{0};
 constinit std::atomic<std::size_t> refused_at{0};
 constinit std::atomic<std::uint32_t> has_told{0};
@@ -94,14 +94,14 @@ void read_limits(std::uint64_t time) noexcept {
   page_heap.limit(now.soft_bytes, hard_bytes);
 }
 
-// (What was handed out may not be touched yet, and then the group does not count it.)
+// (Blocks may not be touched yet; then the group does not count them.)
 std::size_t used_bytes(std::size_t more) noexcept {
   const std::size_t own = page_heap.touched_pages() * page_bytes;
   const std::size_t enough = now.soft_bytes - std::min(now.soft_bytes, more);
   return now.counts_group ? std::max(own, os::used_by(now.group, enough)) : own;
 }
 
-// False if there is no handler and no profile for it, or the handler's own request is the cause,
+// False if there is no handler and no profile for it, or if the handler's own request is the cause,
 // which would call it again and again.
 bool note_event(LimitEvent event, std::size_t bytes) noexcept {
   if (handler.load(std::memory_order_relaxed) == nullptr && !profiles_at_limit()) return false;
@@ -113,7 +113,7 @@ bool note_event(LimitEvent event, std::size_t bytes) noexcept {
   return true;
 }
 
-// All that no thread needs, and that no other thread is busy with.
+// Frees and purges everything that no thread needs and no other thread is working on.
 void give_back() noexcept {
   if (has_heap()) {
     const HeapHold hold{current_heap()};
@@ -126,11 +126,12 @@ void give_back() noexcept {
   page_heap.trim(0);
 }
 
-// Weighs what is used, and so many bytes more. Returns how many pages may be touched until the next
-// look.
+// Compares what is used, plus `more` bytes, with the limits. Returns how many pages may be touched
+// until the next check.
 std::size_t weigh(std::size_t more, std::uint64_t time) noexcept {
   if (now.is_live_above && time - now.purged_at < purge_pause_ms) {
-    // All was given back just now, and it did not suffice; but what is dirty since then adds to it.
+    // Everything was purged a moment ago, and it did not suffice; only what became dirty since then
+    // can help.
     if (page_heap.dirty_pages() * page_bytes >= now.soft_bytes / least_dirty_part)
       page_heap.trim(0);
     return pages_of_step;
@@ -157,7 +158,7 @@ bool names_limit() noexcept {
   return !soft.is_word() || !hard.is_word() || now.soft_bytes != without_limit;
 }
 
-// Returns how many pages may be touched until the next look.
+// Returns how many pages may be touched until the next check.
 std::size_t look_now(std::size_t pages) noexcept {
   const std::size_t heap = page_map.page_count.load(std::memory_order_relaxed);
   const bool is_small = heap + pages < first_look_pages;
@@ -180,7 +181,7 @@ std::size_t look_now(std::size_t pages) noexcept {
 void limits::look(std::size_t pages) noexcept {
   if (is_looking.exchange(1, std::memory_order_acquire) != 0) return;
   auto left = static_cast<std::int64_t>(look_now(pages));
-  // A look without growth puts none off.
+  // A check without growth postpones none.
   if (pages == 0) left = std::min(left, fresh_left.load(std::memory_order_relaxed));
   fresh_left.store(left, std::memory_order_relaxed);
   is_looking.store(0, std::memory_order_release);
@@ -240,7 +241,7 @@ void deliver_limit_events() noexcept {
   const std::uint32_t events = due.exchange(0, std::memory_order_relaxed);
   LimitHandler* const called = handler.load(std::memory_order_relaxed);
   const int kept = errno;
-  const OutOfScope out_of_scope;  // what the handler allocates is not an arena's
+  const OutOfScope out_of_scope;  // the handler's blocks are not the arena's
   if (events != 0) profile_at_limit();
   for (const LimitEvent event : {LimitEvent::soft, LimitEvent::hard}) {
     const auto bit = static_cast<std::uint32_t>(event);

@@ -11,9 +11,8 @@ namespace ts::engine {
 
 namespace {
 
-// Whether a sample falls into as many bytes, given that they are `length` mean distances long. A
-// heap counts down to its next sample; a thread without one tosses a coin, which has the same
-// distribution.
+// Whether a sample falls into a block that is `length` mean distances long. A heap counts down to
+// its next sample; a thread without one draws at random, which has the same distribution.
 bool is_hit(double length) noexcept {
   if (!has_threads_heap()) {
     // relaxed: any number will do

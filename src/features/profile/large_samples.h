@@ -1,4 +1,4 @@
-// Large blocks in the heap profile: each is a sample, or not, by itself. (No block of an arena is.)
+// Large blocks in the heap profile: each is sampled independently. (Blocks of arenas are not.)
 #pragma once
 
 #include "core/large_blocks.h"
@@ -6,7 +6,7 @@
 
 namespace ts::engine {
 
-// To be called before a sampled large block is freed, or becomes another; without a lock.
+// To be called before a sampled large block is freed or resized; without a lock.
 [[gnu::cold]] void forget_large_sample(Span& span) noexcept;
 
 }  // namespace ts::engine

@@ -1,4 +1,4 @@
-// A hash index of numbered items, in a mapping of its own. It refuses to know the items: the caller
+// A hash index of numbered items, in a mapping of its own. It does not know the items: the caller
 // compares and hashes them.
 #pragma once
 
@@ -8,14 +8,15 @@
 
 namespace ts::engine {
 
-// Open addressing (linear probing): 1 + numbers of items, 0 is none. A power of two of slots.
+// Open addressing (linear probing): slots hold 1 + an item's number; 0 is empty. The number of
+// slots is a power of two.
 struct NumberIndex {
   std::uint32_t* slots = nullptr;
   std::uint32_t slot_count = 0;
   std::uint32_t used = 0;
 };
 
-// The number of the item of this hash that `is(number)`, or no_number.
+// The number of the item with this hash for which `is(number)`, or no_number.
 inline constexpr std::uint32_t no_number = ~std::uint32_t{0};
 
 template <class Is>
@@ -36,7 +37,7 @@ inline void put_number(NumberIndex& index, std::uint64_t hash, std::uint32_t num
   index.slots[slot] = number + 1;
 }
 
-// Makes room for one more item: at most half of the slots are used. False without memory.
+// Makes room for one more item: at most half of the slots are used. False if there is no memory.
 template <class HashOf>
 bool reserve_number(NumberIndex& index, HashOf hash_of) noexcept {
   if (2 * (index.used + 1) <= index.slot_count) return true;
@@ -55,8 +56,7 @@ bool reserve_number(NumberIndex& index, HashOf hash_of) noexcept {
   return true;
 }
 
-// Takes an item out, and moves those behind it up (Knuth, The Art of Computer Programming 3, 6.4,
-// R).
+// Removes an item, and moves up those behind it (Knuth, The Art of Computer Programming 3, 6.4, R).
 template <class HashOf>
 void remove_number(NumberIndex& index, std::uint64_t hash, std::uint32_t number,
                    HashOf hash_of) noexcept {

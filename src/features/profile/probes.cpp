@@ -4,9 +4,9 @@ namespace ts::engine {
 
 [[gnu::section(".probes")]] constinit ProbeSemaphores probe_semaphores;
 
-// The note's descriptor: the address of the nop, that of a mark by which tools see how far a
-// prelinker moved the file, and that of the semaphore; then provider, name and arguments, each as
-// its size, an at sign, and the place. A copy of the code, by inlining or in an archive's other
+// The note's descriptor: the addresses of the nop; of a base symbol, from which tools see how far a
+// prelinker moved the file; and of the semaphore. Then provider, name and arguments, each as its
+// size, an at sign, and the operand. A copy of the code, by inlining or in an archive's other
 // members, has a note of its own.
 // (https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation)
 #define TS_PROBE(name, semaphore, arguments, ...)                                       \

@@ -1,11 +1,11 @@
 // Probes of sampled blocks for tracers: the USDT contract of OpenTelemetry's memory profiling,
 // which eBPF profilers, bpftrace and gdb attach to.
 //
-//   otel_memory:alloc(ptr, size, weighted_bytes)   a sample was allocated; it stands for so many bytes
+//   otel_memory:alloc(ptr, size, weighted_bytes)   a sample was allocated, with its weight
 //   otel_memory:free(ptr)                          it was freed
 //
 // A probe is a nop in cold code, an ELF note that says where it is, and a semaphore that the kernel
-// raises while a tracer is attached. That alone starts sampling (sampling_switch.h).
+// increments while a tracer is attached. That alone starts sampling (sampling_switch.h).
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace ts::engine {
 
-// How many tracers are attached; the kernel writes them, and finds them by the notes. In a section
-// that is part of the file: the kernel looks for the semaphore there. relaxed: no data depends on
-// it.
+// How many tracers are attached. The kernel finds and writes these through the notes. They are in a
+// section with file contents, because the kernel looks for the semaphore in the file. relaxed: no
+// data depends on them.
 struct ProbeSemaphores {
   Atomic<std::uint16_t> alloc{0};
   Atomic<std::uint16_t> free{0};

@@ -51,7 +51,7 @@ constexpr const char* kinds[] = {"now", "exit", "peak", "limit"};
 
 // ---- addresses ----
 
-// All addresses of the stacks, in order, each once: a location's number is 1 + its index.
+// All addresses of the stacks, sorted, each once: a location's number is 1 + its index.
 class Addresses {
  public:
   explicit Addresses(const ProfileSource& source) noexcept
@@ -93,7 +93,7 @@ class Addresses {
 
 // ---- the file ----
 
-// Enough for three numbers, for six, for the frames of a stack, and for all of a row.
+// Large enough for three numbers, for six, for the frames of a stack, and for a whole row.
 using Label = MessageOf<std::size_t{3} * 2 * max_varint_bytes>;
 using Fields = MessageOf<std::size_t{6} * 2 * max_varint_bytes>;
 using Locations = MessageOf<os::max_stack_frames * max_varint_bytes>;
@@ -152,7 +152,7 @@ class Writer {
     row.message(3, label);
   }
 
-  // A whole number, and what is left over is added to the next one: sums of many are right.
+  // Rounds down, and carries the remainder over to the next value, so that sums stay exact.
   static std::uint64_t whole(double value, double& left_over) noexcept {
     const double exact = value + left_over;
     const auto rounded = static_cast<std::uint64_t>(exact > 0 ? exact + 0.5 : 0);
@@ -177,8 +177,8 @@ class Writer {
     values.varint(whole(row.allocated.bytes, left_over_[1]));
     values.varint(whole(in_use.blocks, left_over_[2]));
     values.varint(whole(in_use.bytes, left_over_[3]));
-    const Pinned pinned = is_peak ? Pinned{} : row.pinned;
-    values.varint(whole(pinned.bytes, left_over_[4]));
+    const Stranded stranded = is_peak ? Stranded{} : row.stranded;
+    values.varint(whole(stranded.bytes, left_over_[4]));
     message.message(2, values);
     const std::uint64_t samples = row.allocated.samples;
     add_label(message, Name::bytes, mean(row.requested_bytes, samples), Name::bytes);
@@ -191,11 +191,11 @@ class Writer {
       add_label(message, Name::age,
                 source_.age_ms - std::min(source_.age_ms, row.born_ms / row.in_use.samples),
                 Name::milliseconds);
-    // So many samples that pin alike have the same sum and the same variance.
+    // So many samples that pin equally much have the same sum and the same variance.
     double left_over = 0;
-    if (pinned.squares > 0)
+    if (stranded.squares > 0)
       add_label(message, Name::pinning,
-                whole(pinned.bytes * pinned.bytes / pinned.squares, left_over), Name::count);
+                whole(stranded.bytes * stranded.bytes / stranded.squares, left_over), Name::count);
     if (header.is_whole == 0) {
       Label label;
       label.number(1, number_of(Name::stack));
@@ -205,7 +205,7 @@ class Writer {
     out_.message(2, message);
   }
 
-  // Each has two strings, behind `names`. Readers take the first one for the program.
+  // Each has two strings, behind `names`. Readers take the first module for the program.
   void write_modules() noexcept {
     unsigned program = 0;
     for (; const os::Module* const each = module(module_count_); ++module_count_) {
@@ -246,7 +246,7 @@ class Writer {
     return 0;
   }
 
-  // Within the call: return addresses are behind it.
+  // An address within the call, since return addresses are behind it.
   void write_locations() noexcept {
     for (std::size_t i = 0; i < addresses_.count(); ++i) {
       const std::uint64_t address = addresses_[i] - 1;

@@ -14,8 +14,8 @@
 namespace ts::engine {
 namespace {
 
-// A copy of the tables, so that no thread waits for the file, and the path of the program, for
-// which a thread's stack may have no room.
+// A copy of the tables, so that no thread waits for the file to be written; and the path of the
+// program, for which a thread's stack may have no room.
 class Copy {
  public:
   Copy() noexcept {
@@ -30,7 +30,8 @@ class Copy {
     auto* const rows = reinterpret_cast<SampleRow*>(memory_);
     for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
       const Sample& sample = samples.in_use.items[i];
-      if (sample.proxy != nullptr) add_pinned(rows[sample.row], sample, slab_of(sample.proxy));
+      if (sample.placeholder != nullptr)
+        add_stranded(rows[sample.row], sample, slab_of(sample.placeholder));
     }
     source_.rows = rows;
     source_.row_count = samples.rows.count;
@@ -49,7 +50,7 @@ class Copy {
 
   bool is_valid() const noexcept { return memory_ != nullptr; }
   ProfileSource& source() noexcept { return source_; }
-  // Of PATH_MAX bytes.
+  // A buffer of PATH_MAX bytes.
   char* program() noexcept { return program_; }
 
  private:
@@ -67,11 +68,11 @@ constinit const char* library_version = "";
 constinit BytesInUse* bytes_in_use = nullptr;
 constinit std::atomic<std::uint32_t> was_at_limit{0};
 
-// Of the file at a limit, or at the exit. The thread's stack may have no room for a path.
+// For the file at a limit or at exit: the thread's stack may have no room for a path.
 constinit char output_path[PATH_MAX] = {};
 
-// The path of the options, with the process's number for each %p; and at its end in the child of a
-// fork, which would write over its parent's file.
+// The path from the options, with %p replaced by the process ID. Without %p, the ID is appended in
+// the child of a fork, which would otherwise overwrite its parent's file.
 void find_output_path() noexcept {
   os::Text path{output_path, sizeof output_path - 1};
   bool has_number = false;
@@ -128,8 +129,8 @@ int start_profile(std::size_t interval) noexcept {
 void stop_profile() noexcept { set_sampling_interval(0); }
 
 int write_profile(int descriptor, ProfileKind kind) noexcept {
-  // At a limit, a malloc calls it, of a thread that the holder of the dynamic linker's lock may
-  // wait for.
+  // At a limit, this is called from malloc, by a thread that the holder of the dynamic linker's
+  // lock may be waiting for.
   if (kind == ProfileKind::limit) {
     os::refresh_modules_within_malloc();
   } else {
@@ -173,7 +174,7 @@ bool profiles_at_limit() noexcept {
 
 void profile_at_limit() noexcept {
   if (!profiles_at_limit()) return;
-  // relaxed: which thread writes the file does not matter
+  // relaxed: it does not matter which thread writes the file
   if (was_at_limit.exchange(1, std::memory_order_relaxed) == 0) write_file(ProfileKind::limit);
 }
 

@@ -1,5 +1,5 @@
-// Protocol Buffers' wire format, for writing: fields of varints, and of bytes with their length. In
-// memory of their own, so that a profile is written without malloc.
+// Writes the Protocol Buffers wire format: fields that are varints, and length-delimited bytes.
+// Uses memory of its own, so that a profile is written without malloc.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ inline constexpr unsigned varint_type = 0;
 inline constexpr unsigned length_type = 2;
 inline constexpr std::size_t max_varint_bytes = 10;
 
-// Bytes of a varint at `to`, which has room for max_varint_bytes; how many they are.
+// Writes a varint to `to`, which has room for max_varint_bytes; returns its length.
 inline std::size_t put_varint(char* to, std::uint64_t value) noexcept {
   std::size_t bytes = 0;
   for (; value >= 0x80; value >>= 7) to[bytes++] = static_cast<char>(value | 0x80);
@@ -22,7 +22,7 @@ inline std::size_t put_varint(char* to, std::uint64_t value) noexcept {
   return bytes;
 }
 
-// A message, or a packed field, in so many bytes. What is too much is left out.
+// A message, or a packed field, with a fixed capacity. What does not fit is left out.
 class Message {
  public:
   Message(const Message&) = delete;
@@ -31,7 +31,7 @@ class Message {
   void varint(std::uint64_t value) noexcept {
     if (size_ + max_varint_bytes <= capacity_) size_ += put_varint(bytes_ + size_, value);
   }
-  // Without a field where the value is its default.
+  // Omits the field if the value is its default.
   void number(unsigned field, std::uint64_t value) noexcept {
     if (value == 0) return;
     varint(field << 3 | varint_type);
@@ -57,7 +57,7 @@ class Message {
   std::size_t size_ = 0;
 };
 
-// With its bytes: a profile is written on the stack of any thread, which may be a small one.
+// Contains its buffer: a profile is written on the stack of any thread, which may be a small one.
 template <std::size_t capacity>
 class MessageOf : public Message {
  public:
@@ -67,7 +67,7 @@ class MessageOf : public Message {
   char storage_[capacity];
 };
 
-// The fields of the outermost message, on their way to a file.
+// Writes the fields of the outermost message to a file.
 class Output {
  public:
   explicit Output(int descriptor) noexcept : descriptor_{descriptor} {}
@@ -86,7 +86,7 @@ class Output {
     length(field, size);
     put(text, size);
   }
-  // 0 if all was written, else the first error of write(2).
+  // 0 if everything was written, else the first error of write(2).
   int flush() noexcept {
     if (error_ == 0 && size_ != 0) error_ = os::write(descriptor_, bytes_, size_);
     size_ = 0;

@@ -24,13 +24,14 @@ ThreadHeap* begin_sample_heap() noexcept TS_REQUIRES(samples_lock) {
 }
 
 void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                     const os::UnwoundStack& stack, void* proxy, double& weight,
+                     const os::UnwoundStack& stack, void* placeholder, double& weight,
                      SpanForHeap& span) noexcept {
   const Guard guard{samples_lock};
   if (begin_sample_heap() == nullptr) return nullptr;
   void* const p = allocate_from(*sample_heap, size_class, span);
   if (p == nullptr) return nullptr;
-  weight = note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack, proxy);
+  weight =
+      note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack, placeholder);
   if (weight != 0) {
     adapt_interval();
     return p;
@@ -43,12 +44,12 @@ void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t inter
 }  // namespace
 
 void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                      const void* caller, void* proxy) noexcept {
+                      const void* caller, void* placeholder) noexcept {
   os::UnwoundStack stack;
   take_stack(stack, caller);
   double weight = 0;
   void* const p = SpanForHeap{size_class}.serve([&](SpanForHeap& span) {
-    return allocate_noted(bytes, size_class, interval, stack, proxy, weight, span);
+    return allocate_noted(bytes, size_class, interval, stack, placeholder, weight, span);
   });
   if (p != nullptr) trace_alloc(p, bytes, weight);
   return p;
@@ -57,7 +58,7 @@ void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t inte
 [[gnu::cold]] bool hooks::release_sampled(void* p, PageMapEntry entry) noexcept {
   if (!is_of_sample(entry)) return false;
   const BlockPlace place = place_of(p, size_class_of(entry));
-  if (!place.is_beginning || is_marked(p) || is_free(place)) {
+  if (!place.is_beginning || has_key(p) || is_free(place)) {
     report_invalid_pointer(p, FoundBy::free);
     return true;
   }
@@ -73,7 +74,7 @@ void flush_sample_heap() noexcept {
   flush(*sample_heap);
 }
 
-// Each block that is kept as a sample is in use, and says so.
+// Checks that each block kept as a sample is in use, and marked as a sample.
 Fault hooks::find_fault(std::uint64_t large_samples) noexcept {
   const Guard guard{samples_lock};
   for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
@@ -81,7 +82,7 @@ Fault hooks::find_fault(std::uint64_t large_samples) noexcept {
     const PageMapEntry entry = entry_of(block);
     if (entry == large_entry && is_large_sample(page_map.spans[page_of(block)])) {
       --large_samples;
-    } else if (entry < arena_bit || !is_of_sample(entry) || is_marked(block)) {
+    } else if (entry < arena_bit || !is_of_sample(entry) || has_key(block)) {
       return {"a sample is a block in use", block};
     }
   }

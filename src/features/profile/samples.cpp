@@ -15,7 +15,7 @@ namespace {
 
 // ---- room ----
 
-// All of it together; where it ends, samples are dropped, and counted.
+// In total; beyond it, samples are dropped, and counted.
 constexpr std::size_t max_row_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_sample_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_stack_bytes = std::size_t{32} << 20;
@@ -27,7 +27,7 @@ bool open(Growing<T>& array, std::size_t most_bytes) noexcept {
   return array.items != nullptr;
 }
 
-// So many more items, behind the others; null if there is no room.
+// Appends `count` items; null if there is no room.
 template <class T>
 T* add_items(Growing<T>& array, std::uint32_t more, std::size_t most_bytes) noexcept {
   const std::size_t needed = (std::size_t{array.count} + more) * sizeof(T);
@@ -77,7 +77,7 @@ std::uint64_t hash_of_stack(std::uint32_t stack) noexcept { return header_of(sta
 
 // ---- rows ----
 
-// A mark for readers in other processes that the samples are changing, as of a sequence lock.
+// Tells readers in other processes that the samples are changing, like a sequence lock.
 class Change {
  public:
   Change() noexcept TS_REQUIRES(samples_lock) { count(std::memory_order_acquire); }
@@ -87,11 +87,11 @@ class Change {
 
  private:
   static void count(std::memory_order order) noexcept TS_NO_ANALYSIS {
-    samples.changes.fetch_add(1, order);  // in order with the stores between the two
+    samples.changes.fetch_add(1, order);  // ordered with the stores between the two
   }
 };
 
-// Not memcmp(), which another library may have replaced: the caller has a lock.
+// Not memcmp(), which another library may have replaced: the caller holds a lock.
 bool are_same(const std::uintptr_t* frames, const os::UnwoundStack& stack) noexcept {
   for (unsigned i = 0; i < stack.depth; ++i) {
     if (frames[i] != stack.frames[i]) return false;
@@ -122,8 +122,8 @@ std::uint32_t stack_number(const os::UnwoundStack& stack) noexcept TS_REQUIRES(s
   return number;
 }
 
-// The most bytes of a block of the same class. Blocks of slabs have as many; large ones differ by
-// an eighth of an octave.
+// The largest block of its row class. Blocks of slabs are exact; large ones are grouped into
+// eighths of an octave.
 std::uint64_t row_class_of(std::size_t block_bytes) noexcept {
   return block_bytes <= max_small_bytes ? block_bytes
                                         : align_up(block_bytes, std::bit_floor(block_bytes) / 8);
@@ -152,7 +152,7 @@ SampleRow* row_of(std::uint32_t stack, std::size_t block_bytes, std::uint64_t in
   return row;
 }
 
-// How many blocks a sample of the row stands for.
+// How many blocks a sample of the row represents.
 double weight_of(SampleRow& row, std::size_t block_bytes) noexcept {
   if (row.weighed_bytes != block_bytes) {
     row.weighed_bytes = block_bytes;
@@ -162,7 +162,7 @@ double weight_of(SampleRow& row, std::size_t block_bytes) noexcept {
   return row.weight;
 }
 
-// The peak is that of the last look, which an increase by a 32nd brings about.
+// The peak is updated when live bytes exceed the last one by a 32nd.
 void look_at_peak() noexcept TS_REQUIRES(samples_lock) {
   constexpr double step = 1.0 / 32;
   if (samples.live_bytes <= samples.peak_bytes * (1 + step)) return;
@@ -183,17 +183,17 @@ void subtract(const Sample& sample) noexcept TS_REQUIRES(samples_lock) {
   const double blocks = weight_of(row, sample.block_bytes);
   const double bytes = blocks * static_cast<double>(sample.requested_bytes);
   row.born_ms -= sample.born_ms;
-  if (sample.proxy != nullptr) samples.proxy_bytes -= sample.block_bytes;
+  if (sample.placeholder != nullptr) samples.placeholder_bytes -= sample.block_bytes;
   samples.live_bytes -= bytes;
   if (--row.in_use.samples == 0) {
-    row.in_use = {};  // without what rounding left
+    row.in_use = {};  // clears rounding errors
   } else {
     row.in_use.blocks -= blocks;
     row.in_use.bytes -= bytes;
   }
 }
 
-// The last sample takes the place of the one that goes.
+// Fills the gap with the last sample.
 void remove(std::uint32_t number) noexcept TS_REQUIRES(samples_lock) {
   const Change change;
   Sample& sample = samples.in_use.items[number];
@@ -217,7 +217,8 @@ bool open_samples() noexcept {
 }
 
 double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
-                   std::uint64_t interval, const os::UnwoundStack& stack, void* proxy) noexcept {
+                   std::uint64_t interval, const os::UnwoundStack& stack,
+                   void* placeholder) noexcept {
   const Change change;
   const std::uint32_t stack_at = stack_number(stack);
   SampleRow* const row = stack_at != no_number ? row_of(stack_at, block_bytes, interval) : nullptr;
@@ -233,8 +234,8 @@ double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes
              block_bytes,
              static_cast<std::uint32_t>(row - samples.rows.items),
              static_cast<std::uint32_t>(now),
-             proxy};
-  if (proxy != nullptr) samples.proxy_bytes += block_bytes;
+             placeholder};
+  if (placeholder != nullptr) samples.placeholder_bytes += block_bytes;
   put_number(samples.sample_index, hash_of_block(block),
              static_cast<std::uint32_t>(sample - samples.in_use.items));
   ++samples.sample_index.used;
@@ -262,17 +263,18 @@ void trace_alloc(const void* p, std::size_t bytes, double weight) noexcept {
 
 void forget_sample(const void* p) noexcept {
   std::uint32_t number = no_number;
-  const void* proxy = nullptr;
+  const void* placeholder = nullptr;
   {
     const Guard guard{samples_lock};
     number = find_sample(p);
     if (number == no_number) return;
-    proxy = samples.in_use.items[number].proxy;
+    placeholder = samples.in_use.items[number].placeholder;
     remove(number);
   }
-  // By a bit, whichever heap owns its slab: this thread's own may be about to end.
-  if (proxy != nullptr)
-    release_remote_at_once(place_of(proxy, size_class_of(entry_of(proxy))), FoundBy::a_later_call);
+  // By its bit, whichever heap owns its slab: this thread's own may be about to end.
+  if (placeholder != nullptr)
+    release_remote_at_once(place_of(placeholder, size_class_of(entry_of(placeholder))),
+                           FoundBy::a_later_call);
   probe_free(p);
 }
 
@@ -282,7 +284,9 @@ std::size_t requested_bytes_of_sample(const void* p) noexcept {
   return number != no_number ? samples.in_use.items[number].requested_bytes : 0;
 }
 
-// Without the lock.
-std::size_t hooks::bytes_kept() noexcept TS_NO_ANALYSIS { return racy_read(samples.proxy_bytes); }
+// Called without the lock.
+std::size_t hooks::bytes_kept() noexcept TS_NO_ANALYSIS {
+  return racy_read(samples.placeholder_bytes);
+}
 
 }  // namespace ts::engine

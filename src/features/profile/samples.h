@@ -1,14 +1,14 @@
-// The samples of the heap profile: blocks in use whose call stacks are known, and sums over all
-// that there were, by call stack.
+// The samples of the heap profile: blocks in use with their call stacks, and sums over all samples
+// ever taken, by call stack.
 //
-// A sampled small block lies in a slab of a heap of its own, the sample heap. That is an arena by
-// its number, so the free of such a block takes the slow path of a free into an arena. No other
-// free pays. The span of a sampled large block says that it is one.
+// A sampled small block lies in a slab of a heap of its own, the sample heap. That heap's number is
+// an arena's, so a free of such a block takes the slow path of a free into an arena. No other free
+// pays. The span of a sampled large block is marked as sampled.
 //
-// Estimates are Horvitz and Thompson's (1952): a sample that was taken with probability p stands
-// for
-// 1 / p blocks. A row sums them for one call stack and about one size, so that its samples have
-// about one p. All is in mappings of its own, which tools/outside may read at any time (`changes`).
+// Estimates are by Horvitz and Thompson (1952): a sample that was taken with probability p
+// represents 1 / p blocks. A row sums them for one call stack and about one size, so that its
+// samples have about the same p. Everything is in mappings of its own, which tools/inspect may read
+// at any time (`changes`).
 #pragma once
 
 #include "core/page_map.h"
@@ -18,15 +18,15 @@
 
 namespace ts::engine {
 
-// The rows, samples in use and call stacks; the sample heap.
+// Guards the rows, the samples in use and the call stacks; and the sample heap.
 inline constinit Mutex samples_lock;
 
-// An array in reserved address space, of which a prefix is in use.
+// An array in reserved address space; a prefix of it is in use.
 template <class T>
 struct Growing {
   T* items = nullptr;
   std::uint32_t count = 0;
-  std::uint32_t committed = 0;  // items of which the memory may be touched
+  std::uint32_t committed = 0;  // items whose memory may be touched
 };
 
 struct Estimate {
@@ -35,25 +35,25 @@ struct Estimate {
   double bytes = 0;  // as requested
 };
 
-// Sums over samples in use of what each one stands for, and of its squares (stranded_bytes.h).
-struct Pinned {
+// Sums over samples in use, of what each one represents, and of its squares (stranded_bytes.h).
+struct Stranded {
   double bytes = 0;
   double squares = 0;
 };
 
 struct SampleRow {
   std::uint64_t interval = 0;
-  std::uint64_t size_class = 0;       // blocks of about so many bytes, and of no more
-  std::uint32_t stack = 0;            // number of its first word
-  std::uint64_t requested_bytes = 0;  // of all samples: for means
+  std::uint64_t size_class = 0;       // the largest block of the row
+  std::uint32_t stack = 0;            // index of its first word
+  std::uint64_t requested_bytes = 0;  // of all samples: for averages
   std::uint64_t block_bytes = 0;
-  std::uint64_t born_ms = 0;        // the sum over those in use
-  std::uint64_t weighed_bytes = 0;  // for how many block_bytes `weight` was computed last
-  double weight = 0;                // how many blocks such a sample stands for
+  std::uint64_t born_ms = 0;        // sum over those in use
+  std::uint64_t weighed_bytes = 0;  // the block_bytes that `weight` was computed for
+  double weight = 0;                // how many blocks such a sample represents
   Estimate allocated;
   Estimate in_use;
   Estimate at_peak;
-  Pinned pinned;  // of a copy that a profile is written from
+  Stranded stranded;  // only in a copy that a profile is written from
 };
 
 // A sample in use.
@@ -63,7 +63,8 @@ struct Sample {
   std::uint64_t block_bytes = 0;
   std::uint32_t row = 0;
   std::uint32_t born_ms = 0;  // since `began_ms`
-  void* proxy = nullptr;  // the block that malloc would have returned (stranded_bytes.h), or null
+  void* placeholder =
+      nullptr;  // the block that malloc would have returned (stranded_bytes.h), or null
 };
 
 // Words of call stacks: a header, then its addresses, innermost first.
@@ -75,18 +76,18 @@ struct StackHeader {
 static_assert(sizeof(StackHeader) == sizeof(std::uint64_t));
 
 struct Samples {
-  // Odd while they change. A reader in another process that finds it even and the same, before and
-  // after, has read what is consistent.
+  // Odd while they are being changed. If a reader in another process finds the same even number
+  // before and after, what it read is consistent.
   std::atomic<std::uint32_t> changes{0};
   std::uint64_t process_began_ms = 0;
   std::uint64_t began_ms = 0;
   std::uint64_t paused_ms = 0;     // since then, until `paused_at_ms`
   std::uint64_t paused_at_ms = 0;  // 0 while sampling is on
   std::uint64_t interval = 0;      // the last one
-  bool are_taken = false;          // with their stacks, from now on
-  std::uint64_t dropped = 0;       // samples without room
-  std::uint64_t proxy_bytes = 0;
-  double live_bytes = 0;  // estimates, of all rows
+  bool are_taken = false;          // with call stacks, from now on
+  std::uint64_t dropped = 0;       // samples for which there was no room
+  std::uint64_t placeholder_bytes = 0;
+  double live_bytes = 0;  // estimate, over all rows
   double peak_bytes = 0;
   std::uint64_t peak_ms = 0;
   Growing<SampleRow> rows;
@@ -101,26 +102,25 @@ inline constinit Samples samples TS_GUARDED_BY(samples_lock);
 // Makes room for the first samples, once; false if there is none.
 bool open_samples() noexcept TS_REQUIRES(samples_lock);
 
-// Keeps a block as a sample, with its proxy if it has one, and returns how many blocks it stands
-// for; 0, and counted as dropped, if there is no room.
+// Keeps a block as a sample, with its placeholder if it has one, and returns how many blocks it
+// represents; if there is no room, counts it as dropped and returns 0.
 double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
                    std::uint64_t interval, const os::UnwoundStack& stack,
-                   void* proxy = nullptr) noexcept TS_REQUIRES(samples_lock);
+                   void* placeholder = nullptr) noexcept TS_REQUIRES(samples_lock);
 
-// Whether samples have their call stacks; not where a tracer takes them by itself. relaxed: no data
-// depends on it.
+// Whether samples have call stacks; not if a tracer takes those itself. relaxed: no data depends on
+// it.
 inline constinit Atomic<bool> takes_stacks{true};
 
-// The stack of a sample, or none where a tracer takes it. `caller` as for os::unwind().
+// Takes the stack of a sample, or none if a tracer takes it. `caller` as for os::unwind().
 void take_stack(os::UnwoundStack& stack, const void* caller) noexcept;
-// Tells tracers of a sample; without a lock.
+// Reports a sample to tracers; without a lock.
 void trace_alloc(const void* p, std::size_t bytes, double weight) noexcept;
 
-// To be called before a sampled block is freed, or becomes another; without a lock. Frees its
-// proxy.
+// To be called before a sampled block is freed or resized; without a lock. Frees its placeholder.
 [[gnu::cold]] void forget_sample(const void* p) noexcept;
 
-// The bytes that were requested of a sampled block; 0 of others.
+// How many bytes were requested for a sampled block; 0 for others.
 [[gnu::cold]] std::size_t requested_bytes_of_sample(const void* p) noexcept;
 
 }  // namespace ts::engine

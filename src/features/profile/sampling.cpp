@@ -14,11 +14,11 @@
 namespace ts::engine {
 namespace {
 
-// Of a heap that has seen sampling_bit and no interval: it was not visible yet, or was 0 again.
+// For a heap that sees sampling_bit but no interval: it was not visible yet, or is 0 again.
 constexpr std::uint32_t no_sample_near = std::uint32_t{1} << 31;
 
-// The number of the malloc that is the next sample, from 1 on: with p = 1 - exp(-x), the whole part
-// of an exponential number of rate x is geometric.
+// Draws which malloc is the next sample, counted from 1: with p = 1 - exp(-x), the integer part of
+// an exponential number of rate x is geometric.
 std::uint32_t draw(ThreadHeap& heap, std::size_t block_bytes) noexcept {
   if (heap.drawn_interval == 0) [[unlikely]]
     return no_sample_near;
@@ -31,48 +31,49 @@ static_assert(37 * max_sampling_interval / 16 < std::uint64_t{1} << 32, "a draw 
 
 // ---- bins ----
 
-// The last of the first `count` blocks of a list, all of which are marked; null if they are not so
-// many: the list is damaged.
+// The last of the first `count` blocks of a list, all of which must have their keys; null if there
+// are fewer: the list is damaged.
 Block* last_of(Block* first, std::uint32_t count) noexcept {
   for (Block* last = first;; last = last->next) {
-    if (is_below(address_of(last), page_map.lowest_block) || !is_marked(last)) return nullptr;
+    if (is_below(address_of(last), page_map.lowest_block) || !has_key(last)) return nullptr;
     if (--count == 0) return last;
   }
 }
 
-// Takes the list of a bin that counts so many blocks; one where a call was cut off between the two.
-Turn turn_of(Block* first, std::int32_t count) noexcept {
+// The window of a list that has `count` blocks; at least one, as a call may be interrupted between
+// the two stores.
+Window window_of(Block* first, std::int32_t count) noexcept {
   if (first == nullptr) return {};
   return {first, static_cast<std::uint32_t>(std::max(count, 1))};
 }
 
-// All of the sampling bin, which takes blocks from now on.
-Turn take_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept {
-  const Turn turn =
-      turn_of(heap.sampling_bins[size_class].head, counted_in_sampling_bin(heap, size_class));
+// Takes the whole sampling bin, which accepts blocks again.
+Window take_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  const Window window =
+      window_of(heap.sampling_bins[size_class].head, counted_in_sampling_bin(heap, size_class));
   set_sampling_bin(heap, size_class, nullptr, 0, heap.capacities[size_class]);
-  if (turn.first == nullptr || is_marked(turn.first)) [[likely]]
-    return turn;
-  report_damage(size_class, turn.first);
+  if (window.first == nullptr || has_key(window.first)) [[likely]]
+    return window;
+  report_damage(size_class, window.first);
   return {};
 }
 
-// A refill. What the sampling bin has may stay there: it is less than a turn.
-Turn take_from_slabs(ThreadHeap& heap, unsigned size_class) noexcept {
+// Refills from slabs. The sampling bin may keep its blocks: they are fewer than a window.
+Window take_from_slabs(ThreadHeap& heap, unsigned size_class) noexcept {
   Block* const first = fill_bin(heap, size_class);
   const HeapHold hold{heap};
-  const Turn turn = turn_of(first, 1 + counted_blocks(heap, size_class));
+  const Window window = window_of(first, 1 + counted_blocks(heap, size_class));
   if (first != nullptr)
-    first->next = first_block(heap.bins[size_class]);  // of bypassed bins, it is the slab's
+    first->next = first_block(heap.bins[size_class]);  // a bypassed bin did not link it
   drop_bin(heap, size_class);
   if (heap.has_sampling_bins) set_sampling_capacity(heap, size_class, heap.capacities[size_class]);
-  return turn;
+  return window;
 }
 
-// Puts blocks that are no turn's yet before those of the sampling bin.
-void put_into_sampling_bin(ThreadHeap& heap, unsigned size_class, Turn rest) noexcept {
-  const Turn others =
-      turn_of(heap.sampling_bins[size_class].head, counted_in_sampling_bin(heap, size_class));
+// Puts blocks that belong to no window yet before those of the sampling bin.
+void put_into_sampling_bin(ThreadHeap& heap, unsigned size_class, Window rest) noexcept {
+  const Window others =
+      window_of(heap.sampling_bins[size_class].head, counted_in_sampling_bin(heap, size_class));
   if (others.first != nullptr) {
     Block* const last = last_of(rest.first, rest.count);
     if (last == nullptr) [[unlikely]]
@@ -84,70 +85,70 @@ void put_into_sampling_bin(ThreadHeap& heap, unsigned size_class, Turn rest) noe
                    heap.capacities[size_class]);
 }
 
-// Cuts a turn behind so many blocks; the sampling bin takes the others.
-Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_t most) noexcept {
-  if (turn.count <= most) return turn;
-  Block* const last = last_of(turn.first, most);
+// Cuts a window after `most` blocks; the rest goes to the sampling bin.
+Window keep_at_most(ThreadHeap& heap, unsigned size_class, Window window,
+                    std::uint32_t most) noexcept {
+  if (window.count <= most) return window;
+  Block* const last = last_of(window.first, most);
   if (last == nullptr) [[unlikely]] {
-    report_damage(size_class, turn.first);
+    report_damage(size_class, window.first);
     return {};
   }
   if (last->next != nullptr)
-    put_into_sampling_bin(heap, size_class, {last->next, turn.count - most});
+    put_into_sampling_bin(heap, size_class, {last->next, window.count - most});
   last->next = nullptr;
-  return {turn.first, most};
+  return {window.first, most};
 }
 
-// A turn of blocks for malloc, fewer than the malloc is away that is the next sample.
-[[gnu::noinline]] void* take_turn(ThreadHeap& heap, unsigned size_class) noexcept {
+// Gives malloc a window that ends before the next sample.
+[[gnu::noinline]] void* take_window(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t most = heap.until_sample[size_class] - 1;
-  const auto least = static_cast<std::int32_t>(least_turn(heap, size_class));
-  Turn turn;
+  const auto least = static_cast<std::int32_t>(least_window(heap, size_class));
+  Window window;
   if (heap.bins[size_class].head == nullptr && counted_in_sampling_bin(heap, size_class) >= least)
-    turn = take_sampling_bin(heap, size_class);
-  if (turn.first == nullptr)
-    turn = take_from_slabs(heap, size_class);  // it reports what the bin still has
-  if (heap.has_sampling_bins) [[likely]] {     // or the refill noticed that sampling is over
-    if (turn.first == nullptr) turn = take_sampling_bin(heap, size_class);
-    turn = keep_at_most(heap, size_class, turn, most);
+    window = take_sampling_bin(heap, size_class);
+  if (window.first == nullptr)
+    window = take_from_slabs(heap, size_class);  // reports blocks still in the bin
+  if (heap.has_sampling_bins) [[likely]] {       // unless the refill ended sampling
+    if (window.first == nullptr) window = take_sampling_bin(heap, size_class);
+    window = keep_at_most(heap, size_class, window, most);
   }
-  void* const p = turn.first != nullptr ? hand_out(heap, size_class, turn) : out_of_memory();
-  // Behind that: it may close the bin.
+  void* const p = window.first != nullptr ? hand_out(heap, size_class, window) : out_of_memory();
+  // After hand_out(), because this may bypass the bin.
   if (has_deferred_work(heap)) [[unlikely]]
     do_deferred_work();
   return p;
 }
 
-// An interval that changed: the numbers of mallocs are drawn anew, which the past does not matter
-// to.
+// The interval changed: draws all counts anew, which is correct because the past does not matter.
 [[gnu::cold]] void begin_interval(ThreadHeap& heap, std::uint64_t interval) noexcept {
   heap.has_sampling_bins = true;
   for (unsigned c = 1; c < class_count; ++c) {
-    if (heap.capacities[c] == 0) close_or_open(heap, c);
+    if (heap.capacities[c] == 0) bypass_or_open(heap, c);
   }
   heap.drawn_interval = interval;
   std::ranges::fill(heap.until_sample, 0U);
 }
 
-// A thread takes one sample at a time: a signal handler's malloc within is none. A longjmp out of
-// it leaves the count too high, until so many others were passed over.
+// A thread takes one sample at a time: malloc in a signal handler is not sampled meanwhile. After a
+// longjmp out of it, the depth stays too high until this many others were passed over.
 constexpr std::uint32_t max_passed_over = 64;
 
-// The malloc that is a sample; null if it passes, as any other. Its proxy comes out of the next
-// turn, and is the malloc's own block if there is no room for the sample.
+// Samples a malloc; null if it should proceed as any other. Its placeholder comes from the next
+// window, and becomes the result itself if there is no room for the sample.
 void* take_sample(ThreadHeap& heap, std::size_t bytes, unsigned size_class,
                   const void* caller) noexcept {
   if (heap.sampling_depth != 0 && ++heap.sampling_depth < max_passed_over) return nullptr;
   heap.sampling_depth = 1;
-  void* proxy = nullptr;
-  if (has_proxy(size_classes[size_class].block_bytes, heap.drawn_interval)) {
-    ++heap.until_sample[size_class];  // the proxy is none of the mallocs in between
-    proxy = take_turn(heap, size_class);
-    if (proxy == nullptr) --heap.until_sample[size_class];
+  void* placeholder = nullptr;
+  if (has_placeholder(size_classes[size_class].block_bytes, heap.drawn_interval)) {
+    ++heap.until_sample[size_class];  // the placeholder does not count as a malloc
+    placeholder = take_window(heap, size_class);
+    if (placeholder == nullptr) --heap.until_sample[size_class];
   }
-  void* const p = allocate_sample(bytes, size_class, heap.drawn_interval, caller, proxy);
+  void* const p = allocate_sample(bytes, size_class, heap.drawn_interval, caller, placeholder);
   heap.sampling_depth = 0;
-  return p != nullptr ? p : proxy;
+  return p != nullptr ? p : placeholder;
 }
 
 [[gnu::noinline]] void* allocate_while_sampling(std::size_t bytes, unsigned size_class) noexcept {
@@ -160,25 +161,25 @@ void* take_sample(ThreadHeap& heap, std::size_t bytes, unsigned size_class,
   if (until == 0) until = draw(heap, block_bytes);
   if (until == 1) [[unlikely]] {
     until = draw(heap, block_bytes);
-    // All calls from malloc to this one are the last of their callers.
+    // All calls from malloc to this one are tail calls.
     const void* const caller = __builtin_return_address(0);
     if (void* const p = take_sample(heap, bytes, size_class, caller); p != nullptr) return p;
-    ++until;  // this malloc passes
+    ++until;  // this malloc is not sampled
   }
   if (hooks::has_guard()) [[unlikely]] {
     if (void* const p = hooks::allocate_guarded(size_class); p != nullptr) {
-      --until;  // this malloc passes
+      --until;  // likewise
       return p;
     }
   }
-  return take_turn(heap, size_class);
+  return take_window(heap, size_class);
 }
 
 }  // namespace
 
-// Most often the sampling bin has a turn, and no sample is near.
+// Usually the sampling bin has a whole window, and no sample is near.
 void* hooks::allocate_sampled(std::size_t bytes, unsigned size_class) noexcept {
-  void* const p = take_whole_turn(current_heap(), size_class);
+  void* const p = take_whole_window(current_heap(), size_class);
   return p != nullptr ? p : allocate_while_sampling(bytes, size_class);
 }
 

@@ -1,24 +1,29 @@
-// Sampling for the heap profile: each malloc is a sample with probability 1 - exp(-block /
-// interval), whatever its call stack. The samples of all bytes are thus those of a Poisson process,
-// `interval` apart on the mean. Neither malloc nor free has an instruction for it.
+// Sampling for the heap profile: each malloc is sampled with probability 1 - exp(-block /
+// interval), independently of its call stack. Over all bytes, the samples thus form a Poisson
+// process with `interval` as its mean distance. Neither malloc nor free has an extra instruction
+// for it.
 //
 // malloc pops from a cache bin until that is empty. While a heap samples, free pushes into a second
-// bin of the class, its sampling bin: the heap's own number has sampling_bit then, and an own
-// block's entry, exclusive-or with it, is the offset of that bin. So the first bin only empties,
-// and its refills know how many mallocs there were. (Where frees fill it, too, refills follow net
-// growth alone: a call site whose blocks are freed at once would be sampled for one whose blocks
-// stay.)
+// bin of the class, its sampling bin: the heap's own number then has sampling_bit, and an own
+// block's entry XORed with it is the offset of that bin. So the first bin only empties, and its
+// refills know how many mallocs there were. (If frees filled it as well, refills would follow net
+// growth only: a call site whose blocks are freed at once would be sampled in place of one whose
+// blocks stay.)
 //
-// - A refill takes the sampling bin whole, or blocks of slabs; at most as many as are to pass before
-//   the next sample (until_sample, a geometric number). The malloc that comes then is the sample.
-// - Blocks that leave the bin otherwise are added to those that are to pass (flush_bin).
-// - A large block is a sample, or not, by itself.
-// - Any thread may set and clear sampling_bit. malloc and free of the heap's own thread read it once
-//   each, and are right with either value; nothing else depends on it.
+// A sampling window is the list of blocks that a refill gives malloc: no sample falls into it.
 //
-//   allocate_slow -> hooks::allocate_sampled -> take_whole_turn
-//                 -> allocate_while_sampling -> take_turn -> refill or take_sampling_bin, keep_at_most
-//                                            -> allocate_sample (sample_heap.h)
+// - A refill takes the whole sampling bin, or blocks of slabs, but at most as many as there are
+//   mallocs before the next sample (until_sample, a geometric number). The malloc after them is
+//   the sample.
+// - Blocks that leave the bin in another way are added to until_sample (flush_bin).
+// - Large blocks are sampled independently.
+// - Any thread may set and clear sampling_bit. malloc and free of the heap's own thread read it
+//   once each, and work with either value; nothing else depends on it.
+//
+//   allocate_slow -> hooks::allocate_sampled
+//       -> take_whole_window
+//       -> allocate_while_sampling -> take_window -> refill or take_sampling_bin, keep_at_most
+//                                  -> allocate_sample (sample_heap.h)
 //   release_slow -> hooks::release_sampled -> forget_sample (samples.h)
 //   set_sampling_interval -> each heap's sampling_bit (sampling_switch.h)
 #pragma once
@@ -37,50 +42,51 @@ namespace ts::engine {
 static_assert(offsetof(ThreadHeap, sampling_bins) == offsetof(ThreadHeap, bins) + sampling_bit);
 #pragma GCC diagnostic pop
 
-// A turn has so many blocks, or slabs give others: each costs a slow path.
-constexpr auto least_turns = [] {
+// The fewest blocks of a window from the sampling bin, because each window costs a slow path. If
+// there are fewer, slabs provide them.
+constexpr auto least_windows = [] {
   constexpr std::size_t most_blocks = 32;
-  std::array<std::uint8_t, class_count> turns{};
+  std::array<std::uint8_t, class_count> windows{};
   for (unsigned c = 1; c < class_count; ++c) {
     const std::size_t blocks = bin_bytes / size_classes[c].block_bytes;
-    turns[c] = static_cast<std::uint8_t>(std::clamp<std::size_t>(blocks, 1, most_blocks));
+    windows[c] = static_cast<std::uint8_t>(std::clamp<std::size_t>(blocks, 1, most_blocks));
   }
-  return turns;
+  return windows;
 }();
 
-// Where the bin is small, more blocks would only overflow it.
-inline std::uint32_t least_turn(const ThreadHeap& heap, unsigned size_class) noexcept {
+// At most a quarter of the bin: if the bin is small, more blocks would only overflow it.
+inline std::uint32_t least_window(const ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t part = heap.capacities[size_class] / 4U;
-  return std::max(std::min<std::uint32_t>(least_turns[size_class], part), std::uint32_t{1});
+  return std::max(std::min<std::uint32_t>(least_windows[size_class], part), std::uint32_t{1});
 }
 
-// A list of marked blocks.
-struct Turn {
+// A list of blocks with keys.
+struct Window {
   Block* first = nullptr;
   std::uint32_t count = 0;
 };
 
-// Fills the bin with the list but for its first block, and returns that, without its mark.
+// Fills the bin with all blocks of the list but the first; returns that one, without its key.
 [[gnu::always_inline]] inline void* hand_out(ThreadHeap& heap, unsigned size_class,
-                                             Turn turn) noexcept {
+                                             Window window) noexcept {
   CacheBin& bin = heap.bins[size_class];
-  bin.head = turn.first->next;
+  bin.head = window.first->next;
   std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
-  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(turn.count - 1);
-  heap.until_sample[size_class] -= turn.count;
-  return clear_mark(turn.first);
+  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(window.count - 1);
+  heap.until_sample[size_class] -= window.count;
+  return clear_key(window.first);
 }
 
-// The whole sampling bin, if it has a turn and no sample is near; else null.
-[[gnu::always_inline]] inline void* take_whole_turn(ThreadHeap& heap,
-                                                    unsigned size_class) noexcept {
+// Takes the whole sampling bin, if it has enough blocks and no sample is near; else null.
+[[gnu::always_inline]] inline void* take_whole_window(ThreadHeap& heap,
+                                                      unsigned size_class) noexcept {
   Block* const first = heap.sampling_bins[size_class].head;
   const auto count = static_cast<std::uint32_t>(counted_in_sampling_bin(heap, size_class));
-  const bool is_turn = first != nullptr && heap.bins[size_class].head == nullptr &&
-                       count >= least_turn(heap, size_class) &&
-                       count < heap.until_sample[size_class] && is_marked(first) &&
-                       heap.drawn_interval == sampling_interval.load(std::memory_order_relaxed);
-  if (!is_turn) [[unlikely]]
+  const bool is_window = first != nullptr && heap.bins[size_class].head == nullptr &&
+                         count >= least_window(heap, size_class) &&
+                         count < heap.until_sample[size_class] && has_key(first) &&
+                         heap.drawn_interval == sampling_interval.load(std::memory_order_relaxed);
+  if (!is_window) [[unlikely]]
     return nullptr;
   set_sampling_bin(heap, size_class, nullptr, 0, heap.capacities[size_class]);
   return hand_out(heap, size_class, {first, count});

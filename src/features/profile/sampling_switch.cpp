@@ -28,13 +28,13 @@ std::uint64_t next_random(ThreadHeap& heap) noexcept {
 
 namespace {
 
-// Also of heaps that are about to begin, and of abandoned ones. The reciprocals are there before
-// the bit by which free reads them (release; pairs with memory_order_dependent in release()).
+// Also for heaps that are about to begin, and for abandoned ones. The reciprocals are stored before
+// the bit through which free reads them (release; pairs with memory_order_dependent in release()).
 void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
   const PageMapEntry self = heap.self.load(std::memory_order_relaxed);
   if ((self & ~sampling_bit) == 0 || is_arena(heap)) return;
-  // Once: after a former switch, the thread may still read them. Also where the bit is set: the heap
-  // may have been given back, and begun anew, since this was called for it.
+  // Only once: after an earlier switch, the thread may still read them. Also if the bit is set: the
+  // heap may have been given back and created anew since this was called for it.
   for (unsigned c = 1; c < class_count; ++c) {
     if (heap.sampling_bins[c].reciprocal == 0)
       heap.sampling_bins[c].reciprocal = size_classes[c].reciprocal;
@@ -44,10 +44,10 @@ void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
 
 }  // namespace
 
-// Before the thread uses it: it samples if others do.
+// Before the thread uses the heap: it samples if others do.
 void hooks::heap_begins(ThreadHeap& heap) noexcept {
   // seq_cst: pairs with the fence in set_sampling_interval(). Either this thread sees the interval,
-  // or that one the heap, which was counted before.
+  // or that one sees the heap, which was counted before.
   fence(std::memory_order_seq_cst);
   if (!is_sampling()) [[likely]]
     return;
@@ -64,7 +64,7 @@ constexpr std::uint64_t most_automatic = std::uint64_t{8} << 20;
 constexpr std::uint64_t window_ms = 250;
 constexpr std::uint32_t most_in_window = 500;
 
-// Samples since the window began; the interval follows them if it is automatic.
+// Samples since the window began; an automatic interval is adjusted to them.
 struct Window {
   bool is_automatic = false;
   std::uint32_t samples = 0;
@@ -82,7 +82,7 @@ void adapt_interval() noexcept {
   const std::uint64_t now = sampling_interval.load(std::memory_order_relaxed);
   std::uint64_t next = now;
   if (!is_over && now < most_automatic) next = 2 * now;
-  // So few that twice as many are not too many.
+  // So few that twice as many would not be too many.
   if (is_over && window.samples * window_ms < most_in_window * elapsed / 3 && now > least_automatic)
     next = now / 2;
   window.samples = 0;
@@ -112,7 +112,7 @@ bool set_sampling_interval(std::uint64_t bytes, bool is_automatic, bool with_sta
   fence(std::memory_order_seq_cst);  // pairs with hooks::heap_begins()
   for_each_heap([bytes](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (bytes != 0) return set_bit(heap);
-    heap.self.fetch_and(~sampling_bit, std::memory_order_relaxed);  // an arena has not set it
+    heap.self.fetch_and(~sampling_bit, std::memory_order_relaxed);  // an arena's is never set
   });
   return true;
 }
@@ -121,10 +121,10 @@ bool set_sampling_interval(std::uint64_t bytes, bool is_automatic, bool with_sta
 
 namespace {
 
-// The option that was followed last; relaxed: the option's value is complete in itself.
+// The option value that was followed last; relaxed: the value is complete in itself.
 constinit Atomic<std::uint64_t> followed{0};
 
-// Words of the option, by number, and what stands for a tracer.
+// The option's words, by number, and a value that stands for a tracer.
 constexpr std::uint64_t word_off = 0;
 constexpr std::uint64_t word_auto = 2;
 constexpr std::uint64_t by_tracer = 3;
@@ -150,10 +150,10 @@ void follow_profile_option() noexcept {
   const std::uint64_t before = followed.exchange(option.bits, std::memory_order_relaxed);
   if (before == option.bits) return;
   const bool is_for_tracer = option.bits == by_tracer;
-  if (is_for_tracer && is_sampling()) return;  // for the program, by ts_profile_start()
+  if (is_for_tracer && is_sampling()) return;  // started by ts_profile_start()
   if (option.bits == word_off && before == by_tracer &&
       takes_stacks.load(std::memory_order_relaxed))
-    return;  // that came since, and stays
+    return;  // started since; stays
   const std::uint64_t of_word = option.bits == word_off ? 0 : usual_sampling_interval;
   set_sampling_interval(option.is_word() ? of_word : option.number(),
                         option.bits == word_auto || is_for_tracer, !is_for_tracer);

@@ -49,7 +49,7 @@ struct SlabPages {
   unsigned in_page;
 };
 
-// Visits the blocks by number, from the last to the first, with the offset of each.
+// Visits the blocks, from the last to the first, with the offset of each.
 template <class Visit>
 void for_each_block(const Span& slab, Visit visit) noexcept {
   const std::size_t block_bytes = size_classes[slab.size_class].block_bytes;
@@ -62,8 +62,8 @@ bool is_free_in(const SlabPages& pages, std::uint32_t number) noexcept {
   return number < pages.slab.carved && is_free(first_page_of(&pages.slab), number);
 }
 
-// The OS pages that a block overlaps which is not free. Blocks that were never taken count, too:
-// most of them were never touched.
+// The OS pages overlapped by blocks that are not free. Includes blocks that were never taken, most
+// of which were never touched.
 OsPages pages_in_use(const SlabPages& pages) noexcept {
   const std::size_t block_bytes = size_classes[pages.slab.size_class].block_bytes;
   OsPages in_use = 0;
@@ -73,8 +73,8 @@ OsPages pages_in_use(const SlabPages& pages) noexcept {
   return in_use;
 }
 
-// The OS pages that free blocks overlap which do not begin in one of `purged`. Such blocks may have
-// been in use since then.
+// The OS pages overlapped by free blocks that do not begin in one of `purged`. Such blocks may have
+// been in use since the last purge.
 OsPages touched_pages(const SlabPages& pages, OsPages purged) noexcept {
   const std::size_t block_bytes = size_classes[pages.slab.size_class].block_bytes;
   OsPages touched = 0;
@@ -89,8 +89,8 @@ bool has_block(const SlabPurge& purge, std::uint32_t number) noexcept {
   return (purge.blocks[number / 64] >> number % 64 & 1) != 0;
 }
 
-// Takes the blocks of `purge` from the free ones, and all from the purged ones. A signal handler may
-// end this by longjmp, which loses blocks.
+// Makes the blocks of `purge` count as used, and none as purged. A signal handler may end this by
+// longjmp, which loses blocks.
 void take_out(Span& slab, const SlabPages& pages, const SlabPurge& purge) noexcept {
   for (std::size_t i = 0; i < words_of(slab); ++i)
     free_word_of(slab, i).store(free_word(slab, i) & ~purge.blocks[i], std::memory_order_relaxed);
@@ -126,7 +126,7 @@ void begin_purge(ThreadHeap& heap, Span& slab, SlabPurge& purge) noexcept {
     purge.blocks[number / 64] |= std::uint64_t{1} << number % 64;
     ++purge.count;
   });
-  if (purge.count == 0) return;  // they would not keep the slab
+  if (purge.count == 0) return;  // these blocks would not keep the slab
   purge.to_purge = to_purge;
   refuse_huge_slab_pages();
   take_out(slab, pages, purge);
@@ -137,7 +137,7 @@ void begin_purge(ThreadHeap& heap, Span& slab, SlabPurge& purge) noexcept {
 OsPages discard(const SlabPurge& purge) noexcept {
   const SlabPages slab{*purge.slab};
   OsPages gone = 0;
-  for (OsPages pages = purge.to_purge; pages != 0;) {  // each run of neighbours at once
+  for (OsPages pages = purge.to_purge; pages != 0;) {  // purges runs of adjacent pages
     const auto first = static_cast<unsigned>(std::countr_zero(pages));
     const auto count = static_cast<unsigned>(std::countr_one(pages >> first));
     const std::size_t bytes = std::size_t{count} << slab.shift;
@@ -160,19 +160,19 @@ void end_purge(ThreadHeap& heap, const SlabPurge& purge, OsPages gone) noexcept 
   });
   for (std::size_t i = 0; i < words_of(slab); ++i)
     free_word_of(slab, i).store(free_word(slab, i) | purge.blocks[i], std::memory_order_relaxed);
-  set_unmarked(slab, true);
+  set_keyless(slab, true);
   sub_used(slab, purge.count);
   if (!is_listed(slab)) link_partial(heap, slab);
   if (count_free_blocks(slab) == slab.purged_blocks) move_behind_others(heap, slab);
 }
 
-// In the order of addresses, since lists change meanwhile.
-// All free OS pages of all slabs that have free blocks.
+// Purges all free OS pages of all slabs that have free blocks. In address order, since lists change
+// meanwhile.
 void hooks::purge_slabs(ThreadHeap& heap) noexcept {
   const std::size_t page_count = page_map.page_count.load(std::memory_order_relaxed);
   for (std::size_t page = 0; page < page_count; ++page) {
     const PageMapEntry entry = page_map.pages[page].entry.load(std::memory_order_relaxed);
-    if ((entry & ~(class_mask | unmarked_bit)) != entry_of_heap(heap)) continue;
+    if ((entry & ~(class_mask | keyless_bit)) != entry_of_heap(heap)) continue;
     SlabPurge purge;
     {
       const HeapHold hold{heap};

@@ -6,13 +6,13 @@
 // Which heap is CMake's choice: TS_TRIED_HEAP is its type, and TS_TRIED_HEADER declares it.
 #include TS_TRIED_HEADER
 
-#include "libc/semantics.h"
+#include "libc/libc_rules.h"
 #include "reliability/faults/drill.h"
 
 namespace ts::faults {
 namespace {
 
-constinit Semantics<TS_TRIED_HEAP> allocator;
+constinit LibcRules<TS_TRIED_HEAP> allocator;
 
 void* allocate(std::size_t bytes) { return allocator.malloc(bytes); }
 void* allocate_zeroed(std::size_t bytes) { return allocator.calloc(1, bytes); }

@@ -1,6 +1,6 @@
-// Arenas and scopes, where only the engine's inside shows it: bins and batches, marks, handles, frees
-// by other threads, and forks. Whose blocks are whose, how scopes nest, and what each call answers is
-// for the oracle of fuzz.arena_operations to say.
+// Arenas and scopes, where only the engine's inside shows it: bins and batches, marks, handles,
+// frees by other threads, and forks. Whose blocks are whose, how scopes nest, and what each call
+// answers is for the oracle of fuzz.arena_operations to say.
 #include "features/arenas/arenas.h"
 
 #include <algorithm>
@@ -95,7 +95,7 @@ TS_ENGINE_TEST(Arenas, ADestroyedOneLeavesNoMarks) {
   EXPECT_TRUE(std::ranges::any_of(
       blocks, [&](const void* was) { return address_of(was) - address_of(large) < 200'000; }));
   for (std::size_t at = 0; at < 200'000; at += 64)
-    ASSERT_FALSE(engine::is_marked(static_cast<const std::byte*>(large) + at)) << at;
+    ASSERT_FALSE(engine::has_key(static_cast<const std::byte*>(large) + at)) << at;
 }
 
 TS_ENGINE_TEST(Arenas, BlocksOfOthersDoNotEnterTheArena) {
@@ -171,7 +171,7 @@ TS_ENGINE_TEST(Arenas, TrimFlushesWhatNobodyUses) {
   leave();
 }
 
-TS_ENGINE_TEST(Arenas, TheHousekeeperCollectsFromWhatNobodyUses) {
+TS_ENGINE_TEST(Arenas, TheBackgroundThreadCollectsFromWhatNobodyUses) {
   const ArenaHandle arena = make_arena();
   std::vector<void*> blocks;
   enter(arena);

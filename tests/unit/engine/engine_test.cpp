@@ -1,5 +1,5 @@
-// Large blocks, blocks with a slab of their own, and the engine as a whole: four heaps that play with
-// one another's blocks.
+// Large blocks, blocks with a slab of their own, and the engine as a whole: four heaps that play
+// with one another's blocks.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -247,11 +247,11 @@ TS_HEAP_TEST(LargeBlocks, NoneMovesWhileMemoryIsLocked) {
   EXPECT_NE(engine.move(p, 4 * bytes), nullptr) << "after the next look";
 }
 
-// The bytes of each renewed range since the last call.
-Sizes renewed() {
+// The bytes of each remapped range since the last call.
+Sizes remapped() {
   Sizes bytes;
   for (const fake_os::Event& e : fake_os::take_events())
-    if (e.call == fake_os::Call::renew && e.begin != nullptr) bytes.push_back(e.bytes);
+    if (e.call == fake_os::Call::remap && e.begin != nullptr) bytes.push_back(e.bytes);
   return bytes;
 }
 
@@ -272,32 +272,32 @@ bool move_blocks(unsigned times) {
 TS_HEAP_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   ASSERT_TRUE(move_blocks(512));
-  EXPECT_EQ(renewed(), Sizes{}) << "few moves cost nothing";
+  EXPECT_EQ(remapped(), Sizes{}) << "few moves cost nothing";
   ASSERT_TRUE(move_blocks(1));
   page_heap.trim(0);
-  renewed();
+  remapped();
   void* const p = engine.allocate(bytes, without_colour);
   void* const moved = engine.move(p, 2 * bytes);
   ASSERT_NE(moved, nullptr);
-  EXPECT_EQ(renewed(), Sizes{bytes}) << "where the pages came from";
+  EXPECT_EQ(remapped(), Sizes{bytes}) << "where the pages came from";
   EXPECT_TRUE(span_of(p).zeroed);
   const std::size_t longest = span_of(moved).pages * page_bytes;
   release(moved);
-  EXPECT_EQ(renewed(), Sizes{}) << "memory that is dirty is as it was";
+  EXPECT_EQ(remapped(), Sizes{}) << "memory that is dirty is as it was";
   page_heap.trim(0);
-  EXPECT_EQ(renewed(), Sizes{longest});
+  EXPECT_EQ(remapped(), Sizes{longest});
   expect_sound();
   // Memory that is lost by it is not used again.
   release(engine.allocate(bytes, without_colour));
-  fake_os::refuse(fake_os::Call::renew);
+  fake_os::refuse(fake_os::Call::remap);
   page_heap.trim(0);
   fake_os::refuse_nothing();
   EXPECT_EQ(page_heap.dirty_pages(), 0U);
   expect_sound();
   std::memset(engine.allocate(8 * bytes, without_colour), 0x33, 8 * bytes);
-  EXPECT_EQ(renewed(), Sizes{});
+  EXPECT_EQ(remapped(), Sizes{});
   EXPECT_FALSE(move_blocks(1)) << "before the next look";
-  EXPECT_EQ(renewed(), Sizes{});
+  EXPECT_EQ(remapped(), Sizes{});
 }
 
 TS_ENGINE_TEST(LargeBlocks, NewMappingsAreRefusedHugePagesAsAllMemoryIs) {
@@ -306,14 +306,14 @@ TS_ENGINE_TEST(LargeBlocks, NewMappingsAreRefusedHugePagesAsAllMemoryIs) {
   ASSERT_TRUE(move_blocks(513));
   fake_os::take_events();
   page_heap.trim(0);
-  std::vector<std::pair<const std::byte*, std::size_t>> renewals;
+  std::vector<std::pair<const std::byte*, std::size_t>> remaps;
   std::vector<std::pair<const std::byte*, std::size_t>> refusals;
   for (const fake_os::Event& e : fake_os::take_events()) {
-    if (e.call == fake_os::Call::renew) renewals.emplace_back(e.begin, e.bytes);
+    if (e.call == fake_os::Call::remap) remaps.emplace_back(e.begin, e.bytes);
     if (e.call == fake_os::Call::refuse_huge_pages) refusals.emplace_back(e.begin, e.bytes);
   }
-  EXPECT_FALSE(renewals.empty());
-  EXPECT_EQ(renewals, refusals);
+  EXPECT_FALSE(remaps.empty());
+  EXPECT_EQ(remaps, refusals);
 }
 
 TS_HEAP_TEST(LargeBlocks, NoneMovesWhileMappingsAreFew) {

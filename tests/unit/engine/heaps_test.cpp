@@ -50,16 +50,16 @@ TS_ENGINE_TEST(Refill, TakesFreeBlocksInTheOrderOfTheirAddresses) {
   flush_bin_of(heap, 1);
   const Span& slab = span_of(blocks[0]);
   EXPECT_EQ(engine::count_free_blocks(slab), in_slab);
-  EXPECT_TRUE(engine::is_unmarked(slab));
+  EXPECT_TRUE(engine::is_keyless(slab));
   std::byte* expected = engine::memory_of(&slab);
   while (engine::count_free_blocks(slab) != 0) {
-    EXPECT_TRUE(engine::is_unmarked(slab));
+    EXPECT_TRUE(engine::is_keyless(slab));
     EXPECT_EQ(allocate(heap, 16), expected);
     EXPECT_GE(heap.bins[1].capacity_left, 0);
     expected += 16;
     expect_sound();
   }
-  EXPECT_FALSE(engine::is_unmarked(slab)) << "no block is left that could lack a mark";
+  EXPECT_FALSE(engine::is_keyless(slab)) << "no block is left that could lack a key";
 }
 
 // All blocks of some slabs of the class.
@@ -92,22 +92,22 @@ TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
     EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
     expect_sound();
     while (heap.capacities[c] != 0) release(heap, blocks[next++]);
-    EXPECT_EQ(heap.bins[c].head, engine::closed_bin());
+    EXPECT_EQ(heap.bins[c].head, engine::bypassed_bin());
     release(heap, in_between);
     expect_sound();
     const std::size_t end = next + 3 * engine::blocks_in_slab(size_classes[c], 1) / 2;
     for (; next < end; ++next) {
       const Span& slab = span_of(blocks[next]);
-      const bool has_marks = slab.has_marks;  // which it loses with its last block
+      const bool has_keys = slab.has_keys;  // which it loses with its last block
       const std::uintptr_t before[] = {blocks[next][0], blocks[next][1]};
       release(heap, blocks[next]);
       EXPECT_EQ(blocks[next][0], before[0]);
-      if (!has_marks) {
+      if (!has_keys) {
         EXPECT_EQ(blocks[next][1], before[1]);
       }
-      EXPECT_TRUE(engine::is_unmarked(slab) || slab.state != SpanState::slab);
+      EXPECT_TRUE(engine::is_keyless(slab) || slab.state != SpanState::slab);
     }
-    EXPECT_FALSE(span_of(blocks[next - 1]).has_marks);
+    EXPECT_FALSE(span_of(blocks[next - 1]).has_keys);
     expect_sound();
     // A second free of each of them is found in the call.
     for (std::size_t i = 0; i < next; ++i) {
@@ -131,29 +131,29 @@ TS_ENGINE_TEST(Slabs, HaveTheirFreeBlocksMarkedByAFreeThatABinTakes) {
   release(heap, freed);
   Span& slab = span_of(freed);
   ASSERT_EQ(&span_of(blocks[next]), &slab);
-  ASSERT_TRUE(engine::is_unmarked(slab) && !engine::is_marked(freed));
+  ASSERT_TRUE(engine::is_keyless(slab) && !engine::has_key(freed));
   ASSERT_TRUE(engine::free_word(slab, 0) != 0 || engine::has_free_block(slab));
   void* const opened = allocate(heap, 64);  // the bin
   ASSERT_TRUE(engine::is_free(engine::place_of(freed, size_classes[small_class])));
   release(heap, freed);
   expect_misuse(Misuse::double_free, FoundBy::free, freed);
-  EXPECT_TRUE(engine::is_unmarked(slab));
+  EXPECT_TRUE(engine::is_keyless(slab));
   release(heap, blocks[next]);
   expect_no_misuse();
   EXPECT_EQ(heap.bins[small_class].head, reinterpret_cast<Block*>(blocks[next]));
-  EXPECT_TRUE(engine::is_marked(freed));
-  EXPECT_FALSE(engine::is_unmarked(slab));
+  EXPECT_TRUE(engine::has_key(freed));
+  EXPECT_FALSE(engine::is_keyless(slab));
   for (std::uintptr_t* const p : {freed, blocks[next]}) {
     release(heap, p);
     expect_misuse(Misuse::double_free, FoundBy::free, p);
   }
   expect_sound();
-  // What is marked, a retirement clears.
+  // A retirement clears the keys.
   for (std::size_t i = next + 1; i < blocks.size(); ++i) release(heap, blocks[i]);
   release(heap, opened);
   flush_heap(heap);
   ASSERT_EQ(heap.slabs[small_class], 0U);
-  EXPECT_FALSE(engine::is_marked(freed) || engine::is_marked(blocks[next]));
+  EXPECT_FALSE(engine::has_key(freed) || engine::has_key(blocks[next]));
 }
 
 TS_ENGINE_TEST(Refill, TakesFromSeveralSlabsUntilHalfOfTheBinIsFull) {
@@ -420,8 +420,8 @@ TS_ENGINE_TEST(CacheBins, OfTheFirstHeapsAreWide) {
   }
 }
 
-// Blocks of many slabs, freed in an order in which all slabs become sparse together: what a bin keeps of
-// the last ones keeps their slabs.
+// Blocks of many slabs, freed in an order in which all slabs become sparse together: what a bin
+// keeps of the last ones keeps their slabs.
 TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsAreSparse) {
   for (std::uint32_t i = 0; i < engine::max_heaps_with_wide_bins; ++i) make_heap();
   ThreadHeap& heap = make_heap();
@@ -528,14 +528,14 @@ TS_ENGINE_TEST(CacheBins, ADamagedListIsReportedByAFlush) {
   auto* const r = static_cast<Block*>(allocate(heap, 64));
   release(heap, r);
   auto* const middle = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(r) + 32);
-  engine::set_mark(middle)->next = nullptr;
+  engine::set_key(middle)->next = nullptr;
   r->next = middle;
   flush_bin_of(heap, small_class);
   expect_misuse(Misuse::no_beginning, FoundBy::a_later_call, middle);
   // A write after the free, that spares the link.
   auto* const written = static_cast<Block*>(allocate(heap, 64));
   release(heap, written);
-  written->mark = 1;
+  written->key = 1;
   flush_bin_of(heap, small_class);
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, written);
 }
@@ -626,7 +626,7 @@ TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
         flush_bin_of(heap, c);
         void* const cut_off = blocks[0];
         engine::set_free(slab, engine::place_of(cut_off, k).number);
-        engine::set_unmarked(slab, true);
+        engine::set_keyless(slab, true);
         if (!is_listed(slab)) {
           const engine::HeapHold hold{heap};
           engine::relist_or_retire(heap, slab);

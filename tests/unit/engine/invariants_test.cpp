@@ -114,8 +114,8 @@ struct Whole {
     engine::leave_scope();
     return *engine::arena_of(made);
   }
-  // Samples each malloc of the heap from now on: a small sample, and a large one; then almost none, so
-  // that its sampling bin has blocks.
+  // Samples each malloc of the heap from now on: a small sample, and a large one; then almost none,
+  // so that its sampling bin has blocks.
   engine::CacheBin& sampling_bin() {
     const As as{heap};
     EXPECT_TRUE(engine::set_sampling_interval(1));
@@ -180,7 +180,7 @@ const std::vector<Row>& engine_rows() {
          const std::uint32_t behind = w.slab->slab_blocks;
          engine::free_word_of(*w.slab, behind / 64).fetch_or(std::uint64_t{1} << behind % 64);
        }},
-      {"free blocks have marks, if the slab says so", [](Whole& w) { w.block(50)->mark = 0; }},
+      {"free blocks have their keys, if the slab says so", [](Whole& w) { w.block(50)->key = 0; }},
       {"a slab is listed, if and only if it has blocks to give",
        [](Whole& w) { w.slab->fast_free_threshold = unlisted; }},
       {"frees of a listed slab stop at its limits",
@@ -206,7 +206,7 @@ const std::vector<Row>& engine_rows() {
       {"pending blocks count as used",
        [](Whole& w) {
          // All blocks are free but those that are pending, and these do not count as used.
-         engine::set_unmarked(*w.slab, true);
+         engine::set_keyless(*w.slab, true);
          for (std::uint32_t first = 0; first < w.slab->slab_blocks; first += 64)
            engine::free_word_of(*w.slab, first / 64)
                .store(engine::lowest_bits(w.slab->slab_blocks - first) &
@@ -292,12 +292,12 @@ const std::vector<Row>& heap_rows() {
       {"a cache bin has blocks of its class",
        [](Whole& w) { w.bin().head = reinterpret_cast<Block*>(engine::memory_of(w.large)); }},
       {"a cache bin has beginnings of blocks", [](Whole& w) { w.bin().head = w.block(5) + 1; }},
-      {"a block of a cache bin is marked", [](Whole& w) { w.bin().head->mark = 0; }},
+      {"a block of a cache bin has its key", [](Whole& w) { w.bin().head->key = 0; }},
       {"a block of a cache bin is not free",
        [](Whole& w) { engine::set_free(*w.slab, w.number(w.bin().head)); }},
       {"a cache bin without capacity is empty", [](Whole& w) { w.heap.capacities[w.small] = 0; }},
       {"a closed cache bin has no capacity, and no sampling bin beside it",
-       [](Whole& w) { w.bin().head = engine::closed_bin(); }},
+       [](Whole& w) { w.bin().head = engine::bypassed_bin(); }},
       {"a cache bin has beginnings of blocks",
        [](Whole& w) {  // behind the last block there is room for a link
          w.bin().head = reinterpret_cast<Block*>(engine::block_at(*w.slab, w.slab->slab_blocks));
@@ -313,8 +313,8 @@ const std::vector<Row>& heap_rows() {
          engine::CacheBin& bin = w.sampling_bin();
          bin.head->next = bin.head;
        }},
-      {"a sampling bin has marked blocks of its class",
-       [](Whole& w) { w.sampling_bin().head->mark = 0; }},
+      {"blocks of a sampling bin have the bin's class and their keys",
+       [](Whole& w) { w.sampling_bin().head->key = 0; }},
       {"a sampling bin has sampling_capacities - capacity_left blocks",
        [](Whole& w) { w.sampling_bin().capacity_left -= 2; }},
       {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},
@@ -439,8 +439,8 @@ TEST(Invariants, ASlabWithPurgedBlocksIsUnmarked) {
       engine::set_free(*w.slab, i);
       ++w.slab->purged_blocks;
     }
-    engine::set_unmarked(*w.slab, false);
-    expect_fault(fault_of(w.heap), "free blocks have marks, if the slab says so");
+    engine::set_keyless(*w.slab, false);
+    expect_fault(fault_of(w.heap), "free blocks have their keys, if the slab says so");
   });
 }
 

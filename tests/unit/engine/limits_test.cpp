@@ -1,5 +1,5 @@
-// Limits of memory on a system that says what a group uses as the test wants it. tests/footprint has
-// the same of whole processes.
+// Limits of memory on a system that says what a group uses as the test wants it. tests/footprint
+// has the same of whole processes.
 #include "features/limits/limits.h"
 
 #include <string>
@@ -114,7 +114,7 @@ TS_ENGINE_TEST(Limits, ChangeWhileTheProgramRuns) {
   program.grow(2);
   EXPECT_EQ(fake_os::discarded_bytes(), 0U);
   fake_os::set_clock(12'000);
-  engine::look_at_limits();  // as a housekeeper does
+  engine::look_at_limits();  // as a background thread does
   EXPECT_EQ(fake_os::discarded_bytes(), 0U) << "116 MiB of 135";
   be_in_group(120);
   fake_os::set_clock(14'000);

@@ -73,7 +73,7 @@ TS_ENGINE_TEST(Misuse, OfAPlaceThatWasNeverHandedOut) {
 std::size_t marks_in(const void* begin, std::size_t bytes) {
   std::size_t marks = 0;
   for (std::size_t at = 0; at + sizeof(Block) <= bytes; at += 16)
-    marks += engine::is_marked(static_cast<const std::byte*>(begin) + at) ? 1 : 0;
+    marks += engine::has_key(static_cast<const std::byte*>(begin) + at) ? 1 : 0;
   return marks;
 }
 
@@ -109,19 +109,19 @@ TS_HEAP_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
   auto* const in_use = static_cast<Block*>(engine.allocate(64, 16));
   auto* const linked = static_cast<Block*>(engine.allocate(64, 16));
   testing::release(written);
-  written->mark = 77;
+  written->key = 77;
   EXPECT_NE(engine.allocate(64, 16), written);
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, written);
-  EXPECT_EQ(written->mark, 77U);
+  EXPECT_EQ(written->key, 77U);
   expect_sound("after a write to the second word");
   // A link to a block in use, which stays as it is.
-  in_use->mark = 77;
+  in_use->key = 77;
   testing::release(linked);
   linked->next = in_use;
   EXPECT_EQ(engine.allocate(64, 16), linked);
   EXPECT_NE(engine.allocate(64, 16), in_use);
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, in_use);
-  EXPECT_EQ(in_use->mark, 77U);
+  EXPECT_EQ(in_use->key, 77U);
   expect_sound("after a write to a link");
   // A free block of a slab, without a link, is handed out whatever was written to it.
   for (const std::uint16_t bypassed_refills : {std::uint16_t{0}, std::uint16_t{2}}) {
@@ -131,7 +131,7 @@ TS_HEAP_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
     while (!engine::is_free(engine::first_page_of(&slab), number)) ++number;
     auto* const first = reinterpret_cast<Block*>(engine::block_at(slab, number));
     first->next = in_use;
-    first->mark = 77;
+    first->key = 77;
     heap.bypassed_refills = bypassed_refills;
     EXPECT_EQ(engine.allocate(64, 16), first);
     expect_no_misuse();
@@ -142,10 +142,10 @@ TS_HEAP_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
   // In the common heap, of a thread that ended.
   const As ended{engine::ended_heap};
   auto* const next = static_cast<Block*>(engine.allocate(64, 16)) + 64 / sizeof(Block);
-  next->mark = 77;
+  next->key = 77;
   EXPECT_NE(engine.allocate(64, 16), next);
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, next);
-  EXPECT_EQ(next->mark, 77U);
+  EXPECT_EQ(next->key, 77U);
 }
 
 // A second free is found in the call, whether a bin took the block, gave it back, or never had it.
@@ -253,7 +253,7 @@ TS_HEAP_TEST(SampledGuard, ABlockEndsWhereItsPageEnds) {
   release(p);
   const std::vector<fake_os::Event> events = fake_os::take_events();
   ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].call, fake_os::Call::withdraw);
+  EXPECT_EQ(events[0].call, fake_os::Call::protect);
   EXPECT_EQ(events[0].begin, p + bytes - os::page_bytes());
   EXPECT_EQ(engine::hooks::foreign_bytes(p), 0U);
 }
@@ -338,8 +338,8 @@ TS_HEAP_TEST(SampledGuard, WithoutMemoryABlockIsNotSampled) {
   fake_os::refuse_nothing();
   void* const p = sample(100);
   EXPECT_NE(p, nullptr);
-  // A page that cannot be withdrawn: less is noticed.
-  fake_os::refuse(fake_os::Call::withdraw);
+  // A page that cannot be protected: less is noticed.
+  fake_os::refuse(fake_os::Call::protect);
   release(p);
   EXPECT_EQ(engine::hooks::foreign_bytes(p), 0U);
 }

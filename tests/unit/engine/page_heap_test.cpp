@@ -513,7 +513,7 @@ TS_ENGINE_TEST(PageHeap, FreeSpansAreMergedForARequestThatTheySuffice) {
   EXPECT_FALSE(page_heap.merge_for(1)) << "nothing is dirty";
 }
 
-TS_ENGINE_TEST(PageHeap, AReleaseWakesAHousekeeperThatRestsOnce) {
+TS_ENGINE_TEST(PageHeap, AReleaseWakesABackgroundThreadThatRestsOnce) {
   Span* const small = allocate_pages(mib);
   Span* const large = allocate_pages(9 * mib);
   allocate_pages(1);

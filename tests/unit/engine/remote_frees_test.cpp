@@ -168,7 +168,7 @@ TS_ENGINE_TEST(RemoteFrees, OfLongSlabsHaveABitForEachBlock) {
 // ---- misuse ----
 
 // The next free of the block cannot know of the last, as where two threads free it at once.
-void* forgotten(void* p) { return engine::clear_mark(static_cast<engine::Block*>(p)); }
+void* forgotten(void* p) { return engine::clear_key(static_cast<engine::Block*>(p)); }
 
 // By the owner at once; by others, which do not look at the block, when the owner collects.
 TS_ENGINE_TEST(RemoteFrees, OfABlockThatItsOwnerHasAsFreeAreNoticed) {

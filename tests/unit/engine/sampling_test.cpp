@@ -1,5 +1,5 @@
-// Sampling for the heap profile: that estimates are right whatever is kept and whatever is freed, with
-// errors as large as they say; where blocks go; what switching and cut-off calls leave behind.
+// Sampling for the heap profile: that estimates are right whatever is kept and whatever is freed,
+// with errors as large as they say; where blocks go; what switching and cut-off calls leave behind.
 #include "features/profile/sampling.h"
 
 #include <cmath>
@@ -84,7 +84,7 @@ class Series {
 
 constexpr std::size_t small = 64;
 constexpr std::size_t interval = 4096;
-constexpr std::size_t interval_of_proxies = small * engine::blocks_per_proxy;
+constexpr std::size_t interval_of_placeholders = small * engine::blocks_per_placeholder;
 
 // ---- what is sampled ----
 
@@ -134,11 +134,12 @@ TS_ENGINE_TEST(SamplingTest, KeptAndFreedSitesAreSampledAsOftenAsTheyAllocate) {
 }
 
 TS_ENGINE_TEST(SamplingTest, SoAreTheyWithProxies) {
-  expect_all_sites_are_sampled(interval_of_proxies);
-  EXPECT_EQ(samples.proxy_bytes, 0U);
+  expect_all_sites_are_sampled(interval_of_placeholders);
+  EXPECT_EQ(samples.placeholder_bytes, 0U);
 }
 
-// The mirror image: what is freed is what was allocated long ago, and the list only shrinks and grows.
+// The mirror image: what is freed is what was allocated long ago, and the list only shrinks and
+// grows.
 TS_ENGINE_TEST(SamplingTest, ShrinkingAndGrowingSitesAreSampledAsOftenAsTheyAllocate) {
   ThreadHeap& heap = begin(interval, 7);
   const As as{heap};
@@ -166,8 +167,8 @@ TS_ENGINE_TEST(SamplingTest, ShrinkingAndGrowingSitesAreSampledAsOftenAsTheyAllo
   EXPECT_NEAR(second.mean(), 500 * small + 72 * 300, 4 * second.error_of_mean());
 }
 
-// Of all sizes together, estimates of bytes are right, and 95 % intervals of the variance that samples
-// tell of cover the truth as often.
+// Of all sizes together, estimates of bytes are right, and 95 % intervals of the variance that
+// samples tell of cover the truth as often.
 TS_ENGINE_TEST(SamplingTest, IntervalsCoverTheTruth) {
   ThreadHeap& heap = begin(8192, 3);
   const As as{heap};
@@ -341,7 +342,7 @@ TS_ENGINE_TEST(SamplingTest, AClosedBinIsHandedOutAlone) {
   EXPECT_EQ(heap.slabs[c], 0U);
 }
 
-// ---- proxies ----
+// ---- placeholders ----
 
 std::size_t used_blocks(const ThreadHeap& heap, std::size_t bytes) {
   const unsigned c = class_for(bytes);
@@ -355,17 +356,17 @@ std::size_t used_blocks(const ThreadHeap& heap, std::size_t bytes) {
 }
 
 TS_ENGINE_TEST(SamplingTest, AProxyStandsWhereItsSampleWouldBe) {
-  ThreadHeap& heap = begin(interval_of_proxies);
+  ThreadHeap& heap = begin(interval_of_placeholders);
   const As as{heap};
   std::vector<void*> blocks;
   while (samples.in_use.count < 10) blocks.push_back(allocate_at(site_a, small));
   EXPECT_EQ(used_blocks(heap, small), blocks.size());
-  EXPECT_EQ(samples.proxy_bytes, 10 * small);
+  EXPECT_EQ(samples.placeholder_bytes, 10 * small);
   const HeapMeasures measures = engine::measure();
   const std::size_t live = measures.segment_bytes - measures.free_bytes - measures.waiting_bytes;
   EXPECT_EQ(live, blocks.size() * small);
   for (void* const p : blocks) release(p);
-  EXPECT_EQ(samples.proxy_bytes, 0U);
+  EXPECT_EQ(samples.placeholder_bytes, 0U);
   EXPECT_TRUE(collect_from(heap));
   EXPECT_EQ(used_blocks(heap, small), 0U);
   flush_heap(heap);
@@ -373,16 +374,16 @@ TS_ENGINE_TEST(SamplingTest, AProxyStandsWhereItsSampleWouldBe) {
 }
 
 TS_ENGINE_TEST(SamplingTest, BlocksThatAreLargeForTheIntervalHaveNoProxy) {
-  ThreadHeap& heap = begin(interval_of_proxies);
+  ThreadHeap& heap = begin(interval_of_placeholders);
   const As as{heap};
   std::vector<void*> blocks;
   while (samples.in_use.count < 10) blocks.push_back(allocate_at(site_a, small + 1));
-  EXPECT_EQ(samples.proxy_bytes, 0U);
+  EXPECT_EQ(samples.placeholder_bytes, 0U);
   for (void* const p : blocks) release(p);
 }
 
 TS_ENGINE_TEST(SamplingTest, ProxiesOfThreadsThatEndedAreFreedByOthers) {
-  ThreadHeap& heap = begin(interval_of_proxies);
+  ThreadHeap& heap = begin(interval_of_placeholders);
   ThreadHeap& other = make_heap();
   std::vector<void*> blocks;
   {
@@ -395,14 +396,14 @@ TS_ENGINE_TEST(SamplingTest, ProxiesOfThreadsThatEndedAreFreedByOthers) {
   }
   for (void* const p : blocks) release(other, p);
   flush_heap(other);
-  EXPECT_EQ(samples.proxy_bytes, 0U);
+  EXPECT_EQ(samples.placeholder_bytes, 0U);
   engine::collect_abandoned(1);
   EXPECT_EQ(heap.slabs[class_for(small)], 0U);
 }
 
 // One block in sixteen stays, of one site: all of the room beside them is what that site pins.
 TS_ENGINE_TEST(SamplingTest, WhatASitePinsIsTheFreeRoomOfItsSlabs) {
-  ThreadHeap& heap = begin(interval_of_proxies, 9);
+  ThreadHeap& heap = begin(interval_of_placeholders, 9);
   const As as{heap};
   Series pinned;
   std::mt19937 random{9};
@@ -427,10 +428,10 @@ TS_ENGINE_TEST(SamplingTest, WhatASitePinsIsTheFreeRoomOfItsSlabs) {
       for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
         const engine::Sample& sample = samples.in_use.items[i];
         engine::SampleRow row = samples.rows.items[sample.row];
-        ASSERT_NE(sample.proxy, nullptr);
-        engine::add_pinned(row, sample, engine::slab_of(sample.proxy));
-        EXPECT_NEAR(row.pinned.squares, row.pinned.bytes * row.pinned.bytes, 1);
-        estimate += row.pinned.bytes;
+        ASSERT_NE(sample.placeholder, nullptr);
+        engine::add_stranded(row, sample, engine::slab_of(sample.placeholder));
+        EXPECT_NEAR(row.stranded.squares, row.stranded.bytes * row.stranded.bytes, 1);
+        estimate += row.stranded.bytes;
       }
     }
     pinned.add(estimate / truth);
@@ -484,7 +485,7 @@ TS_ENGINE_TEST(SamplingTest, AHeapThatHasSeenNoIntervalTakesNoSample) {
   EXPECT_GT(sums_of(site_a).allocated.samples, 0U);
 }
 
-// What a slow path leaves for its end may close the bins.
+// What a slow path leaves for its end may bypass the bins.
 TS_ENGINE_TEST(SamplingTest, ATurnIsInItsBinBeforeTheWorkThatClosesIt) {
   ThreadHeap& heap = make_heap();
   ASSERT_TRUE(engine::set_sampling_interval(engine::max_sampling_interval));

@@ -1,0 +1,500 @@
+// The thread of the library that gives idle memory back
+// (src/features/background/background_thread.h): when there is one, what it leaves alone, and that
+// memory goes back although nothing is called.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conformance/check.h"
+#include "footprint/memory.h"
+#include "tsmalloc/tsmalloc.h"
+
+enum { mb = 1 << 20 };
+
+// Each thread has them; so the least stack of a thread is that large.
+static _Thread_local volatile char thread_local_bytes[2 * mb];
+
+// Stands before the C library's: allocates, as sanitizers and profilers do, and may refuse threads.
+static volatile bool refuses_threads;
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) {
+  int (*create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*) = NULL;
+  *(void**)&create = dlsym(RTLD_NEXT, "pthread_create");
+  void* blocks[200];
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = malloc(100 * i);
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
+  return refuses_threads ? EAGAIN : create(thread, attributes, run, argument);
+}
+
+// The contents of a file of a thread of this process; empty if it is gone.
+static void read_of_task(long task, const char* name, char* text, size_t size) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%ld/%s", task, name);
+  FILE* const file = fopen(path, "r");
+  size_t length = 0;
+  if (file != NULL) length = fread(text, 1, size - 1, file);
+  if (file != NULL) fclose(file);
+  text[length] = 0;
+}
+
+static long figure_of_task(long task, const char* key, int base) {
+  char text[4096];
+  read_of_task(task, "status", text, sizeof text);
+  const char* const at = strstr(text, key);
+  return at == NULL ? -1 : (long)strtoul(at + strlen(key), NULL, base);
+}
+
+// How many threads the process has; allocates nothing.
+static unsigned threads(void) {
+  char text[4096];
+  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  const ssize_t length = read(file, text, sizeof text - 1);
+  REQUIRE(length > 0, "there is no /proc/self/status");
+  close(file);
+  text[length] = 0;
+  const char* const at = strstr(text, "Threads:");
+  REQUIRE(at != NULL, "the status tells no threads");
+  return (unsigned)strtoul(at + strlen("Threads:"), NULL, 10);
+}
+
+// The background threads of this process: how many, and the last one.
+static unsigned background_threads(long* task) {
+  unsigned found = 0;
+  DIR* const tasks = opendir("/proc/self/task");
+  REQUIRE(tasks != NULL, "there is no /proc/self/task");
+  for (const struct dirent* entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
+    const long number = strtol(entry->d_name, NULL, 10);
+    char name[64] = "";
+    if (number != 0) read_of_task(number, "comm", name, sizeof name);
+    if (strcmp(name, "tsmalloc\n") != 0) continue;
+    ++found;
+    *task = number;
+  }
+  closedir(tasks);
+  return found;
+}
+
+// The same, once the thread has had time to begin.
+static unsigned background_threads_soon(long* task) {
+  unsigned found = 0;
+  for (int tries = 0; tries < 200 && (found = background_threads(task)) == 0; ++tries) idle(10);
+  return found;
+}
+
+static void* allocate(void* unused) {
+  free(opaque_pointer(malloc(100)));
+  return unused;
+}
+
+// More than a thread frees without a heap.
+enum { freed_blocks = 20 };
+static void* only_free(void* blocks) {
+  for (int i = 0; i < freed_blocks; ++i) free(((void**)blocks)[i]);
+  return NULL;
+}
+
+// Has the process have a background thread, and returns its number.
+static long begin_with_a_background_thread(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  REQUIRE(background_threads_soon(&task) == 1, "there is no background thread");
+  return task;
+}
+
+// As an event loop to which nothing comes in.
+static void loop_until_no_step_is_due(void) {
+  unsigned waited = 0;
+  unsigned steps = 0;
+  for (int pause = ts_housekeep(); pause != -1; pause = ts_housekeep()) {
+    REQUIRE(pause >= 0 && pause <= 200, "ts_housekeep() is %d", pause);
+    idle((unsigned)pause);
+    waited += (unsigned)pause;
+    REQUIRE(waited <= 5000 && ++steps < 10000, "after %u steps another is due", steps);
+  }
+  report_figure("%u steps, in %u ms", steps, waited);
+}
+
+// ---- when there is one ----
+
+CHECK("free starts none, and a later malloc does") {
+  long task = 0;
+  void* blocks[freed_blocks];
+  for (int i = 0; i < freed_blocks; ++i) blocks[i] = opaque_pointer(malloc(100));
+  run_thread(only_free, blocks);
+  idle(50);
+  EXPECT(threads() == 1, "a free started a background thread");
+  // The child is in the memory of its parent, and is another process.
+  const pid_t child = vfork();
+  if (child == 0) {
+    for (int i = 0; i < 10000; ++i) opaque_pointer(malloc(16 + (size_t)i % 1000));
+    _exit(0);
+  }
+  EXPECT(status_of(child) == 0, "a child does not end");
+  EXPECT(threads() == 1, "a malloc in the child of a vfork started a background thread");
+  for (int i = 0; i < 10000; ++i) opaque_pointer(malloc(100));
+  EXPECT(background_threads_soon(&task) == 1, "no malloc behind a first free started one");
+}
+
+CHECK("there is one where threads have large stacks") {
+  long task = 0;
+  thread_local_bytes[0] = 1;
+  allocate(NULL);
+  for (int i = 0; i < 20; ++i) run_thread(allocate, NULL);
+  EXPECT(background_threads_soon(&task) == 1, "%u background threads", background_threads(&task));
+}
+
+static void* wait_for_ever(void* unused) {
+  for (;;) pause();
+  return unused;
+}
+
+// Its calls never come here, but it may have memory given back.
+CHECK("beside a thread that never allocates") {
+  need_glibc("it tells whether there is a second thread");
+  start_thread(wait_for_ever, NULL);
+  burst(100, 60 * mb);
+  idle(2500);
+  report_figure("%zu KB are left", resident_bytes() >> 10);
+  EXPECT(resident_bytes() <= 12 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+static void* refuse_and_allocate(void* unused) {
+  refuses_threads = true;
+  return allocate(unused);
+}
+
+CHECK("there is none where threads are refused") {
+  long task = 0;
+  allocate(NULL);
+  run_thread(refuse_and_allocate, NULL);
+  refuses_threads = false;
+  for (int i = 0; i < 3; ++i) run_thread(allocate, NULL);
+  EXPECT(background_threads(&task) == 0, "there is a background thread");
+  burst(1000, 100 * mb);
+  loop_until_no_step_is_due();
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+CHECK("a child has none until its second thread") {
+  long task = begin_with_a_background_thread();
+  const pid_t child = fork();
+  if (child == 0) {
+    allocate(NULL);
+    burst(1000, 50 * mb);
+    if (background_threads(&task) != 0) _exit(1);
+    run_thread(allocate, NULL);
+    if (background_threads_soon(&task) != 1) _exit(2);
+    burst(100000, 100 * mb);
+    idle(2000);
+    _exit(resident_bytes() < 30 * mb ? 0 : 3);
+  }
+  const int status = status_of(child);
+  EXPECT(status == 0, "the child ends with status %d", status);
+}
+
+// ---- what it does ----
+
+static void expect_that_bursts_go_back(void (*wait)(void)) {
+  static const size_t sizes[] = {64, 1000, 20000, 1000000};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    const size_t before = resident_bytes();
+    const size_t most = burst(sizes[i], 300 * mb);
+    REQUIRE(most >= before + 250 * mb, "blocks of %zu bytes are not there", sizes[i]);
+    wait();
+    const size_t left = resident_bytes();
+    report_figure("after blocks of %zu bytes %zu KB are left of %zu", sizes[i], left >> 10,
+                  most >> 10);
+    EXPECT(left <= 16 * mb, "after blocks of %zu bytes %zu KB are left", sizes[i], left >> 10);
+  }
+}
+
+static void idle_for_long(void) { idle(1500); }
+
+CHECK("memory goes back without a call") {
+  begin_with_a_background_thread();
+  expect_that_bursts_go_back(idle_for_long);
+}
+
+// Freed while it is at work on memory that was freed before.
+CHECK("what is freed later goes back, too") {
+  enum { blocks = 8, bytes = 24 * mb };
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  char* at[blocks];
+  for (int i = 0; i < blocks; ++i) {
+    at[i] = written(bytes);
+  }
+  for (int i = 0; i < blocks; ++i) {
+    free(at[i]);
+    idle(150);
+  }
+  idle(1500);
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+enum { blocks_of_ended = 60000 };
+static void* of_ended[blocks_of_ended];
+
+static void* allocate_and_end(void* unused) {
+  for (size_t i = 0; i < blocks_of_ended; ++i)
+    of_ended[i] = memset(opaque_pointer(malloc(1600)), 1, 1600);
+  return unused;
+}
+
+// One block in 20 stays, so that slabs do. Only the background thread is left to collect the
+// others.
+CHECK("what is freed of an ended thread's goes back") {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate_and_end, NULL);
+  REQUIRE(background_threads_soon(&task) == 1, "there is no background thread");
+  idle(1500);
+  for (size_t i = 0; i < blocks_of_ended; ++i) {
+    if (i % 20 != 0) free(of_ended[i]);
+  }
+  idle(2500);
+  report_figure("%zu KB are left of %d", resident_bytes() >> 10, blocks_of_ended * 1600 >> 10);
+  EXPECT(resident_bytes() <= 48 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+CHECK("it is not woken at rest") {
+  const long task = begin_with_a_background_thread();
+  burst(1000, 100 * mb);
+  idle(2000);
+  const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
+  REQUIRE(before > 0, "nothing counts context switches");
+  for (int i = 0; i < 1000; ++i) allocate(NULL);
+  idle(1000);
+  EXPECT(figure_of_task(task, "voluntary_ctxt_switches:", 10) == before,
+         "the background thread was woken with nothing to do");
+}
+
+// The child is in the parent's memory, and no handler of forks runs.
+CHECK("it outlives a vfork") {
+  long task = begin_with_a_background_thread();
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = vfork();
+    if (child == 0) {
+      free(opaque_pointer(malloc(100000)));
+      _exit(0);
+    }
+    const int status = status_of(child);
+    EXPECT(status == 0, "a child ends with status %d", status);
+  }
+  burst(1000, 100 * mb);
+  idle(1500);
+  EXPECT(background_threads(&task) == 1, "there is no background thread");
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+CHECK("it gets no signals") {
+  const long task = begin_with_a_background_thread();
+  char text[4096];
+  read_of_task(task, "status", text, sizeof text);
+  const char* const at = strstr(text, "SigBlk:");
+  REQUIRE(at != NULL, "there is no SigBlk");
+  const unsigned long blocked = strtoul(at + 7, NULL, 16);
+  for (int signal = 1; signal < 32; ++signal) {
+    if (signal == SIGKILL || signal == SIGSTOP) continue;
+    EXPECT((blocked >> (signal - 1) & 1) != 0, "signal %d is not blocked", signal);
+  }
+  // The C library's, which setuid() waits for in each thread.
+  sigset_t own;
+  sigprocmask(SIG_SETMASK, NULL, &own);
+  EXPECT(sigismember(&own, SIGTERM) == 0, "the program's own signals stayed blocked");
+  EXPECT(seteuid(geteuid()) == 0, "seteuid failed");
+}
+
+CHECK("what the system refuses is left alone") {
+  const long task = begin_with_a_background_thread();
+  char* const block = written(64 * mb);
+  if (mlock(block, 64 * mb) != 0) skip_check("the system locks no memory");
+  free(block);
+  idle(1500);
+  const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
+  idle(1000);
+  EXPECT(figure_of_task(task, "voluntary_ctxt_switches:", 10) <= before + 1,
+         "the background thread tries again and again");
+}
+
+// ---- the program's own steps ----
+
+CHECK("a program's own steps give back") {
+  long task = 0;
+  expect_that_bursts_go_back(loop_until_no_step_is_due);
+  EXPECT(background_threads(&task) == 0, "ts_housekeep() started a background thread");
+}
+
+CHECK("a program's own steps give back within slabs") {
+  enum { count = 100 * mb / 160 };
+  static void* blocks[count];
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = written(160);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (i % 200 != 0) free(blocks[i]);
+  }
+  loop_until_no_step_is_due();
+  EXPECT(resident_bytes() <= 40 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+CHECK("a program's own steps leave the process to it") {
+  begin_with_a_background_thread();
+  idle(100);
+  burst(1000000, 100 * mb);
+  EXPECT(ts_housekeep() == -1, "a step is due");
+  idle(1500);
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+// ---- the option ----
+
+// How many there are once that number has had time to change to `wanted`.
+static unsigned background_threads_until(unsigned wanted) {
+  long task = 0;
+  unsigned found = background_threads(&task);
+  for (int tries = 0; tries < 500 && found != wanted; ++tries) {
+    idle(10);
+    found = background_threads(&task);
+  }
+  return found;
+}
+
+CHECK("the option starts and ends it") {
+  long task = 0;
+  allocate(NULL);
+  EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && background_threads(&task) == 0,
+         "a process of one thread has one");
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(ts_option_set("BACKGROUND", "on") == 0, "the option is refused");
+    EXPECT(background_threads_until(1) == 1, "there is none after `on`");
+    if (i == 0) {
+      burst(1000000, 100 * mb);
+      idle(1500);
+      EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+    }
+    if (i % 2 == 0) idle(300);  // until it rests
+    REQUIRE(ts_option_set("BACKGROUND", "off") == 0, "the option is refused");
+    EXPECT(background_threads_until(0) == 0, "there is one after `off`");
+    EXPECT(threads() == 1, "%u threads", threads());
+  }
+  burst(1000000, 100 * mb);
+  loop_until_no_step_is_due();
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+  run_thread(allocate, NULL);
+  EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && background_threads_until(1) == 1,
+         "a process that had a second thread has none");
+}
+
+static void* allocate_later(void* unused) {
+  free(opaque_pointer(malloc(100)));
+  idle(100);
+  return unused;
+}
+
+static void need_much_stack(void) {
+  char room[512 << 10];
+  memset(room, 1, sizeof room);
+  sigset_t blocked;
+  pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+  if (sigismember(&blocked, SIGTERM) != 0 || ((char*)opaque_pointer(room))[1000] != 1) _exit(3);
+}
+
+static void take_all_keys(void) {
+  for (pthread_key_t key; pthread_key_create(&key, NULL) == 0;) continue;
+}
+
+static void* free_when_late(void* p) {
+  free(p);
+  return NULL;
+}
+
+// Allocates for the first time in the last round of destructors, after which no end is told.
+static pthread_key_t rounds;
+static void allocate_in_last_round(void* round) {
+  const uintptr_t next = (uintptr_t)round + 1;
+  if (next <= PTHREAD_DESTRUCTOR_ITERATIONS) pthread_setspecific(rounds, (void*)next);
+  if (next > PTHREAD_DESTRUCTOR_ITERATIONS) free(opaque_pointer(malloc(100)));
+}
+static void* end_in_rounds(void* unused) {
+  pthread_setspecific(rounds, (void*)1);
+  return unused;
+}
+
+// The last thread is the first one, with a background thread at rest; or another one after it, in a
+// program that has all keys by then, or not; or one that has only freed. Or the end of one is not
+// told.
+typedef enum {
+  first_thread,
+  later_thread,
+  thread_without_keys,
+  thread_that_frees,
+  untold_thread,
+  last_threads
+} Last;
+
+static void end_by_pthread_exit(Last last) {
+  run_thread(allocate, NULL);
+  REQUIRE(background_threads_until(1) == 1, "there is none");
+  idle(500);
+  REQUIRE(atexit(need_much_stack) == 0, "atexit failed");
+  pthread_t thread;
+  if (last == untold_thread) {
+    REQUIRE(pthread_key_create(&rounds, allocate_in_last_round) == 0, "no key");
+    run_thread(end_in_rounds, NULL);
+  } else if (last == thread_that_frees)
+    REQUIRE(pthread_create(&thread, NULL, free_when_late, malloc(100)) == 0, "no thread");
+  else if (last != first_thread)
+    REQUIRE(pthread_create(&thread, NULL, allocate_later, NULL) == 0, "no thread");
+  if (last == thread_without_keys) {
+    idle(50);
+    take_all_keys();
+  }
+  pthread_exit(NULL);
+}
+
+CHECK("the process ends with its last thread") {
+  for (Last last = first_thread; last < last_threads; ++last) {
+    const pid_t child = fork();
+    if (child == 0) end_by_pthread_exit(last);
+    int status = -1;
+    for (unsigned waited = 0; waited < 20000 && waitpid(child, &status, WNOHANG) == 0; waited += 10)
+      idle(10);
+    if (status == -1) {
+      kill(child, SIGKILL);
+      waitpid(child, NULL, 0);
+    }
+    EXPECT(status == 0, "%d: a process whose threads have ended is there, or has status %d", last,
+           status);
+  }
+}
+
+static void* change_it(void* unused) {
+  for (int i = 0; i < 2000; ++i) {
+    ts_option_set("BACKGROUND", i % 2 == 0 ? "off" : "on");
+    free(opaque_pointer(malloc(100000)));
+  }
+  return unused;
+}
+
+CHECK("it follows the last change") {
+  pthread_t thread[4];
+  for (int round = 0; round < 3; ++round) {
+    start_threads(thread, COUNT_OF(thread), change_it);
+    join_threads(thread, COUNT_OF(thread));
+    ts_option_set("BACKGROUND", "off");
+    EXPECT(background_threads_until(0) == 0, "there is one after `off`");
+    ts_option_set("BACKGROUND", "on");
+    EXPECT(background_threads_until(1) == 1, "there is none after `on`");
+  }
+}

@@ -1,0 +1,47 @@
+"""dev/inspect: servers under load answer all that they are asked while verbs work on them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tsmlab import paths
+
+SCRIPT = paths.repository_root() / "dev" / "inspect"
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SCRIPT, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("part", ["cost", "live", "static", "namespaces", "redis"])
+def test_what_has_to_hold_does(part: str) -> None:
+    done = run(
+        "--build", paths.build_dir(), "--gib", "0.2", "--seconds", "1", "--repeat", "1", part
+    )
+    if "not tried" in done.stdout:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done
+    assert done.stdout.startswith("| what | goal | measured |")
+    assert done.stdout.count("\n") > 2
+
+
+def test_parts_that_do_not_add_up_are_found(tmp_path: Path) -> None:
+    (tmp_path / "lib").symlink_to(paths.library_dir())
+    tool = tmp_path / "bin" / "tsmalloc"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\necho \'{"resident_bytes": 3, "resident": {"files": 2}}\'\n')
+    tool.chmod(0o755)
+    done = run("--build", tmp_path, "--seconds", "1", "--gib", "0.1", "static", "cost")
+    assert done.returncode == 1
+    assert done.stdout.count("**") == 4
+
+
+@pytest.mark.parametrize("arguments", [("--build", "/nowhere"), ("lunch",)])
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")

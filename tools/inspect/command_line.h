@@ -1,0 +1,73 @@
+// The command lines of the verbs that look at processes, and what they say if one cannot be looked
+// at.
+#pragma once
+
+#include "front/fail.h"
+#include "inspect/account.h"
+#include "inspect/processes.h"
+
+namespace ts {
+
+// Of every verb that takes several processes.
+#define TSMALLOC_USAGE_OF_PROCESSES "PID... | --tree PID | --cgroup PATH"
+#define TSMALLOC_HELP_OF_PROCESSES                                                              \
+  "  --tree PID      The process, and all that descend from it.\n"                              \
+  "  --cgroup PATH   All of a control group, such as a container or a service, and of groups\n" \
+  "                  in it: its folder, or its path below /sys/fs/cgroup.\n"
+
+class CommandLine {
+ public:
+  enum class Takes : std::uint8_t { processes, process_and_words, processes_or_command };
+
+  // `arguments` are those behind the verb, ended by null.
+  CommandLine(const char* verb, const char* help, char** arguments, Takes takes = Takes::processes)
+      : verb_{verb}, help_{help}, arguments_{arguments}, takes_{takes} {}
+
+  // The next option, but for those that name processes; null if there is none left.
+  const char* next_option();
+  // What stands behind "--", if that ended the options, and the verb takes a command; else null.
+  char** command() const { return command_; }
+  // Behind the process, for a verb that takes them.
+  const List<const char*>& words() const { return words_; }
+  // The value of an option, a number of at least so much.
+  double next_number(const char* option, double least);
+  const char* next_word(const char* option);
+
+  [[noreturn]] void fail_at(const char* argument, const char* reason) const;
+  [[noreturn]] void fail_at_option(const char* option) const { fail_at(option, "no such option"); }
+  // The one that is named, for what is done to one at a time.
+  pid_t pid() const;
+  // Ends this process if none is named.
+  const Processes& processes() const;
+
+ private:
+  pid_t pid_of(const char* word) const;
+
+  const char* verb_;
+  const char* help_;
+  char** arguments_;
+  char** command_ = nullptr;
+  Processes processes_;
+  Takes takes_;
+  List<const char*> words_;
+};
+
+// They end this process, with a line that names the remedy, where that is not so.
+void expect_open(const Process& process, int error);
+// Why there is no engine to look at, in words; "" if the process cannot be read.
+struct Reason {
+  char text[192];
+};
+Reason why_without_engine(const Process& process, Found found);
+void expect_engine(const Process& process, Found found);
+void expect_readable(const Process& process, bool is_read);
+void expect_written(int error);
+
+class StoppedThreads;
+// `error` is of stop().
+void expect_stopped(const Process& process, const StoppedThreads& threads, int error);
+
+// Opens the process, and finds its engine.
+void open_engine(Process& process, Process::Residency residency, EngineImage& image);
+
+}  // namespace ts

@@ -1,0 +1,276 @@
+// `profile`: takes the heap profile of a running process, or of a program that it starts. What reads
+// a profile is the lab's.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+#include "common/json_line.h"
+#include "front/run.h"
+#include "inspect/profile_image.h"
+#include "inspect/program.h"
+#include "inspect/remote_options.h"
+#include "inspect/verbs.h"
+#include "os/atomic_file.h"
+#include "os/options.h"
+
+namespace ts {
+namespace {
+
+constexpr char help_of_profile[] =
+    "Usage: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--output FILE | DIR/]\n"
+    "                        " TSMALLOC_USAGE_OF_PROCESSES R"(
+       tsmalloc profile [--interval BYTES] [--peak] [--output FILE] -- PROGRAM [ARGUMENT...]
+       tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
+
+Take the heap profile of a running process, or of several at once, each into a file. If it takes
+samples already, they are read; nothing runs in the process, and it is not stopped. Else it samples for
+N seconds: blocks that were allocated before are not in the profile.
+
+  --seconds N       Sample for so long, 10 by default; then it is off again.
+  --keep            It samples on afterwards.
+  --interval BYTES  One sample in about so many bytes that are allocated, 512K by default.
+  --peak            Blocks that were in use at the peak, instead of those in use now.
+  --output FILE     By default tsmalloc.PID.pb, or tsmalloc.PID.2.pb where there is one, and so on. It
+                    has no names: profile show adds them, and pprof. A folder has files of such names.
+  --force           Overwrite FILE.
+)" TSMALLOC_HELP_OF_PROCESSES R"(
+PROGRAM runs under tsmalloc, and each of its processes leaves a profile when it ends, also by a signal
+or a crash; `--output DIR/` is for those of all its processes, this folder by default. Signals are the
+program's. It is traced, as by a debugger. With the lab, the report follows, and
+`profile run --help` tells its options.
+
+To read another process needs permission to ptrace it. Exit status: 1 wrong usage, or the file
+cannot be written; 2 there is no profile of a process: no such process, no tsmalloc in it, another
+version of it, nothing served yet, or permission denied. Of PROGRAM, its own.
+)";
+
+struct Settings {
+  double seconds = 0;              // 0: not given
+  const char* interval = nullptr;  // likewise
+  const char* output = nullptr;
+  bool is_peak = false;
+  bool keeps = false;
+  bool overwrites = false;
+};
+
+const char* interval_of(const Settings& settings) {
+  return settings.interval != nullptr ? settings.interval : "on";
+}
+
+volatile sig_atomic_t was_interrupted = 0;
+
+// Until the time is over, a signal ends it, such as by Ctrl-C, or the process has ended.
+void wait_for(double seconds, pid_t pid) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    struct sigaction action = {};
+    ::sigaction(signal, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;  // by nohup
+    action = {};
+    action.sa_handler = [](int) { was_interrupted = 1; };
+    ::sigaction(signal, &action, nullptr);
+  }
+  constexpr double step = 0.1;
+  for (; seconds > 0 && was_interrupted == 0 && ::kill(pid, 0) == 0; seconds -= step) {
+    const double now = seconds < step ? seconds : step;
+    const timespec pause{0, static_cast<long>(now * 1e9)};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+// The option PROFILE of the process, in `current_options`.
+void set_profile(const CommandLine& line, const char* value) {
+  if (change_option("PROFILE", value) == 0) return;
+  line.fail_at(value, "no interval: 1 to 1G bytes, with K, M, or G");
+}
+
+// Not 0: ends with a message.
+void expect_no_error(int error, const char* path) {
+  if (error != 0)
+    fail(exit_usage, "%s: %s: --output FILE names another", path, os::describe_error(error).text);
+}
+
+bool is_folder(const char* path) {
+  struct stat there = {};
+  return ::stat(path, &there) == 0 && S_ISDIR(there.st_mode);
+}
+
+// A file that --output names can be written, and loses nothing.
+void check_output(const Settings& settings) {
+  const char* const path = settings.output;
+  expect_no_error(os::AtomicFile{path}.error(), path);
+  if (!settings.overwrites && ::access(path, F_OK) == 0)
+    fail(exit_usage, "%s exists: --force overwrites it; or name another file", path);
+}
+
+void write_file(const ProfileImage& profile, Process& process, const EngineImage& image,
+                engine::ProfileKind kind, const char* path) {
+  expect_no_error(profile.write_to(path, process, image, kind), path);
+  expect_written(std::printf("Process %d (%s): %llu samples, %llu of blocks in use: %s\n",
+                             process.pid(), process.command(),
+                             static_cast<unsigned long long>(profile.samples()),
+                             static_cast<unsigned long long>(profile.samples_in_use()), path) < 0 ||
+                         std::fflush(stdout) != 0
+                     ? errno
+                     : 0);
+}
+
+bool names_folder(const char* path) {
+  return is_folder(path) || (*path != 0 && path[std::strlen(path) - 1] == '/');
+}
+
+void make_folder(const char* path) {
+  if (::mkdir(path, 0777) != 0 && errno != EEXIST)
+    fail(exit_usage, "%s: %s: --output DIR/ names a folder", path, os::describe_error(errno).text);
+  if (!is_folder(path)) fail(exit_usage, "%s: no folder: --output DIR/ names one", path);
+}
+
+// A name that no file has: the first look is not lost with the second.
+void choose_name(char (&name)[PATH_MAX], const char* folder, pid_t pid) {
+  format(name, sizeof name, "%stsmalloc.%d.pb", folder, pid);
+  for (int number = 2; ::access(name, F_OK) == 0; ++number)
+    format(name, sizeof name, "%stsmalloc.%d.%d.pb", folder, pid, number);
+}
+
+int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
+  Process process{pid};
+  EngineImage image;
+  open_engine(process, Process::Residency::none, image);
+  char name[PATH_MAX];
+  if (settings.output == nullptr || is_folder(settings.output)) {
+    const char* const output = settings.output != nullptr ? settings.output : "";
+    const bool ends_so = *output == '\0' || output[std::strlen(output) - 1] == '/';
+    char folder[PATH_MAX];
+    format(folder, sizeof folder, "%s%s", output, ends_so ? "" : "/");
+    choose_name(name, folder, process.pid());
+    settings.output = name;
+  }
+  check_output(settings);
+  RemoteOptions options{process, image};
+  const SizeOption before = current_options.profile;
+  // By ts_profile_start(): the option would end it.
+  const bool is_programs = before.bits == 0 && ProfileImage::state(process, image).are_taken;
+  if (is_programs && settings.interval != nullptr)
+    line.fail_at("--interval", "the program samples by ts_profile_start(), with one of its own");
+  const bool asks = settings.seconds != 0 || settings.interval != nullptr;
+  const bool samples = !is_programs && (before.bits == 0 || asks);
+  if (samples) {
+    set_profile(line, interval_of(settings));
+    options.write();
+  }
+  if (samples || asks) {
+    constexpr double usual_seconds = 10;
+    const double seconds = settings.seconds != 0 ? settings.seconds : usual_seconds;
+    dprintf(STDERR_FILENO, "sampling for %.4g s; Ctrl-C ends it\n", seconds);
+    wait_for(seconds, process.pid());
+  }
+  // Anew: the thread by which it was looked at may have ended.
+  Process now{process.pid()};
+  EngineImage image_now;
+  open_engine(now, Process::Residency::none, image_now);
+  ProfileImage profile;
+  expect_readable(now, profile.read(now, image_now));
+  if (samples && !settings.keeps) {
+    current_options.profile = before;
+    options.write();
+  }
+  const auto kind = settings.is_peak ? engine::ProfileKind::peak : engine::ProfileKind::now;
+  write_file(profile, now, image_now, kind, settings.output);
+  return 0;
+}
+
+// The option for the processes of a program, from the root: they may change their folder.
+void set_output_option(const char* path, const char* name) {
+  char folder[PATH_MAX] = "";
+  if (*path != '/' && ::getcwd(folder, sizeof folder) == nullptr)
+    fail(exit_usage, "this folder is gone: --output /FILE names one from the root");
+  char whole[2 * PATH_MAX];
+  format(whole, sizeof whole, "%s%s%s%s", folder, *folder != '\0' ? "/" : "", path, name);
+  ::setenv("TSMALLOC_PROFILE_OUTPUT", whole, 1);
+}
+
+// Where the processes of a program write: a file, or a file each in a folder, if there is one or the
+// path ends like one.
+void set_output(const CommandLine& line, const Settings& settings) {
+  const char* const output = settings.output;
+  if (std::strstr(output, "%p") != nullptr) line.fail_at(output, "%p in it");
+  if (!names_folder(output)) {
+    check_output(settings);
+    return set_output_option(output, "");
+  }
+  make_folder(output);
+  set_output_option(output, "/tsmalloc.%p.pb");
+}
+
+int profile_command(const CommandLine& line, const Settings& settings) {
+  set_profile(line, interval_of(settings));  // or it is no interval
+  ::setenv("TSMALLOC_PROFILE", interval_of(settings), 1);
+  if (settings.output != nullptr) set_output(line, settings);
+  if (::getenv("TSMALLOC_PROFILE_OUTPUT") == nullptr) set_output_option("tsmalloc.%p.pb", "");
+  if (settings.is_peak) ::setenv("TSMALLOC_PROFILE_AT", "peak", 1);
+  return run_profiled(line.command(), ::getenv("TSMALLOC_PROFILE_OUTPUT"), settings.is_peak);
+}
+
+// What reads profiles is the lab's alone.
+void expect_no_reader(const char* verb) {
+  for (const char* const reader :
+       {"show", "diff", "leaks", "flame", "folded", "symbolize", "run"}) {
+    if (verb != nullptr && std::strcmp(verb, reader) == 0)
+      fail(exit_missing, "profile %s is the lab's, which is not installed: %s", verb,
+           how_to_get_lab);
+  }
+}
+
+}  // namespace
+
+int profile(char** whole) {
+  // The lab, if it is there, shows what is taken, and has more options for programs. It has the
+  // profile of a process taken by `profile take`.
+  char** arguments = whole + 2;
+  if (*arguments != nullptr && std::strcmp(*arguments, "take") == 0) {
+    ++arguments;
+  } else {
+    start_lab(whole);
+    expect_no_reader(*arguments);
+  }
+  CommandLine line{"profile", help_of_profile, arguments, CommandLine::Takes::processes_or_command};
+  Settings settings;
+  while (const char* const option = line.next_option()) {
+    const auto is = [option](const char* name) { return std::strcmp(option, name) == 0; };
+    if (is("--seconds")) {
+      settings.seconds = line.next_number(option, 0.01);
+    } else if (is("--interval")) {
+      settings.interval = line.next_word(option);
+    } else if (is("--output") || is("-o")) {
+      settings.output = line.next_word(option);
+    } else if (is("--peak")) {
+      settings.is_peak = true;
+    } else if (is("--keep")) {
+      settings.keeps = true;
+    } else if (is("--force") || is("-f")) {
+      settings.overwrites = true;
+    } else {
+      line.fail_at_option(option);
+    }
+  }
+  if (line.command() != nullptr) return profile_command(line, settings);
+  const char* const output = settings.output;
+  if (!line.processes().is_one() && output != nullptr && !names_folder(output))
+    line.fail_at(output, "of several processes, --output is a folder, DIR/");
+  if (output != nullptr && names_folder(output)) make_folder(output);
+  if (line.processes().is_one()) return profile_process(line, line.pid(), settings);
+  List<pid_t> pids;
+  line.processes().list_or_fail(pids);
+  return Children{true}.run(
+      pids, [&](pid_t pid, std::size_t) { return profile_process(line, pid, settings); });
+}
+
+}  // namespace ts

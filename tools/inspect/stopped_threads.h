@@ -1,0 +1,65 @@
+// All threads of a process, stopped by ptrace while its memory is changed. What waited in the kernel
+// begins its wait again, on x86-64 also where the kernel would end it with EINTR (system_caller.h).
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include "common/system.h"
+#include "inspect/process.h"
+
+namespace ts {
+
+// Of the status of a thread that has stopped, its event of ptrace(2); 0 if it is about to get a signal.
+constexpr unsigned event_of(int status) { return static_cast<unsigned>(status) >> 16; }
+
+// The threads of a process that live on: none if it ends as a whole, by exit_group or a signal.
+void list_living_threads(pid_t process, List<pid_t>& threads);
+
+class StoppedThreads {
+ public:
+  struct Thread {
+    pid_t id;
+    bool is_stopped;
+    bool may_call;  // it stands where it can make a system call
+    int signal;     // that it is to get when it goes on
+  };
+
+  explicit StoppedThreads(const Process& process) : process_{process} {}
+  ~StoppedThreads() { let_go(); }
+  StoppedThreads(const StoppedThreads&) = delete;
+  StoppedThreads& operator=(const StoppedThreads&) = delete;
+
+  // Stops all threads; signals that would end this process wait until they go on. 0, or the number
+  // of an error, and then they go on: ESRCH if the process has ended, EPERM if it may not be
+  // stopped, ETIMEDOUT if a thread stays in the kernel.
+  int stop();
+  void let_go();
+
+  // Since they began to stop.
+  Nanoseconds stopped_ns() const { return now_ns() - stopped_at_; }
+  // The thread that did not stop.
+  pid_t laggard() const { return laggard_; }
+  const Thread* begin() const { return threads_.begin(); }
+  const Thread* end() const { return threads_.end(); }
+
+  // Writes to the memory of the process. False if it is not there.
+  bool write(std::uintptr_t address, const void* from, std::size_t bytes) const;
+
+ private:
+  int stop_all();
+  int seize_new_threads(bool& are_there);
+  int wait_for_all(Nanoseconds until);
+  bool has_stopped(Thread& thread);
+  void let_stopped_go();
+  bool is_gone(pid_t thread) const;
+
+  const Process& process_;
+  List<Thread> threads_;
+  sigset_t former_mask_{};
+  bool is_masked_ = false;
+  Nanoseconds stopped_at_ = 0;
+  pid_t laggard_ = 0;
+};
+
+}  // namespace ts

@@ -1,0 +1,226 @@
+// `top`: accounts of a process, or of a command that it starts, one after another.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "front/run.h"
+#include "inspect/command_line.h"
+#include "inspect/verbs.h"
+#include "inspect/watch.h"
+
+namespace ts {
+namespace {
+
+constexpr char help_of_top[] =
+    "Usage: tsmalloc top [--interval SECONDS] [--count N] [--json | --pages]\n"
+    "                    " TSMALLOC_USAGE_OF_PROCESSES R"(
+       tsmalloc top [--interval SECONDS] [--count N] [--json | --pages] -- COMMAND [ARGUMENT...]
+
+Show again and again where the resident memory of a process is, and how that changes. A terminal
+gets a screen, a pipe gets lines. It ends with the process, or by Ctrl-C. Of several processes the
+screen has a row each, by proportional set size, and a line has the sums.
+
+COMMAND is started with tsmalloc, and needs no permission. What it prints while there is a
+screen follows behind that. Without one, the lines go to standard error. The exit status is that of
+COMMAND, 128 and the signal's number if a signal ended it.
+
+  --interval SECONDS  From one look to the next, 0.001 at least; 1 by default.
+  --count N           Look so many times.
+  --json              A line of JSON each time, as of explain --json.
+  --pages             On a terminal, a map of the allocator's memory, as of explain --map.
+)" TSMALLOC_HELP_OF_PROCESSES R"(
+Permissions and exit status: as of explain.
+)";
+
+// Bytes that the sum of the parts may be off the kernel's, before all is asked for again.
+constexpr std::size_t tolerance(std::size_t resident) { return (resident >> 9) + (1UL << 20); }
+
+// The kernel is asked about memory that was resident at earlier looks in turns, and about all of it
+// where the sum would be another than the kernel's.
+bool take_next_account(Process& process, const EngineImage& image, Account& account,
+                       List<MapPiece>* map) {
+  static ResidencyCache cached;
+  const std::uintptr_t base = image.map().base;
+  const auto take = [&] {
+    if (map != nullptr) map->clear();
+    return take_account(process, &image, By::kernel, account, {nullptr, map});
+  };
+  cached.begin_look({base, base + image.committed_pages() * engine::page_bytes});
+  process.trust(cached);
+  if (!take()) return false;
+  const auto kernels = static_cast<std::size_t>(process.status("VmRSS:")) << 10;
+  const std::size_t off = std::max(account.resident, kernels) - std::min(account.resident, kernels);
+  if (off <= tolerance(kernels) || !cached.forget()) return true;
+  process.forget_residency();
+  return take();
+}
+
+// One look. False if the process has ended; the first time, this process ends.
+bool look(Watch& watch, pid_t pid) {
+  static Report report;
+  static List<MapPiece> map;
+  Process process{pid};
+  EngineImage image;
+  const int error = process.open(Process::Residency::read);
+  const Found found = error == 0 ? image.find(process) : Found::unreadable;
+  report.reason = why_without_engine(process, found);
+  const bool is_taken =
+      found == Found::engine
+          ? take_next_account(process, image, report.account, watch.has_map ? &map : nullptr)
+          : found != Found::unreadable &&
+                take_account(process, nullptr, By::kernel, report.account);
+  if (!is_taken && watch.has_begun() && (error == 0 || error == ESRCH)) return false;
+  if (!is_taken) {
+    watch.end();
+    expect_open(process, error);
+    expect_readable(process, is_taken);
+  }
+  if (const int unwritten = watch.show(report, map); unwritten != 0) {
+    watch.end();
+    expect_written(unwritten);
+  }
+  return true;
+}
+
+int watch_process(Watch& watch, pid_t pid) {
+  bool is_there = true;
+  while (watch.goes_on() && is_there) is_there = look(watch, pid);
+  watch.end();
+  if (!is_there)
+    std::fprintf(stderr, "tsmalloc: process %d has ended, or cannot be read any more\n", pid);
+  return 0;
+}
+
+// After the first look, those that cannot be read are left out without a word.
+int watch_processes(Watch& watch, const Processes& processes) {
+  int status = 0;
+  List<pid_t> pids;
+  while (watch.goes_on()) {
+    const bool is_first = !watch.has_begun();
+    processes.list(pids);
+    Reports reports{pids, processes.cgroup_anonymous(), watch.is_json, !is_first};
+    if (is_first) status = reports.status();
+    if (reports.begin() == reports.end()) {
+      watch.end();
+      fail(exit_missing, "no process of these is left, or can be read");
+    }
+    if (const int unwritten = watch.show(reports); unwritten != 0) {
+      watch.end();
+      expect_written(unwritten);
+    }
+  }
+  watch.end();
+  return status;
+}
+
+// ---- a command ----
+
+// Where a command prints to while there is a screen.
+class Output {
+ public:
+  // Makes standard output and error of this process go there; for a child.
+  void take(bool has_screen) {
+    if (!has_screen) return;
+    char path[] = "/tmp/tsmalloc-top-XXXXXX";
+    descriptor_ = mkostemp(path, O_CLOEXEC);
+    if (descriptor_ < 0)
+      fail(exit_missing, "no file for the command's output: %s; send it to one: ... >FILE 2>&1",
+           strerrordesc_np(errno));
+    unlink(path);
+  }
+  void become_standard() const {
+    if (descriptor_ < 0) return;
+    dup2(descriptor_, STDOUT_FILENO);
+    dup2(descriptor_, STDERR_FILENO);
+  }
+  void print() const {
+    if (descriptor_ < 0) return;
+    lseek(descriptor_, 0, SEEK_SET);
+    char bytes[4096];
+    for (ssize_t count; (count = read(descriptor_, bytes, sizeof bytes)) > 0;) {
+      if (std::fwrite(bytes, 1, static_cast<std::size_t>(count), stdout) == 0) break;
+    }
+    expect_written(std::fflush(stdout) == 0 ? 0 : errno);
+  }
+
+ private:
+  int descriptor_ = -1;
+};
+
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
+// Until the command's program has allocated, at first it is this one. False if it ended before, or
+// has no tsmalloc for long.
+bool has_begun(pid_t child) {
+  constexpr useconds_t pause_us = 10'000;
+  constexpr int patience = 1000;
+  for (int i = 0; i < patience && !has_ended(child); ++i, usleep(pause_us)) {
+    Process process{child};
+    EngineImage image;
+    if (process.open(Process::Residency::none) == 0 && image.find(process) == Found::engine)
+      return true;
+  }
+  return false;
+}
+
+int watch_command(Watch& watch, char** command) {
+  watch.begin_with_command();
+  Output output;
+  output.take(watch.has_screen());
+  const pid_t child = fork();
+  if (child < 0) fail(exit_missing, "no process can be started: %s", strerrordesc_np(errno));
+  if (child == 0) {
+    watch.restore_signals();
+    output.become_standard();
+    run_under("tsmalloc", command);
+  }
+  bool is_there = has_begun(child);
+  while (is_there && watch.goes_on()) is_there = !has_ended(child) && look(watch, child);
+  watch.end();
+  if (const int signal = watch.signal(); signal != 0) kill(child, signal);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  output.print();
+  constexpr int least_of_run = 126;  // it was not started, and that was told
+  if (!watch.has_begun() && !(WIFEXITED(status) && WEXITSTATUS(status) >= least_of_run))
+    std::fprintf(stderr, "tsmalloc: %s ended, or served nothing by tsmalloc, before a look at it\n",
+                 command[0]);
+  constexpr int of_signal = 128;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : of_signal + WTERMSIG(status);
+}
+
+}  // namespace
+
+int top(char** arguments) {
+  Watch watch;
+  CommandLine line{"top", help_of_top, arguments, CommandLine::Takes::processes_or_command};
+  while (const char* const option = line.next_option()) {
+    if (std::strcmp(option, "--interval") == 0) {
+      watch.seconds = line.next_number(option, 0.001);
+    } else if (std::strcmp(option, "--count") == 0) {
+      watch.times = static_cast<std::size_t>(line.next_number(option, 1));
+    } else if (std::strcmp(option, "--json") == 0) {
+      watch.is_json = true;
+    } else if (std::strcmp(option, "--pages") == 0) {
+      watch.has_map = true;
+    } else {
+      line.fail_at_option(option);
+    }
+  }
+  if (line.command() != nullptr) return watch_command(watch, line.command());
+  if (line.processes().is_one() || watch.has_map) return watch_process(watch, line.pid());
+  return watch_processes(watch, line.processes());
+}
+
+}  // namespace ts
