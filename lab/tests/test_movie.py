@@ -296,6 +296,7 @@ def test_keys_play_step_and_zoom_and_a_link_leads_back(browser, movie):
     browser.press(".", 190)
     assert browser.evaluate("movie.now") == 1001
     browser.press("+", 187)
+    wait_for(browser)
     scale = browser.evaluate("document.getElementById('scale').textContent")
     browser.evaluate("movie.views[1].map.focus()")
     browser.press("ArrowRight", 39)

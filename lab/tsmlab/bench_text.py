@@ -28,7 +28,7 @@ def blocks(study: Study) -> Iterator[Block]:
     yield Block(lines=list(headline(answer_of(study))), style="bold")
     yield Block(lines=list(heading(study)))
     yield Block(table=lambda layout: table_columns(study, layout), fails=failed_lines(study))
-    yield Block(lines=list(_versions(study)), where="document")
+    yield Block(lines=list(_versions(study)), where="markdown")
 
 
 def heading(study: Study) -> Iterator[str]:

@@ -67,6 +67,8 @@ class _Question:
         self._logs = self._all_logs()
 
     def finding(self) -> Finding:
+        if not self.allocators:
+            return self.no_answer(f"none of {names(self.asked.allocators)} took part.")
         if not any(self._logs.values()):
             return self.no_answer(f"{self.metric.name} was not measured.")
         found = {"pair": _pair, "order": _order, "fit": _fit}[self.asked.kind](self)

@@ -68,7 +68,7 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
             where="document",
         )
     if asked and asked.source:
-        yield Block(lines=[f"Source: {asked.source}"], where="document")
+        yield Block("Source", lines=[asked.source], where="document")
 
 
 def report(comparison: Comparison, width: int, colours: bool = False) -> str:

@@ -15,6 +15,8 @@ from tsmlab.toml_tables import is_number
 Points = list[tuple[float, float]]
 
 MAX_POINTS = 160
+# So few are no curve.
+FEWEST_POINTS = 3
 
 
 def thinned(points: Sequence[Sequence[float]], most: int = MAX_POINTS) -> Points:
@@ -44,7 +46,7 @@ def of_sample(sample: Sample) -> Points:
 
 
 def has_curve(sample: Sample) -> bool:
-    return len(of_sample(sample)) > 1
+    return len(of_sample(sample)) > FEWEST_POINTS
 
 
 def typical_run(

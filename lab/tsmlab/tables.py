@@ -140,7 +140,8 @@ class Block:
 
     style: of the lines; "bold" ones, which are the answer, are folded to the width, "dim" ones cut.
     cut: the table, too, where it is too wide in any layout; it is folded where `folded` is set.
-    where: "text" is not on pages, which say it elsewhere; "document" is not on terminals.
+    where: "text" is not on pages, which say it elsewhere; "document" is not on terminals;
+    "markdown" is on neither.
     """
 
     title: str = ""
@@ -152,7 +153,7 @@ class Block:
     style: str = ""
     cut: bool = False
     folded: bool = False
-    where: Literal["everywhere", "text", "document"] = "everywhere"
+    where: Literal["everywhere", "text", "document", "markdown"] = "everywhere"
 
 
 LABEL_WIDTH = 11
@@ -163,7 +164,7 @@ COMMANDS = ("use it",)
 def text_of(blocks: Iterable[Block], width: int, colours: bool = False) -> str:
     """A report for a terminal, or for a pipe, which is as wide as is said."""
     sheet = Sheet(width, colours)
-    shown = [block for block in blocks if block.where != "document"]
+    shown = [block for block in blocks if block.where in ("everywhere", "text")]
     for number, block in enumerate(shown):
         if number:
             sheet.gap()

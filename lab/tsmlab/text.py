@@ -38,5 +38,5 @@ def with_minus(text: str) -> str:
 
 
 def capital(text: str) -> str:
-    """The first letter as a capital, the rest as it is."""
-    return text[:1].upper() + text[1:]
+    """The first letter as a capital, unless it is a symbol's (p99), the rest as it is."""
+    return text if text[1:2].isdigit() else text[:1].upper() + text[1:]

@@ -38,21 +38,28 @@ _BYTES = (
     "datum.value >= 1024 ? format(datum.value / 1024, '~r') + 'K' : format(datum.value, '~r')"
 )
 _CHANGE = (
-    "datum.value >= 2 ? format(datum.value, '~r') + 'x' : "
-    "datum.value == 1 ? '0' : format((datum.value - 1) * 100, '+.3~r') + '%'"
+    "datum.value >= 2 || datum.value < 0.05 ? format(datum.value, '~r') + 'x' : "
+    "datum.value == 1 ? '0%' : format((datum.value - 1) * 100, '+.3~r') + '%'"
+)
+# 6, 7, 8 and 9 of a decade: a logarithmic axis of more than one has no room for their labels.
+CROWDED_FROM = 10.0
+_CROWDED = (
+    "indexof(['6', '7', '8', '9'], format(datum.value / pow(10, floor(log(datum.value) / LN10 + "
+    "1e-9)), '.4~r')) >= 0 ? '' : "
 )
 
 
 @dataclass(frozen=True)
 class Axis:
     """What an axis shows. names: where the values are words, at 0, 1, 2, ... zero: it begins
-    there, unless it is logarithmic."""
+    there, unless it is logarithmic. marks: where it is marked, if not anywhere."""
 
     title: str
     unit: Unit = "number"
     log: bool = False
     zero: bool = False
     names: Sequence[str] = ()
+    marks: Sequence[float] = ()
 
     def factor(self, values: Iterable[float]) -> tuple[str, float]:
         """The title with its unit, and what values are divided by: a linear axis is marked in
@@ -66,15 +73,21 @@ class Axis:
 
     def encoded(self, field: str, title: str) -> Spec:
         if self.names:
-            return {"field": field, "type": "ordinal", "sort": None, "title": title}
+            return {"field": field, "type": "ordinal", "sort": None, "title": title,
+                    "axis": {"labelAngle": 0}}  # fmt: skip
         scale: Spec = {"zero": self.zero and not self.log, "nice": False, "padding": 8}
-        axis: Spec = {"format": "~s" if self.unit == "count" else "~r"}
+        label = "datum.value ? format(datum.value, '~s') : '0'" if self.unit == "count" else ""
         if self.log:
             scale |= {"type": "log", "zero": False}
             if self.unit == "bytes":
-                scale["base"], axis = 2, {"labelExpr": _BYTES}
+                scale["base"], label = 2, _BYTES
             elif self.unit == "seconds":
-                axis = {"labelExpr": "format(datum.value, '~s') + 's'"}
+                label = f"{_CROWDED}format(datum.value, '~s') + 's'"
+        axis: Spec = {"labelExpr": label} if label else {"format": "~r"}
+        if self.marks:
+            # Vega thins them out to the number of marks that it would have made.
+            axis |= {"values": list(self.marks), "tickCount": len(self.marks),
+                     "labelOverlap": "greedy", "labelBound": False}  # fmt: skip
         return {"field": field, "type": "quantitative", "title": title, "scale": scale,
                 "axis": axis}  # fmt: skip
 
@@ -320,9 +333,11 @@ def ratios(
 def _ratio_axis(field: str, title: str, ends: Sequence[float], plain: bool = False) -> Spec:
     """An axis that always shows 1; logarithmic where ratios spread."""
     low, high = min([*ends, 1.0]), max([*ends, 1.0])
-    scale = {"type": "log" if high / low > LOG_FROM else "linear", "zero": False, "nice": False,
-             "padding": 12, "domain": [low, high]}  # fmt: skip
-    axis: Spec = {"format": "~r"} if plain else {"labelExpr": _CHANGE}
+    log, crowded = high / low > LOG_FROM, high / low > CROWDED_FROM
+    scale = {"type": "log" if log else "linear", "zero": False, "nice": False, "padding": 12,
+             "domain": [low, high]}  # fmt: skip
+    axis: Spec = {"labelExpr": (_CROWDED if crowded else "")
+                  + ("format(datum.value, '~r')" if plain else _CHANGE)}  # fmt: skip
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
 
 

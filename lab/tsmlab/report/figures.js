@@ -9,12 +9,12 @@
     axis: {
       labelColor: "var(--soft)", titleColor: "var(--soft)", labelFontSize: 12, titleFontSize: 12,
       titleFontWeight: 400, gridColor: "var(--grid)", domainColor: "var(--rule)", ticks: false,
-      labelPadding: 6, titlePadding: 8, labelOverlap: "greedy", labelLimit: 130, labelFlush: false,
+      labelPadding: 6, titlePadding: 8, labelOverlap: "greedy", labelSeparation: 6, labelLimit: 130, labelFlush: false,
     },
     axisX: { titleAnchor: "end", titleLimit: { expr: "width" }, labelBound: true, tickCount: 5 },
     axisY: { titleAngle: 0, titleAnchor: "start", titleAlign: "left", titleY: -10, titleX: 0, titleLimit: 320, tickCount: 5 },
     title: { anchor: "start", color: "var(--ink)", fontSize: 13, fontWeight: 600, offset: 26, frame: "group" },
-    line: { strokeWidth: 2, strokeJoin: "round" }, point: { strokeWidth: 1.5 },
+    line: { strokeWidth: 2, strokeJoin: "round" }, point: { strokeWidth: 1.5, opacity: 1 },
     text: { color: "var(--ink)", fontSize: 12 },
   };
 
@@ -46,9 +46,7 @@
     tip.style.transform = `translate(${Math.max(4, x)}px, ${Math.max(4, y)}px)`;
   };
 
-  const draw = async (panel, plot) => {
-    const place = document.createElement("div");
-    plot.append(place);
+  const draw = async (panel, place) => {
     const { columns } = panel.data, names = Object.keys(columns ?? {});
     if (columns) panel.data = {
       values: columns[names[0]].map((_, at) => Object.fromEntries(names.map((name) => [name, columns[name][at]]))),
@@ -90,8 +88,11 @@
     const chart = figure.querySelector(".chart");
     const panels = JSON.parse(figure.querySelector("script").textContent);
     chart.hidden = false;
+    // All places first: a panel is as wide as they leave it.
+    const places = panels.map(() => document.createElement("div"));
+    chart.querySelector(".plot").append(...places);
     const views = [];
-    for (const panel of panels) views.push(await draw(panel, chart.querySelector(".plot")));
+    for (const [at, panel] of panels.entries()) views.push(await draw(panel, places[at]));
     const entries = [...chart.querySelectorAll(".legend button")];
     for (const entry of entries) entry.addEventListener("click", () => {
       entry.ariaPressed = String(entry.ariaPressed !== "true");

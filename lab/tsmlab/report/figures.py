@@ -29,7 +29,7 @@ from tsmlab.tables import Column
 from tsmlab.text import capital, shortened, slug
 from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import Replay, line_of
-from tsmlab.wording import change, change_in_full, quantity, rounds
+from tsmlab.wording import change, change_in_full, counted, quantity, rounds
 
 Styles = Mapping[str, Style]
 
@@ -50,13 +50,13 @@ def styles_of(comparison: Comparison) -> Styles:
     return emphasised([info.name for info in comparison.allocators], wanted)
 
 
-def figures(comparison: Comparison) -> Iterator[Figure]:
+def figures(comparison: Comparison, front: bool = True) -> Iterator[Figure]:
     """All that the results have data for; of the runs of a sweep together, only their ratios mean
-    something."""
+    something. front: there are allocators to choose from."""
     if all(row.rank is None for row in comparison.analysis.rows):
         return
     styles = styles_of(comparison)
-    whole = (trade_off, memory_of_runs, distribution)
+    whole = (*((trade_off,) if front else ()), memory_of_runs, distribution)
     for make in (ratios, *(() if comparison.points else whole)):
         if (figure := make(comparison, styles)) is not None:
             yield figure
@@ -106,7 +106,7 @@ def _ratio_panel(
     good, bad = {TIME: ("faster", "slower"), PEAK_MEMORY: ("smaller", "larger")}.get(
         spec.key, ("worse", "better") if spec.higher_is_better else ("better", "worse")
     )
-    title = f"{spec.name} against {comparison.reference} (← {good}, {bad} →)"
+    title = f"{spec.name} (← {good}, {bad} →)"
     names = [row.allocator for row in rows]
     return charts.ratios(found, names, styles, title, (1.0 / reach, reach))
 
@@ -305,20 +305,25 @@ def sweep_panels(
     return panels
 
 
+def _spreads(values: Sequence[float]) -> bool:
+    return bool(values) and min(values) > 0 and max(values) / min(values) >= LOG_FROM
+
+
 def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Figure:
     panels = sweep_panels(comparison, parameter, spec)
     shown = panels[:MOST_PANELS]
     laws = " Dotted: the fitted law." if any(line.model for _, p in shown for line in p) else ""
     left_out = len(panels) - len(shown)
-    more = f" {left_out} more panels are left out; the table has all points." if left_out else ""
+    more = f" The table has {counted(left_out, 'more panel')}." if left_out > 0 else ""
     better = "Higher" if spec.higher_is_better else "Lower"
     title = f"{capital(spec.name)} over {parameter.title}"
     values = parameter.values
-    log = parameter.is_numeric and min(values) > 0 and max(values) / min(values) >= LOG_FROM
-    names = [] if parameter.is_numeric else list(map(str, values))
-    x = Axis(parameter.title, "number", log, names=names)
-    y = Axis(spec.name, spec.unit, zero=True)
     levels = levels_of(comparison, spec)
+    log = parameter.is_numeric and _spreads(values)
+    shown_at = {"marks": values} if parameter.is_numeric else {"names": list(map(str, values))}
+    x = Axis(parameter.title, log=log, **shown_at)
+    # Over a logarithmic axis a power law is straight, and small values are seen.
+    y = Axis(spec.name, spec.unit, log and _spreads([m for m, *_ in levels.values()]), zero=True)
 
     def cell(index: int, name: str) -> str:
         if (index, name) not in levels:
@@ -434,7 +439,7 @@ def of_bench(study: Study) -> Iterator[Figure]:
             if (mean := getattr(each, which)).ratio is not None
         ]
         if own:
-            title = f"{which}, mean of all workloads (← {good}, {bad} →)"
+            title = f"mean {which} (← {good}, {bad} →)"
             panels.append(charts.ratios(own, names, styles, title, plain=True))
     cells = [
         [each.name, *(mean_number(mean).with_interval() for mean in (each.time, each.memory))]
@@ -517,6 +522,10 @@ def of_trace(analysis: TraceAnalysis) -> Iterator[Figure]:
         "sizes",
         "Sizes",
         "The bytes of all allocations by their size, eight bars to an octave.",
-        [charts.bars(spans, blue, Axis("size", "bytes", log=True), "share of allocated bytes")],
+        [
+            charts.bars(
+                spans, blue, Axis("size in bytes", "bytes", log=True), "share of allocated bytes"
+            )
+        ],
         table_of("Sizes", ("up to", "allocations", "bytes", "at the peak"), cells, left=0),
     )

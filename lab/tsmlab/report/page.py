@@ -113,13 +113,15 @@ class Warned:
 @dataclass(frozen=True)
 class Page:
     """One page. name: of its folder and its data's file. answer: the first sentence, the
-    recommendation if there is one. facts: what else is found, by label. use: the command that puts
-    the recommendation to use. files: what is written beside the page, by name."""
+    recommendation if there is one. also: further answers. facts: what else is found, by label. use:
+    the command that puts the recommendation to use. files: what is written beside the page, by
+    name."""
 
     kind: str
     title: str
     answer: str
     sections: Sequence[Section]
+    also: Sequence[str] = ()
     warnings: Sequence[Warned] = ()
     failures: Sequence[str] = ()
     name: str = "report"

@@ -11,7 +11,6 @@ from shlex import join
 from typing import Any
 
 from tsmlab import export, records, texts
-from tsmlab.machine import Machine
 from tsmlab.report import Results, figures, folder, html
 from tsmlab.report.page import (
     Code,
@@ -32,7 +31,7 @@ from tsmlab.text import capital, shortened, slug
 from tsmlab.traces import analysis_text
 from tsmlab.traces.analysis import CurvePoint, TraceAnalysis, to_json
 from tsmlab.traces.replay_results import by_trace
-from tsmlab.wording import names, quantity_or
+from tsmlab.wording import counted, names, quantity_or
 
 
 def write(results: Sequence[Results], directory: Path, force: bool) -> Path:
@@ -77,12 +76,10 @@ def _study_page(study: Study) -> Page:
     if found.experiment:
         page = replace(page, name=slug(found.experiment.name))
     circumstances = [
-        Section("Environment", [_machine(study.machine, study.created), _versions(allocators)],
-                folded=True),
-        Section("Settings", [Code(head.command, "The whole command"), _settings(study)],
-                folded=True),
+        Section("Environment", [_machine(study), _versions(allocators)], folded=True),
+        Section("Settings", [Code(head.command, "The command"), _settings(study)], folded=True),
         _reading(_TERMS + _OWN_TERMS.get(study.verb, "")),
-    ]  # fmt: skip
+    ]
     return replace(page, sections=[*page.sections, *circumstances])
 
 
@@ -128,7 +125,7 @@ def _head(study: Study) -> Head:
     if study.verb == "bench" and study.suite:
         suite = study.suite
         title = f"Where {suite.candidate or 'every peer'} stands among {len(suite.peers)} peers"
-        question = f"{len(suite.workloads)} workloads, the suite of {suite.file}"
+        question = f"{counted(len(suite.workloads), 'workload')} of {Path(suite.file).name}"
         return Head("bench", title, question, list(figures.of_bench(study)), command)
     if study.verb == "replay" and study.replay:
         groups = by_trace(study)
@@ -137,7 +134,7 @@ def _head(study: Study) -> Head:
         question = f"The same calls on {count} allocators, under {schedules}"
         drawn = [figure for own in groups for figure in figures.of_replays(own)]
         return Head("replay", title, question, drawn, command)
-    drawn = [*figures.sweep_figures(found), *figures.figures(found)]
+    drawn = [*figures.sweep_figures(found), *figures.figures(found, front=not study.gate)]
     if asked:
         return Head("experiment", asked.title, asked.question, drawn, command)
     answer = study.tune or study.gate
@@ -214,7 +211,7 @@ Left: Live at the end of the program image; what was inherited in a fork counts 
 
 def _laid_out(head: Head, blocks: Iterable[Block], **rest: Any) -> Page:
     """Answers, labelled sentences and failures come first, with the lines before the first table;
-    then the tables, figures, and what only documents have, folded."""
+    then the tables, figures, and what terminals lack, folded."""
     answers: list[str] = []
     extent: list[str] = []
     facts: list[tuple[str, str]] = []
@@ -229,7 +226,7 @@ def _laid_out(head: Head, blocks: Iterable[Block], **rest: Any) -> Page:
                 use = text
             else:
                 facts.append((capital(label), text))
-        if block.where == "text":
+        if block.where in ("text", "markdown"):
             continue
         if block.style == "bold":
             answers += block.lines
@@ -239,20 +236,20 @@ def _laid_out(head: Head, blocks: Iterable[Block], **rest: Any) -> Page:
             parts.append(DataTable(block.title or "Results", columns))
         parts += [Text(line, note=True) for line in block.notes(ROOMY)]
         if block.where == "document" and parts:
-            more.append(Section(block.title or "More", parts, folded=True))
+            more.append(Section(block.title, parts, folded=True))
         elif block.table or results:
             results += parts
         else:
             extent += block.lines
-    answer, *others = answers
+    answer, *also = answers
     return Page(
         kind=head.kind,
         title=shortened(head.title, 140),
         is_command=head.is_command,
         question=head.question,
         answer=answer,
-        facts=[*((label, text) for label, _, text in (each.partition(": ") for each in others)),
-               *facts],
+        also=also,
+        facts=facts,
         use=use,
         failures=failures,
         extent=" · ".join(extent),
@@ -273,12 +270,13 @@ def _warned(troubles: Iterable[Trouble]) -> list[Warned]:
     ]
 
 
-def _machine(machine: Machine, created: str) -> DataTable:
+def _machine(study: Study) -> Terms:
     """The facts that the numbers may depend on; what is not known is left out."""
+    machine = study.machine
     limit = machine.cgroup_cpu_limit
     aslr = machine.address_randomisation
     facts: list[tuple[str, str | None]] = [
-        ("measured", created),
+        ("measured", study.created),
         ("processor", machine.cpu),
         ("cores", f"{machine.usable_cores} usable of {machine.cores}"),
         ("architecture", machine.architecture),
@@ -295,7 +293,7 @@ def _machine(machine: Machine, created: str) -> DataTable:
         ("load at the start", f"{machine.load_at_start:.2f}"),
         ("Python", machine.python),
     ]
-    return table_of("Machine", ["", ""], [[name, value] for name, value in facts if value], left=2)
+    return Terms([(name, value) for name, value in facts if value])
 
 
 def _versions(allocators: Sequence[AllocatorInfo]) -> DataTable:
@@ -309,7 +307,7 @@ def _versions(allocators: Sequence[AllocatorInfo]) -> DataTable:
     return table_of("Allocators, versions and checksums", heads, rows, left=len(heads))
 
 
-def _settings(study: Study) -> DataTable:
+def _settings(study: Study) -> Terms:
     found = study.comparison
     own = study.replay.settings if study.replay else study.service.setup if study.service else None
     settings = {
@@ -317,8 +315,7 @@ def _settings(study: Study) -> DataTable:
         **{parameter.name: parameter.values for parameter in found.parameters},
         **(asdict(own) if own else {}),
     }
-    rows = [[key.replace("_", " "), _setting(value)] for key, value in settings.items()]
-    return table_of("Settings", ["", ""], rows, left=2)
+    return Terms([(key.replace("_", " "), _setting(value)) for key, value in settings.items()])
 
 
 def _setting(value: Any) -> str:
