@@ -100,12 +100,10 @@ def measure_answer(behaviour, request, seconds):
     ran = behaviour.spawn_error is None
     ended_itself = ran and not behaviour.timed_out and behaviour.signal is None
     limit = request.timeout_seconds
-    nothing = ("root_hwm_bytes", "tree_peak_pss_bytes")
     measured = {
         "wall_ns": int(seconds * 1e9),
         "user_ns": int(seconds * 8e8),
         "system_ns": int(seconds * 1e8),
-        "peak_rss_source": "rusage",
         **dict.fromkeys(("peak_rss_bytes", "tree_peak_rss_bytes"), behaviour.peak_bytes),
         "minor_faults": 5000,
         "major_faults": 0,
@@ -113,7 +111,7 @@ def measure_answer(behaviour, request, seconds):
         "involuntary_switches": 1,
     }
     return {
-        **dict.fromkeys(nothing),
+        "tree_peak_pss_bytes": None,
         **(measured if ran else dict.fromkeys(measured)),
         "schema": "tsmalloc-measure/1",
         "exit_code": behaviour.exit_code if ended_itself else None,
@@ -127,7 +125,6 @@ def measure_answer(behaviour, request, seconds):
         ],
         "samples": 10,
         "sampling_ns": int(seconds * 1e6),
-        "floor_bytes": 400 * 1024,
         "timeout_ns": None if limit is None else int(limit * 1e9),
     }
 

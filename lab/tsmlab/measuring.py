@@ -115,7 +115,6 @@ class Measurement(Ended):
     preloaded: tuple[Preloaded, ...]
     samples: int
     sampling_ns: int
-    floor_bytes: int
     series: tuple[tuple[int, int], ...] = ()
     extra: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
     raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)

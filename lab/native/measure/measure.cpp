@@ -2,7 +2,7 @@
 //
 // Why it exists: at exec the kernel folds the launcher's memory into the program's peak, so a
 // launcher written in Python reports its own size for every small program. This one is static and a
-// few hundred KB small (`floor_bytes`). What it refuses to do: judge. A crash, a hang and a program
+// few hundred KB small. What it refuses to do: judge. A crash, a hang and a program
 // that does not exist are results; repeating, comparing and interpreting them is the lab's affair.
 // lab/native/README.md describes every field of the line.
 #include <sys/prctl.h>
@@ -99,7 +99,7 @@ bool Supervisor::reap() {
 void Supervisor::look_around() {
   const Nanoseconds now = now_ns();
   if (preload_proof_.due_ns() <= now && !end_.root_ended()) preload_proof_.look(child.pid);
-  if (sampler_.due_ns() <= now) sampler_.sample(end_.tree(), child.pid);
+  if (sampler_.due_ns() <= now) sampler_.sample(end_.tree());
 }
 
 void Supervisor::run() {
@@ -124,21 +124,14 @@ void write_usage(JsonLine& line, const Usage& usage) {
   add_measured(line, "involuntary_switches", usage.involuntary_switches);
 }
 
-// Both are high-water marks of single processes. The kernel keeps the one that it reports at the
-// end in per-CPU shares. So it can lag behind the one that it adds up exactly when it is sampled.
-void write_peak(JsonLine& line, std::int64_t reported_bytes, std::int64_t sampled_bytes) {
-  add_measured(line, "peak_rss_bytes", std::max(reported_bytes, sampled_bytes));
-  if (child.error_number != 0) return line.add_null("peak_rss_source");
-  line.add_text("peak_rss_source", sampled_bytes > reported_bytes ? "sampled-hwm" : "wait4");
-}
-
 void write_memory(JsonLine& line, const Usage& usage, const MemorySampler& sampler) {
-  write_peak(line, usage.peak_rss_bytes, sampler.process_peak_bytes());
-  line.add_unless_negative("root_hwm_bytes", sampler.root_peak_bytes());
+  // Both are high-water marks of single processes. The kernel keeps the one that it reports at the
+  // end in per-CPU shares. So it can lag behind the one that it adds up exactly when it is sampled.
+  add_measured(line, "peak_rss_bytes",
+               std::max(usage.peak_rss_bytes, sampler.process_peak_bytes()));
   line.add_unless_negative("tree_peak_rss_bytes", sampler.tree_peak_resident_bytes());
   line.add_unless_negative("tree_peak_pss_bytes", sampler.tree_peak_proportional_bytes());
   line.add("samples", sampler.samples());
-  line.add("pss_samples", sampler.proportional_samples());
 }
 
 void write_preloads(JsonLine& line, const PreloadProof& proof) {
@@ -171,7 +164,6 @@ void write_report(int descriptor, const Supervisor& supervisor) {
   write_memory(line, supervisor.usage(), supervisor.sampler());
   write_preloads(line, supervisor.preload_proof());
   line.add("sampling_ns", supervisor.sampler().cost_ns() + supervisor.preload_proof().cost_ns());
-  line.add("floor_bytes", own_peak_bytes());
   if (sampling.series_points > 0) write_series(line, supervisor.sampler().tree_resident());
   finish_report(line);
 }

@@ -51,7 +51,7 @@ MemorySampler::MemorySampler(const SamplingOptions& options, Nanoseconds start_n
       proportional_pace_{resident_pace_},
       tree_resident_{options.series_points} {}
 
-void MemorySampler::sample_resident(const ProcessTree& tree, pid_t root) {
+void MemorySampler::sample_resident(const ProcessTree& tree) {
   std::int64_t sum_bytes = not_sampled;
   for (const pid_t process : tree.processes()) {
     char path[64];
@@ -60,7 +60,6 @@ void MemorySampler::sample_resident(const ProcessTree& tree, pid_t root) {
     if (size.now_bytes == not_sampled) continue;
     sum_bytes = std::max<std::int64_t>(sum_bytes, 0) + size.now_bytes;
     process_peak_bytes_ = std::max(process_peak_bytes_, size.peak_bytes);
-    if (process == root) root_peak_bytes_ = size.peak_bytes;
   }
   tree_peak_resident_bytes_ = std::max(tree_peak_resident_bytes_, sum_bytes);
   if (sum_bytes == not_sampled) return;
@@ -75,13 +74,12 @@ void MemorySampler::sample_proportional(const ProcessTree& tree) {
     if (size_bytes != not_sampled) sum_bytes = std::max<std::int64_t>(sum_bytes, 0) + size_bytes;
   }
   tree_peak_proportional_bytes_ = std::max(tree_peak_proportional_bytes_, sum_bytes);
-  if (sum_bytes != not_sampled) ++proportional_samples_;
 }
 
-void MemorySampler::sample(ProcessTree& tree, pid_t root) {
+void MemorySampler::sample(ProcessTree& tree) {
   const Nanoseconds begin = cpu_time_ns();
   tree.refresh();
-  sample_resident(tree, root);
+  sample_resident(tree);
   const Nanoseconds middle = cpu_time_ns();
   resident_pace_.done(middle - begin, now_ns());
   Nanoseconds end = middle;
@@ -92,7 +90,5 @@ void MemorySampler::sample(ProcessTree& tree, pid_t root) {
   }
   cost_ns_ += end - begin;
 }
-
-std::int64_t own_peak_bytes() { return bytes_after("/proc/self/status", "VmHWM:"); }
 
 }  // namespace ts

@@ -83,37 +83,29 @@ class MemorySampler {
   MemorySampler(const SamplingOptions& options, Nanoseconds start_ns);
 
   Nanoseconds due_ns() const { return resident_pace_.due_ns(); }
-  void sample(ProcessTree& tree, pid_t root);
+  void sample(ProcessTree& tree);
 
-  // All in bytes, or not_sampled; of the root's own high-water mark what was seen last, and the
-  // highest of any process.
-  std::int64_t root_peak_bytes() const { return root_peak_bytes_; }
+  // All in bytes, or not_sampled. process_peak: the highest high-water mark of any process.
   std::int64_t process_peak_bytes() const { return process_peak_bytes_; }
   std::int64_t tree_peak_resident_bytes() const { return tree_peak_resident_bytes_; }
   std::int64_t tree_peak_proportional_bytes() const { return tree_peak_proportional_bytes_; }
   const Series& tree_resident() const { return tree_resident_; }
   std::int64_t samples() const { return samples_; }
-  std::int64_t proportional_samples() const { return proportional_samples_; }
   Nanoseconds cost_ns() const { return cost_ns_; }
 
  private:
-  void sample_resident(const ProcessTree& tree, pid_t root);
+  void sample_resident(const ProcessTree& tree);
   void sample_proportional(const ProcessTree& tree);
 
   Nanoseconds start_ns_;
   Pace resident_pace_;
   Pace proportional_pace_;  // walks page tables, so it is much dearer for a big process
-  std::int64_t root_peak_bytes_ = not_sampled;
   std::int64_t process_peak_bytes_ = not_sampled;
   std::int64_t tree_peak_resident_bytes_ = not_sampled;
   std::int64_t tree_peak_proportional_bytes_ = not_sampled;
   Series tree_resident_;
   std::int64_t samples_ = 0;
-  std::int64_t proportional_samples_ = 0;
   Nanoseconds cost_ns_ = 0;
 };
-
-// The high-water mark of this very program: no child's peak can be told below it.
-std::int64_t own_peak_bytes();
 
 }  // namespace ts

@@ -18,12 +18,11 @@ FIELDS = {
     *("schema", "spawn_error", "pid", "timeout_ns", "exit_code", "signal", "timed_out"),
     *("interrupted", "left_behind", "wall_ns", "user_ns", "system_ns", "minor_faults"),
     *("major_faults", "voluntary_switches", "involuntary_switches", "peak_rss_bytes"),
-    *("peak_rss_source", "root_hwm_bytes", "tree_peak_rss_bytes", "tree_peak_pss_bytes"),
-    *("samples", "pss_samples", "preloaded", "sampling_ns", "floor_bytes"),
+    *("tree_peak_rss_bytes", "tree_peak_pss_bytes", "samples", "preloaded", "sampling_ns"),
 }
 MEASURED = {
     *("pid", "wall_ns", "user_ns", "system_ns", "minor_faults", "major_faults"),
-    *("voluntary_switches", "involuntary_switches", "peak_rss_bytes", "peak_rss_source"),
+    *("voluntary_switches", "involuntary_switches", "peak_rss_bytes"),
 }
 
 

@@ -69,7 +69,6 @@ def hog(build):
 def test_peak_of_one_process(hog, size, sample_ms):
     answer = measure([hog, str(size), "0"], "--sample-ms", sample_ms)
     assert size * MIB - OVERHEAD < answer["peak_rss_bytes"] < size * MIB + OVERHEAD
-    assert answer["peak_rss_source"] in {"wait4", "sampled-hwm"}
     assert answer["minor_faults"] >= size * MIB // 4096
 
 
@@ -115,8 +114,7 @@ def test_peak_does_not_depend_on_the_size_of_the_launcher():
     assert large < OVERHEAD
 
 
-def test_floor_is_small_and_the_program_static():
-    assert 0 < measure(["true"])["floor_bytes"] < 2 * MIB
+def test_the_program_is_static():
     with paths.tool("measure").open("rb") as file:
         kinds = {segment["p_type"] for segment in ELFFile(file).iter_segments()}
     assert "PT_INTERP" not in kinds
@@ -129,7 +127,6 @@ class TestTrees:
         assert 60 * MIB - OVERHEAD < answer["peak_rss_bytes"] < 60 * MIB + OVERHEAD
         assert 100 * MIB - OVERHEAD < answer["tree_peak_rss_bytes"] < 100 * MIB + 3 * OVERHEAD
         assert 100 * MIB - OVERHEAD < answer["tree_peak_pss_bytes"] < 100 * MIB + 3 * OVERHEAD
-        assert answer["root_hwm_bytes"] < OVERHEAD
 
     def test_shared_memory_counts_once_in_pss(self, hog):
         answer = measure([hog, "50", "1000", "2"])
@@ -160,13 +157,12 @@ class TestTrees:
 class TestSampling:
     def test_sampling_off_on_and_at_an_interval(self, hog):
         answer = measure(["sleep", "0.1"], "--sample-ms", "0")
-        sampled = ("root_hwm_bytes", "tree_peak_rss_bytes", "tree_peak_pss_bytes")
-        assert [answer[field] for field in sampled] == [None, None, None]
-        assert (answer["samples"], answer["pss_samples"], answer["sampling_ns"]) == (0, 0, 0)
-        assert answer["peak_rss_source"] == "wait4"
+        assert (answer["tree_peak_rss_bytes"], answer["tree_peak_pss_bytes"]) == (None, None)
+        assert (answer["samples"], answer["sampling_ns"]) == (0, 0)
         answer = measure([hog, "20", "400"])
-        assert answer["samples"] >= answer["pss_samples"] >= 1
+        assert answer["samples"] >= 1
+        assert answer["tree_peak_pss_bytes"] > 0
         assert answer["sampling_ns"] > 0
-        assert 20 * MIB <= answer["root_hwm_bytes"] <= answer["peak_rss_bytes"]
+        assert answer["peak_rss_bytes"] >= 20 * MIB
         answer = measure(["sleep", "0.5"], "--sample-ms", "200")
         assert 1 <= answer["samples"] <= 4  # after 1 ms, then no more often than every 200 ms

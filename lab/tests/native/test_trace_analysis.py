@@ -322,18 +322,17 @@ def test_tables_show_the_figures(plausible):
 
 
 def test_a_page_and_its_files(made_up, tmp_path, capsys):
-    page, folder = tmp_path / "page.html", tmp_path / "report"
-    words = ["analyze", str(made_up), "--html", str(page), "--report", str(folder)]
-    assert cli.main(words) == 0
+    folder, mine = tmp_path / "report", tmp_path / "mine" / "index.html"
+    assert cli.main(["analyze", str(made_up), "--report", str(folder)]) == 0
     assert "30,000 events" in capsys.readouterr().out
-    text = page.read_text(encoding="utf-8")
+    text = (folder / "index.html").read_text(encoding="utf-8")
     for name in ("live", "sizes"):
         assert f'<figure id="{name}">' in text
-    assert (folder / "index.html").read_text(encoding="utf-8") == text
-    page.write_text("mine")
-    assert cli.main(["analyze", str(made_up), "--html", str(page)]) == 1
-    assert "exists already" in capsys.readouterr().err
-    assert page.read_text() == "mine"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    assert cli.main(["analyze", str(made_up), "--report", str(mine.parent)]) == 1
+    assert "holds files" in capsys.readouterr().err
+    assert mine.read_text() == "mine"
 
 
 def test_json_that_was_printed_can_be_reported(made_up, tmp_path, capsys):
@@ -350,8 +349,8 @@ def test_json_that_was_printed_can_be_reported(made_up, tmp_path, capsys):
 
 
 def test_notes_that_cannot_be_written_cost_nothing(made_up, tmp_path):
-    page = tmp_path / "page.html"
-    words = ("analyze", str(made_up), "--html", str(page))
+    page = tmp_path / "r" / "index.html"
+    words = ("analyze", str(made_up), "--report", str(page.parent))
     with Path("/dev/full").open("w") as full:
         process = prompt.start(*words, stderr=full)
         shown, _ = process.communicate()
