@@ -20,7 +20,7 @@ struct ChildReport {
   Nanoseconds exec_ns;
   int error_number;
   bool is_in_folder;  // or else entering it is what failed
-  bool file_exists;  // although exec says that something does not: then it is what the file needs
+  bool file_exists;   // although exec says that something does not: then it is what the file needs
 };
 
 void fail(StartedChild& child, int error_number, const char* action, const char* object) {
