@@ -300,7 +300,7 @@ void check_blocks(bool in_child) {
     ThreadHeap& each = heap(number);
     if (in_child && (each.busy.load() || each.holder.load() != Holder::none)) continue;
     for (const Block* list :
-         {each.bins[tested_class].head, each.sampling_bins[tested_class].head}) {
+         {first_block(each.bins[tested_class]), first_block(each.sampling_bins[tested_class])}) {
       unsigned left = 64;
       for (const Block* b = list; b != nullptr && left-- != 0; b = b->next) {
         put(b, Place::in_bin);
