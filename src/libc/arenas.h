@@ -9,7 +9,7 @@
 namespace ts {
 
 template <class Allocator>
-concept HasArenas = requires(Allocator allocator) { allocator.heap().create_arena(); };
+concept HasArenas = requires(Allocator rules) { rules.heap().create_arena(); };
 
 // 0, with the reason in errno, on failure.
 template <class Allocator>
