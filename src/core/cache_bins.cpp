@@ -179,9 +179,7 @@ void end_heap_sampling(ThreadHeap& heap) noexcept {
   std::ranges::fill(heap.until_sample, 0U);
   heap.drawn_interval = 0;
   heap.has_sampling_bins = false;
-  for (unsigned c = 1; c < class_count; ++c) {
-    if (heap.capacities[c] == 0) bypass_or_open(heap, c);
-  }
+  bypass_or_open_all(heap);
 }
 
 void recount_bins(ThreadHeap& heap) noexcept {

@@ -68,14 +68,18 @@ inline void set_sampling_capacity(ThreadHeap& heap, unsigned size_class,
 // Reports that a list of the class is damaged.
 [[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
 
-// Bypasses or opens a bin that is empty, by its capacity and whether there are sampling bins. (A free in
-// a signal handler may just have filled it.)
+// Bypasses or opens a bin that is empty, by its capacity and whether there are sampling bins. (A
+// free in a signal handler may just have filled it.)
 inline void bypass_or_open(ThreadHeap& heap, unsigned size_class) noexcept {
   CacheBin& bin = heap.bins[size_class];
   if (first_block(bin) != nullptr) [[unlikely]]
     return;
   const bool is_bypassed = heap.capacities[size_class] == 0 && !heap.has_sampling_bins;
   bin.head = is_bypassed ? bypassed_bin() : nullptr;
+}
+// To be called when the heap got its sampling bins, or lost them.
+inline void bypass_or_open_all(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) bypass_or_open(heap, c);
 }
 
 // Empties a bin by forgetting its list; the blocks are lost.
@@ -92,8 +96,8 @@ inline void drop_damaged_bin(ThreadHeap& heap, unsigned size_class, const void* 
   drop_bin(heap, size_class);
 }
 
-// Changes the capacity of an empty bin. It is opened first and bypassed last, so that a signal handler
-// never finds a bypassed bin that has capacity.
+// Changes the capacity of an empty bin. It is opened first and bypassed last, so that a signal
+// handler never finds a bypassed bin that has capacity.
 inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
   if (heap.bins[size_class].head == bypassed_bin()) heap.bins[size_class].head = nullptr;
   std::atomic_signal_fence(std::memory_order_release);

@@ -65,7 +65,7 @@ class CoreHeap {
   }
   // Whether a block of at least this size begins there; false if that needs a closer look.
   static bool surely_has(const void* p, std::size_t bytes) noexcept {
-    return bytes <= max_fine_bytes && (entry_of(p) & class_mask) >= bin_offsets[bytes];
+    return bytes <= max_fine_bytes && has_class_for(entry_of(p), bytes);
   }
   // Moves the block's pages to a larger block, and releases `p`. Null, with nothing changed, if
   // copying is better.

@@ -32,6 +32,11 @@ inline constexpr auto bin_offsets = [] {
   return offsets;
 }();
 
+// Whether the entry is of a slab whose blocks have so many bytes, max_fine_bytes at most.
+inline bool has_class_for(PageMapEntry entry, std::size_t bytes) noexcept {
+  return (entry & class_mask) >= bin_offsets[bytes];
+}
+
 // A cache bin by its offset. All accesses use its address as their base, without an index: only for
 // these do processors that predict store-to-load forwarding from the address registers do so.
 inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
@@ -138,7 +143,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
 [[gnu::always_inline]] inline void release_sized(void* p, std::size_t bytes,
                                                  auto otherwise) noexcept {
   release_if(
-      p, [=](PageMapEntry entry) { return (entry & class_mask) >= bin_offsets[bytes]; }, otherwise);
+      p, [=](PageMapEntry entry) { return has_class_for(entry, bytes); }, otherwise);
 }
 
 }  // namespace ts::engine

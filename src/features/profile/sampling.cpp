@@ -123,9 +123,7 @@ Window keep_at_most(ThreadHeap& heap, unsigned size_class, Window window,
 // The interval changed: draws all counts anew, which is correct because the past does not matter.
 [[gnu::cold]] void begin_interval(ThreadHeap& heap, std::uint64_t interval) noexcept {
   heap.has_sampling_bins = true;
-  for (unsigned c = 1; c < class_count; ++c) {
-    if (heap.capacities[c] == 0) bypass_or_open(heap, c);
-  }
+  bypass_or_open_all(heap);
   heap.drawn_interval = interval;
   std::ranges::fill(heap.until_sample, 0U);
 }
