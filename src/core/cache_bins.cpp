@@ -35,10 +35,6 @@ constexpr std::uint32_t slabs_per_binned_block = 32;
 
 constexpr std::int32_t max_length = static_cast<std::int32_t>(max_in_bin);
 
-bool is_of_class(const void* block, unsigned size_class) noexcept {
-  return (entry_of(block) & class_mask) == size_class << class_shift;
-}
-
 // Whether a bin's list, from this block on, ends.
 [[gnu::cold, gnu::noinline]] bool has_end(const Block* block, unsigned size_class) noexcept {
   for (std::uint32_t left = max_in_bin; left != 0 && is_of_class(block, size_class); --left) {
@@ -46,34 +42,6 @@ bool is_of_class(const void* block, unsigned size_class) noexcept {
     if (block == nullptr) return true;
   }
   return false;
-}
-
-// Returns `count` blocks of a bin's list, as counted by the bin, to their slabs.
-void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count) noexcept
-    TS_REQUIRES(heap) {
-  const SizeClass& c = size_classes[size_class];
-  std::int32_t left = count + count_tolerance;
-  for (; block != nullptr; --left) {
-    const PageMapEntry entry = entry_of(block);
-    // No key: the program overwrote it.
-    if ((entry & class_mask) != size_class << class_shift || !has_key(block) ||
-        (left <= 0 && !has_end(block, size_class))) [[unlikely]]
-      return report_damage(size_class, block);
-    Block* const next = block->next;
-    const BlockPlace place = place_of(block, c);
-    const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
-    if (place.is_beginning && !is_own) {
-      // Clears the key: otherwise its owner would take it for a block that it has freed.
-      release_remote(heap, clear_key(block), place, c, FoundBy::a_later_call);
-    } else if (!place.is_beginning || !push_to_slab(heap, block, place)) [[unlikely]] {
-      report_misuse(kind_of_free(page_map.spans[place.slab_page], place), FoundBy::a_later_call,
-                    block, c.block_bytes);
-    }
-    block = next;
-  }
-  // The list ended before its count: a link was overwritten, or closes a ring.
-  if (left > 2 * count_tolerance) [[unlikely]]
-    report_damage(size_class, nullptr);
 }
 
 // Empties the sampling bin, which takes no more blocks until the next refill.
@@ -103,11 +71,38 @@ std::int32_t count_of_slab(const Block* block, std::int32_t left, const Span& sl
 
 }  // namespace
 
+void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count) noexcept {
+  const SizeClass& c = size_classes[size_class];
+  std::int32_t left = count + count_tolerance;
+  for (; block != nullptr; --left) {
+    const PageMapEntry entry = entry_of(block);
+    // No key: the program overwrote it.
+    if ((entry & class_mask) != size_class << class_shift || !has_key(block) ||
+        (left <= 0 && !has_end(block, size_class))) [[unlikely]]
+      return report_damage(size_class, block);
+    Block* const next = block->next;
+    const BlockPlace place = place_of(block, c);
+    const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
+    if (place.is_beginning && !is_own) {
+      // Clears the key: otherwise its owner would take it for a block that it has freed.
+      release_remote(heap, clear_key(block), place, c, FoundBy::a_later_call);
+    } else if (!place.is_beginning || !push_to_slab(heap, block, place)) [[unlikely]] {
+      report_misuse(kind_of_free(page_map.spans[place.slab_page], place), FoundBy::a_later_call,
+                    block, c.block_bytes);
+    }
+    block = next;
+  }
+  // The list ended before its count: a link was overwritten, or closes a ring.
+  if (left > 2 * count_tolerance) [[unlikely]]
+    report_damage(size_class, nullptr);
+}
+
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   Block* const block = first_block(heap.bins[size_class]);
   const std::int32_t count = counted_blocks(heap, size_class);
   drop_bin(heap, size_class);
   if (block != nullptr) flush_list(heap, size_class, block, count);
+  if (heap.spare_lists_of[size_class] != 0) flush_spare_lists(heap, size_class);
   if (!heap.has_sampling_bins) return;
   // They were counted as handed out when they entered the bin.
   if (heap.until_sample[size_class] != 0 && count > 0)
@@ -117,7 +112,7 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
 
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept {
   constexpr std::uint8_t frees_of_burst = 12;
-  if (&full != &heap.bins[size_class]) return true;
+  if (&full != &heap.bins[size_class] || heap.spare_list_count != 0) return true;
   const auto first = static_cast<std::uint32_t>(address_of(full.head));
   std::uint8_t& frees = heap.frees_when_full[size_class];
   if (heap.first_when_full[size_class] != first) frees = 0;

@@ -139,12 +139,34 @@ inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
 // once everything is freed.
 void note_sparse_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// Returns all blocks of the class's bins to their slabs.
+// Whether the address is of a slab of the class.
+inline bool is_of_class(const void* block, unsigned size_class) noexcept {
+  return (entry_of(block) & class_mask) == size_class << class_shift;
+}
+
+// Makes a list of `count` blocks, but for the first, the list of an empty bin.
+inline void put_into_bin(ThreadHeap& heap, unsigned size_class, const Block* first,
+                         std::uint32_t count) noexcept TS_REQUIRES(heap) {
+  CacheBin& bin = heap.bins[size_class];
+  bin.head = first->next;
+  std::atomic_signal_fence(std::memory_order_release);  // counted_blocks
+  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(count - 1);
+}
+
+// Returns the `count` blocks of a list, as a bin has counted them, to their slabs.
+[[gnu::noinline]] void flush_list(ThreadHeap& heap, unsigned size_class, Block* block,
+                                  std::int32_t count) noexcept TS_REQUIRES(heap);
+
+// Returns the blocks of all spare lists of the class to their slabs (spare_lists.h).
+[[gnu::noinline]] void flush_spare_lists(ThreadHeap& heap, unsigned size_class) noexcept
+    TS_REQUIRES(heap);
+
+// Returns all blocks of the class's bins and spare lists to their slabs.
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
 // To be called when a free found a bin full. True if it was one of many frees in a row, without a
-// malloc of the class in between: then the bin should be bypassed. (Always true for a sampling
-// bin.)
+// malloc of the class in between: then the list should be put aside, or the bin bypassed. (Always
+// true for a sampling bin, and where a list was put aside before.)
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept;
 
 // Returns all blocks of the bin to their slabs; it has no capacity until it is refilled. Used when

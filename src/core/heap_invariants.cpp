@@ -1,5 +1,6 @@
 #include "core/heap_invariants.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <numeric>
@@ -7,6 +8,7 @@
 #include "base/check.h"
 #include "core/cache_bins.h"
 #include "core/slabs.h"
+#include "core/spare_lists.h"
 #include "core/sparse_slabs.h"
 
 namespace ts::engine {
@@ -84,6 +86,28 @@ namespace {
 
 // ---- cache bins ----
 
+// Checks a list of a bin, which has counted its blocks.
+Fault find_list_fault(const ThreadHeap& heap, unsigned size_class, const Block* block,
+                      std::int64_t count) noexcept {
+  const SizeClass& c = size_classes[size_class];
+  std::int64_t length = 0;
+  for (; block != nullptr; block = block->next) {
+    if (++length > max_in_bin) return {"a cache bin's list ends", block};
+    const PageMapEntry entry = entry_of(block);
+    if (!is_of_slab(entry) || &size_class_of(entry) != &c)
+      return {"a cache bin has blocks of its class", block};
+    const BlockPlace place = place_of(block, c);
+    const Span& slab = page_map.spans[place.slab_page];
+    if (!place.is_beginning || place.number >= slab.slab_blocks)
+      return {"a cache bin has beginnings of blocks", block};
+    if (is_own(heap, entry) && is_free(place)) return {"a block of a cache bin is not free", block};
+    if (!has_key(block)) return {"a block of a cache bin has its key", block};
+  }
+  if (!are_close(heap, length, count))
+    return {"a cache bin has capacity - capacity_left blocks", &heap.bins[size_class]};
+  return {};
+}
+
 Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   const CacheBin& bin = heap.bins[size_class];
@@ -97,22 +121,28 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
     return {"a cache bin without capacity is empty", &bin};
   if (bin.head == bypassed_bin() && (capacity != 0 || heap.has_sampling_bins))
     return {"a closed cache bin has no capacity, and no sampling bin beside it", &bin};
-  std::int64_t length = 0;
-  for (const Block* block = first_block(bin); block != nullptr; block = block->next) {
-    if (++length > max_in_bin) return {"a cache bin's list ends", &bin};
-    const PageMapEntry entry = entry_of(block);
-    if (!is_of_slab(entry) || &size_class_of(entry) != &c)
-      return {"a cache bin has blocks of its class", block};
-    const BlockPlace place = place_of(block, c);
-    const Span& slab = page_map.spans[place.slab_page];
-    if (!place.is_beginning || place.number >= slab.slab_blocks)
-      return {"a cache bin has beginnings of blocks", block};
-    if (is_own(heap, entry) && is_free(place)) return {"a block of a cache bin is not free", block};
-    if (!has_key(block)) return {"a block of a cache bin has its key", block};
+  return find_list_fault(heap, size_class, first_block(bin), counted_blocks(heap, size_class));
+}
+
+Fault find_spare_list_fault(const ThreadHeap& heap) noexcept {
+  const SpareLists& lists = heap.spare_lists;
+  if (heap.spare_list_count > max_spare_lists)
+    return {"a heap has at most so many spare lists", &heap};
+  for (unsigned c = 1; c < class_count; ++c) {
+    const std::uint32_t most = max_bin_capacity(heap, size_classes[c]);
+    if (std::count(lists.size_class, lists.size_class + heap.spare_list_count, c) !=
+        heap.spare_lists_of[c])
+      return {"a heap counts its spare lists by class", &heap};
+    if (heap.spare_lists_of[c] != 0 && heap.capacities[c] != most)
+      return {"the bin of spare lists has its largest capacity", &heap.bins[c]};
   }
-  if (!are_close(heap, length, counted_blocks(heap, size_class)))
-    return {"a cache bin has capacity - capacity_left blocks", &bin};
-  return {};
+  Fault fault;
+  for_each_spare_list(heap, [&](const Block* first, unsigned size_class) {
+    if (!fault)
+      fault = find_list_fault(heap, size_class, first,
+                              max_bin_capacity(heap, size_classes[size_class]));
+  });
+  return fault;
 }
 
 Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
@@ -207,6 +237,7 @@ Fault find_heap_fault(ThreadHeap& heap) noexcept {
     if (const Fault fault = find_sampling_bin_fault(heap, c)) return fault;
     if (const Fault fault = find_class_fault(heap, c)) return fault;
   }
+  if (const Fault fault = find_spare_list_fault(heap)) return fault;
   if (const Fault fault = find_queue_fault(heap)) return fault;
   for (const RemoteBatch& batch : heap.batches) {
     if (const Fault fault = find_batch_fault(heap, batch)) return fault;

@@ -4,6 +4,7 @@
 
 #include "core/heap_hold.h"
 #include "core/slabs.h"
+#include "core/spare_lists.h"
 
 namespace ts::engine {
 
@@ -83,12 +84,8 @@ Span* take_empty(ThreadHeap& heap, Span* taken) noexcept TS_REQUIRES(heap) {
   return taken;
 }
 
-Span* hold_and_take(ThreadHeap& heap, bool takes_empty) noexcept TS_REQUIRES(reclaim_lock) {
-  if (!try_hold(heap, Holder::reclaimer)) return nullptr;
-  Span* taken = has_ready(heap) ? take_reclaimable(heap) : nullptr;
-  if (takes_empty) taken = take_empty(heap, taken);
-  end_hold(heap);
-  return taken;
+Span* take(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+  return has_ready(heap) ? take_reclaimable(heap) : nullptr;
 }
 
 // Without a lock, since retiring may return memory to the system. (If the process forks meanwhile,
@@ -103,25 +100,44 @@ bool retire_slabs(Span* slab) noexcept {
   return found;
 }
 
+bool reclaim_from_all(bool takes_all_lists) noexcept {
+  bool found = false;
+  for_each_heap([&](ThreadHeap& heap) {
+    std::uint32_t lists_left = max_spare_lists;
+    SpareList list;
+    do {
+      list = {};
+      Span* taken = nullptr;
+      reclaim_lock.lock();
+      if (try_hold(heap, Holder::reclaimer)) {
+        list = take_old_spare_list(heap, takes_all_lists, lists_left);
+        if (list.first == nullptr) taken = take_empty(heap, take(heap));
+        end_hold(heap);
+      }
+      reclaim_lock.unlock();
+      send(list);
+      found |= retire_slabs(taken);
+    } while (list.first != nullptr);
+  });
+  return found;
+}
+
 }  // namespace
 
 void reclaim(ThreadHeap& heap) noexcept {
   // If skipped, the next reclaimable slab triggers another try.
   if (!has_ready(heap) || !reclaim_lock.try_lock()) return;
-  Span* const taken = hold_and_take(heap, false);
+  Span* taken = nullptr;
+  if (try_hold(heap, Holder::reclaimer)) {
+    taken = take(heap);
+    end_hold(heap);
+  }
   reclaim_lock.unlock();
   retire_slabs(taken);
 }
 
-bool reclaim_all() noexcept {
-  bool found = false;
-  for_each_heap([&](ThreadHeap& heap) {
-    reclaim_lock.lock();
-    Span* const taken = hold_and_take(heap, true);
-    reclaim_lock.unlock();
-    found |= retire_slabs(taken);
-  });
-  return found;
-}
+bool reclaim_all() noexcept { return reclaim_from_all(true); }
+
+void reclaim_idle() noexcept { reclaim_from_all(false); }
 
 }  // namespace ts::engine

@@ -67,6 +67,10 @@ inline bool note_reclaimable(ThreadHeap& heap, std::uint32_t pages) noexcept {
 void reclaim(ThreadHeap& heap) noexcept;
 
 // Reclaims from all heaps that are not held, and takes their empty slabs; true if there were any.
+// Takes the spare lists as well (spare_lists.h).
 bool reclaim_all() noexcept;
+
+// Likewise, but takes only spare lists that are old.
+void reclaim_idle() noexcept;
 
 }  // namespace ts::engine

@@ -10,6 +10,7 @@
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/span_supply.h"
+#include "core/spare_lists.h"
 #include "core/sparse_slabs.h"
 
 namespace ts::engine {
@@ -18,6 +19,7 @@ namespace {
 // Checks all classes, including those that the thread does not use.
 [[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   collect(heap);
+  flush_old_spare_lists(heap);
   heap.is_to_scavenge = has_to_scavenge(heap);
   hooks::look_at_heap(heap);
 }
@@ -189,15 +191,6 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   return block != nullptr ? block : take_fresh(heap, size_class, 1).first;
 }
 
-// Puts all blocks but the first into the bin, and returns the first.
-Block* put_into_bin(ThreadHeap& heap, unsigned size_class, Taken taken) noexcept TS_REQUIRES(heap) {
-  CacheBin& bin = heap.bins[size_class];
-  bin.head = taken.first->next;
-  std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
-  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
-  return taken.first;
-}
-
 }  // namespace
 
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
@@ -209,6 +202,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
     drop_damaged_bin(heap, size_class, head);
   if (heap.bypassed_refills != 0) [[unlikely]]
     return refill_bypassed(heap, size_class);
+  if (Block* const first = refill_from_spare_list(heap, size_class); first != nullptr) return first;
   widen_bin(heap, size_class);
   Taken taken = take_carved(heap, size_class);
   if (taken.first == nullptr && collect(heap)) taken = take_carved(heap, size_class);
@@ -217,7 +211,8 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
     taken = take_fresh(heap, size_class, max_slab_blocks);
     if (taken.first == nullptr) return nullptr;
   }
-  return put_into_bin(heap, size_class, taken);
+  put_into_bin(heap, size_class, taken.first, taken.count);
+  return taken.first;
 }
 
 Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
@@ -228,7 +223,8 @@ Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
     return take_fresh(heap, size_class, 1).first;
   open_bin_wide(heap, size_class);
   const Taken taken = take_fresh(heap, size_class, max_slab_blocks);
-  return put_into_bin(heap, size_class, taken);
+  put_into_bin(heap, size_class, taken.first, taken.count);
+  return taken.first;
 }
 
 Block* fill_bin_from_new_slab(ThreadHeap& heap, unsigned size_class) noexcept {

@@ -143,8 +143,8 @@ std::uint64_t blocks_with_key(const Span& slab, std::uint32_t first, std::uint64
 // and get keys if other free blocks of the slab may have them. Reports blocks that were already
 // free, and returns their number.
 std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  const bool may_be_in_bin =
-      first_block(heap.bins[slab.size_class]) != nullptr || heap.has_sampling_bins;
+  const bool may_be_in_bin = first_block(heap.bins[slab.size_class]) != nullptr ||
+                             heap.spare_lists_of[slab.size_class] != 0 || heap.has_sampling_bins;
   std::uint32_t invalid_frees = 0;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
     Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);

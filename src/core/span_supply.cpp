@@ -9,6 +9,7 @@
 #include "core/page_heap.h"
 #include "core/reclaim.h"
 #include "core/remote_frees.h"
+#include "core/spare_lists.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -32,7 +33,8 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
     {
       const HeapHold hold{current_heap()};
       flush_batches(current_heap());
-      if (collect(current_heap())) span = allocate(From::dirty);
+      const bool has_flushed = flush_spare_lists_to_grow(current_heap(), pages);
+      if (collect(current_heap()) || has_flushed) span = allocate(From::dirty);
     }
     const DeferredCall call{&current_heap()};
     if (span == nullptr && call.may_go_on()) hooks::heap_grows(current_heap(), pages);

@@ -17,6 +17,7 @@
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/span_supply.h"
+#include "core/spare_lists.h"
 #include "core/sparse_slabs.h"
 
 namespace ts::engine {
@@ -162,15 +163,15 @@ void* hand_out(Block* block) noexcept {
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   ThreadHeap& heap = current_heap();
   Span& slab = page_map.spans[slab_page];
+  if (bin.capacity_left <= 0 && bin.head != nullptr && is_burst(heap, slab.size_class, bin)) {
+    const HeapHold hold{heap};
+    if (!put_aside(heap, slab.size_class)) bypass_bin(heap, slab.size_class);
+  }
   if (bin.capacity_left > 0) {
     // So further frees into the slab take the fast path again.
     if (is_keyless(slab) && slab.purged_blocks == 0) set_keys(slab);
     --bin.capacity_left;
     return push_front(bin.head, set_key(p));
-  }
-  if (bin.head != nullptr && is_burst(heap, slab.size_class, bin)) [[unlikely]] {
-    const HeapHold hold{heap};
-    bypass_bin(heap, slab.size_class);
   }
   note_key(slab, p);
   release_to_slab(p, &heap, slab_page, number);

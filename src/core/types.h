@@ -28,6 +28,7 @@
 //   arena              a heap of the program's own, whose blocks can be freed all at once
 //   scope              while a thread is in an arena's scope, its current heap is the arena's
 //   sample             a block whose call stack is kept, for the heap profile (sampling.h)
+//   spare list         the blocks of a full cache bin, put aside in a burst of frees
 //   sampling bin       a second cache bin of each class; free pushes into it while a heap samples
 //
 // Each field names the threads that may access it:
@@ -242,6 +243,16 @@ struct alignas(64) HeapBeginning {
   RemoteBatch batches[batch_count];        // owner
 };
 
+// The lists that a heap has put aside (spare_lists.h). Invariants at rest: of the first
+// spare_list_count lists, spare_lists_of[c] are of class c; their bin has its largest capacity, and
+// each has as many blocks. What is true of blocks in bins is true of theirs.
+inline constexpr std::uint32_t max_spare_lists = 384;
+struct SpareLists {
+  Plain<Block*> first[max_spare_lists];
+  std::uint8_t size_class[max_spare_lists];
+  std::uint8_t age[max_spare_lists];
+};
+
 // Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The
 // list partial[c] links those of them that are listed, in both directions.
 struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
@@ -274,6 +285,11 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   std::uint32_t sampling_depth = 0;         // owner: a sample is being taken
   double until_large_sample = 0;            // owner: in mean distances; 0: not drawn
   std::uint64_t random = 0;                 // owner
+  // holder: see SpareLists
+  std::uint16_t spare_list_count = 0;
+  std::uint16_t more_spare_lists = 0;      // that the heap may have, since it ran out of them
+  std::uint16_t bursts_without_lists = 0;  // this many put no list aside
+  std::uint8_t spare_lists_of[class_count] = {};
 
   // ---- untouched while the heap has never sampled: its second OS page (has_sampling_bins) ----
 
@@ -284,8 +300,12 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   std::uint16_t sampling_capacities[class_count] = {};  // owner
   std::uint32_t until_sample[class_count] = {};         // owner: counts mallocs; 0: not drawn
   std::uint64_t drawn_interval = 0;                     // owner: the interval of until_sample
+
+  // ---- untouched while the heap has put nothing aside: its third OS page ----
+
+  alignas(heap_page_bytes) SpareLists spare_lists;  // holder
 };
-static_assert(sizeof(ThreadHeap) == 2 * heap_page_bytes);
+static_assert(sizeof(ThreadHeap) == 3 * heap_page_bytes);
 
 // The heap's number as map entries have it.
 inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {

@@ -8,6 +8,7 @@
 #include "core/hooks.h"
 #include "core/large_blocks.h"
 #include "core/racy_read.h"
+#include "core/spare_lists.h"
 #include "core/sparse_slabs.h"
 #include "os/os.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 // Bytes of the blocks in a heap's bins and batches.
 std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
-  std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities);
+  std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities) + bytes_in_spare_lists(heap);
   if (racy_read(heap.has_sampling_bins))
     bytes += bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
   for (const RemoteBatch& batch : heap.batches) {
@@ -68,6 +69,9 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
   }
   for_each_heap([&](const ThreadHeap& heap) {
     cached.add_list(first_block(heap.bins[slab.size_class]));
+    for_each_spare_list(heap, [&](const Block* first, unsigned size_class) {
+      if (size_class == slab.size_class) cached.add_list(first);
+    });
     if (heap.has_sampling_bins) cached.add_list(heap.sampling_bins[slab.size_class].head);
     for (const RemoteBatch& batch : heap.batches) {
       if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);

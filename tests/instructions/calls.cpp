@@ -31,6 +31,8 @@ CASE(aligned_alloc, void*, (std::size_t bytes), std::aligned_alloc(64, bytes))
 CASE(usable_size, std::size_t, (void* p), malloc_usable_size(p))
 CASE(realloc_in_place, void*, (void* p, std::size_t bytes), std::realloc(p, bytes))
 CASE(realloc_moves, void*, (void* p, std::size_t bytes), std::realloc(p, bytes))
+CASE(put_aside, void, (void* p), std::free(p))
+CASE(take_list, void*, (std::size_t bytes), std::malloc(bytes))
 CASE(carve, void*, (std::size_t bytes), std::malloc(bytes))
 CASE(overflow, void, (void* p), std::free(p))
 CASE(list, void*, (std::size_t bytes), std::malloc(bytes))
@@ -73,7 +75,8 @@ constexpr char compiler[] =
 
 // Many blocks of each of these sizes share a slab of one page. Each size has one use, so that its
 // class is fresh.
-constexpr std::size_t burst_bytes = 200;
+constexpr std::size_t list_bytes = 200;
+constexpr std::size_t burst_bytes = 160;
 constexpr std::size_t remote_bytes = 100;
 constexpr std::size_t line_bytes =
     256;  // blocks share no cache line, and stay in the bin of the thread that frees
@@ -102,10 +105,22 @@ void calls_on_the_fast_path() {
   }
 }
 
-// A burst of blocks. Half of each slab is freed and allocated again, then all of it is freed.
-void burst() {
+// A burst of blocks, whose lists are put aside.
+void burst_with_lists() {
   static Series blocks;
-  for (void*& block : blocks) block = case_carve(burst_bytes);
+  for (void*& block : blocks) block = case_carve(list_bytes);
+  for (void* block : blocks) case_put_aside(block);
+  for (void*& block : blocks) block = case_take_list(list_bytes);
+  for (void* block : blocks) std::free(block);
+}
+
+// After a burst that is too large for lists, the next does without. Half of each slab is freed and
+// allocated again, then all of it is freed.
+void burst_without_lists() {
+  static Series blocks;
+  fill(blocks, 1000);
+  for (void* block : blocks) std::free(block);
+  fill(blocks, burst_bytes);
   for (std::size_t i = 0; i < series; i += 2) case_overflow(blocks[i]);
   for (std::size_t i = 0; i < series; i += 2) blocks[i] = case_list(burst_bytes);
   for (void* block : blocks) case_retire(block);
@@ -163,8 +178,9 @@ int main(int count, char** arguments) {
     return 0;
   }
   calls_on_the_fast_path();
-  burst();
+  burst_with_lists();
   frees_of_another_thread();
   large_blocks();
   scopes();
+  burst_without_lists();
 }

@@ -92,6 +92,8 @@ MEASURES = (
     Measure("malloc that refills from a new slab", "carve", most),
     Measure("malloc that collects 1200 remote frees", "collect", most),
     Measure("free to the cache bin", "free"),
+    Measure("malloc that refills from a spare list", "take_list", slow),
+    Measure("free that puts a list aside", "put_aside", most),
     Measure("free that overflows the cache bin", "overflow"),
     Measure("free that closes a full bin", "retire", most),
     Measure("free that retires a slab", "retire", most_but(1)),
@@ -115,6 +117,7 @@ MEASURES = (
     Measure("free of an arena's block, outside of its scope", "arena_free"),
     Measure("1200 blocks allocated", "carve", whole),
     Measure("1200 blocks freed", "retire", whole),
+    Measure("1200 blocks freed into lists", "put_aside", whole),
     Measure("1200 blocks freed remotely", "remote_batch", whole),
 )
 

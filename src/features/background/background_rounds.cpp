@@ -50,7 +50,7 @@ void end_round() noexcept {
   look_at_limits();
   const Guard guard{background_lock};
   collect_idle_arenas();
-  reclaim_all();
+  reclaim_idle();
   if (page_heap.is_settled()) {
     collect_abandoned(SIZE_MAX);
     page_heap.give_back_tables();

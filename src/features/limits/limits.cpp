@@ -11,6 +11,7 @@
 #include "core/page_heap.h"
 #include "core/reclaim.h"
 #include "core/remote_frees.h"
+#include "core/spare_lists.h"
 #include "features/hugepages/huge_pages.h"
 #include "features/profile/profiling.h"
 #include "os/cgroup.h"
@@ -118,6 +119,7 @@ void give_back() noexcept {
   if (has_heap()) {
     const HeapHold hold{current_heap()};
     flush_batches(current_heap());
+    flush_first_spare_lists(current_heap(), max_spare_lists);
     collect(current_heap());
   }
   collect_abandoned(SIZE_MAX);

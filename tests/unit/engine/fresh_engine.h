@@ -154,6 +154,9 @@ inline void flush_bin_of(ThreadHeap& heap, unsigned size_class) {
   engine::flush_bin(heap, size_class);
 }
 
+// The heap's bursts of frees put no lists aside: they bypass the bin.
+inline void have_no_spare_lists(ThreadHeap& heap) { heap.bursts_without_lists = 60'000; }
+
 // An alignment with which a large block begins with its span, for tests that count in pages.
 inline constexpr std::size_t without_colour = page_bytes;
 

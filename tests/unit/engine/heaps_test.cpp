@@ -42,6 +42,7 @@ TS_ENGINE_TEST(Refill, CarvesAPageOfTheFirstSlabOfEachClass) {
 
 TS_ENGINE_TEST(Refill, TakesFreeBlocksInTheOrderOfTheirAddresses) {
   ThreadHeap& heap = make_heap();
+  have_no_spare_lists(heap);
   const SizeClass& k = size_classes[1];
   std::vector<void*> blocks;
   const std::uint32_t in_slab = engine::blocks_in_slab(k, 1);
@@ -77,6 +78,7 @@ std::vector<std::uintptr_t*> fill_slabs(ThreadHeap& heap, unsigned c, std::uint3
 TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
   for (const unsigned c : {1U, small_class}) {
     ThreadHeap& heap = make_heap();
+    have_no_spare_lists(heap);
     const std::vector<std::uintptr_t*> blocks = fill_slabs(heap, c, 8);
     const std::int32_t capacity = heap.capacities[c];
     std::size_t next = 0;
@@ -121,6 +123,7 @@ TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
 
 TS_ENGINE_TEST(Slabs, HaveTheirFreeBlocksMarkedByAFreeThatABinTakes) {
   ThreadHeap& heap = make_heap();
+  have_no_spare_lists(heap);
   const std::vector<std::uintptr_t*> blocks = fill_slabs(heap, small_class, 8);
   std::size_t next = 0;
   do {
@@ -257,6 +260,7 @@ TS_ENGINE_TEST(Refill, OneRefillInTurnCollectsForAllClasses) {
 
 TS_ENGINE_TEST(Slabs, AFreeBeyondTheBinGoesToItsSlab) {
   ThreadHeap& heap = make_heap();
+  have_no_spare_lists(heap);
   const SizeClass& k = size_classes[small_class];
   const std::uint32_t capacity = engine::max_bin_capacity(heap, k);
   std::vector<void*> blocks;

@@ -306,6 +306,16 @@ const std::vector<Row>& heap_rows() {
        [](Whole& w) { w.heap.capacities[w.small] = 1000; }},
       {"a cache bin has capacity - capacity_left blocks",
        [](Whole& w) { --w.bin().capacity_left; }},
+      {"a heap has at most so many spare lists",
+       [](Whole& w) { w.heap.spare_list_count = engine::max_spare_lists + 1; }},
+      {"a heap counts its spare lists by class", [](Whole& w) { ++w.heap.spare_lists_of[w.small]; }},
+      {"the bin of spare lists has its largest capacity",
+       [](Whole& w) {
+         w.heap.spare_lists.size_class[0] = w.small;
+         w.heap.spare_list_count = w.heap.spare_lists_of[w.small] = 1;
+         --w.heap.capacities[w.small];
+         --w.bin().capacity_left;
+       }},
       {"a heap that has never sampled has no blocks in sampling bins",
        [](Whole& w) { w.heap.sampling_bins[w.small].head = w.block(0); }},
       {"a sampling bin's list ends",

@@ -50,6 +50,7 @@ struct Filled {
   std::vector<std::byte*> blocks;
 
   Filled(unsigned of_class, std::uint32_t slabs) : size_class{of_class} {
+    have_no_spare_lists(heap);  // each free reaches its slab
     const std::size_t bytes = size_classes[of_class].block_bytes;
     while (heap.slabs[of_class] < slabs) take(bytes);
     while (last().carved < last().slab_blocks || heap.bins[of_class].head != nullptr) take(bytes);

@@ -1,0 +1,155 @@
+#include "core/spare_lists.h"
+
+#include <algorithm>
+
+#include "core/misuse.h"
+#include "core/remote_frees.h"
+
+namespace ts::engine {
+namespace {
+
+constexpr std::uint32_t lists_at_first = 64;
+
+// How many lists the heap may have in all. Many heaps would have too few each.
+std::uint32_t share_of_lists() noexcept {
+  constexpr std::uint32_t least = 4;
+  const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
+  const std::uint32_t share = max_spare_lists / std::max(heaps, 1U);
+  return share >= least ? share : 0;
+}
+
+// How many it may have now: at first a MiB of blocks. So a program that frees much and is done keeps
+// little.
+std::uint32_t most_lists(const ThreadHeap& heap) noexcept {
+  return std::min(lists_at_first + heap.more_spare_lists, share_of_lists());
+}
+
+// To be called when a burst turned out to be too large: to move the blocks that were put aside to
+// their slabs took longer than to free them there at once. If bursts go on, each after mallocs that
+// refilled the bin, the heap may have more lists, or tries again much later.
+void do_without_lists(ThreadHeap& heap) noexcept {
+  constexpr std::uint16_t bursts_until_more = 64;  // about one of each class
+  constexpr std::uint16_t bursts_until_trial = 1000;
+  const std::uint32_t most = most_lists(heap);
+  const bool may_have_more = most < share_of_lists();
+  heap.bursts_without_lists = may_have_more ? bursts_until_more : bursts_until_trial;
+  if (may_have_more) heap.more_spare_lists = static_cast<std::uint16_t>(2 * most - lists_at_first);
+}
+
+// How often lists became older before they are too old: more often than a heap looks after its
+// classes while a burst as large as all lists is allocated.
+constexpr std::uint8_t oldest_age = 4;
+
+std::int32_t length_of_list(const ThreadHeap& heap, unsigned size_class) noexcept {
+  return static_cast<std::int32_t>(max_bin_capacity(heap, size_classes[size_class]));
+}
+
+// Takes a list out of the heap's. Counted first: a call that never returns loses the list.
+Block* take_out(ThreadHeap& heap, std::uint32_t i) noexcept TS_REQUIRES(heap) {
+  SpareLists& lists = heap.spare_lists;
+  Block* const first = lists.first[i];
+  --heap.spare_lists_of[lists.size_class[i]];
+  const std::uint32_t last = --heap.spare_list_count;
+  std::atomic_signal_fence(std::memory_order_release);
+  lists.first[i] = lists.first[last];
+  lists.size_class[i] = lists.size_class[last];
+  lists.age[i] = lists.age[last];
+  return first;
+}
+
+void flush_spare_list(ThreadHeap& heap, std::uint32_t i) noexcept TS_REQUIRES(heap) {
+  const unsigned size_class = heap.spare_lists.size_class[i];
+  flush_list(heap, size_class, take_out(heap, i), length_of_list(heap, size_class));
+}
+
+bool has_spare_lists(const ThreadHeap& heap, const SizeClass& c) noexcept {
+  return c.slab_pages == 1 && !heap.has_sampling_bins && !is_arena(heap);
+}
+
+}  // namespace
+
+bool put_aside(ThreadHeap& heap, unsigned size_class) noexcept {
+  constexpr std::uint8_t max_of_class = 255;
+  const SizeClass& c = size_classes[size_class];
+  if (!has_spare_lists(heap, c) || heap.capacities[size_class] != max_bin_capacity(heap, c))
+    return false;
+  if (heap.bursts_without_lists != 0) {
+    --heap.bursts_without_lists;
+    return false;
+  }
+  const std::uint32_t count = heap.spare_list_count;
+  if (count >= most_lists(heap) || heap.spare_lists_of[size_class] == max_of_class) {
+    do_without_lists(heap);
+    return false;
+  }
+  SpareLists& lists = heap.spare_lists;
+  lists.first[count] = heap.bins[size_class].head;
+  lists.size_class[count] = static_cast<std::uint8_t>(size_class);
+  lists.age[count] = 0;
+  drop_bin(heap, size_class);
+  std::atomic_signal_fence(std::memory_order_release);
+  ++heap.spare_lists_of[size_class];
+  ++heap.spare_list_count;
+  return true;
+}
+
+Block* refill_from_spare_list(ThreadHeap& heap, unsigned size_class) noexcept {
+  if (heap.spare_lists_of[size_class] == 0) return nullptr;
+  std::uint32_t i = heap.spare_list_count - 1U;
+  while (heap.spare_lists.size_class[i] != size_class) --i;
+  Block* const first = take_out(heap, i);
+  put_into_bin(heap, size_class, first,
+               static_cast<std::uint32_t>(length_of_list(heap, size_class)));
+  return first;
+}
+
+void flush_spare_lists(ThreadHeap& heap, unsigned size_class) noexcept {
+  for (std::uint32_t i = heap.spare_list_count; i-- != 0;) {
+    if (heap.spare_lists.size_class[i] == size_class) flush_spare_list(heap, i);
+  }
+}
+
+bool flush_first_spare_lists(ThreadHeap& heap, std::size_t lists) noexcept {
+  if (heap.spare_list_count == 0) return false;
+  for (; lists != 0 && heap.spare_list_count != 0; --lists) flush_spare_list(heap, 0);
+  return true;
+}
+
+bool flush_spare_lists_to_grow(ThreadHeap& heap, std::size_t pages) noexcept {
+  constexpr std::size_t part = 32;
+  return flush_first_spare_lists(heap, std::max(pages, 1 + heap.spare_list_count / part));
+}
+
+void flush_old_spare_lists(ThreadHeap& heap) noexcept {
+  for (std::uint32_t i = heap.spare_list_count; i-- != 0;) {
+    if (++heap.spare_lists.age[i] > oldest_age) flush_spare_list(heap, i);
+  }
+}
+
+SpareList take_old_spare_list(ThreadHeap& heap, bool takes_all, std::uint32_t& left) noexcept {
+  SpareLists& lists = heap.spare_lists;
+  for (left = std::min<std::uint32_t>(left, heap.spare_list_count); left != 0;) {
+    --left;
+    if (++lists.age[left] <= oldest_age && !takes_all) continue;
+    heap.more_spare_lists = 0;
+    const unsigned size_class = lists.size_class[left];
+    return {take_out(heap, left), size_class};
+  }
+  return {};
+}
+
+void send(SpareList list) noexcept {
+  const SizeClass& c = size_classes[list.size_class];
+  Block* block = list.first;
+  for (std::uint32_t left = max_in_bin; block != nullptr && left != 0; --left) {
+    const BlockPlace place = place_of(block, c);
+    if (!is_of_class(block, list.size_class) || !has_key(block) || !place.is_beginning) [[unlikely]]
+      return report_damage(list.size_class, block);
+    Block* const next = block->next;
+    clear_key(block);  // its owner would take it for a block that was freed twice
+    release_remote_at_once(place, FoundBy::a_later_call);
+    block = next;
+  }
+}
+
+}  // namespace ts::engine
