@@ -38,7 +38,7 @@ CHECK("ts_expand grows where the block is, or changes nothing") {
     if (ts_expand(block, 2 * usable) == 1)
       EXPECT(malloc_usable_size(block) >= 2 * usable, "%zu has %zu", bytes,
              malloc_usable_size(block));
-    EXPECT(first_damage(block, bytes, bytes) == bytes, "%zu bytes were changed", bytes);
+    EXPECT_FILLED(block, bytes, bytes);
     free(block);
   }
   EXPECT(ts_expand(opaque_pointer(NULL), 10) == 0, "null was expanded");
@@ -55,19 +55,12 @@ CHECK("ts_expand shortens a large block, and makes it long again") {
   free(block);
 }
 
-static bool is_zero(const char* bytes, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    if (bytes[i] != 0) return false;
-  }
-  return true;
-}
-
 CHECK("ts_rezalloc zeroes what is new") {
   uint64_t random = 3;
   for (int i = 0; i < 300; ++i) {
     size_t bytes = random_size(&random, 100000);
     char* block = (char*)ts_rezalloc(NULL, 0, bytes + 1);
-    REQUIRE(block != NULL && is_zero(block, bytes + 1), "%zu bytes", bytes + 1);
+    REQUIRE(block != NULL && first_nonzero(block, bytes + 1) == bytes + 1, "%zu bytes", bytes + 1);
     fill(block, bytes + 1, 5);
     for (int step = 0; step < 4; ++step) {
       // The program uses less than the block has: what lies behind is garbage to it.
@@ -78,15 +71,15 @@ CHECK("ts_rezalloc zeroes what is new") {
       REQUIRE(moved != NULL, "null");
       block = moved;
       const size_t kept = old < next ? old : next;
-      EXPECT(first_damage(block, kept, 5) == kept, "byte %zu of %zu", first_damage(block, kept, 5),
-             kept);
-      if (old < next) EXPECT(is_zero(block + old, next - old), "%zu to %zu", old, next);
+      EXPECT_FILLED(block, kept, 5);
+      if (old < next)
+        EXPECT(first_nonzero(block + old, next - old) == next - old, "%zu to %zu", old, next);
       bytes = next - 1;
     }
     EXPECT(ts_rezalloc(block, bytes, 0) == NULL, "to no bytes");
     fill(block, bytes + 1, 6);  // it is still in use
     EXPECT(ts_rezalloc(block, bytes, opaque(SIZE_MAX)) == NULL, "to SIZE_MAX bytes");
-    EXPECT(first_damage(block, bytes + 1, 6) == bytes + 1, "what failed changed the block");
+    EXPECT_FILLED(block, bytes + 1, 6);
     free(block);
   }
 }
@@ -102,7 +95,7 @@ CHECK("ts_alloc_at_least tells what there is") {
     EXPECT(usable >= bytes, "%zu usable bytes of %zu", usable, bytes);
     EXPECT(alignment == 0 || (uintptr_t)block % alignment == 0, "%p at %zu", block, alignment);
     fill(opaque_pointer(block), usable, bytes);
-    EXPECT(first_damage(block, usable, bytes) == usable, "not all bytes are the program's");
+    EXPECT_FILLED(block, usable, bytes);
     free(block);
   }
   static const size_t bad[] = {3, 24, 48, 4097, SIZE_MAX};
@@ -144,7 +137,7 @@ CHECK("the figures of ts_stats add up") {
   EXPECT(sum_of(&s) == s.mapped_bytes, "the parts are %zu bytes, the whole %zu", sum_of(&s),
          s.mapped_bytes);
   if (!ts_available()) {
-    EXPECT(is_zero((const char*)&s, sizeof s), "without a library, something is not 0");
+    EXPECT(first_nonzero(&s, sizeof s) == sizeof s, "without a library, something is not 0");
   } else if (is_engine()) {
     EXPECT(s.large_bytes >= (size_t)large << 20 && s.large_bytes < (large + 1) << 20, "%zu",
            s.large_bytes);
@@ -171,7 +164,8 @@ CHECK("ts_stats fills what fits") {
   EXPECT(room.s.large_bytes == (size_t)0x5a5a5a5a5a5a5a5a, "what lies behind was written to");
   memset(&room, 0x5a, sizeof room);
   ts_stats(&room.s, sizeof room);  // a newer program
-  EXPECT(is_zero(room.behind, sizeof room.behind), "what is unknown is not 0");
+  EXPECT(first_nonzero(room.behind, sizeof room.behind) == sizeof room.behind,
+         "what is unknown is not 0");
 }
 
 static void* use_and_wait(void* argument) {
@@ -230,7 +224,7 @@ CHECK("ts_purge tells how much went back") {
     EXPECT(more < 1 << 20, "%zu bytes more went back after %zu", more, gone);
     EXPECT(ts_trim(0) == 0, "ts_trim(0) gives back when nothing is left");
   }
-  EXPECT(first_damage(blocks[0], bytes, 0) == bytes, "a block was changed");
+  EXPECT_FILLED(blocks[0], bytes, 0);
   free(blocks[0]);
 }
 
@@ -250,7 +244,7 @@ CHECK("ts_trim tells of pages within slabs") {
   const size_t more = ts_purge();
   EXPECT(more == 0, "%zu bytes went back again", more);
   for (size_t i = 0; i < count; i += stays) {
-    EXPECT(first_damage(blocks[i], bytes, i) == bytes, "block %zu was changed", i);
+    EXPECT_FILLED(blocks[i], bytes, i);
     free(blocks[i]);
   }
 }

@@ -45,9 +45,7 @@ CHECK("every power of two to 1 MiB for all sizes") {
       }
       for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
         const size_t usable = malloc_usable_size(block[i]);
-        EXPECT(first_damage(block[i], usable, alignment + i) == usable,
-               "%s(%zu, %zu): byte %zu of %zu was overwritten", functions[f].name, alignment,
-               sizes[i], first_damage(block[i], usable, alignment + i), usable);
+        EXPECT_FILLED(block[i], usable, alignment + i);
         free(block[i]);
       }
     }
@@ -67,8 +65,7 @@ CHECK("valloc and pvalloc return pages") {
            sizes[i], malloc_usable_size(by_pvalloc));
     fill(by_valloc, sizes[i], i);
     fill(by_pvalloc, whole_pages, ~i);
-    EXPECT(first_damage(by_valloc, sizes[i], i) == sizes[i], "valloc(%zu) was overwritten",
-           sizes[i]);
+    EXPECT_FILLED(by_valloc, sizes[i], i);
     free(by_valloc);
     free(by_pvalloc);
   }
@@ -93,7 +90,7 @@ CHECK("pvalloc(0) is a page that may be written") {
     fill(block[i], page, i);
   }
   for (size_t i = 0; i < COUNT_OF(block); ++i) {
-    EXPECT(first_damage(block[i], page, i) == page, "pvalloc(0) was overwritten");
+    EXPECT_FILLED(block[i], page, i);
     free(block[i]);
   }
 }

@@ -148,7 +148,7 @@ CHECK("an arena's blocks are blocks of malloc") {
     fill(block, sizes[i], i);
     block = realloc(block, sizes[i] + 10000);
     REQUIRE(block != NULL, "null");
-    EXPECT(first_damage(block, sizes[i], i) == sizes[i], "%zu bytes changed", sizes[i]);
+    EXPECT_FILLED(block, sizes[i], i);
     free(block);
     for (size_t alignment = 16; alignment <= 1 << 20; alignment *= 4) {
       block = ts_arena_aligned_alloc(arena, alignment, opaque(sizes[i]));

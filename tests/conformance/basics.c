@@ -19,9 +19,7 @@ CHECK("malloc serves every size") {
     EXPECT((uintptr_t)block % natural_alignment(sizes[i]) == 0, "malloc(%zu) is %p", sizes[i],
            (void*)block);
     fill(block, sizes[i], i);
-    EXPECT(first_damage(block, sizes[i], i) == sizes[i],
-           "malloc(%zu): byte %zu does not keep its value", sizes[i],
-           first_damage(block, sizes[i], i));
+    EXPECT_FILLED(block, sizes[i], i);
     free(block);
   }
 }
@@ -49,8 +47,7 @@ CHECK("all small sizes are aligned and do not overlap") {
     fill(block[bytes], bytes, bytes);
   }
   for (size_t bytes = 0; bytes < blocks; ++bytes) {
-    EXPECT(first_damage(block[bytes], bytes, bytes) == bytes,
-           "the block of %zu bytes was overwritten", bytes);
+    EXPECT_FILLED(block[bytes], bytes, bytes);
     free(block[bytes]);
   }
 }

@@ -6,13 +6,6 @@
 
 #include "check.h"
 
-static size_t first_nonzero(const char* block, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) {
-    if (block[i] != 0) return i;
-  }
-  return bytes;
-}
-
 // glibc's does, and programs that use what malloc_usable_size tells may rely on it. Sizes just above
 // those of classes and of pages leave most behind the request.
 CHECK("calloc zeroes used memory, to the end of what malloc_usable_size tells") {

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char** environ;
@@ -82,6 +83,7 @@ const char* tested_library(void) {
 }
 
 bool library_is_ours(void) { return strncmp(tested_library(), "libtsmalloc", 11) == 0; }
+bool library_is_engine(void) { return strcmp(tested_library(), "libtsmalloc.so") == 0; }
 
 pthread_t start_thread(void* (*body)(void*), void* argument) {
   pthread_t thread;
@@ -124,6 +126,21 @@ size_t first_damage(const void* block, size_t bytes, uint64_t seed) {
   const unsigned char* byte = block;
   for (size_t i = 0; i < bytes; ++i) {
     if (byte[i] != pattern_byte(i, seed)) return i;
+  }
+  return bytes;
+}
+
+void expect_filled(const char* file, int line, const void* block, size_t bytes, uint64_t seed) {
+  const size_t damage = first_damage(block, bytes, seed);
+  if (damage == bytes) return;
+  report_failure(file, line, "what was written", "byte %zu of %zu at %p (seed %ju) has changed",
+                 damage, bytes, block, (uintmax_t)seed);
+}
+
+size_t first_nonzero(const void* block, size_t bytes) {
+  const unsigned char* byte = block;
+  for (size_t i = 0; i < bytes; ++i) {
+    if (byte[i] != 0) return i;
   }
   return bytes;
 }
@@ -172,15 +189,44 @@ void* opaque_pointer(void* pointer) {
   return pointer;
 }
 
+// Reads the beginning of a file as a string; false if there is none.
+static bool read_text(const char* path, char* text, size_t size) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const ssize_t length = read(file, text, size - 1);
+  close(file);
+  text[length > 0 ? length : 0] = '\0';
+  return length > 0;
+}
+
+long figure_of(const char* path, const char* key) {
+  char text[4096];
+  const char* const at = read_text(path, text, sizeof text) ? strstr(text, key) : NULL;
+  return at == NULL ? -1 : strtol(at + strlen(key), NULL, 10);
+}
+
+size_t mapping_count(void) {
+  char text[4096];
+  size_t count = 0;
+  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  REQUIRE(file >= 0, "cannot open /proc/self/maps: %s", strerror(errno));
+  for (ssize_t got = 0; (got = read(file, text, sizeof text)) > 0;) {
+    for (ssize_t i = 0; i < got; ++i) count += text[i] == '\n';
+  }
+  close(file);
+  return count;
+}
+
+double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 // Field `index` of /proc/self/statm, in bytes.
 static size_t statm_bytes(int index) {
   char text[128];
-  const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  REQUIRE(file >= 0, "cannot open /proc/self/statm: %s", strerror(errno));
-  const ssize_t length = read(file, text, sizeof text - 1);
-  close(file);
-  REQUIRE(length > 0, "cannot read /proc/self/statm: %s", strerror(errno));
-  text[length] = '\0';
+  REQUIRE(read_text("/proc/self/statm", text, sizeof text), "no statm: %s", strerror(errno));
   char* cursor = text;
   size_t pages = 0;
   for (int i = 0; i <= index; ++i) pages = strtoul(cursor, &cursor, 10);
@@ -192,16 +238,8 @@ size_t data_bytes(void) { return statm_bytes(5); }
 size_t resident_bytes(void) { return statm_bytes(1); }
 
 size_t anonymous_bytes(void) {
-  static const char key[] = "\nAnonymous:";
-  char text[2048];
-  const int file = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return statm_bytes(1) - statm_bytes(2);
-  const ssize_t length = read(file, text, sizeof text - 1);
-  close(file);
-  text[length > 0 ? length : 0] = '\0';
-  const char* const at = strstr(text, key);
-  REQUIRE(at != NULL, "/proc/self/smaps_rollup has no line of%s", key + 1);
-  return strtoul(at + strlen(key), NULL, 10) << 10;
+  const long kilobytes = figure_of("/proc/self/smaps_rollup", "\nAnonymous:");
+  return kilobytes < 0 ? statm_bytes(1) - statm_bytes(2) : (size_t)kilobytes << 10;
 }
 
 // The dynamic linker only warns about a library that it cannot preload, and every check would then

@@ -75,8 +75,9 @@ void* find_function(const char* name);
 // The file name, without a version, of the library that malloc is in: what is promised beyond the
 // standards is promised of one library.
 const char* tested_library(void);
-// Whether it is one of this project's.
+// Whether it is one of this project's; and whether it is the engine's.
 bool library_is_ours(void);
+bool library_is_engine(void);
 
 // A thread; and its result. The check ends if there is none to be had.
 pthread_t start_thread(void* (*body)(void*), void* argument);
@@ -92,6 +93,11 @@ int status_of(pid_t child);
 // the first byte that differs, or `bytes`.
 void fill(void* block, size_t bytes, uint64_t seed);
 size_t first_damage(const void* block, size_t bytes, uint64_t seed);
+// A block that fill() wrote still has that pattern.
+#define EXPECT_FILLED(block, bytes, seed) expect_filled(__FILE__, __LINE__, block, bytes, seed)
+void expect_filled(const char* file, int line, const void* block, size_t bytes, uint64_t seed);
+// The offset of the first byte that is not zero, or `bytes`.
+size_t first_nonzero(const void* block, size_t bytes);
 // A block of malloc, or the end of the check: with that pattern, and with ones.
 void* filled(size_t bytes, uint64_t seed);
 void* written(size_t bytes);
@@ -109,6 +115,12 @@ size_t natural_alignment(size_t bytes);
 // A value that the compiler cannot see through: neither folds nor warns about.
 size_t opaque(size_t value);
 void* opaque_pointer(void* pointer);
+
+// The number behind `key` in a file such as /proc/self/status, read without the heap; -1 if the file
+// or the key is missing.
+long figure_of(const char* path, const char* key);
+size_t mapping_count(void);
+double seconds_now(void);  // of a monotonic clock
 
 // Address space and resident memory of this process.
 size_t address_space_bytes(void);

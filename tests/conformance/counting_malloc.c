@@ -31,7 +31,7 @@ static void use(void* block, size_t bytes, const char* origin) {
   errno = 0;
   char* const larger = realloc(block, 2 * bytes);
   REQUIRE(larger != NULL, "realloc of a block of %s is null, errno %d", origin, errno);
-  EXPECT(first_damage(larger, bytes, bytes) == bytes, "realloc of a block of %s", origin);
+  EXPECT_FILLED(larger, bytes, bytes);
   free(larger);
 }
 

@@ -110,8 +110,7 @@ CHECK("ts_usable_size is the block's") {
            malloc_usable_size(block));
     EXPECT((uintptr_t)block % TSMALLOC_MIN_ALIGNMENT == 0 || !is_expected(), "%p", block);
     fill(opaque_pointer(block), usable, bytes);
-    EXPECT(first_damage(block, usable, bytes) == usable, "byte %zu of %zu is not the program's",
-           first_damage(block, usable, bytes), usable);
+    EXPECT_FILLED(block, usable, bytes);
     free(block);
   }
   EXPECT(ts_usable_size(opaque_pointer(NULL)) == 0, "%zu", ts_usable_size(opaque_pointer(NULL)));
@@ -198,7 +197,7 @@ CHECK("ts_trim gives back, and leaves blocks alone") {
            "resident: %zu bytes with the blocks, %zu afterwards", with_blocks, resident_bytes());
   }
   for (size_t i = 0; i < blocks; i += 1024) {
-    EXPECT(first_damage(block[i], bytes, i) == bytes, "block %zu was changed", i);
+    EXPECT_FILLED(block[i], bytes, i);
     free(block[i]);
   }
   if (!is_expected()) return;
@@ -242,7 +241,7 @@ static void ignore_event(int event, size_t bytes) {
 }
 
 CHECK("events have a handler where there are limits") {
-  const bool has_limits = strcmp(tested_library(), "libtsmalloc.so") == 0;
+  const bool has_limits = library_is_engine();
   const int expected = !is_expected() ? ENOSYS : has_limits ? 0 : ENOTSUP;
   const int set = ts_on_event(ignore_event);
   EXPECT(set == expected || (set == 0 && !library_is_ours()), "%d", set);  // linked in: any of ours
@@ -250,7 +249,7 @@ CHECK("events have a handler where there are limits") {
 }
 
 CHECK("profiles are written where there are any") {
-  const bool has_profile = strcmp(tested_library(), "libtsmalloc.so") == 0;
+  const bool has_profile = library_is_engine();
   const int expected = !is_expected() ? ENOSYS : has_profile ? 0 : ENOTSUP;
   const int started = ts_profile_start(1);
   EXPECT(started == expected || (started == 0 && !library_is_ours()), "%d", started);

@@ -90,8 +90,7 @@ CHECK("reallocarray") {
   fill(array, 1000, 1);
   array = reallocarray(array, 1000, 100);
   REQUIRE(array != NULL, "null");
-  EXPECT(first_damage(array, 1000, 1) == 1000, "reallocarray lost byte %zu",
-         first_damage(array, 1000, 1));
+  EXPECT_FILLED(array, 1000, 1);
   errno = 0;
   void* refused = reallocarray(array, opaque(SIZE_MAX / 16 + 2), 16);
   EXPECT(refused == NULL && errno == ENOMEM,

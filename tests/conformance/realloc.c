@@ -24,8 +24,7 @@ static void expect_contents_kept(size_t from, size_t to, uint64_t seed) {
   const size_t kept = smaller(from, to);
   EXPECT((uintptr_t)moved % natural_alignment(to) == 0, "realloc from %zu to %zu is %p", from, to,
          (void*)moved);
-  EXPECT(first_damage(moved, kept, seed) == kept, "realloc from %zu to %zu: byte %zu changed", from,
-         to, first_damage(moved, kept, seed));
+  EXPECT_FILLED(moved, kept, seed);
   EXPECT(malloc_usable_size(moved) >= to, "realloc from %zu to %zu: usable size %zu", from, to,
          malloc_usable_size(moved));
   fill(moved, to, ~seed);
@@ -52,8 +51,7 @@ CHECK("realloc grows and shrinks step by step") {
     const size_t more = bytes + 1 + bytes / 7;
     char* grown = realloc(block, more);
     REQUIRE(grown != NULL, "realloc to %zu is null", more);
-    EXPECT(first_damage(grown, bytes, 42) == bytes, "growing from %zu to %zu bytes lost byte %zu",
-           bytes, more, first_damage(grown, bytes, 42));
+    EXPECT_FILLED(grown, bytes, 42);
     fill(grown, more, 42);
     if (neighbours < COUNT_OF(neighbour)) neighbour[neighbours++] = malloc(32);
     block = grown;
@@ -62,8 +60,7 @@ CHECK("realloc grows and shrinks step by step") {
   for (; bytes > 1; bytes /= 2) {
     block = realloc(block, bytes);
     REQUIRE(block != NULL, "shrinking to %zu bytes gave null", bytes);
-    EXPECT(first_damage(block, bytes, 42) == bytes, "shrinking to %zu bytes lost byte %zu", bytes,
-           first_damage(block, bytes, 42));
+    EXPECT_FILLED(block, bytes, 42);
   }
   free(block);
   for (size_t i = 0; i < neighbours; ++i) free(neighbour[i]);
@@ -80,9 +77,7 @@ CHECK("a realloc that fails keeps the old block") {
       void* moved = realloc(block, opaque(impossible[j]));
       REQUIRE(moved == NULL, "realloc to %zu bytes is %p", impossible[j], moved);
       EXPECT(errno == ENOMEM, "errno %d", errno);
-      EXPECT(first_damage(block, sizes[i], j) == sizes[i],
-             "a failed realloc of %zu bytes changed byte %zu", sizes[i],
-             first_damage(block, sizes[i], j));
+      EXPECT_FILLED(block, sizes[i], j);
       free(block);
     }
   }
@@ -107,8 +102,7 @@ CHECK("realloc takes blocks of the aligned functions") {
     fill(block, 1000, alignment);
     char* moved = realloc(block, 50000);
     REQUIRE(moved != NULL, "null at alignment %zu", alignment);
-    EXPECT(first_damage(moved, 1000, alignment) == 1000, "alignment %zu: byte %zu changed",
-           alignment, first_damage(moved, 1000, alignment));
+    EXPECT_FILLED(moved, 1000, alignment);
     fill(moved, 50000, alignment);
     free(moved);
   }
@@ -116,8 +110,7 @@ CHECK("realloc takes blocks of the aligned functions") {
 
 static void expect_zero(const char* block, size_t bytes) {
   REQUIRE(block != NULL, "calloc(1, %zu) is null", bytes);
-  size_t at = 0;
-  while (at < bytes && block[at] == 0) ++at;
+  const size_t at = first_nonzero(block, bytes);
   EXPECT(at == bytes, "calloc(1, %zu): byte %zu is %d", bytes, at, block[at]);
 }
 
@@ -188,8 +181,7 @@ CHECK("pages that userfaultfd watches survive") {
   REQUIRE(ioctl(descriptor, UFFDIO_REGISTER, &watched) == 0, "register: %s", strerror(errno));
   char* const grown = realloc(block, 12 * mebibyte);
   REQUIRE(grown != NULL, "realloc is null");
-  EXPECT(first_damage(grown, 4 * mebibyte, 5) == 4 * mebibyte, "byte %zu changed",
-         first_damage(grown, 4 * mebibyte, 5));
+  EXPECT_FILLED(grown, 4 * mebibyte, 5);
   close(descriptor);
   free(grown);
   free(behind);

@@ -32,8 +32,7 @@ static size_t exhaust(size_t bytes) {
 static void free_all(size_t count, size_t bytes) {
   const size_t compared = bytes < 64 ? bytes : 64;
   for (size_t i = 0; i < count; ++i) {
-    EXPECT(first_damage(block[i], compared, i) == compared,
-           "block %zu of %zu bytes was overwritten", i, bytes);
+    EXPECT_FILLED(block[i], compared, i);
     free(block[i]);
   }
 }
@@ -136,7 +135,7 @@ static void allocate_and_verify(size_t count, size_t bytes) {
     block[i] = filled(bytes, i);
   }
   for (size_t i = 0; i < count; ++i) {
-    EXPECT(first_damage(block[i], bytes, i) == bytes, "block %zu was overwritten", i);
+    EXPECT_FILLED(block[i], bytes, i);
     free(block[i]);
   }
 }
@@ -160,9 +159,7 @@ typedef struct Territory {
 
 static void expect_untouched(const Territory* territory, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    EXPECT(first_damage(territory[i].begin, territory[i].bytes, i) == territory[i].bytes,
-           "memory that the program took by sbrk was overwritten at byte %zu of %zu",
-           first_damage(territory[i].begin, territory[i].bytes, i), territory[i].bytes);
+    EXPECT_FILLED(territory[i].begin, territory[i].bytes, i);
   }
 }
 
@@ -186,7 +183,7 @@ CHECK("others move the break") {
   }
   expect_untouched(territory, rounds);
   for (size_t i = 0; i < count; ++i) {
-    EXPECT(first_damage(block[i], bytes[i], i) == bytes[i], "block %zu was overwritten", i);
+    EXPECT_FILLED(block[i], bytes[i], i);
     free(block[i]);
   }
   // Freeing everything must not take the break back below what others took.

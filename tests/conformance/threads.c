@@ -23,12 +23,10 @@ CHECK("blocks outlive the thread that made them") {
     void* kept[100];
     run_thread(allocate_and_leave, kept);
     for (size_t i = 0; i < COUNT_OF(kept); ++i) {
-      EXPECT(first_damage(kept[i], 100 + i, i) == 100 + i,
-             "a block of %zu bytes changed when its thread had ended", 100 + i);
+      EXPECT_FILLED(kept[i], 100 + i, i);
       void* moved = realloc(kept[i], 300 + i);
       REQUIRE(moved != NULL, "null");
-      EXPECT(first_damage(moved, 100 + i, i) == 100 + i,
-             "realloc of a dead thread's block lost its contents");
+      EXPECT_FILLED(moved, 100 + i, i);
       free(moved);
     }
   }
@@ -83,8 +81,7 @@ static void allocate_in_destructor(void* value) {
     scratch[i] = filled(i * 40, i);
   }
   for (size_t i = 0; i < COUNT_OF(scratch); ++i) {
-    EXPECT(first_damage(scratch[i], i * 40, i) == i * 40,
-           "a block was overwritten in a destructor");
+    EXPECT_FILLED(scratch[i], i * 40, i);
     free(scratch[i]);
   }
   void* next = calloc(1, 64);

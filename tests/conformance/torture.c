@@ -44,8 +44,7 @@ static void reallocate(Shadow* shadow, size_t bytes, uint64_t* random) {
   const size_t kept = bytes < shadow->bytes ? bytes : shadow->bytes;
   unsigned char* moved = realloc(shadow->block, bytes);
   REQUIRE(moved != NULL, "realloc to %zu bytes is null", bytes);
-  EXPECT(first_damage(moved, kept, shadow->seed) == kept,
-         "realloc from %zu to %zu bytes lost contents", shadow->bytes, bytes);
+  EXPECT_FILLED(moved, kept, shadow->seed);
   adopt(shadow, moved, bytes, random);
 }
 

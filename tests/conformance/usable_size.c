@@ -23,8 +23,7 @@ CHECK("every usable byte may be written") {
   for (size_t i = 0; i < blocks; ++i) {
     EXPECT(malloc_usable_size(block[i]) == usable[i], "%zu changed to %zu", usable[i],
            malloc_usable_size(block[i]));
-    EXPECT(first_damage(block[i], usable[i], i) == usable[i], "byte %zu of %zu was overwritten",
-           first_damage(block[i], usable[i], i), usable[i]);
+    EXPECT_FILLED(block[i], usable[i], i);
     free(block[i]);
   }
 }
@@ -59,8 +58,7 @@ CHECK("alloc_at_least says how much it gave") {
     REQUIRE(result.ptr != NULL && result.size >= bytes, "alloc_at_least(%zu) is %p with %zu bytes",
             bytes, result.ptr, result.size);
     fill(result.ptr, result.size, bytes);
-    EXPECT(first_damage(result.ptr, result.size, bytes) == result.size,
-           "the %zu bytes do not keep their values", result.size);
+    EXPECT_FILLED(result.ptr, result.size, bytes);
     free(result.ptr);
   }
   const SizedResult refused = alloc_at_least(opaque(SIZE_MAX));

@@ -46,25 +46,14 @@ static void read_of_task(long task, const char* name, char* text, size_t size) {
   text[length] = 0;
 }
 
-static long figure_of_task(long task, const char* key, int base) {
-  char text[4096];
-  read_of_task(task, "status", text, sizeof text);
-  const char* const at = strstr(text, key);
-  return at == NULL ? -1 : (long)strtoul(at + strlen(key), NULL, base);
+static long switches_of_task(long task) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%ld/status", task);
+  return figure_of(path, "\nvoluntary_ctxt_switches:");
 }
 
 // How many threads the process has; allocates nothing.
-static unsigned threads(void) {
-  char text[4096];
-  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  const ssize_t length = read(file, text, sizeof text - 1);
-  REQUIRE(length > 0, "there is no /proc/self/status");
-  close(file);
-  text[length] = 0;
-  const char* const at = strstr(text, "Threads:");
-  REQUIRE(at != NULL, "the status tells no threads");
-  return (unsigned)strtoul(at + strlen("Threads:"), NULL, 10);
-}
+static unsigned threads(void) { return (unsigned)figure_of("/proc/self/status", "Threads:"); }
 
 // The background threads of this process: how many, and the last one.
 static unsigned background_threads(long* task) {
@@ -271,12 +260,11 @@ CHECK("it is not woken at rest") {
   const long task = begin_with_a_background_thread();
   burst(1000, 100 * mb);
   idle(2000);
-  const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
+  const long before = switches_of_task(task);
   REQUIRE(before > 0, "nothing counts context switches");
   for (int i = 0; i < 1000; ++i) allocate(NULL);
   idle(1000);
-  EXPECT(figure_of_task(task, "voluntary_ctxt_switches:", 10) == before,
-         "the background thread was woken with nothing to do");
+  EXPECT(switches_of_task(task) == before, "the background thread was woken with nothing to do");
 }
 
 // The child is in the parent's memory, and no handler of forks runs.
@@ -321,10 +309,9 @@ CHECK("what the system refuses is left alone") {
   if (mlock(block, 64 * mb) != 0) skip_check("the system locks no memory");
   free(block);
   idle(1500);
-  const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
+  const long before = switches_of_task(task);
   idle(1000);
-  EXPECT(figure_of_task(task, "voluntary_ctxt_switches:", 10) <= before + 1,
-         "the background thread tries again and again");
+  EXPECT(switches_of_task(task) <= before + 1, "the background thread tries again and again");
 }
 
 // ---- the program's own steps ----

@@ -329,14 +329,8 @@ CHECK("of two threads that free a large block one is told") {
 // Of this process: bytes of huge pages that are resident, or SIZE_MAX where the system does not
 // count them.
 static size_t huge_page_bytes(void) {
-  char line[256];
-  FILE* file = fopen("/proc/self/smaps_rollup", "r");
-  size_t bytes = SIZE_MAX;
-  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-    if (strncmp(line, "AnonHugePages:", 14) == 0) bytes = strtoul(line + 14, NULL, 10) << 10;
-  }
-  if (file != NULL) fclose(file);
-  return bytes;
+  const long kilobytes = figure_of("/proc/self/smaps_rollup", "AnonHugePages:");
+  return kilobytes < 0 ? SIZE_MAX : (size_t)kilobytes << 10;
 }
 
 static bool system_has_huge_pages(void) {

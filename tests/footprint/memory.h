@@ -10,18 +10,9 @@
 
 // A figure of /proc/self/status, such as "VmRSS:" or "VmHWM:", in bytes.
 static inline size_t memory(const char* key) {
-  char text[4096];
-  FILE* const file = fopen("/proc/self/status", "r");
-  REQUIRE(file != NULL, "there is no /proc/self/status");
-  setvbuf(file, NULL, _IONBF, 0);  // no block of the heap
-  const size_t length = fread(text, 1, sizeof text - 1, file);
-  fclose(file);
-  text[length] = 0;
-  const char* const at = strstr(text, key);
-  REQUIRE(at != NULL, "there is no %s", key);
-  const size_t kilobytes = strtoul(at + strlen(key), NULL, 10);
-  REQUIRE(kilobytes != 0, "%s is 0", key);
-  return kilobytes << 10;
+  const long kilobytes = figure_of("/proc/self/status", key);
+  REQUIRE(kilobytes > 0, "%s is %ld", key, kilobytes);
+  return (size_t)kilobytes << 10;
 }
 
 // Allocates and fills blocks of `each` bytes, `total` bytes in all, and frees them. Returns what

@@ -36,7 +36,7 @@ CHECK("the program allocates from it") {
     fill(block, bytes, bytes);
     block = realloc(block, 2 * bytes);
     expect_ours(block, 2 * bytes, "realloc");
-    EXPECT(first_damage(block, bytes, bytes) == bytes, "realloc lost the contents");
+    EXPECT_FILLED(block, bytes, bytes);
     free(block);
     block = calloc(bytes, 3);
     REQUIRE(block != NULL, "calloc: null");

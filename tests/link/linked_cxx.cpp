@@ -20,7 +20,7 @@ CHECK("new allocates from it") {
     EXPECT(malloc_usable_size(block) == malloc_good_size(bytes),
            "%zu usable bytes of new char[%zu]", malloc_usable_size(block), bytes);
     fill(block, bytes, bytes);
-    EXPECT(first_damage(block, bytes, bytes) == bytes, "the contents changed");
+    EXPECT_FILLED(block, bytes, bytes);
     delete[] block;
   }
   struct alignas(512) Aligned {

@@ -69,7 +69,7 @@ CHECK("errors are told, and leave blocks alone") {
   EXPECT(ts_malloc(opaque(PTRDIFF_MAX)) == NULL && errno == ENOMEM, "%d", errno);
   EXPECT(ts_calloc(opaque(SIZE_MAX / 2), 4) == NULL && errno == ENOMEM, "%d", errno);
   EXPECT(ts_realloc(block, opaque(SIZE_MAX)) == NULL && errno == ENOMEM, "%d", errno);
-  EXPECT(first_damage(block, 100, 1) == 100, "a refused realloc changed the block");
+  EXPECT_FILLED(block, 100, 1);
   errno = 7;
   ts_free_aligned_sized(block, 64, 100);
   ts_free(NULL);
@@ -94,8 +94,7 @@ CHECK("realloc keeps contents and alignment") {
       REQUIRE(moved != NULL, "null");
       EXPECT((uintptr_t)moved % alignment == 0, "%p, not aligned to %zu", (void*)moved, alignment);
       const size_t kept = bytes < next ? bytes : next;
-      EXPECT(first_damage(moved, kept, bytes) == kept, "%zu bytes to %zu, aligned to %zu", bytes,
-             next, alignment);
+      EXPECT_FILLED(moved, kept, bytes);
       EXPECT(ts_usable_size(moved) >= next, "%zu of %zu", ts_usable_size(moved), next);
       block = moved;
       bytes = next;
@@ -114,7 +113,7 @@ static void* fill_both(void* argument) {
     REQUIRE(ours != NULL && theirs != NULL, "null");
     fill(ours, bytes, 1);
     fill(theirs, bytes, 2);
-    EXPECT(first_damage(ours, bytes, 1) == bytes, "%zu", first_damage(ours, bytes, 1));
+    EXPECT_FILLED(ours, bytes, 1);
     free(theirs);
     ts_free(ours);
   }

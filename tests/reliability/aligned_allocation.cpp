@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::size_t gigabyte = std::size_t{1} << 30;
 
-bool is_engine() { return std::strcmp(tested_library(), "libtsmalloc.so") == 0; }
-
 struct Function {
   const char* name;
   void* (*allocate)(std::size_t alignment, std::size_t bytes);
@@ -67,10 +65,8 @@ void write(const Piece& piece, std::uint64_t seed) {
 }
 void expect_intact(const Piece& piece, std::uint64_t seed) {
   const std::size_t end = piece.filled < end_bytes ? piece.filled : end_bytes;
-  EXPECT(first_damage(piece.begin + piece.filled - end, end, seed) == end,
-         "the end of %zu bytes was overwritten", piece.filled);
-  if (piece.filled >= 2 * end)
-    EXPECT(first_damage(piece.begin, end, seed) == end, "%zu bytes were overwritten", piece.filled);
+  EXPECT_FILLED(piece.begin + piece.filled - end, end, seed);
+  if (piece.filled >= 2 * end) EXPECT_FILLED(piece.begin, end, seed);
 }
 
 // Sizes around the alignment, and others.
@@ -126,7 +122,7 @@ CHECK("alignments to 1 GB") {
     for (std::size_t function = 0; function < COUNT_OF(functions); ++function) {
       for (const std::size_t bytes : {std::size_t{1}, alignment / 2 + 1, alignment}) {
         auto* const probe = functions[function].allocate(alignment, bytes);
-        if (probe == nullptr && alignment > gigabyte / 16 && !is_engine()) {
+        if (probe == nullptr && alignment > gigabyte / 16 && !library_is_engine()) {
           ++refused;
           continue;
         }
@@ -180,10 +176,10 @@ CHECK("what alignment costs is bounded") {
   }
   report_figure("at most %.2f times the memory and %.2f times the addresses of blocks side by side",
                 worst_memory, worst_addresses);
-  EXPECT(worst_memory < 1.75 || !is_engine(),
+  EXPECT(worst_memory < 1.75 || !library_is_engine(),
          "%.2f times the memory, of %zu bytes at multiples of %zu", worst_memory, worst_bytes,
          worst_alignment);
-  EXPECT(worst_addresses < 6 || !is_engine(), "%.2f times the addresses", worst_addresses);
+  EXPECT(worst_addresses < 6 || !library_is_engine(), "%.2f times the addresses", worst_addresses);
 }
 
 }  // namespace

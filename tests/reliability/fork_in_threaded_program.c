@@ -57,7 +57,7 @@ static size_t check_block(const char* block) {
   memcpy(&bytes, block, sizeof bytes);
   REQUIRE(bytes >= sizeof bytes && bytes <= 400000, "a block's length is %zu", bytes);
   const size_t rest = bytes - sizeof bytes;
-  EXPECT(first_damage(block + sizeof bytes, rest, bytes) == rest, "a block was overwritten");
+  EXPECT_FILLED(block + sizeof bytes, rest, bytes);
   return bytes;
 }
 

@@ -16,27 +16,11 @@
 
 static size_t page;
 
-// Counted without memory of any kind.
-static size_t mapping_count(void) {
-  char text[4096];
-  size_t count = 0;
-  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  REQUIRE(file >= 0, "cannot open /proc/self/maps: %s", strerror(errno));
-  for (ssize_t got = 0; (got = read(file, text, sizeof text)) > 0;) {
-    for (ssize_t i = 0; i < got; ++i) count += text[i] == '\n';
-  }
-  close(file);
-  return count;
-}
-
 static size_t mapping_limit(void) {
-  char text[32] = "";
-  const int file = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
-  if (file < 0 || read(file, text, sizeof text - 1) <= 0) skip_check("the limit is not to be read");
-  close(file);
-  const size_t limit = strtoul(text, NULL, 10);
+  const long limit = figure_of("/proc/sys/vm/max_map_count", "");
+  if (limit < 0) skip_check("the limit is not to be read");
   if (limit > 300000) skip_check("this system allows too many mappings to use them up");
-  return limit;
+  return (size_t)limit;
 }
 
 static char* wasted;
@@ -84,7 +68,7 @@ static size_t take_what_is_there(uint64_t seed, size_t limit_bytes, size_t max_b
 static void free_blocks(size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const size_t compared = block[i].bytes < 500 ? block[i].bytes : 500;
-    EXPECT(first_damage(block[i].begin, compared, i) == compared, "block %zu was overwritten", i);
+    EXPECT_FILLED(block[i].begin, compared, i);
     errno = 4711;
     free(block[i].begin);
     EXPECT(errno == 4711, "free set errno to %d", errno);
@@ -188,7 +172,7 @@ CHECK("gigabytes in pieces need few mappings") {
   const size_t more = mapping_count() - before;
   report_figure("%zu MB in %d blocks, every second freed: %zu mappings", total >> 20, (int)blocks,
                 more);
-  EXPECT(more < 200 || strcmp(tested_library(), "libtsmalloc.so") != 0, "%zu mappings", more);
+  EXPECT(more < 200 || !library_is_engine(), "%zu mappings", more);
 }
 
 // Each number as often as others, unlike those of random_size().
@@ -202,8 +186,8 @@ static size_t number_below(uint64_t* state, size_t limit) {
 static void sixty_gigabytes_in_pieces(size_t min_bytes, size_t max_bytes) {
   enum { most = 1 << 20 };
   const size_t wanted = (size_t)60 << 30;
-  const bool is_promised = strcmp(tested_library(), "libtsmalloc.so") == 0 ||
-                           strcmp(tested_library(), "libtsmalloc-secure.so") == 0;
+  const bool is_promised =
+      library_is_engine() || strcmp(tested_library(), "libtsmalloc-secure.so") == 0;
   if (!is_promised) skip_check("it does not promise this");
   static char* begin[most];
   const size_t before = mapping_count();

@@ -162,7 +162,7 @@ static void* work(void* seed) {
     }
   }
   for (size_t i = 0; i < small_blocks; ++i) {
-    EXPECT(first_damage(small[i], 100, i) == 100, "block %zu was overwritten", i);
+    EXPECT_FILLED(small[i], 100, i);
     free(small[i]);
   }
   for (size_t i = 0; i < large_blocks; ++i) {

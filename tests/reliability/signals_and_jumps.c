@@ -54,8 +54,7 @@ typedef struct Piece {
 } Piece;
 
 static void replace(Piece* piece, uint64_t* random) {
-  EXPECT(first_damage(piece->begin, piece->bytes, piece->bytes) == piece->bytes,
-         "a block of %zu bytes was overwritten", piece->bytes);
+  EXPECT_FILLED(piece->begin, piece->bytes, piece->bytes);
   const size_t bytes = random_size(random, next_random(random) % 64 == 0 ? 6 << 20 : 20000);
   if (next_random(random) % 4 == 0) {
     piece->begin = realloc(piece->begin, bytes + 1);

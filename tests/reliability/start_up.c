@@ -47,7 +47,7 @@ CHECK("every function works before the first constructor") {
   REQUIRE(early.block != NULL && early.of_libc != NULL, "an early block is null");
   fill(early.block, 1 << 20, 1);
   EXPECT(strcmp(early.of_libc, long_text) == 0, "strdup made \"%s\"", early.of_libc);
-  EXPECT(first_damage(early.block, 1 << 20, 1) == 1 << 20, "an early block was overwritten");
+  EXPECT_FILLED(early.block, 1 << 20, 1);
   free(early.block);
   free(early.of_libc);
 }
@@ -78,7 +78,7 @@ static void* touch_storage(void* storage_of_thread) {
   char* const block = malloc(100);
   memset(storage(), 1, 20000);
   fill(block, 100, 1);
-  EXPECT(first_damage(block, 100, 1) == 100, "thread-local storage lies in a block");
+  EXPECT_FILLED(block, 100, 1);
   free(block);
   return NULL;
 }

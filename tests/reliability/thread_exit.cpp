@@ -57,8 +57,7 @@ void allocate_again(void* argument) {
   auto* const value = static_cast<Value*>(argument);
   ++destructor_calls;
   const pthread_key_t key = value->key;
-  EXPECT(first_damage(value->text, sizeof value->text, key) == sizeof value->text,
-         "a block was overwritten before its thread's destructor");
+  EXPECT_FILLED(value->text, sizeof value->text, key);
   std::free(value);
   if (uses_everything) {
     unsigned called = 0;
@@ -113,7 +112,7 @@ class Holder {
  public:
   Holder() { fill(block_, bytes, 5); }
   ~Holder() {
-    EXPECT(first_damage(block_, bytes, 5) == bytes, "a block of a thread_local was overwritten");
+    EXPECT_FILLED(block_, bytes, 5);
     std::free(block_);
     unsigned called = 0;
     const char* const broken = use_every_function(find_in_program, &called);

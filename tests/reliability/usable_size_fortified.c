@@ -92,7 +92,7 @@ CHECK("realloc to the usable size stays in place") {
     moved += (uintptr_t)official != address;
     EXPECT(malloc_usable_size(official) >= usable, "%zu became %zu", usable,
            malloc_usable_size(official));
-    EXPECT(first_damage(official, bytes, bytes) == bytes, "%zu bytes changed", bytes);
+    EXPECT_FILLED(official, bytes, bytes);
     memset(official, 1, usable);
     free(official);
   }
