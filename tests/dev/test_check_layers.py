@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from captured import captured
 
 CHECK = Path(__file__).resolve().parents[2] / "dev" / "check_layers.py"
 SOUND = {
@@ -22,9 +22,7 @@ def check(root: Path, files: dict[str, str]) -> tuple[int, str]:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    done = subprocess.run(
-        [sys.executable, CHECK, root], capture_output=True, text=True, check=False
-    )
+    done = captured(sys.executable, CHECK, root)
     return done.returncode, done.stdout + done.stderr
 
 

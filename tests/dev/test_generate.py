@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from captured import captured
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "include/tsmalloc/tsmalloc.h"
@@ -16,12 +16,7 @@ FILES = ("src/os/options.cpp", HEADER, "docs/use.md", *MANUALS)
 
 
 def generate(*arguments: str | Path) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, ROOT / "dev" / "generate", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured(sys.executable, ROOT / "dev" / "generate", *arguments)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from captured import captured
+
 LINES = Path(__file__).resolve().parents[2] / "dev" / "lines"
 FILES = {
     "Makefile": b"all:\n",
@@ -20,9 +22,7 @@ FILES = {
 
 
 def lines(*arguments: str | Path) -> tuple[int, list[list[str]]]:
-    done = subprocess.run(
-        [sys.executable, LINES, *arguments], capture_output=True, text=True, check=False
-    )
+    done = captured(sys.executable, LINES, *arguments)
     return done.returncode, [line.split() for line in done.stdout.splitlines()]
 
 

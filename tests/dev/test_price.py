@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from captured import captured
+
 PRICE = Path(__file__).resolve().parents[2] / "dev/price"
 
 
 def price(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, PRICE, *arguments], capture_output=True, text=True, check=False
-    )
+    return captured(sys.executable, PRICE, *arguments)
 
 
 def test_a_build_without_the_core_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from captured import captured
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = 2  # the exit status of a build that lacks a tool
@@ -41,13 +42,7 @@ def artefacts(part: str) -> Path:
         if not stamp.is_file() or stamp.read_text() != key:
             stamp.unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
-            done = subprocess.run(
-                [ROOT / "dev" / "package", part, "--output", folder],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = captured(ROOT / "dev" / "package", part, "--output", folder, timeout=3600)
             if done.returncode == MISSING:
                 pytest.skip(done.stderr.strip())
             assert done.returncode == 0, f"dev/package {part}:\n{done.stdout}{done.stderr}"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from captured import captured
 from package_commands import ROOT, run, try_to_run
 
 from tsmlab import __version__
@@ -24,9 +25,7 @@ def conan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("conan")
     subprocess.run([sys.executable, "-m", "venv", made / "venv"], check=True)
     install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", CONAN)
-    done = subprocess.run(
-        [made / "venv/bin/python", *install], capture_output=True, text=True, check=False
-    )
+    done = captured(made / "venv/bin/python", *install, timeout=600)
     if done.returncode != 0:
         pytest.skip(f"{CONAN} cannot be had from PyPI: {done.stderr.strip().splitlines()[-1]}")
     command = made / "venv/bin/conan"

@@ -14,6 +14,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from captured import captured
 from package_commands import ROOT, artefacts
 
 from tsmlab import __version__, paths, tracker
@@ -120,11 +121,8 @@ def test_their_own_tests_pass_where_structures_are_checked(workspace: Path) -> N
 
 @pytest.mark.parametrize("features", ["", "tsmalloc/override"])
 def test_their_own_tests_pass_with_musl(workspace: Path, features: str) -> None:
-    where = subprocess.run(
-        ["rustc", "--print", "target-libdir", "--target", MUSL],
-        capture_output=True,
-        text=True,
-        check=True,
+    where = captured(
+        "rustc", "--print", "target-libdir", "--target", MUSL, check=True
     ).stdout.strip()
     if not Path(where).is_dir():
         pytest.skip(f"rustc has no {MUSL}: rustup target add {MUSL}")
@@ -257,13 +255,7 @@ def test_the_build_names_what_is_missing(tmp_path: Path) -> None:
         (["--what"], os.environ["PATH"], 1, "usage"),
         ([], str(tmp_path), 2, "there is no cargo"),
     ):
-        done = subprocess.run(
-            [*build, *arguments],
-            env={"PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = captured(*build, *arguments, env={"PATH": path})
         assert done.returncode == status
         assert expected in done.stderr
         assert done.stderr.count("\n") == 1
@@ -286,7 +278,7 @@ pub extern "C" fn sum_of_squares(count: u64) -> u64 {
 
 def names(program: Path, kinds: str) -> set[str]:
     """The symbols of some kinds."""
-    listed = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
+    listed = captured("nm", program, check=True).stdout
     words = (line.split() for line in listed.splitlines())
     return {each[-1] for each in words if len(each) >= 2 and each[-2] in kinds}
 
@@ -353,14 +345,16 @@ def calls_of_malloc(program: Path, tmp_path: Path) -> int:
     """How often a search calls the process's malloc."""
     folder = tmp_path / f"{program.name}-counts"
     folder.mkdir()
-    done = subprocess.run(
-        [program, "--no-config", "--sort=path", "namespace [a-z]+", ROOT / "src"],
+    done = captured(
+        program,
+        "--no-config",
+        "--sort=path",
+        "namespace [a-z]+",
+        ROOT / "src",
         env={
             "LD_PRELOAD": str(paths.library(tracker.LIBRARY)),
             tracker.VARIABLE_OF_CALLS: str(folder),
         },
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert "namespace ts {" in done.stdout

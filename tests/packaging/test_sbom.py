@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import captured
 from package_commands import ROOT, run, try_to_run
 
 from tsmlab import __version__
@@ -107,11 +108,5 @@ def test_it_is_valid_cyclonedx(folder: Path, tmp_path: Path) -> None:
     if installed.returncode != 0:
         pytest.skip(f"{LIBRARY} cannot be installed: {installed.stderr.splitlines()[-1]}")
     for content, is_valid in ((text, True), (text.replace('"SHA-256"', '"SHA-257"'), False)):
-        done = subprocess.run(
-            [python, "-c", VALIDATE],
-            input=content,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = captured(python, "-c", VALIDATE, input=content)
         assert (done.returncode == 0) == is_valid, done.stderr

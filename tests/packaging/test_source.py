@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
+from captured import captured
 from package_commands import ROOT, artefacts, run
 
 from tsmlab import __version__
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.long
 
 
 def test_it_has_the_files_that_git_tracks() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    listed = captured("git", "ls-files", "-z", cwd=ROOT, check=True).stdout
     expected = {f"{NAME}/{name}" for name in listed.split("\0") if name}
     with tarfile.open(artefacts("source") / f"{NAME}.tar.xz") as archive:
         assert set(archive.getnames()) == expected

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import shlex
 import site
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from captured import captured
 from package_commands import ROOT, run
 from verbs import USES, check_use
 
@@ -40,7 +40,7 @@ def as_a_wheel(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def has_other_python() -> bool:
     """Whether Debian's python3 cannot use what this environment has."""
     asked = ["/usr/bin/python3", "-c", "import sys; print(sys.version_info[:2])"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    told = captured(*asked).stdout
     return told.strip() != str(sys.version_info[:2])
 
 

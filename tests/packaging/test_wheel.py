@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -12,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from captured import captured
 from package_commands import ROOT, artefacts, run, try_to_run
 from verbs import USES, check_use
 
@@ -179,13 +179,13 @@ def test_a_missing_file_is_named_with_its_remedy(wheel: Path, tmp_path: Path) ->
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     (tmp_path / "tsmlab" / "home" / "lib" / "libtsmalloc.so").unlink()
-    done = subprocess.run(
-        [sys.executable, "-m", "tsmlab", "lib"],
+    done = captured(
+        sys.executable,
+        "-m",
+        "tsmlab",
+        "lib",
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 1
     assert "-m pip install --force-reinstall" in done.stderr

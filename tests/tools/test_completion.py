@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from captured import captured
 
 from tsmlab import cli, paths
 
@@ -50,12 +50,12 @@ def completed(shell: str, folder: Path, line: str) -> set[str]:
     if shell == "fish":
         line = line.removesuffix("''")
         script = f"source {SCRIPTS}/tsmalloc.fish; complete -C {shlex.quote(line)}"
-    done = subprocess.run(
-        [shell, "-c", script],
+    done = captured(
+        shell,
+        "-c",
+        script,
         env={"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)},
         cwd=folder,
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stderr == ""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from captured import captured
 
 from tsmlab import __version__, cli, paths
 
@@ -21,12 +22,7 @@ LAB = [sys.executable, "-m", "tsmlab"]
 
 def soname(name: str) -> str:
     """The name under which the library is installed in the component runtime."""
-    dynamic = subprocess.run(
-        ["readelf", "-d", paths.library(f"lib{name}.so")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    dynamic = captured("readelf", "-d", paths.library(f"lib{name}.so"), check=True)
     found = re.search(r"\(SONAME\).*\[(.*)\]", dynamic.stdout)
     assert found is not None
     return found[1]
@@ -72,15 +68,7 @@ class Prefix:
 
 def execute(command: list[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
-    return subprocess.run(
-        command,
-        env=inherited | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return captured(*command, env=inherited | environment, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import captured
 
 from tsmlab import paths
 
@@ -47,7 +48,7 @@ def output(start: Start, tmp_path: Path) -> str:
     limited = ("/usr/bin/env", "TSMALLOC_LIMIT=4G", "TSMALLOC_HARD_LIMIT=8G", program, "sparse")
     pids = [start(*limited).pid, start(program, "ended").pid]
     command = [paths.tool("tsmalloc"), "stats", "--prometheus", *map(str, pids)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return captured(*command, check=True).stdout
 
 
 def test_the_dashboard_asks_for_what_there_is(output: str) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from captured import captured
 
 from tsmlab import paths
 
@@ -15,7 +16,7 @@ SCRIPT = paths.repository_root() / "dev" / "inspect"
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, SCRIPT, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return captured(*command, timeout=300)
 
 
 @pytest.mark.parametrize("part", ["cost", "live", "static", "namespaces", "redis"])

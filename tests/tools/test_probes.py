@@ -15,6 +15,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from captured import captured
 
 from tsmlab import paths
 
@@ -35,9 +36,7 @@ def library() -> Path:
 
 def notes() -> dict[str, tuple[str, str, str]]:
     """Location, semaphore and arguments of each probe."""
-    text = subprocess.run(
-        ["readelf", "--notes", library()], check=True, capture_output=True, text=True
-    ).stdout
+    text = captured("readelf", "--notes", library(), check=True).stdout
     found = NOTE.findall(text)
     assert len(found) == len(dict.fromkeys(name for name, *_ in found)), "a probe is there once"
     return {
@@ -63,14 +62,7 @@ def test_an_attached_tracer_gets_samples(tmp_path: Path) -> None:
     subprocess.run(["gcc", "-O1", SOURCE, "-o", program], check=True)
     places = [found[name][i] for i in (0, 1) for name in ("alloc", "free")]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
-    finished = subprocess.run(
-        [program, library(), *places],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=120,
-    )
+    finished = captured(program, library(), *places, env=environment)
     assert (finished.returncode, finished.stderr) == (0, "")
 
     phase = 0

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import captured
 from compiled_programs import REFUSES
 
 from tsmlab import paths
@@ -64,15 +65,7 @@ def variables(**more: object) -> dict[str, str]:
 def run(
     program: Path, folder: Path, *words: str, **more: object
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [program, *words],
-        env=variables(**more),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return captured(program, *words, env=variables(**more), cwd=folder)
 
 
 def profile_of(folder: Path, pattern: str = "tsmalloc.*.pb") -> Profile:
@@ -237,14 +230,15 @@ def test_of_two_paths_the_first_counts(
 
 
 def test_a_limit_of_the_size_of_files_is_told_in_a_line(program: Path, tmp_path: Path) -> None:
-    ran = subprocess.run(
-        ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh", program, "everything"],
+    ran = captured(
+        "/bin/sh",
+        "-c",
+        'ulimit -f 0; exec "$@"',
+        "sh",
+        program,
+        "everything",
         env=variables(PROFILE="64K"),
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     assert (ran.returncode, ran.stdout) == (0, "ready\n")
     assert "a limit of the size of files (ulimit -f)" in ran.stderr
@@ -287,7 +281,7 @@ def test_an_interval_that_is_none_is_told_in_a_line(
 def told(verb: str, *words: object) -> str:
     """The output of a verb, which has to succeed."""
     command = [paths.tool("tsmalloc"), verb, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return captured(*command, check=True).stdout
 
 
 def explained(pid: int) -> dict[str, Any]:
@@ -367,14 +361,7 @@ def server(program: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def take(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [paths.tool("tsmalloc"), "profile", *map(str, words)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return captured(paths.tool("tsmalloc"), "profile", *map(str, words), cwd=folder)
 
 
 def option(pid: int, name: str) -> str:
@@ -658,13 +645,8 @@ def to_the_end(folder: Path, *command: str | Path, before: Sequence[str | Path])
 def taken_to_the_end(
     folder: Path, *command: str | Path, before: Sequence[str | Path] = ()
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        to_the_end(folder, *command, before=before),
-        env=paths.environment_of_native_programs(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return captured(
+        *to_the_end(folder, *command, before=before), env=paths.environment_of_native_programs()
     )
 
 
@@ -782,14 +764,12 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
         shutil.copy(library, prefix / folder / "libtsmalloc.so.0")
 
     def front(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [prefix / "bin" / "tsmalloc", "profile", *words],
+        return captured(
+            prefix / "bin" / "tsmalloc",
+            "profile",
+            *words,
             env={"PATH": "/usr/bin:/bin"},
             cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
         )
 
     folder = tmp_path / "profiles"
