@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,9 +66,12 @@ static void drop_block(void* block) {
   free(block);
 }
 
+// While a child runs, the workers rest: it has a memory of its own, and wants the processor.
+static atomic_bool is_resting;
+static pthread_mutex_t rest = PTHREAD_MUTEX_INITIALIZER;
+static atomic_size_t steps;
+
 static void* work(void* argument) {
-  // The processors are the forking thread's and its children's when they want them.
-  setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
   uint64_t random = (uint64_t)(uintptr_t)argument;
   _Atomic(void*)* const hand = in_hand[(size_t)argument - 1];
   while (!atomic_load(&stop)) {
@@ -80,6 +82,10 @@ static void* work(void* argument) {
     if (found != NULL) check_block(found);
     atomic_store(&hand[1], NULL);
     free(found);
+    atomic_fetch_add(&steps, 1);
+    if (!atomic_load(&is_resting)) continue;
+    pthread_mutex_lock(&rest);
+    pthread_mutex_unlock(&rest);
   }
   return NULL;
 }
@@ -94,6 +100,24 @@ static void start_workers(size_t count) {
     const int error = pthread_create(&worker[i], &attributes, work, (void*)(uintptr_t)(i + 1));
     REQUIRE(error == 0, "pthread_create: %s", strerror(error));
   }
+}
+
+// Forks while the workers are at work, each of them about ten steps further than at the last fork.
+// They rest afterwards, until end_rest().
+static pid_t fork_amid(size_t workers) {
+  const size_t enough = atomic_load(&steps) + 10 * workers;
+  while (atomic_load(&steps) < enough) usleep(100);
+  const pid_t child = fork();
+  if (child != 0) {
+    pthread_mutex_lock(&rest);
+    atomic_store(&is_resting, true);
+  }
+  return child;
+}
+
+static void end_rest(void) {
+  atomic_store(&is_resting, false);
+  pthread_mutex_unlock(&rest);
 }
 
 static void stop_workers(size_t count) {
@@ -129,7 +153,7 @@ CHECK("the child of 64 threads allocates, forks again and execs") {
   const size_t forks = check_is_long() ? 500 : 10;
   start_workers(most_workers);
   for (size_t i = 0; i < forks && !check_has_failed(); ++i) {
-    const pid_t child = fork();
+    const pid_t child = fork_amid(most_workers);
     if (child == 0) {
       alarm(20);
       allocate_much();
@@ -146,6 +170,7 @@ CHECK("the child of 64 threads allocates, forks again and execs") {
       end_check();
     }
     expect_end(child, i);
+    end_rest();
   }
   stop_workers(most_workers);
 }
@@ -156,13 +181,14 @@ enum { drill_workers = 8 };
 static void fork_often(void (*body)(void)) {
   start_workers(drill_workers);
   for (size_t i = 0; i < 15 && !check_has_failed(); ++i) {
-    const pid_t child = fork();
+    const pid_t child = fork_amid(drill_workers);
     if (child == 0) {
       alarm(20);
       body();
       end_check();
     }
     expect_end(child, i);
+    end_rest();
   }
   stop_workers(drill_workers);
 }
@@ -212,10 +238,10 @@ static size_t bytes_in_use(void) {
 }
 
 // Bytes in use when the child has freed the blocks of all threads.
-static size_t lost_in_child(void) {
+static size_t lost_in_child(size_t workers) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
-  const pid_t child = fork();
+  const pid_t child = fork_amid(workers);
   if (child == 0) {
     alarm(20);
     drop_all_inherited();
@@ -229,6 +255,7 @@ static size_t lost_in_child(void) {
   REQUIRE(read(ends[0], &lost, sizeof lost) == sizeof lost, "the child says nothing");
   close(ends[0]);
   expect_end(child, 0);
+  end_rest();
   return lost;
 }
 
@@ -242,9 +269,9 @@ CHECK("forks amid threads that allocate lose little") {
   enum { most_forks = 1000 };
   static size_t lost[most_forks];
   const size_t forks = check_is_long() ? most_forks : 50;
-  const size_t before = lost_in_child();  // what the C library itself has in use
+  const size_t before = lost_in_child(0);  // what the C library itself has in use
   start_workers(drill_workers);
-  for (size_t i = 0; i < forks && !check_has_failed(); ++i) lost[i] = lost_in_child();
+  for (size_t i = 0; i < forks && !check_has_failed(); ++i) lost[i] = lost_in_child(drill_workers);
   stop_workers(drill_workers);
   if (before == SIZE_MAX) {
     report_figure("%zu forks without a hang; the allocator does not say what is in use", forks);
