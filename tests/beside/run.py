@@ -32,6 +32,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from imports import imports
+
 HERE = Path(__file__).resolve().parent
 SKIPPED = 77  # the exit status that CMake takes for a skipped test
 
@@ -126,13 +128,6 @@ class Ended:
             how = f"exits with status {self.status}"
         said = self.output.strip()
         return f"{how}: {said}" if said else how
-
-
-def imports(library: Path) -> set[str]:
-    """The undefined dynamic symbols of a library, without versions."""
-    command = ["nm", "--dynamic", "--undefined-only", str(library)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return {line.split()[-1].split("@")[0] for line in text.splitlines()}
 
 
 def hooked(libraries: Iterable[Path]) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from captured import merged
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "include/tsmalloc/tsmalloc.h"
@@ -30,16 +30,7 @@ def macros(*numbers: int) -> str:
 
 
 def run(checkout: Path, *command: str | Path, typed: str = "") -> tuple[int, str]:
-    done = subprocess.run(
-        command,
-        cwd=checkout,
-        input=typed,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    return merged(*command, cwd=checkout, input=typed)
 
 
 def release(checkout: Path, *arguments: str, typed: str = "") -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""A command, run to its end, with what it printed."""
+"""Commands that are run to their end, with what they printed."""
 
 from __future__ import annotations
 
@@ -14,3 +14,16 @@ def captured(
     return subprocess.run(
         words, capture_output=True, text=True, check=check, timeout=timeout, **options
     )
+
+
+def merged(*command: object, **options: Any) -> tuple[int, str]:
+    """The exit status, and what the command printed to standard output and standard error."""
+    done = subprocess.run(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **options,
+    )
+    return done.returncode, done.stdout

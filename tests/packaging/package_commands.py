@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from captured import captured
+from captured import captured, merged
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = 2  # the exit status of a build that lacks a tool
@@ -61,13 +61,5 @@ def try_to_run(
     *command: str | Path, cwd: Path | None = None, **environment: str
 ) -> tuple[int, str]:
     """The exit status and the output of a command, in an environment of few variables."""
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"} | environment
+    return merged(*command, cwd=cwd, env=variables)

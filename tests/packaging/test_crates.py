@@ -14,7 +14,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from captured import captured
+from captured import captured, merged
 from package_commands import ROOT, artefacts
 
 from tsmlab import __version__, paths, tracker
@@ -30,17 +30,8 @@ RIPGREP = "14.1.1"
 
 def try_cargo(folder: Path, *arguments: str | Path, **environment: str) -> tuple[int, str]:
     """The exit status and the output of cargo, two jobs at a time."""
-    done = subprocess.run(
-        ["cargo", *arguments],
-        cwd=folder,
-        env=os.environ | {"CARGO_BUILD_JOBS": "2", "CXX": CXX} | environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    variables = os.environ | {"CARGO_BUILD_JOBS": "2", "CXX": CXX} | environment
+    return merged("cargo", *arguments, cwd=folder, env=variables, stdin=subprocess.DEVNULL)
 
 
 def cargo(folder: Path, *arguments: str | Path, **environment: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import chroots
 import pytest
+from captured import merged
 from package_commands import ROOT, artefacts, run
 
 TEXT = (ROOT / "docs/install.md").read_text(encoding="utf-8")
@@ -114,20 +115,13 @@ def run_section(section: str, folder: Path) -> str:
     (tools / "sudo").write_text(SUDO)
     (tools / "sudo").chmod(0o755)
     kept = CACHES | {name: value for name, value in os.environ.items() if name not in DROPPED}
-    done = subprocess.run(
-        ["bash", "-c", script(section, folder)],
-        cwd=folder,
-        env=kept | {"HOME": str(folder / "home"), "PATH": f"{tools}:{kept['PATH']}"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0 and any(words in done.stdout for words in OFFLINE):
-        pytest.skip(f"no network: {done.stdout.splitlines()[-1]}")
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    kept |= {"HOME": str(folder / "home"), "PATH": f"{tools}:{kept['PATH']}"}
+    command = ("bash", "-c", script(section, folder))
+    status, said = merged(*command, cwd=folder, env=kept, stdin=subprocess.DEVNULL)
+    if status != 0 and any(words in said for words in OFFLINE):
+        pytest.skip(f"no network: {said.splitlines()[-1]}")
+    assert status == 0, said
+    return said
 
 
 SUDO = '#!/bin/sh\nexec "$@"\n'

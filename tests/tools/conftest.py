@@ -19,6 +19,15 @@ from tsmlab import paths
 __all__ = ["build"]
 
 
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """explained_program.c, which most of these tests look at."""
+    target = tmp_path_factory.mktemp("explained") / "explained"
+    source = Path(__file__).with_name("explained_program.c")
+    subprocess.run(["gcc", "-O1", "-pthread", source, "-o", target], check=True)
+    return target
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts a program that says "ready", without a background thread that purges meanwhile."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import captured
 from compiled_programs import REFUSES
 
 from tsmlab import paths, tracker
@@ -35,23 +36,11 @@ OUTSIDE = {"heap", "files", "stacks", "shared", "other_mappings"}
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("explained") / "explained"
-    subprocess.run(["gcc", "-O1", "-pthread", SOURCE, "-o", target], check=True)
-    return target
-
-
 TOOL = paths.tool("tsmalloc")
 
 
-def run(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    words = list(map(str, command))
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, **options)
-
-
 def tell(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    return run(TOOL, "explain", *arguments, **options)
+    return captured(TOOL, "explain", *arguments, **options)
 
 
 def account_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -253,7 +242,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_slab_of_terabytes_takes_no_time(start: Start, broken: Path, verb: str) -> None:
     process = start(broken, "long", library=None)
     began = time.monotonic()
-    assert "schema" in json.loads(run(TOOL, verb, "--json", process.pid).stdout)
+    assert "schema" in json.loads(captured(TOOL, verb, "--json", process.pid).stdout)
     assert time.monotonic() - began < 10
 
 
@@ -264,7 +253,7 @@ def test_damaged_structures(start: Start, broken: Path) -> None:
         process = start(broken, str(seed), library=None)
         told = tell("--json", process.pid)
         mapped = tell("--map", "--json", process.pid)
-        others = [run(TOOL, verb, "--json", process.pid) for verb in ("stats", "purge")]
+        others = [captured(TOOL, verb, "--json", process.pid) for verb in ("stats", "purge")]
         process.kill()
         for answer in (told, mapped, *others):
             assert answer.returncode in (0, 2), (seed, answer)
@@ -322,7 +311,7 @@ def test_a_metric_has_one_meaning(start: Start, program: Path) -> None:
     process = start(program, "sparse")
     meanings: dict[str, set[str]] = {}
     for verb in ("explain", "stats"):
-        for line in run(TOOL, verb, "--prometheus", process.pid).stdout.splitlines():
+        for line in captured(TOOL, verb, "--prometheus", process.pid).stdout.splitlines():
             if line.startswith("# HELP "):
                 _, _, name, meaning = line.split(" ", 3)
                 meanings.setdefault(name, set()).add(meaning)
@@ -441,41 +430,6 @@ def test_wrong_usage_of_top(arguments: tuple[str, ...]) -> None:
 # --- what cannot be explained ---------------------------------------------------------------------
 
 
-def refusal(*arguments: object, **options: Any) -> str:
-    """The one line that is said."""
-    told = tell(*arguments, **options)
-    assert told.stdout == ""
-    assert told.stderr.startswith("tsmalloc: ")
-    assert told.stderr.count("\n") == 1
-    wrong_usage = "tsmalloc explain " in told.stderr and "process " not in told.stderr.split(":")[1]
-    assert told.returncode == (1 if wrong_usage else 2), told.stderr
-    return told.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("x",), ("0",), ("-1",), ("--yaml", "1"), ("--json", "--prometheus", "1")],
-)
-def test_wrong_usage(arguments: tuple[str, ...]) -> None:
-    told = tell(*arguments)
-    assert (told.returncode, told.stdout) == (1, "")
-    assert "tsmalloc explain " in told.stderr
-    assert told.stderr.count("\n") == 1
-
-
-def test_no_such_process() -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    assert "there is no process" in refusal(ended.pid)
-    assert "there is no process" in refusal(4_000_000)
-
-
-def test_a_process_that_ended_and_was_not_waited_for() -> None:
-    with subprocess.Popen(["true"]) as zombie:
-        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
-        assert "has ended" in refusal(zombie.pid)
-
-
 @pytest.mark.parametrize(
     ("library", "said"),
     [
@@ -557,7 +511,7 @@ def test_an_engine_behind_another_allocator(
 
 def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
     library = tmp_path / "libtsmalloc.so"
-    notes = run("readelf", "-SW", paths.library("libtsmalloc.so")).stdout
+    notes = captured("readelf", "-SW", paths.library("libtsmalloc.so")).stdout
     fields = next(line for line in notes.splitlines() if ".note.tsmalloc" in line).split("]")[1]
     section = int(fields.split()[3], 16)
     image = bytearray(paths.library("libtsmalloc.so").read_bytes())
@@ -568,15 +522,6 @@ def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
     library.write_bytes(image)
     process = start(program, "little", library=library)
     assert "another version of tsmalloc" in without_engine(process)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root has another user to be")
-def test_no_rights(start: Start, program: Path) -> None:
-    process = start(program, "little")
-    said = refusal(process.pid, user=65534, group=65534, extra_groups=())
-    assert "use sudo" in said
-    assert "kernel.yama.ptrace_scope" in said
-    assert "SYS_PTRACE" in said
 
 
 def test_a_process_that_lets_nobody_look(start: Start, build: Callable[..., Path]) -> None:
@@ -601,7 +546,7 @@ def test_a_process_that_lets_nobody_look(start: Start, build: Callable[..., Path
         assert account_of(process)["live_bytes"] >= 100
     who: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": ()} if is_root else {}
     for verb in ("explain", "purge", "set"):
-        told = run(TOOL, verb, process.pid, **who)
+        told = captured(TOOL, verb, process.pid, **who)
         assert (told.returncode, told.stdout) == (2, ""), told
         assert "rights of a debugger" in told.stderr
 
@@ -613,7 +558,7 @@ def test_rights_to_see_but_not_to_read(
     process = start(program, "little")
     refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_process_vm_readv")
     for verb in ("explain", "top"):
-        told = run(refuse, TOOL, verb, process.pid)
+        told = captured(refuse, TOOL, verb, process.pid)
         assert told.returncode == 2
         assert "rights of a debugger" in told.stderr
 
@@ -623,7 +568,7 @@ def test_a_kernel_without_a_scan_of_pages(
 ) -> None:
     refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_ioctl")
     process = start(program, "sparse")
-    said = run(refuse, TOOL, "explain", "--json", process.pid)
+    said = captured(refuse, TOOL, "explain", "--json", process.pid)
     assert json.loads(said.stdout) == account_of(process)
     assert json.loads(said.stdout)["resident"]["files"] > 100_000
 

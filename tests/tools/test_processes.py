@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import captured, merged
 from prompt import wait_until
 
 from tsmlab import paths
 
-EXPLAINED = Path(__file__).with_name("explained_program.c")
 MB = 1 << 20
 WHOLE = 40_000 * 1024  # of explained_program, "small"
 
@@ -39,13 +39,6 @@ for i in range(19):
         os._exit(0)
 time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("processes") / "explained"
-    subprocess.run(["gcc", "-O1", "-pthread", EXPLAINED, "-o", target], check=True)
-    return target
 
 
 @pytest.fixture
@@ -93,21 +86,8 @@ def prefork() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         process.stdout.close()
 
 
-def tell(
-    *arguments: object, merged: bool = False, **options: Any
-) -> subprocess.CompletedProcess[str]:
-    """`merged`: what goes to standard error is among the output."""
-    errors = subprocess.STDOUT if merged else subprocess.PIPE
-    command = [paths.tool("tsmalloc"), *map(str, arguments)]
-    return subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-        timeout=60,
-        check=False,
-        **options,
-    )
+def tell(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    return captured(paths.tool("tsmalloc"), *arguments, **options)
 
 
 def lines_of(*arguments: object) -> list[dict[str, Any]]:
@@ -272,9 +252,10 @@ def test_purge_of_several(start: Start, program: Path) -> None:
 def test_profiles_of_several_are_taken_at_once(start: Start, program: Path, tmp_path: Path) -> None:
     pids = [start(program, "little").pid for _ in range(3)]
     output = f"{tmp_path}/new/"
-    took = tell("profile", "take", "--seconds", 3, "--output", output, *pids, merged=True)
-    assert took.returncode == 0, took
-    begun_and_done = [line.split()[0] for line in took.stdout.splitlines()]
+    words = ("profile", "take", "--seconds", 3, "--output", output)
+    status, said = merged(paths.tool("tsmalloc"), *words, *pids)
+    assert status == 0, said
+    begun_and_done = [line.split()[0] for line in said.splitlines()]
     assert begun_and_done == ["sampling"] * 3 + ["Process"] * 3
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
         f"tsmalloc.{pid}.pb" for pid in pids

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import captured
 from prompt import wait_until
 
 from tsmlab import paths
@@ -37,10 +38,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tell(verb: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [paths.tool("tsmalloc"), verb, *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, **options
-    )
+    return captured(paths.tool("tsmalloc"), verb, *arguments, **options)
 
 
 def told(verb: str, *arguments: object) -> str:
@@ -49,9 +47,9 @@ def told(verb: str, *arguments: object) -> str:
     return finished.stdout
 
 
-def refusal(verb: str, *arguments: object, status: int = 2) -> str:
+def refusal(verb: str, *arguments: object, status: int = 2, **options: Any) -> str:
     """The one line that is said."""
-    finished = tell(verb, *arguments)
+    finished = tell(verb, *arguments, **options)
     assert (finished.returncode, finished.stdout) == (status, ""), finished
     assert finished.stderr.startswith("tsmalloc: ")
     assert finished.stderr.count("\n") == 1
@@ -367,27 +365,35 @@ def test_wrong_values_change_nothing(
 # --- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["stats", "purge", "set"])
+VERBS = ("explain", "stats", "purge", "set")
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_nothing_to_look_at(start: Start, program: Path, verb: str) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    assert "there is no process" in refusal(verb, ended.pid)
-    assert "has no tsmalloc" in refusal(verb, start(program, "obey", library=None).pid)
-    if os.getuid() == 0 and is_kernel_thread(2):
-        assert "a thread of the kernel" in refusal(verb, 2)
-    for wrong in ((), ("x",), ("--yaml", "1")):
-        assert f"tsmalloc {verb} " in refusal(verb, *wrong, status=1)
+    for none in (ended.pid, 4_000_000):
+        assert "there is no process" in refusal(verb, none)
+    if verb == "explain":  # which tells what the kernel knows of any process
+        with subprocess.Popen(["true"]) as zombie:
+            os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+            assert "has ended" in refusal(verb, zombie.pid)
+    else:
+        assert "has no tsmalloc" in refusal(verb, start(program, "obey", library=None).pid)
+        if os.getuid() == 0 and is_kernel_thread(2):
+            assert "a thread of the kernel" in refusal(verb, 2)
+    for wrong in ("", "x", "0", "-1", "--yaml 1", "--json --prometheus 1"):
+        assert f"tsmalloc {verb} " in refusal(verb, *wrong.split(), status=1)
     assert told(verb, "--help").startswith(f"Usage: tsmalloc {verb} ")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has another user to be")
-@pytest.mark.parametrize("verb", ["stats", "purge", "set"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_no_rights(start: Start, program: Path, verb: str) -> None:
     process = start(program, "obey")
-    options = {"user": 65534, "group": 65534, "extra_groups": ()}
-    finished = tell(verb, process.pid, **options)
-    assert (finished.returncode, finished.stdout) == (2, "")
-    assert "use sudo" in finished.stderr
+    said = refusal(verb, process.pid, user=65534, group=65534, extra_groups=())
+    for remedy in ("use sudo", "kernel.yama.ptrace_scope", "SYS_PTRACE"):
+        assert remedy in said
 
 
 # --- top of a command -----------------------------------------------------------------------------
