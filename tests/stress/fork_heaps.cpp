@@ -4,7 +4,6 @@
 // threads had allocated, allocates, now and then starts a thread, and execs. A lock that a fork left
 // behind shows as a hang, which the watchdog turns into a failure; a torn heap shows as damaged
 // contents, a crash, or to the heap's own check. (malloc itself is ForkInThreadedProgram's.)
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "programs/allocator.h"
@@ -136,14 +136,18 @@ bool is_intact(const Block& block) {
 
 // ---- the work of threads and of children ----
 
+// While a child runs, the threads rest: it has a memory of its own, and wants the processor.
+std::atomic<bool> is_resting{false};
+std::mutex rest;
+std::atomic<std::size_t> steps{0};
+
 // Makes blocks and posts them; takes those of others, checks and frees them.
 void mixed_work(PostOffice<Block>& office, std::uint64_t seed, std::uint64_t key,
                 const std::atomic<bool>& stop) {
-  // The processors go to the forking thread and its children when they want them: more forks per
-  // second, and more of them in the middle of what the others were doing.
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10);
   Random random{seed};
   while (!stop.load(std::memory_order_relaxed)) {
+    steps.fetch_add(1, std::memory_order_relaxed);
+    if (is_resting) const std::lock_guard until_its_end{rest};
     const Block mine = make_block(random, key);
     Block foreign{};
     bool is_sound = is_intact(mine);
@@ -229,10 +233,14 @@ void on_alarm(int) {
 
 // Forks `forks` times; false after the first child that did not end well.
 bool fork_often(PostOffice<Block>& office, std::size_t forks) {
+  constexpr std::size_t steps_between = 100;
   for (std::size_t number = 1; number <= forks; ++number) {
     ::alarm(child_seconds + 10);
+    for (const std::size_t now = steps; steps < now + steps_between;) ::usleep(100);
     const pid_t child = ::fork();
     if (child == 0) be_child(office, number);
+    const std::lock_guard until_the_childs_end{rest};
+    is_resting = true;
     if (child < 0) {
       std::perror("fork");
       return false;
@@ -242,6 +250,7 @@ bool fork_often(PostOffice<Block>& office, std::size_t forks) {
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     current_child = 0;
+    is_resting = false;
     forks_done = number;
     if (const char* complaint = complaint_about(status)) {
       std::fprintf(stderr, "FAILED: child %zu %s\n", number, complaint);
