@@ -31,20 +31,6 @@ CHECK("calloc zeroes used memory, to the end of what malloc_usable_size tells") 
   }
 }
 
-CHECK("calloc multiplies count and size") {
-  static const size_t shapes[][2] = {{1, 1},      {3, 5},      {100, 7},    {7, 100},
-                                     {1, 100000}, {100000, 1}, {1000, 1000}};
-  for (size_t i = 0; i < COUNT_OF(shapes); ++i) {
-    const size_t bytes = shapes[i][0] * shapes[i][1];
-    char* block = calloc(shapes[i][0], shapes[i][1]);
-    REQUIRE(block != NULL, "calloc(%zu, %zu) is null", shapes[i][0], shapes[i][1]);
-    EXPECT(first_nonzero(block, bytes) == bytes, "calloc(%zu, %zu) is not zero", shapes[i][0],
-           shapes[i][1]);
-    fill(block, bytes, i);
-    free(block);
-  }
-}
-
 // The system refuses to take back pages that are locked in memory.
 CHECK("calloc zeroes memory that was locked and trimmed") {
   const size_t bytes = 1 << 20;

@@ -40,32 +40,6 @@ CHECK("realloc keeps contents from every size to every size") {
   }
 }
 
-CHECK("realloc grows and shrinks step by step") {
-  enum { last = 300000 };
-  char* block = NULL;
-  // A neighbour every now and then, so that growing in place does not always succeed.
-  void* neighbour[100] = {0};
-  size_t neighbours = 0;
-  size_t bytes = 0;
-  while (bytes < last) {
-    const size_t more = bytes + 1 + bytes / 7;
-    char* grown = realloc(block, more);
-    REQUIRE(grown != NULL, "realloc to %zu is null", more);
-    EXPECT_FILLED(grown, bytes, 42);
-    fill(grown, more, 42);
-    if (neighbours < COUNT_OF(neighbour)) neighbour[neighbours++] = malloc(32);
-    block = grown;
-    bytes = more;
-  }
-  for (; bytes > 1; bytes /= 2) {
-    block = realloc(block, bytes);
-    REQUIRE(block != NULL, "shrinking to %zu bytes gave null", bytes);
-    EXPECT_FILLED(block, bytes, 42);
-  }
-  free(block);
-  for (size_t i = 0; i < neighbours; ++i) free(neighbour[i]);
-}
-
 CHECK("a realloc that fails keeps the old block") {
   static const size_t sizes[] = {1, 24, 1000, 100000, 4 << 20};
   static const size_t impossible[] = {PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 4096,

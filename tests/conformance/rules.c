@@ -73,6 +73,9 @@ static const Rule rules[] = {
     {f_calloc, 0, SIZE_MAX, block, 16},
     {f_calloc, SIZE_MAX, 0, block, 16},
     {f_calloc, 7, 1000, block, 16},
+    {f_calloc, 1000, 7, block, 16},
+    {f_calloc, 1, 100000, block, 16},
+    {f_calloc, 100000, 1, block, 16},
     {f_calloc, 1000, 9000, block, 16},
     {f_realloc_null, 0, 0, block, 16},
     {f_realloc_null, 50, 0, block, 16},
@@ -254,6 +257,9 @@ static void expect_block(const Rule* rule, const char* name, unsigned char* resu
     EXPECT(first_damage(result, compared, 7) == compared, "%s with %zu, %zu lost contents", name,
            rule->a, rule->b);
   }
+  if (rule->function == f_calloc)
+    EXPECT(first_nonzero(result, bytes) == bytes, "%s with %zu, %zu is not zero", name, rule->a,
+           rule->b);
   if (bytes <= 1 << 20) fill(result, bytes, 8);
   errno = kept;
   free(result);
