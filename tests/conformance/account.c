@@ -206,9 +206,7 @@ CHECK("ts_stats tells of all threads' bins, ts_thread_flush empties them") {
 CHECK("ts_purge tells how much went back") {
   enum { count = 4000, bytes = 8000 };
   static void* blocks[count];
-  for (size_t i = 0; i < count; ++i) {
-    blocks[i] = filled(bytes, i);
-  }
+  for (size_t i = 0; i < count; ++i) blocks[i] = filled(bytes, i);
   ts_statistics before;
   ts_stats(&before, sizeof before);
   for (size_t i = 1; i < count; ++i) free(blocks[i]);
@@ -232,9 +230,7 @@ CHECK("ts_purge tells how much went back") {
 CHECK("ts_trim tells of pages within slabs") {
   enum { count = 200000, bytes = 100, stays = 60 };
   static void* blocks[count];
-  for (size_t i = 0; i < count; ++i) {
-    blocks[i] = filled(bytes, i);
-  }
+  for (size_t i = 0; i < count; ++i) blocks[i] = filled(bytes, i);
   ts_trim(0);
   for (size_t i = 0; i < count; ++i) {
     if (i % stays != 0) free(blocks[i]);

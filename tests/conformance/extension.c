@@ -180,9 +180,7 @@ CHECK("absurd sizes and alignments have no good size") {
 CHECK("ts_trim gives back, and leaves blocks alone") {
   enum { blocks = 16384, bytes = 1000 };
   static void* block[blocks];
-  for (size_t i = 0; i < blocks; ++i) {
-    block[i] = filled(bytes, i);
-  }
+  for (size_t i = 0; i < blocks; ++i) block[i] = filled(bytes, i);
   const size_t with_blocks = resident_bytes();
   for (size_t i = 0; i < blocks; ++i) {
     if (i % 1024 != 0) free(block[i]);

@@ -77,9 +77,7 @@ static void allocate_much(void) {
     REQUIRE(block[i] != NULL, "null at block %zu", i);
   }
   for (size_t i = 0; i < small_blocks; ++i) free(block[i]);
-  for (size_t i = 0; i < large_blocks; ++i) {
-    block[i] = written(large_bytes);
-  }
+  for (size_t i = 0; i < large_blocks; ++i) block[i] = written(large_bytes);
   for (size_t i = 0; i < large_blocks; ++i) free(block[i]);
 }
 

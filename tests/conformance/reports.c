@@ -138,9 +138,7 @@ CHECK("malloc_stats writes to standard error") {
 CHECK("malloc_trim keeps live blocks") {
   enum { blocks = 4000 };
   static char* block[blocks];
-  for (size_t i = 0; i < blocks; ++i) {
-    block[i] = filled(4000, i);
-  }
+  for (size_t i = 0; i < blocks; ++i) block[i] = filled(4000, i);
   for (size_t i = 0; i < blocks; ++i) {
     if (i % 16 != 0) free(block[i]);
   }
@@ -161,9 +159,7 @@ CHECK("malloc_trim gives a freed heap back") {
   require_own("malloc_trim");
   enum { blocks = 16384, bytes = 4000 };
   static void* block[blocks];
-  for (size_t i = 0; i < blocks; ++i) {
-    block[i] = written(bytes);
-  }
+  for (size_t i = 0; i < blocks; ++i) block[i] = written(bytes);
   const size_t with_blocks = resident_bytes();
   for (size_t i = 0; i < blocks; ++i) free(block[i]);
   malloc_trim(0);

@@ -131,9 +131,7 @@ CHECK("no page can be had for a while") {
 }
 
 static void allocate_and_verify(size_t count, size_t bytes) {
-  for (size_t i = 0; i < count; ++i) {
-    block[i] = filled(bytes, i);
-  }
+  for (size_t i = 0; i < count; ++i) block[i] = filled(bytes, i);
   for (size_t i = 0; i < count; ++i) {
     EXPECT_FILLED(block[i], bytes, i);
     free(block[i]);

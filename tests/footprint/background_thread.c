@@ -220,9 +220,7 @@ CHECK("what is freed later goes back, too") {
   allocate(NULL);
   run_thread(allocate, NULL);
   char* at[blocks];
-  for (int i = 0; i < blocks; ++i) {
-    at[i] = written(bytes);
-  }
+  for (int i = 0; i < blocks; ++i) at[i] = written(bytes);
   for (int i = 0; i < blocks; ++i) {
     free(at[i]);
     idle(150);
@@ -325,9 +323,7 @@ CHECK("a program's own steps give back") {
 CHECK("a program's own steps give back within slabs") {
   enum { count = 100 * mb / 160 };
   static void* blocks[count];
-  for (size_t i = 0; i < count; ++i) {
-    blocks[i] = written(160);
-  }
+  for (size_t i = 0; i < count; ++i) blocks[i] = written(160);
   for (size_t i = 0; i < count; ++i) {
     if (i % 200 != 0) free(blocks[i]);
   }

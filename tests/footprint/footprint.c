@@ -136,9 +136,7 @@ enum { short_lived_blocks = 5000 };
 // The two threads of a pair hold their blocks at the same time, so every pair needs as much.
 static void* live_shortly(void* pair) {
   char* blocks[short_lived_blocks];
-  for (size_t i = 0; i < short_lived_blocks; ++i) {
-    blocks[i] = written(200);
-  }
+  for (size_t i = 0; i < short_lived_blocks; ++i) blocks[i] = written(200);
   pthread_barrier_wait(pair);
   for (size_t i = 0; i < short_lived_blocks; ++i) free(blocks[i]);
   return NULL;
@@ -174,9 +172,7 @@ static void* use_all_sizes(void* unused) {
   for (size_t each = 16; each <= 32768; each += each < 1024 ? 16 : each / 8) {
     void* blocks[500];
     size_t count = 0;
-    for (; count < COUNT_OF(blocks) && count * each < total; ++count) {
-      blocks[count] = written(each);
-    }
+    for (; count < COUNT_OF(blocks) && count * each < total; ++count) blocks[count] = written(each);
     while (count != 0) free(blocks[--count]);
   }
   pthread_barrier_wait(&all_done);

@@ -43,6 +43,12 @@ static inline char* get(size_t bytes) {
   return p;
 }
 static inline void put(void* p) { free(opaque(p)); }
+// Where a block was.
+static inline char* freed(size_t bytes) {
+  char* const p = get(bytes);
+  put(p);
+  return p;
+}
 
 // The result of the function, in a thread that then ends.
 void* in_thread(void* (*run)(void*), void* argument);

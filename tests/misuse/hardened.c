@@ -186,34 +186,29 @@ static void look_for_contents(const char* a, size_t bytes) {
 }
 
 CLASS("read after free", small) {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   look_for_contents(opaque(a), small);
 }
 
 CLASS("read after free, 300 kB", large) {
-  char* const a = get(large);
-  put(a);
+  char* const a = freed(large);
   look_for_contents(opaque(a), large);
 }
 
 CLASS("write after free, 300 kB", large) {
-  char* const a = get(large);
-  put(a);
+  char* const a = freed(large);
   *(char*)opaque(a + 100) = 1;
 }
 
 // Large blocks come and go, of which one may have its place.
 CLASS("write after free, 300 kB, others between", large) {
-  char* const a = get(large);
-  put(a);
+  char* const a = freed(large);
   for (int i = 0; i < 10; ++i) put(get(large));
   *(char*)opaque(a + 100) = 1;
 }
 
 CLASS("write after free, then 100000 others", small) {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   get(small);
   *(char*)opaque(a + 65) = 'a';
   for (int i = 0; i < 100000; ++i) put(opaque(malloc(small)));
@@ -249,8 +244,7 @@ CLASS("contents of a new block", small) { contents_of_new(small); }
 CLASS("contents of new 300 kB", large) { contents_of_new(large); }
 
 static void reuse(size_t bytes) {
-  char* const a = get(bytes);
-  put(a);
+  char* const a = freed(bytes);
   bool is_again = false;
   for (int i = 0; i < 20; ++i) is_again = is_again || opaque(malloc(bytes)) == a;
   say(is_again ? gets_it_again : gets_others);
@@ -261,8 +255,7 @@ CLASS("malloc after free, 300 kB", large) { reuse(large); }
 // ---- frees of what is none ----
 
 CLASS("double free, 100000 others between", small) {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   for (int i = 0; i < 100000; ++i) put(get(small + (size_t)i % 8));
   put(a);
 }
@@ -297,8 +290,7 @@ CLASS("usable size of an unset pointer", small) {
 }
 
 CLASS("usable size of a freed block", small) {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   opaque((void*)malloc_usable_size(opaque(a)));
 }
 CLASS("usable size inside of a block", small) {

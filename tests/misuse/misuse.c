@@ -45,8 +45,7 @@ CLASS("double free, 3000 frees between", small) {
 }
 
 CLASS("double free, the block handed out again", small) {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   get(small);
   put(a);
 }
@@ -58,8 +57,7 @@ CLASS("double free of 64 MiB", large) { put_twice(get(64 << 20)); }
 CLASS("double free by another thread", small) { in_thread(put_twice, get(small)); }
 
 CLASS("free here, then in another thread", small) {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   in_thread(put_once, a);
 }
 
@@ -127,14 +125,12 @@ CLASS("free inside of 300 kB", large) { put(get(large) + 64); }
 CLASS("free of a page inside of 300 kB", large) { put(get(large) + 65536); }
 
 CLASS("realloc of a freed block", small) {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   opaque(realloc(opaque(a), 500));
 }
 
 CLASS("realloc of freed 300 kB", large) {
-  char* const a = get(large);
-  put(a);
+  char* const a = freed(large);
   opaque(realloc(opaque(a), 2 * large));
 }
 
@@ -143,8 +139,7 @@ CLASS("realloc inside of a block", 256) { opaque(realloc(opaque(get(256) + 64), 
 CLASS("realloc of a variable", small) { opaque(realloc(opaque(variable + 16), 1000)); }
 
 CLASS("usable size of freed 300 kB", large) {
-  char* const a = get(large);
-  put(a);
+  char* const a = freed(large);
   opaque((void*)malloc_usable_size(opaque(a)));
 }
 
@@ -161,8 +156,7 @@ CLASS("sized free of another size", small) {
 }
 
 CLASS("write after free", small) {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   memset(opaque(a), 'z', small);
 }
 

@@ -126,16 +126,14 @@ static bool has_secret(const char* a, size_t bytes) {
 
 // A second free at once. The block is to come twice.
 TECHNIQUE("tcache dup") {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   put(a);
   judge(one_comes_twice(small));
 }
 
 // Between the two frees, a write clears what marks the block as free.
 TECHNIQUE("tcache dup, the second word cleared") {
-  char* const a = get(small);
-  put(a);
+  char* const a = freed(small);
   write_word(a + sizeof(Word), 0);
   put(a);
   judge(one_comes_twice(small));
@@ -228,8 +226,7 @@ enum { spray = 100000 };
 // The new owner's object is read through an old pointer.
 static void use_after_free(size_t bytes, int tries) {
   put(get(bytes));
-  char* const a = get(bytes);
-  put(a);
+  char* const a = freed(bytes);
   char* const b = get_at(a, bytes, tries);
   if (b != NULL) put_secret(b, bytes);
   judge(b != NULL && has_secret(a, small));
@@ -242,8 +239,7 @@ TECHNIQUE("use after free of 300 kB, 10000 mallocs") { use_after_free(large, 100
 // The new owner's block is freed by an old pointer, and goes to a third.
 static void dangling_free(size_t bytes, int tries) {
   put(get(bytes));
-  char* const a = get(bytes);
-  put(a);
+  char* const a = freed(bytes);
   char* const b = get_at(a, bytes, tries);
   put(a);
   judge(b != NULL && get_at(b, bytes, tries) != NULL);

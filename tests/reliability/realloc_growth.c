@@ -166,9 +166,7 @@ static void grow_and_go(unsigned rounds) {
   enum { buffers = 4, growths = 6, first_bytes = 300000 };
   static char* all[buffers];
   for (unsigned round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < buffers; ++i) {
-      all[i] = written(first_bytes);
-    }
+    for (size_t i = 0; i < buffers; ++i) all[i] = written(first_bytes);
     size_t bytes = first_bytes;
     for (unsigned growth = 0; growth < growths; ++growth) {
       const size_t more = bytes + bytes / 2;

@@ -24,8 +24,6 @@ extern char** environ;
 namespace ts::faults {
 namespace {
 
-void* allocate(std::size_t bytes) { return std::malloc(bytes); }
-void* allocate_zeroed(std::size_t bytes) { return std::calloc(1, bytes); }
 void* allocate_aligned(std::size_t alignment, std::size_t bytes) {
   if (alignment % 64 != 0) return ::memalign(alignment, bytes);
   void* const untouched = &errno;
@@ -37,9 +35,6 @@ void* allocate_aligned(std::size_t alignment, std::size_t bytes) {
   errno = error;
   return nullptr;
 }
-void* resize(void* block, std::size_t bytes) { return std::realloc(block, bytes); }
-void release(void* block) { std::free(block); }
-void trim() { ::malloc_trim(0); }
 
 // Whether the function is the tested library's, and not libc's behind it.
 bool is_tested(void* function) {
@@ -105,16 +100,18 @@ const char* library_name() {
   return base == nullptr ? info.dli_fname : base + 1;
 }
 
-Target target{.name = nullptr,
-              .keeps_errno = false,
-              .allocate = allocate,
-              .allocate_zeroed = allocate_zeroed,
-              .allocate_aligned = allocate_aligned,
-              .resize = resize,
-              .release = release,
-              .trim = trim,
-              .bytes_in_use = bytes_in_use,
-              .try_more = try_operators};
+Target target{
+    .name = nullptr,
+    .keeps_errno = false,
+    .allocate = std::malloc,
+    .allocate_zeroed = [](std::size_t bytes) { return std::calloc(1, bytes); },
+    .allocate_aligned = allocate_aligned,
+    .resize = std::realloc,
+    .release = std::free,
+    .trim = [] { ::malloc_trim(0); },
+    .bytes_in_use = bytes_in_use,
+    .try_more = try_operators,
+};
 
 constexpr World worlds[] = {
     {"the system as it is", false, false, 0},

@@ -26,16 +26,6 @@ bool open_heap() {
   errno = kept;
   return heap != nullptr;
 }
-void* allocate(std::size_t bytes) { return ts_heap_malloc(heap, bytes); }
-void* allocate_zeroed(std::size_t bytes) { return ts_heap_calloc(heap, 1, bytes); }
-void* allocate_aligned(std::size_t alignment, std::size_t bytes) {
-  return ts_heap_aligned_alloc(heap, alignment, bytes);
-}
-void* resize(void* block, std::size_t bytes) { return ts_heap_realloc(heap, block, bytes); }
-void release(void* block) { ts_heap_free(heap, block); }
-void trim() { ts_heap_trim(heap, 0); }
-bool is_sound() { return ts_heap_check(heap) == 1; }
-
 std::size_t bytes_in_use() {
   std::size_t bytes = 0;
   ts_heap_walk(
@@ -66,17 +56,20 @@ int try_heap(ts_strategy strategy, ts_fit fit, ts_source source, bool all) {
     options.buffer_size = buffer_bytes;
     options.growth_size = 0;
   }
-  const Target target{.name = name,
-                      .keeps_errno = true,
-                      .open = open_heap,
-                      .allocate = allocate,
-                      .allocate_zeroed = allocate_zeroed,
-                      .allocate_aligned = allocate_aligned,
-                      .resize = resize,
-                      .release = release,
-                      .trim = trim,
-                      .bytes_in_use = bytes_in_use,
-                      .is_sound = is_sound};
+  const Target target{
+      .name = name,
+      .keeps_errno = true,
+      .open = open_heap,
+      .allocate = [](std::size_t bytes) { return ts_heap_malloc(heap, bytes); },
+      .allocate_zeroed = [](std::size_t bytes) { return ts_heap_calloc(heap, 1, bytes); },
+      .allocate_aligned = [](std::size_t a,
+                             std::size_t bytes) { return ts_heap_aligned_alloc(heap, a, bytes); },
+      .resize = [](void* block, std::size_t bytes) { return ts_heap_realloc(heap, block, bytes); },
+      .release = [](void* block) { ts_heap_free(heap, block); },
+      .trim = [] { ts_heap_trim(heap, 0); },
+      .bytes_in_use = bytes_in_use,
+      .is_sound = [] { return ts_heap_check(heap) == 1; },
+  };
   return run_drill(target, worlds, sizeof worlds / sizeof *worlds,
                    {source != TS_SOURCE_BUFFER, all ? SIZE_MAX : 1});
 }

@@ -14,16 +14,6 @@ namespace {
 
 constinit LibcRules<TS_TRIED_HEAP> allocator;
 
-void* allocate(std::size_t bytes) { return allocator.malloc(bytes); }
-void* allocate_zeroed(std::size_t bytes) { return allocator.calloc(1, bytes); }
-void* allocate_aligned(std::size_t alignment, std::size_t bytes) {
-  return allocator.memalign(alignment, bytes);
-}
-void* resize(void* block, std::size_t bytes) { return allocator.realloc(block, bytes); }
-void release(void* block) { allocator.free(block); }
-void trim() { allocator.heap().trim(0); }
-bool is_sound() { return allocator.heap().is_valid(); }
-
 std::size_t bytes_in_use() {
   std::size_t bytes = 0;
   allocator.heap().walk(
@@ -35,16 +25,19 @@ std::size_t bytes_in_use() {
   return bytes;
 }
 
-constexpr Target target{.name = TS_TRIED_HEADER,
-                        .keeps_errno = true,
-                        .allocate = allocate,
-                        .allocate_zeroed = allocate_zeroed,
-                        .allocate_aligned = allocate_aligned,
-                        .resize = resize,
-                        .release = release,
-                        .trim = trim,
-                        .bytes_in_use = bytes_in_use,
-                        .is_sound = is_sound};
+constexpr Target target{
+    .name = TS_TRIED_HEADER,
+    .keeps_errno = true,
+    .allocate = [](std::size_t bytes) { return allocator.malloc(bytes); },
+    .allocate_zeroed = [](std::size_t bytes) { return allocator.calloc(1, bytes); },
+    .allocate_aligned = [](std::size_t a,
+                           std::size_t bytes) { return allocator.memalign(a, bytes); },
+    .resize = [](void* block, std::size_t bytes) { return allocator.realloc(block, bytes); },
+    .release = [](void* block) { allocator.free(block); },
+    .trim = [] { allocator.heap().trim(0); },
+    .bytes_in_use = bytes_in_use,
+    .is_sound = [] { return allocator.heap().is_valid(); },
+};
 
 constexpr World worlds[] = {
     {"the system as it is", false, false, 0},
