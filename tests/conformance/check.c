@@ -3,6 +3,7 @@
 // broken.
 #include "check.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -189,8 +190,7 @@ void* opaque_pointer(void* pointer) {
   return pointer;
 }
 
-// Reads the beginning of a file as a string; false if there is none.
-static bool read_text(const char* path, char* text, size_t size) {
+bool read_text(const char* path, char* text, size_t size) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
   const ssize_t length = read(file, text, size - 1);
@@ -203,6 +203,24 @@ long figure_of(const char* path, const char* key) {
   char text[4096];
   const char* const at = read_text(path, text, sizeof text) ? strstr(text, key) : NULL;
   return at == NULL ? -1 : strtol(at + strlen(key), NULL, 10);
+}
+
+unsigned threads_named(const char* name, long* last) {
+  unsigned found = 0;
+  DIR* const tasks = opendir("/proc/self/task");
+  REQUIRE(tasks != NULL, "there is no /proc/self/task");
+  for (const struct dirent* task; (task = readdir(tasks)) != NULL;) {
+    char path[300];
+    char text[32] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
+    if (!read_text(path, text, sizeof text)) continue;
+    text[strcspn(text, "\n")] = '\0';
+    if (strcmp(text, name) != 0) continue;
+    ++found;
+    if (last != NULL) *last = strtol(task->d_name, NULL, 10);
+  }
+  closedir(tasks);
+  return found;
 }
 
 size_t mapping_count(void) {

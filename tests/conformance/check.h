@@ -119,6 +119,11 @@ void* opaque_pointer(void* pointer);
 // The number behind `key` in a file such as /proc/self/status, read without the heap; -1 if the file
 // or the key is missing.
 long figure_of(const char* path, const char* key);
+// The beginning of a file, as a string; false if there is none.
+bool read_text(const char* path, char* text, size_t size);
+// How many threads of this process have that name; `last`, if it is not null, gets the number of one.
+// (Opening a folder allocates.)
+unsigned threads_named(const char* name, long* last);
 size_t mapping_count(void);
 double seconds_now(void);  // of a monotonic clock
 

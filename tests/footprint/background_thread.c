@@ -1,10 +1,9 @@
 // The thread of the library that gives idle memory back
 // (src/features/background/background_thread.h): when there is one, what it leaves alone, and that
 // memory goes back although nothing is called.
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,17 +34,6 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   return refuses_threads ? EAGAIN : create(thread, attributes, run, argument);
 }
 
-// The contents of a file of a thread of this process; empty if it is gone.
-static void read_of_task(long task, const char* name, char* text, size_t size) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/task/%ld/%s", task, name);
-  FILE* const file = fopen(path, "r");
-  size_t length = 0;
-  if (file != NULL) length = fread(text, 1, size - 1, file);
-  if (file != NULL) fclose(file);
-  text[length] = 0;
-}
-
 static long switches_of_task(long task) {
   char path[64];
   snprintf(path, sizeof path, "/proc/self/task/%ld/status", task);
@@ -56,21 +44,7 @@ static long switches_of_task(long task) {
 static unsigned threads(void) { return (unsigned)figure_of("/proc/self/status", "Threads:"); }
 
 // The background threads of this process: how many, and the last one.
-static unsigned background_threads(long* task) {
-  unsigned found = 0;
-  DIR* const tasks = opendir("/proc/self/task");
-  REQUIRE(tasks != NULL, "there is no /proc/self/task");
-  for (const struct dirent* entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
-    const long number = strtol(entry->d_name, NULL, 10);
-    char name[64] = "";
-    if (number != 0) read_of_task(number, "comm", name, sizeof name);
-    if (strcmp(name, "tsmalloc\n") != 0) continue;
-    ++found;
-    *task = number;
-  }
-  closedir(tasks);
-  return found;
-}
+static unsigned background_threads(long* task) { return threads_named("tsmalloc", task); }
 
 // The same, once the thread has had time to begin.
 static unsigned background_threads_soon(long* task) {
@@ -285,9 +259,10 @@ CHECK("it outlives a vfork") {
 
 CHECK("it gets no signals") {
   const long task = begin_with_a_background_thread();
-  char text[4096];
-  read_of_task(task, "status", text, sizeof text);
-  const char* const at = strstr(text, "SigBlk:");
+  char path[64];
+  char text[4096] = "";
+  snprintf(path, sizeof path, "/proc/self/task/%ld/status", task);
+  const char* const at = read_text(path, text, sizeof text) ? strstr(text, "SigBlk:") : NULL;
   REQUIRE(at != NULL, "there is no SigBlk");
   const unsigned long blocked = strtoul(at + 7, NULL, 16);
   for (int signal = 1; signal < 32; ++signal) {

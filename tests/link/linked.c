@@ -1,7 +1,6 @@
 // A C program that has the engine linked in: the program, and libc within it, allocate from the
 // engine and from nothing else. It knows tsmalloc, unlike the conformance programs, which are
 // linked in the same ways (CMakeLists.txt).
-#include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -156,24 +155,6 @@ CHECK("threads exchange blocks and fork") {
   join_threads(thread, COUNT_OF(thread));
 }
 
-// A thread that has a name of its own.
-static bool has_background_thread(void) {
-  bool has = false;
-  DIR* const tasks = opendir("/proc/self/task");
-  REQUIRE(tasks != NULL, "there is no /proc/self/task");
-  for (const struct dirent* task; (task = readdir(tasks)) != NULL;) {
-    char path[300];
-    char name[16] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
-    FILE* const file = fopen(path, "r");
-    if (file == NULL) continue;
-    has = has || (fgets(name, sizeof name, file) != NULL && strcmp(name, "tsmalloc\n") == 0);
-    fclose(file);
-  }
-  closedir(tasks);
-  return has;
-}
-
 // It starts by a malloc that refills a cache bin, after a second thread has got a heap.
 CHECK("a program with threads has a background thread") {
   atomic_store(&stop, false);
@@ -182,7 +163,7 @@ CHECK("a program with threads has a background thread") {
   for (int i = 0; i < 1000 && !has; ++i) {
     work((uint64_t)i, 100);
     usleep(1000);
-    has = has_background_thread();
+    has = threads_named("tsmalloc", NULL) != 0;
   }
   EXPECT(has, "a program of two threads has no background thread");
   atomic_store(&stop, true);

@@ -41,24 +41,4 @@ CHECK("new throws bad_alloc") {
   EXPECT(caught, "no bad_alloc");
 }
 
-CHECK("nothrow new returns null") {
-  char* const block = new (std::nothrow) char[too_many];
-  EXPECT(block == nullptr, "%p", static_cast<void*>(block));
-}
-
-int handler_calls = 0;
-
-CHECK("the new-handler is called") {
-  std::set_new_handler([] {
-    if (++handler_calls == 3) throw 42;
-  });
-  int caught = 0;
-  try {
-    delete[] static_cast<char*>(opaque_pointer(new char[too_many]));
-  } catch (int thrown) {
-    caught = thrown;
-  }
-  EXPECT(handler_calls == 3 && caught == 42, "%d calls, %d thrown", handler_calls, caught);
-}
-
 }  // namespace

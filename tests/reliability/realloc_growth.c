@@ -1,20 +1,13 @@
 // realloc of what grows. A list that grows by one element at a time is copied a few times,
 // not at each step; a large buffer that doubles does not need twice its memory on the way. Copies
 // are counted as a program sees them; times are told, and decide nothing.
-#include <errno.h>
-#include <malloc.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
-
-extern char** environ;
 
 // ---- by 8 bytes ----
 
