@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 
 AT_ONCE = "stopped at once"
@@ -46,3 +47,17 @@ def outcomes(library: str, program: str, **options: str) -> dict[str, str]:
 def reports(result: Result) -> list[str]:
     """The lines of ours on standard error."""
     return [line for line in result.stderr.splitlines() if line.startswith("tsmalloc: ")]
+
+
+def expect_report(line: str, function: str, misuse: str, block_bytes: int | None = None) -> None:
+    """A report names the function, the pointer, the misuse by a word of it, the size of the block
+    if that is known, and the option by which the program goes on."""
+    size = rf"\b{block_bytes} bytes.*" if block_bytes else ""
+    pattern = rf"tsmalloc: {function}\(0x\w+\): .*{misuse}.*{size}TSMALLOC_ON_MISUSE.*"
+    expect(re.fullmatch(pattern, line) is not None, pattern, line)
+
+
+def only(lines: list[str]) -> str:
+    """The one line that is said; "" if it is none, or more."""
+    expect(len(lines) == 1, "one line", lines)
+    return lines[0] if len(lines) == 1 else ""
