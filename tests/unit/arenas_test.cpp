@@ -17,10 +17,6 @@
 namespace ts::testing {
 namespace {
 
-constexpr std::size_t large = 2000;
-
-std::uint32_t owner_of(const void* payload) { return Block::of_payload(payload)->tag().owner(); }
-
 using ArenasHeap = Arenas<BestFit>;
 
 // Stops the first thread that asks the system for memory of `bytes`, inside that call, until told
@@ -59,11 +55,6 @@ class Stop {
   bool stopped_ = false;
   std::atomic<unsigned> maps_{0};
 };
-
-template <class Condition>
-void await(const Condition& holds) {
-  while (!holds()) std::this_thread::yield();
-}
 
 struct ArenasTest : ::testing::Test {
   void SetUp() override { clean_system(); }

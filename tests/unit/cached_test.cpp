@@ -14,8 +14,6 @@
 namespace ts::testing {
 namespace {
 
-constexpr std::size_t large = 2000;  // too large to be cached
-
 using CachedHeap = Cached<BestFit>;
 struct CachedTest : ::testing::Test {
   void SetUp() override { clean_system(); }

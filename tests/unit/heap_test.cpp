@@ -13,9 +13,6 @@
 namespace ts::testing {
 namespace {
 
-// Blocks of more than the cached strategy caches, so that all strategies treat them alike.
-constexpr std::size_t large = 2000;
-
 class HeapTest : public HeapSuite {
  protected:
   void SetUp() override { clean_system(); }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <memory>
 #include <ostream>
@@ -27,6 +28,13 @@ namespace ts::testing {
 using namespace ts::classic;
 
 inline constexpr unsigned slowness = TS_TEST_SLOWNESS;
+// More than the cached strategy caches, so that all strategies treat such blocks alike.
+inline constexpr std::size_t large = 2000;
+
+// The number of the heap or arena that a block belongs to.
+inline std::uint32_t owner_of(const void* payload) {
+  return Block::of_payload(payload)->tag().owner();
+}
 
 // A test that runs once on each of the 18 heaps: TEST_P, with INSTANTIATE_TEST_SUITE_P(, Suite,
 // all_heaps(), heap_name). Its name ends in that of the heap: Suite.Test/lock_best.

@@ -20,12 +20,6 @@
 namespace ts::testing {
 namespace {
 
-// Waits for something that must happen.
-template <class Condition>
-void await(const Condition& holds) {
-  while (!holds()) std::this_thread::yield();
-}
-
 // A thread that does one thing; and another can wait until it sleeps over it.
 class Sleeper {
  public:

@@ -15,10 +15,6 @@
 namespace ts::testing {
 namespace {
 
-constexpr std::size_t large = 2000;
-
-std::uint32_t owner_of(const void* payload) { return Block::of_payload(payload)->tag().owner(); }
-
 using NoLock = PerThread<BestFit>;
 struct NoLockTest : ::testing::Test {
   void SetUp() override { clean_system(); }

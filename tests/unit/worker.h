@@ -58,6 +58,12 @@ class Worker {
   std::thread thread_;
 };
 
+// Waits for something that must happen.
+template <class Condition>
+void await(const Condition& holds) {
+  while (!holds()) std::this_thread::yield();
+}
+
 // Runs work(number) in so many threads, to their end.
 template <class Work>
 void run_threads(unsigned count, Work work) {
