@@ -48,21 +48,17 @@ static bool limit_group(size_t bytes) {
 
 static size_t figure_of_group(const char* name) {
   char path[600];
-  char text[64] = "";
   snprintf(path, sizeof path, "%s/%s", group, name);
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  REQUIRE(file >= 0 && read(file, text, sizeof text - 1) > 0, "%s", path);
-  close(file);
-  return strtoul(text, NULL, 10);
+  const long figure = figure_of(path, "");
+  REQUIRE(figure >= 0, "%s", path);
+  return (size_t)figure;
 }
 
 // A group of so many bytes below that of this process; false, with the reason, if there is none.
 static bool make_group(size_t bytes, const char** reason) {
-  char lines[8192] = "";
-  const int file = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+  char lines[8192];
   *reason = "there is no /proc/self/cgroup";
-  if (file < 0 || read(file, lines, sizeof lines - 1) <= 0) return false;
-  close(file);
+  if (!read_text("/proc/self/cgroup", lines, sizeof lines)) return false;
   char* path = strstr(lines, ":memory:");
   is_version_1 = path != NULL;
   if (path == NULL) path = strstr(lines, "0::");

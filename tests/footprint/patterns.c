@@ -107,6 +107,17 @@ static void drop(void* p) {
   if (is_timed) note_time(since);
 }
 
+// The same of bytes that are counted.
+static void* take_live(size_t bytes) {
+  grow_live(bytes);
+  return take(bytes);
+}
+
+static void drop_live(void* p, size_t bytes) {
+  drop(p);
+  live -= bytes;
+}
+
 // ---- time passes ----
 
 // Some small blocks at a time, ten times a second.
@@ -208,11 +219,7 @@ CHECK("after a mixed burst 5 % stays") {
   enum { count = 384 * mb / (128 * kb + 512) * 2 };
   void** const blocks = table(count, sizeof *blocks);
   begin();
-  for (size_t i = 0; i < count; ++i) {
-    const size_t bytes = i % 2 == 0 ? 128 * kb : 512;
-    blocks[i] = take(bytes);
-    grow_live(bytes);
-  }
+  for (size_t i = 0; i < count; ++i) blocks[i] = take_live(i % 2 == 0 ? 128 * kb : 512);
   for (size_t i = 0; i < count; ++i) drop(blocks[i]);
   idle(settle);
   expect_memory(none, goal(0.05));
@@ -241,15 +248,13 @@ CHECK("a sawtooth keeps a quarter of its faults and 10 %") {
     while (live < high) {
       REQUIRE(count < most, "too many blocks");
       blocks[count].bytes = between(&state, 200, 20000);
-      blocks[count].at = take(blocks[count].bytes);
-      grow_live(blocks[count].bytes);
+      blocks[count].at = take_live(blocks[count].bytes);
       if (round != 0) grown += blocks[count].bytes;
       ++count;
     }
     while (live > (round == rounds - 1 ? 0 : low)) {
       const size_t chosen = next_random(&state) % count;
-      drop(blocks[chosen].at);
-      live -= blocks[chosen].bytes;
+      drop_live(blocks[chosen].at, blocks[chosen].bytes);
       blocks[chosen] = blocks[--count];
     }
     if (round != 0) faults += minor_faults() - before;
@@ -317,11 +322,7 @@ CHECK("a server rests and wakes") {
   uint64_t state = 12;
   have_two_threads();
   begin();
-  for (int i = 0; i < most; ++i) {
-    const size_t bytes = between(&state, 16, 2 * 4096);
-    blocks[i] = take(bytes);
-    grow_live(bytes);
-  }
+  for (int i = 0; i < most; ++i) blocks[i] = take_live(between(&state, 16, 2 * 4096));
   for (int i = 0; i < most; ++i) drop(blocks[i]);
   const unsigned before = requests_in_a_second(&state);
   idle(settle);
@@ -338,11 +339,7 @@ static void one_in_200_stays_with(unsigned beats) {
   uint64_t state = 2;
   have_two_threads();
   begin();
-  for (size_t i = 0; i < count; ++i) {
-    const size_t bytes = between(&state, 64, 256);
-    blocks[i] = take(bytes);
-    grow_live(bytes);
-  }
+  for (size_t i = 0; i < count; ++i) blocks[i] = take_live(between(&state, 64, 256));
   for (size_t i = 0; i < count; ++i) {
     if (i % 200 != 0) drop(blocks[i]);
   }
@@ -400,8 +397,7 @@ CHECK("a table is dropped") {
   have_two_threads();
   begin();
   for (int round = 0; round < 3; ++round) {
-    void* const p = take(bytes);
-    grow_live(bytes);
+    void* const p = take_live(bytes);
     const uint64_t before = nanoseconds();
     free(p);
     report_figure("the free of 128 MB takes %lu us",
@@ -534,8 +530,7 @@ static void* produce(void* argument) {
   uint64_t state = 100 + atomic_fetch_add(&number, 1);
   for (size_t sent = 0; sent < load->total;) {
     const size_t bytes = between(&state, load->least, load->most);
-    void* const p = take(bytes);
-    grow_live(bytes);
+    void* const p = take_live(bytes);
     sent += bytes;
     send(p, bytes);
   }
@@ -546,8 +541,7 @@ static void* produce(void* argument) {
 static void* consume(void* unused) {
   size_t bytes = 0;
   for (void* p = receive(&bytes); p != NULL; p = receive(&bytes)) {
-    drop(p);
-    live -= bytes;
+    drop_live(p, bytes);
   }
   return wait_for_ever(unused);
 }
@@ -585,11 +579,7 @@ static void* produce_for_one(void* argument) {
   void** const blocks = argument;
   enum { count = 300 * mb / 544 };
   uint64_t state = 5;
-  for (size_t i = 0; i < count; ++i) {
-    const size_t bytes = between(&state, 64, 1024);
-    blocks[i] = take(bytes);
-    grow_live(bytes);
-  }
+  for (size_t i = 0; i < count; ++i) blocks[i] = take_live(between(&state, 64, 1024));
   return wait_for_ever(NULL);
 }
 
@@ -608,11 +598,7 @@ static void* free_16_mb(void* unused) {
   enum { count = 16 * mb / 544 };
   void** const blocks = take(count * sizeof *blocks);
   uint64_t state = 6;
-  for (size_t i = 0; i < count; ++i) {
-    const size_t bytes = between(&state, 64, 1024);
-    blocks[i] = take(bytes);
-    grow_live(bytes);
-  }
+  for (size_t i = 0; i < count; ++i) blocks[i] = take_live(between(&state, 64, 1024));
   static atomic_uint ready;
   atomic_fetch_add(&ready, 1);
   while (atomic_load(&ready) < 16) idle(1);
@@ -702,22 +688,19 @@ static void* interpret(void* argument) {
     pthread_mutex_lock(&interpreter);
     for (int i = 0; i < objects; ++i) {
       bytes[i] = random_size(&state, 4000) + 16;
-      at[i] = take(bytes[i]);
-      grow_live(bytes[i]);
+      at[i] = take_live(bytes[i]);
     }
     for (int i = 0; i < objects; ++i) {
       size_t slot = cache_slots;
       if (i % (objects / kept) == 0) slot = next_random(&state) % cache_slots;
       if (slot != cache_slots && cache[slot].at != NULL) {
-        drop(cache[slot].at);
-        live -= cache[slot].bytes;
+        drop_live(cache[slot].at, cache[slot].bytes);
       }
       if (slot != cache_slots) {
         cache[slot].at = at[i];
         cache[slot].bytes = bytes[i];
       } else {
-        drop(at[i]);
-        live -= bytes[i];
+        drop_live(at[i], bytes[i]);
       }
     }
     pthread_mutex_unlock(&interpreter);
@@ -750,12 +733,10 @@ static void* replace_in_cache(void* argument) {
     const size_t slot = next_random(&state) % big_slots;
     pthread_mutex_lock(&big_cache[slot].mutex);
     if (big_cache[slot].at != NULL) {
-      drop(big_cache[slot].at);
-      live -= big_cache[slot].bytes;
+      drop_live(big_cache[slot].at, big_cache[slot].bytes);
     }
     big_cache[slot].bytes = between(&state, 4 * kb, 36 * kb);
-    big_cache[slot].at = take(big_cache[slot].bytes);
-    grow_live(big_cache[slot].bytes);
+    big_cache[slot].at = take_live(big_cache[slot].bytes);
     pthread_mutex_unlock(&big_cache[slot].mutex);
   }
   return NULL;
@@ -843,8 +824,7 @@ static void change_sizes(size_t kept, Bound bound) {
     grow_live(count * sizes[i]);
     for (size_t k = 0; k < count; ++k) {
       if (kept != 0 && next_random(&state) % kept == 0) continue;
-      drop(blocks[k]);
-      live -= sizes[i];
+      drop_live(blocks[k], sizes[i]);
     }
   }
   expect_memory(bound, none);
