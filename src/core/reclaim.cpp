@@ -4,7 +4,6 @@
 
 #include "core/heap_hold.h"
 #include "core/slabs.h"
-#include "core/spare_lists.h"
 
 namespace ts::engine {
 
@@ -45,7 +44,7 @@ void clear_remote_frees(const Span& slab) noexcept {
 }
 
 // Takes the reclaimable slabs on the stack out of the heap, and returns them, linked by `next`.
-Span* take_reclaimable(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+Span* take_from_stack(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   Span* taken = nullptr;
   Plain<Span*> first_left = nullptr;
   Span* last_left = nullptr;
@@ -84,12 +83,13 @@ Span* take_empty(ThreadHeap& heap, Span* taken) noexcept TS_REQUIRES(heap) {
   return taken;
 }
 
-Span* take(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
-  return has_ready(heap) ? take_reclaimable(heap) : nullptr;
+}  // namespace
+
+Span* take_reclaimable(ThreadHeap& heap, bool takes_empty) noexcept {
+  Span* const taken = has_ready(heap) ? take_from_stack(heap) : nullptr;
+  return takes_empty ? take_empty(heap, taken) : taken;
 }
 
-// Without a lock, since retiring may return memory to the system. (If the process forks meanwhile,
-// its child loses these slabs.)
 bool retire_slabs(Span* slab) noexcept {
   const bool found = slab != nullptr;
   while (slab != nullptr) {
@@ -100,44 +100,16 @@ bool retire_slabs(Span* slab) noexcept {
   return found;
 }
 
-bool reclaim_from_all(bool takes_all_lists) noexcept {
-  bool found = false;
-  for_each_heap([&](ThreadHeap& heap) {
-    std::uint32_t lists_left = max_spare_lists;
-    SpareList list;
-    do {
-      list = {};
-      Span* taken = nullptr;
-      reclaim_lock.lock();
-      if (try_hold(heap, Holder::reclaimer)) {
-        list = take_old_spare_list(heap, takes_all_lists, lists_left);
-        if (list.first == nullptr) taken = take_empty(heap, take(heap));
-        end_hold(heap);
-      }
-      reclaim_lock.unlock();
-      send(list);
-      found |= retire_slabs(taken);
-    } while (list.first != nullptr);
-  });
-  return found;
-}
-
-}  // namespace
-
 void reclaim(ThreadHeap& heap) noexcept {
   // If skipped, the next reclaimable slab triggers another try.
   if (!has_ready(heap) || !reclaim_lock.try_lock()) return;
   Span* taken = nullptr;
   if (try_hold(heap, Holder::reclaimer)) {
-    taken = take(heap);
+    taken = take_reclaimable(heap, false);
     end_hold(heap);
   }
   reclaim_lock.unlock();
   retire_slabs(taken);
 }
-
-bool reclaim_all() noexcept { return reclaim_from_all(true); }
-
-void reclaim_idle() noexcept { reclaim_from_all(false); }
 
 }  // namespace ts::engine

@@ -66,11 +66,11 @@ inline bool note_reclaimable(ThreadHeap& heap, std::uint32_t pages) noexcept {
 // Reclaims from the heap, unless it is held, or another thread reclaims.
 void reclaim(ThreadHeap& heap) noexcept;
 
-// Reclaims from all heaps that are not held, and takes their empty slabs; true if there were any.
-// Takes the spare lists as well (spare_lists.h).
-bool reclaim_all() noexcept;
+// Takes the slabs out of the heap that a reclaim may take, linked by `next`. Under reclaim_lock.
+Span* take_reclaimable(ThreadHeap& heap, bool takes_empty) noexcept TS_REQUIRES(heap);
 
-// Likewise, but takes only spare lists that are old.
-void reclaim_idle() noexcept;
+// Retires them; false if there are none. Without a lock, since this may return memory to the
+// system. (If the process forks meanwhile, its child loses these slabs.)
+bool retire_slabs(Span* slab) noexcept;
 
 }  // namespace ts::engine
