@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from tsmlab import bench_text, texts
 from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
-from tsmlab.progress import Lines, Silence
+from tsmlab.progress import Silence
 from tsmlab.study import from_json
 from tsmlab.workloads import Workload
 
@@ -283,12 +282,3 @@ def test_few_rounds_are_a_warning(run):
     codes = [t.code for t in run(time_budget_seconds=10.0).results.warnings]
     assert "few-rounds" in codes
     assert "few-rounds" not in [t.code for t in run(rounds=5).results.warnings]
-
-
-def test_a_pipe_is_told_the_round_and_the_time_that_is_left(run):
-    executor, stream = SimulatedExecutor(typical()), io.StringIO()
-    run(executor=executor, reporter=Lines(stream, clock=executor.clock), rounds=40)
-    steps = [line for line in stream.getvalue().splitlines() if line.startswith("round ")]
-    assert 20 <= len(steps) <= 40  # 364 simulated seconds, a line every ten
-    assert re.fullmatch(r"round 2 of at most 40, run \d of 6, about 6 min left", steps[0])
-    assert steps[-1].endswith(" s left")

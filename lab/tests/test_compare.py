@@ -178,6 +178,8 @@ def test_a_sweep_runs_every_allocator_at_every_point_of_a_round():
             for name, replicate in (("glibc", 0), ("glibc", 1), ("a", 0), ("b", 0))
         )
         assert len({s.padding_bytes for s in own}) == 1
+        # Points are mixed within a round: it is not one after the other.
+        assert [s.point for s in own] != sorted(s.point for s in own)
     assert {request.command[1] for request in executor.requests} == {"1", "4"}
     assert comparison.command == ["./program", "{threads}"]
 
@@ -235,6 +237,8 @@ def test_an_allocator_that_fails_at_one_point_is_not_run_there_again_and_has_no_
     assert (rows["a"].rank, rows["a"].gave_up) == (None, True)
     own = {row.allocator: row.rank for row in comparison.points[0].analysis.rows}
     assert own["a"] is not None
+    table = render.report(comparison, 100).split("time by threads")[1].splitlines()
+    assert next(line for line in table if line.startswith("a ")).split()[-1] == "failed"
 
 
 def test_outputs_are_compared_with_the_references_at_the_same_point():

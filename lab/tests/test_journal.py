@@ -364,6 +364,7 @@ def test_a_full_disk_ends_the_run_with_what_was_measured(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "cannot be written: File too large" in outcome.error.message
+    assert outcome.results.stop.reason == "aborted"
     assert "--resume" in outcome.error.remedy
     assert 1 < len(executor.requests) < TIMED_RUNS
     found, timed, _ = experiments(journal.path)

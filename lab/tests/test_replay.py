@@ -27,7 +27,6 @@ from tsmlab.errors import UserError
 from tsmlab.measuring import RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
-from tsmlab.study import from_json
 from tsmlab.traces import files, replay_text
 from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import (
@@ -36,7 +35,6 @@ from tsmlab.traces.replay_results import (
     ReplayLine,
     ThreadShare,
     by_trace,
-    decode,
     merged,
     replays_of,
 )
@@ -316,14 +314,6 @@ def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path):
         replayed(list(reversed(traces)), {"glibc": behaviour(line())}, looker=Picky())
 
 
-def test_results_are_read_back_as_they_were(trace, tmp_path):
-    printed = stride(latency={"free": latency((16, 10))})
-    results = replayed(trace, {"glibc": behaviour(printed)}, schedules=("stride",)).results
-    assert from_json(records.to_json(results)) == results
-    path = records.save(results, [tmp_path / "kept"])
-    assert "-replay-work-" in path.name
-
-
 def test_two_traces_of_one_name_are_told_apart(tmp_path):
     traces = [tmp_path / folder / "x.tstrace" for folder in ("a", "b")]
     for each in traces:
@@ -373,8 +363,3 @@ def test_a_replay_begins_with_the_program_whose_family_has_most_events():
         trace.chosen(2)
     with refused("no image 4", remedy="last is 3"):
         trace.chosen(4)
-
-
-def test_decoding_keeps_all_that_was_printed():
-    raw = stride(overhead=1.75)
-    assert decode(json.dumps(raw)).raw == raw
