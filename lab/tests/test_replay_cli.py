@@ -108,6 +108,7 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(tsmalloc, trace, t
         ((cut,), "cut.tstrace' is cut off in the chunk at byte"),
         ((trace, "--image", "900"), "has no image 900.\n  The last is 0."),
         ((trace, "--tickets", "3,0", "--schedule", "stride"), "would never run"),
+        ((trace, "--tickets", "3,,2", "--schedule", "lottery"), "are whole numbers"),
         ((trace, "--tickets", "3"), "means nothing under asap"),
     ):
         done = tsmalloc("replay", *arguments, "-a", "glibc", "-r", "1", status=1)

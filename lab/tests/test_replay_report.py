@@ -6,7 +6,6 @@ import csv
 import io
 from pathlib import Path
 
-import click
 import pytest
 from refusals import refused
 from replay_fixtures import MIB, behaviour, latency, line, replayed, stride
@@ -170,31 +169,6 @@ def test_the_page_stands_alone_and_has_all_files(one, schedules, tmp_path):
 
 
 # --- options --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "whole numbers with commas"),
-        ("3,,2", "whole numbers with commas"),
-        ("3,2,", "whole numbers with commas"),
-        ("-1", "whole numbers with commas"),
-        ("1.5", "whole numbers with commas"),
-        ("٣", "whole numbers with commas"),
-        ("3,0", "would never run"),
-        ("1000000001", "divide all of them"),
-        (",".join("1" * 4097), "begins again"),
-    ],
-)
-def test_bad_tickets_are_refused_with_a_remedy(text, says):
-    with pytest.raises(click.BadParameter) as caught:
-        command.ticket_list(text)
-    assert says in caught.value.message
-
-
-def test_good_tickets_are_passed_on_as_they_are():
-    for text in ("1", "3,2,1", "1000000000,1", ",".join("1" * 4096)):
-        assert command.ticket_list(text) == text
 
 
 def given(**changes):

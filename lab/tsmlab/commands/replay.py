@@ -4,7 +4,6 @@ The same calls in the same order on every allocator are a comparison without the
 noise. Under a schedule of its own even fragmentation repeats to the byte.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,29 +31,6 @@ from tsmlab.traces.replaying import (
 
 ALL = "all"
 FITS = ("lock-first", "lock-best", "lock-worst")
-# lab/native/replay/schedule/tickets.h has the same bounds.
-MOST_TICKETS = 1_000_000_000
-MOST_LISTED = 4096
-NO_LIST = "Tickets are whole numbers with commas between them, as in --tickets 3,2,1."
-
-
-def ticket_list(value: str) -> str:
-    """3,2,1; kept as it is, for replay reads it."""
-    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", value, re.ASCII):
-        raise click.BadParameter(f"{value!r} is no list of tickets. {NO_LIST}")
-    numbers = [int(part) for part in value.split(",")]
-    if 0 in numbers:
-        raise click.BadParameter(f"{value!r}: a thread without tickets would never run; give 1")
-    if max(numbers) > MOST_TICKETS:
-        raise click.BadParameter(
-            f"{value!r}: a thread can have {MOST_TICKETS} tickets; divide all of them by the same "
-            "number, only their ratios matter"
-        )
-    if len(numbers) > MOST_LISTED:
-        raise click.BadParameter(
-            f"more than {MOST_LISTED} numbers; the list begins again where it ends"
-        )
-    return value
 
 
 @click.command("replay", cls=Study)
@@ -77,7 +53,6 @@ def ticket_list(value: str) -> str:
 @option(
     "--tickets LIST",
     "Of the threads, for lottery and stride: 3,2,1. [default: all have one]",
-    type=ticket_list,
 )
 @option(
     "--quantum N",

@@ -163,13 +163,19 @@ def replay(
 
     def replayed(reporter: Reporter, subject: Subject, schedule: str, memo: Memo) -> Made:
         reporter.note(f"replay     {subject.name}, {schedule}")
-        outcome = compare.compare(
-            _comparison_options(options, schedule, subject, program),
-            ReplayExecutor(executor, program),
-            reporter,
-            memo,
-            fleet,
-        )
+        try:
+            outcome = compare.compare(
+                _comparison_options(options, schedule, subject, program),
+                ReplayExecutor(executor, program),
+                reporter,
+                memo,
+                fleet,
+            )
+        except compare.ReferenceFailedError as error:
+            if error.kind != "exit":
+                raise
+            remedy = "Correct what replay names, or choose another --reference."
+            raise UserError(error.message, remedy) from error
         return *_finished(subject, schedule, outcome.results), outcome.error
 
     def results(stop: Stop | None = None) -> Study:
