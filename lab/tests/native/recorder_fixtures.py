@@ -157,6 +157,7 @@ def read_events(trace):
         for row in events.tolist():
             time_ns, size, site, slot, generation, thread, number, log2, reserved = row
             assert site == reserved == 0
+            assert log2 == 0 or files.KINDS[number] == "aligned"
             name = files.KINDS[number]
             has_object = number <= files.FREE
             which = numbers[image].of(name, slot, generation) if has_object else slot

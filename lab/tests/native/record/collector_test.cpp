@@ -270,6 +270,16 @@ TEST_F(CollectorTest, AForkThatFailedIsAnImageWithoutEvents) {
   EXPECT_EQ(collector.reports().size(), 1U);
 }
 
+TEST_F(CollectorTest, AResizeWhoseEndIsLostIsToldAtTheEnd) {
+  ImagePlace& image = begin_image(0);
+  Chunk& chunk = take_chunk(image, 0);
+  publish(chunk.records[0], 1, RawKind::malloc, 0x10, 5);
+  publish(chunk.records[1], 2, RawKind::leave, 0x10);
+  collect();
+  collector.conclude();
+  EXPECT_EQ(collector.reports().at(0).oddities.unfinished, 1U);
+}
+
 TEST_F(CollectorTest, SaysWhenEachChunkIsAnIdleThreads) {
   ImagePlace& image = begin_image(0);
   for (std::uint32_t i = 0; i < chunk_count; ++i) {
@@ -291,6 +301,7 @@ TEST_F(CollectorTest, OverwrittenMemoryHurtsNobodyElse) {
   ImagePlace& tame = begin_image(1, getppid());
   std::memset(static_cast<void*>(take_chunk(wild, 0).records), 0xff, sizeof(Chunk) - 32);
   publish(take_chunk(tame, 0).records[0], 1, RawKind::malloc, 0x10, 5);
+  publish(take_chunk(tame, UINT32_MAX).records[0], 2, RawKind::malloc, 0x20, 5);
   collect_patiently();
   ring().owners[5] = 40'000;  // no such image
   ring().owners[6] = most_images;
@@ -298,7 +309,8 @@ TEST_F(CollectorTest, OverwrittenMemoryHurtsNobodyElse) {
   collector.conclude();
   std::size_t count = 0;
   for (const KeptImage& image : sink.images) count += image.events.size();
-  EXPECT_EQ(count, 1U);
+  EXPECT_EQ(count, 2U);
+  EXPECT_EQ(collector.reports().at(1).threads, 1U);  // a thread of no such number is the first
 }
 
 // Many threads draw tickets and publish at once, with pauses between the two; a block is handed on
