@@ -63,14 +63,6 @@ def test_allocators_inside_are_known_by_symbols_and_texts(compile_c):
     assert read_facts(compile_c("-s", text=text)).allocators_inside == ("tcmalloc",)
 
 
-@pytest.mark.parametrize(
-    ("option", "name"),
-    [("-fsanitize=address", "AddressSanitizer"), ("-fsanitize=thread", "ThreadSanitizer")],
-)
-def test_sanitizers(compile_c, option, name):
-    assert read_facts(compile_c(option)).sanitizers == (name,)
-
-
 @NO_DEADLINE
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_no_elf(tmp_path, data):

@@ -421,38 +421,6 @@ memory = true
 """
 
 
-@pytest.mark.long
-def test_the_workloads_run_on_a_cluster(tsmalloc, waste, tmp_path):
-    (tmp_path / "suite.toml").write_text(SUITE)
-    words = ("bench", "--suite", tmp_path / "suite.toml", "--allocator", f"waste={waste}")
-    words = (*words, "-a", "glibc,waste", "-r", "4", "--json")
-    found = {}
-    for where in ((), ("--cluster", "local:2")):
-        done = tsmalloc(*words, *where)
-        document = json.loads(done.stdout)
-        found[where] = document["machine"]
-        (part,) = document["parts"]
-        measured = [s for s in part["samples"] if s["phase"] == "measured"]
-        assert len(measured) == 4 * 2
-        workers = {s["measurement"].get("fleet", {}).get("worker") for s in measured}
-        assert len(workers) == (2 if where else 1)
-    alone, together = found.values()
-    assert alone["cpu"] == together["cpu"]
-
-
-@pytest.mark.long
-def test_recorded_programs_are_workloads_on_a_cluster(tsmalloc):
-    words = ("bench", "--traces", "trace-sqlite3", "-a", "glibc,tsmalloc", "-r", "3", "--json")
-    done = tsmalloc(*words, "--cluster", "local:2")
-    (part,) = json.loads(done.stdout)["parts"]
-    measured = [s for s in part["samples"] if s["phase"] == "measured"]
-    assert len(measured) == 3 * 2
-    assert all("fleet" in s["measurement"] for s in measured)
-    assert all(s["measurement"]["replay"]["matches"] is True for s in measured)
-    for sample in measured:
-        assert sample["values"]["time_seconds"] == sample["measurement"]["replay"]["wall_ns"] / 1e9
-
-
 EXPERIMENT = """
 name = "echo"
 title = "The start of a program"
@@ -473,20 +441,6 @@ kind = "order"
 metric = "peak_bytes"
 parameter = "word"
 """
-
-
-@pytest.mark.long
-def test_an_experiment_runs_on_a_cluster(tsmalloc, waste, tmp_path):
-    (tmp_path / "echo.toml").write_text(EXPERIMENT)
-    done = tsmalloc("experiment", "run", "--file", tmp_path / "echo.toml", "--allocator",
-                    f"waste={waste}", "--json", "--cluster", "local:2")  # fmt: skip
-    (found,) = json.loads(done.stdout)["parts"]
-    measured = [each for each in found["samples"] if each["phase"] == "measured"]
-    assert sorted(each["round"] for each in measured) == sorted([1, 2, 3] * 6)
-    assert all("fleet" in each["measurement"] for each in measured)
-    peaks = {(s["point"], s["allocator"]): s["values"]["peak_memory_bytes"] for s in measured}
-    assert len(peaks) == len(found["causes"]) == 2 * 2
-    assert all(peaks[point, "waste"] > peaks[point, "glibc"] for point in (0, 1))
 
 
 def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd):
@@ -515,6 +469,31 @@ def test_a_study_goes_on_with_its_kind_of_machine(crowd, tmp_path):
         assert machine_of(like(crowd, crowd.expected, quick), journal) == quick
         with pytest.raises(UserError, match=r"was begun on .*, and the cluster has another, "):
             machine_of(like(crowd, crowd.expected, slow), journal)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        ("bench --suite {folder}/suite.toml --allocator waste={waste} -a glibc,waste -r 4", 4 * 2),
+        ("bench --traces trace-sqlite3 -a glibc,tsmalloc -r 3", 3 * 2),
+        ("experiment run --file {folder}/echo.toml --allocator waste={waste}", 3 * 2 * 3),
+    ],
+)
+def test_suites_traces_and_experiments_run_on_a_cluster(tsmalloc, waste, tmp_path, words, runs):
+    (tmp_path / "suite.toml").write_text(SUITE)
+    (tmp_path / "echo.toml").write_text(EXPERIMENT)
+    line = words.format(waste=waste, folder=tmp_path).split()
+    done = tsmalloc(*line, "--json", "--cluster", "local:2")
+    (part,) = json.loads(done.stdout)["parts"]
+    measured = [each for each in part["samples"] if each["phase"] == "measured"]
+    assert len(measured) == runs
+    assert all("fleet" in each["measurement"] for each in measured)
+    assert len(part["causes"]) == (2 * 2 if "experiment" in words else 0)
+    for sample in measured if "--traces" in words else ():
+        told = sample["measurement"]["replay"]
+        assert told["matches"] is True
+        assert sample["values"]["time_seconds"] == told["wall_ns"] / 1e9
 
 
 @pytest.mark.long

@@ -179,25 +179,6 @@ TEST(Executor, LiveBytesOfSamplesAreThoseRecordedWhereOneRunsAtATime) {
   }
 }
 
-TEST(Executor, EachCallHasALatency) {
-  Recipe recipe;
-  recipe.events = 5'000;
-  const Loaded loaded{recipe};
-  Settings settings = settings_of(orders[0]);
-  settings.latency = true;
-  Clock clock;
-  clock.calibrate();
-  const Tickets tickets;
-  World world{loaded.plan, settings, tickets, clock};
-  ImageRun run{world, 0, 0};
-  run.run();
-  std::uint64_t calls = 0;
-  for (const Histogram& kind : world.latencies[0].kinds) calls += kind.count();
-  std::uint64_t expected = 0;
-  for (const std::uint64_t kind : loaded.expected[0].totals.calls) expected += kind;
-  EXPECT_EQ(calls + world.latencies[0].nulls.count(), expected);
-}
-
 }  // namespace
 }  // namespace replay::testing
 }  // namespace ts
