@@ -11,15 +11,16 @@
 namespace ts::secure {
 namespace {
 
-// Empty slabs that keep their memory: in a class heap in any case, and as long as those of all
-// class heaps together have no more than that. A program whose threads pass blocks on by the
-// thousand would otherwise wait for the system more than for the heap.
+// How much memory empty slabs may keep: max_empty_bytes per class heap in any case, and
+// max_kept_bytes as long as all class heaps together keep no more than max_kept_in_all. Otherwise a
+// program whose threads pass on thousands of blocks would wait for the kernel more than for the
+// heap.
 constexpr std::size_t max_empty_bytes = std::size_t{64} << 10;
 constexpr std::size_t max_kept_bytes = std::size_t{1} << 20;
 constexpr std::int64_t max_kept_in_all = std::int64_t{8} << 20;
 
-// Whether slots are cleared under the lock: those for which that is shorter than to take it a
-// second time. (Where OS pages are long, slabs have more slots than a word has bits.)
+// Slots are cleared under the lock if that is faster than taking the lock again. (With long OS
+// pages, slabs have more slots than a word has bits.)
 bool is_cleared_under_lock(const SizeClass& c) noexcept {
   constexpr std::size_t most = 512;
   return c.slot_bytes <= most || c.slots > max_leaving_slots;
@@ -74,8 +75,8 @@ void ClassHeap::count_empty(int change) noexcept {
 
 // ---- regions and places ----
 
-// The region begins at a random page of its range, so that places in one region tell nothing of
-// those in another.
+// The region begins at a random page of its range, so that positions in one region reveal nothing
+// about those in another.
 bool ClassHeap::open(unsigned number) noexcept {
   const unsigned class_number = number % regions_per_arena;
   const std::uintptr_t table = table_begin(number);
@@ -114,7 +115,7 @@ ClassHeap::Place ClassHeap::place_of(const void* p) noexcept {
           reinterpret_cast<std::byte*>(region_ + offset)};
 }
 
-// What was asked for; no_size if the tail of the block is damaged.
+// The requested size; no_size if the block's tail is damaged.
 std::size_t ClassHeap::asked_at(const Place& place) noexcept {
   if (!has_memory()) return 0;
   const SizeClass& c = size_class();
@@ -122,7 +123,7 @@ std::size_t ClassHeap::asked_at(const Place& place) noexcept {
   return asked_by_tail(place.block, c, place.slab->canary, known);
 }
 
-// Whether the word before a block is as it must be: the end of a tail, or zero.
+// Whether the word before a block is as it should be: the end of a tail, or zero.
 bool ClassHeap::is_intact_before(const Place& place) noexcept {
   if (!has_memory() || place.slot == 0) return true;
   const Slab& slab = *place.slab;
@@ -150,7 +151,7 @@ ClassHeap::Seen ClassHeap::look_at(const void* p) noexcept {
 
 // ---- slabs ----
 
-// A slab with a free slot, in state empty or partial.
+// Finds a slab with a free slot, in state empty or partial.
 ClassHeap::Refusal ClassHeap::slab_with_room(std::uint32_t& number) noexcept {
   const std::uint32_t found = partial_.first != 0 ? partial_.first : empty_.first;
   if (found == 0) return add_slab(number);
@@ -158,13 +159,13 @@ ClassHeap::Refusal ClassHeap::slab_with_room(std::uint32_t& number) noexcept {
   return Refusal::none;
 }
 
-// A free slot, each as likely as the others.
+// Picks a free slot; each is equally likely.
 unsigned ClassHeap::random_slot(const Slab& slab) noexcept {
   const std::uint32_t free = size_class().slots - slab.used_slots - slab.waiting_slots;
   check(free - 1 < size_class().slots, "a slab with room has a free slot", &slab);
   std::uint32_t rank = store_->random.below(free);
   for (unsigned word = 0;; ++word) {
-    // Bits behind the last slot come after all others, and so does their rank.
+    // Bits beyond the last slot come last, so no rank reaches them.
     const std::uint64_t bits = ~(slab.used[word] | slab.waiting[word]);
     const std::uint64_t counts = counts_up_to(bits);
     const auto here = static_cast<std::uint32_t>(counts >> 56);
@@ -213,7 +214,7 @@ bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
   const Seen seen = look_at(place);
   if (seen.finding != Finding::sound || !has_memory()) return false;
   std::byte* const block = place.block;
-  // Neither the old tail nor contents behind the new end are left.
+  // Clears the old tail and the contents beyond the new end.
   erase_tail(block, size_class(), seen.bytes);
   for (std::size_t at = bytes; at < seen.bytes;) {
     const std::size_t to_page = min_page_bytes - address_of(block + at) % min_page_bytes;
@@ -226,7 +227,7 @@ bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
   return true;
 }
 
-// A slot that is in no list of any kind, whose memory is zero, begins to wait.
+// Puts a slot that is zeroed and in no list into the quarantine.
 std::uint32_t ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept {
   const std::uint32_t ticket =
       store_->quarantine.exchange(ticket_of(number, slot), size_class().waiting, store_->random);
@@ -236,9 +237,8 @@ std::uint32_t ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept 
   return leaving;
 }
 
-// Short slots are cleared under the lock. Of a longer one, the thread makes it a slot that is
-// leaving, which others neither hand out nor look at; clears it without the lock; and takes the
-// lock again.
+// Short slots are cleared under the lock. A longer one is marked as leaving, so that no other
+// thread hands it out or inspects it, and cleared without the lock, which is then taken again.
 Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
   Place place;
   std::size_t slot_bytes = 0;
@@ -276,7 +276,7 @@ Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
   return Finding::sound;
 }
 
-// A slot leaves the quarantine, and is free.
+// A slot leaves the quarantine and becomes free.
 std::uint32_t ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   Slab& slab = slabs_[number];
   check(number < slab_count_ && test(slab.waiting, slot),
@@ -292,7 +292,7 @@ std::uint32_t ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   const std::size_t others = std::size_t{empty_slabs_ - 1} * size_class().slab_bytes;
   const std::int64_t in_all = roots.counts->empty_bytes.load(std::memory_order_relaxed);
   if (others < (in_all <= max_kept_in_all ? max_kept_bytes : max_empty_bytes)) return 0;
-  // The one that has been empty longest, or this one if that cannot go.
+  // Give back the slab that has been empty longest, or this one if that cannot go.
   const std::uint32_t first = empty_.first - 1;
   if (take_out(first)) return first + 1;
   return first != number && take_out(number) ? number + 1 : 0;

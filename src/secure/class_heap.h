@@ -1,14 +1,15 @@
-// The blocks of one size class in one arena: slabs in a region of their own, and their descriptors
-// in a table elsewhere. Free memory holds no data of the heap: the table has a bit for each slot
-// that is in use, and one for each that waits in the quarantine.
+// The blocks of one size class in one arena. Slabs live in a region of their own, their descriptors
+// in a table elsewhere. Free memory holds no heap metadata: the table has one bit for each slot in
+// use and one for each slot in the quarantine.
 //
-//   allocate -> slab_with_room -> random_slot -> tail (and the caller looks for writes)
+//   allocate -> slab_with_room -> random_slot -> tail (the caller checks for stray writes)
 //   release  -> look_at (in use? tails?) -> leaving -> zero -> quarantine -> settle
 //               -> an empty slab: leaving -> give_back, without the lock -> given back
 //
-// One lock each, so threads wait for each other only in the same class of the same arena. A free
-// takes the lock of the heap that has the address, from every thread. Pages go back without it:
-// other libraries may see that (os.h). Zero-filled memory is a valid heap.
+// Each class heap has its own lock, so threads contend only within the same class and arena. A free
+// takes the lock of the heap that owns the address, whichever thread calls it. Pages are returned
+// without the lock, because other libraries may intercept those calls (os.h). Zero-filled memory is
+// a valid heap.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +24,15 @@
 
 namespace ts::secure {
 
-// Invariants of an open heap, whenever it is unlocked:
-//   table    slab_count_ <= capacity_; the table's memory holds so many descriptors, and the region
-//            capacity_ slabs
-//   counts   mapped_slabs_ slabs have memory: all but those in state given_back; empty_slabs_ are
+// Invariants of an open heap whenever it is unlocked:
+//   table    slab_count_ <= capacity_; the table has memory for that many descriptors, and the
+//            region has room for capacity_ slabs
+//   counts   mapped_slabs_ slabs have memory (all but those in state given_back); empty_slabs_ are
 //            empty
 //   lists    each slab in state partial, empty or given_back is in the list of its state, once
-//   leaving  a slab in that state belongs to the thread that gives it back; one of a thread that a fork
-//            cut off stays so
-//   waiting  each waiting slot that is not leaving is in the quarantine once, and nothing else is
+//   leaving  such a slab belongs to the thread that is giving it back; if a fork cut that thread
+//            off, it stays in this state
+//   waiting  the quarantine holds each waiting slot that is not leaving once, and nothing else
 // A heap that is not open has no slabs.
 class alignas(cache_line_bytes) ClassHeap {
  public:
@@ -39,49 +40,49 @@ class alignas(cache_line_bytes) ClassHeap {
   struct Allocation {
     std::byte* block;
     Refusal refusal;
-    bool is_written;  // where the tail has a mark or a word now, there was another value than 0
+    bool is_written;  // the bytes now holding the tail's mark or word were not zero
   };
   struct Totals {
     std::size_t mapped_bytes = 0;
     std::size_t used_bytes = 0;
     std::size_t waiting_bytes = 0;
-    std::size_t free_slots = 0;  // waiting ones as well
-    std::size_t maps = 0;        // times that a slab got memory
+    std::size_t free_slots = 0;  // including waiting slots
+    std::size_t maps = 0;        // how often a slab was given memory
   };
   struct Damage {
     Finding finding;
     const std::byte* block;
   };
 
-  // What is known of an address. The size is what was asked for, or the most that a block has if
+  // What the heap knows about an address. `bytes` is the requested size, or the block's capacity if
   // its tail is damaged.
   struct Seen {
     Finding finding;
     std::size_t bytes;
   };
 
-  // A block for so many bytes, which are no more than the class has. Its contents are zero, but for
-  // writes after its last free: the caller looks for those, without the lock, everywhere but in the
-  // tail's words (tail.h). `number` is the heap's own.
+  // Returns a block of `bytes`, at most the size of the class. Its contents are zero unless it was
+  // written to after its last free: the caller checks for that without the lock, everywhere but in
+  // the tail's words (tail.h). `number` is this heap's own.
   Allocation allocate(unsigned number, std::size_t bytes) noexcept;
-  // The same block for another size of the class; false if it is not sound.
+  // Resizes a block within its class; false if the block is damaged or not in use.
   bool resize(const void* p, std::size_t bytes) noexcept;
 
-  // Takes a block back. A finding other than `sound` means that nothing was changed; but damage
-  // does not hinder if `ignores_damage`.
+  // Frees a block. With any finding other than `sound` nothing was changed, except that damage is
+  // ignored if `ignores_damage`.
   Finding release(const void* p, bool ignores_damage) noexcept;
-  // Whether a block in use begins there.
+  // Checks whether a block in use begins at `p`.
   Seen look_at(const void* p) noexcept;
 
-  // Gives back all empty slabs; true if there was one.
+  // Returns the memory of all empty slabs; true if there were any.
   bool give_back_empty_slabs() noexcept;
-  // Looks at every canary, and at all memory that must be zero.
+  // Checks every canary, and all memory that must be zero.
   Damage find_damage() noexcept;
-  // At the end of the process; nothing if the lock is held.
+  // For process exit: returns nothing if the lock is held.
   Left find_left() noexcept;
   bool walk(unsigned arena, BlockVisitor visit, void* argument) noexcept;
   Totals totals() noexcept;
-  // Checks the invariants above, and those of slabs but for the contents of memory.
+  // Checks the invariants above and those of slabs, except the contents of memory.
   Fault find_fault() noexcept;
 
   void fork_prepare() noexcept { lock_.lock_for_fork(); }
@@ -89,12 +90,12 @@ class alignas(cache_line_bytes) ClassHeap {
   void fork_child() noexcept TS_NO_ANALYSIS { lock_.reset_after_fork(); }
 
  private:
-  // The slot at which a pointer is; `slab` is null if none begins there.
+  // The slot at which a pointer points; `slab` is null if none begins there.
   struct Place {
     Slab* slab;
     std::uint32_t number;
     unsigned slot;
-    std::byte* block;  // the slot's address
+    std::byte* block;  // address of the slot
   };
 
   bool is_open() const noexcept TS_REQUIRES(lock_) { return region_ != 0; }
@@ -121,13 +122,13 @@ class alignas(cache_line_bytes) ClassHeap {
   bool is_joined(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   int joined_neighbours(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   unsigned random_slot(const Slab& slab) noexcept TS_REQUIRES(lock_);
-  // Either returns a slab that is leaving, which the caller gives back when it has let go of the
-  // lock: its number plus one; 0: none.
+  // Both return a slab that is now leaving, as its number plus one, or 0. The caller gives it back
+  // once it has released the lock.
   std::uint32_t put_away(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   std::uint32_t settle(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   bool must_stay(std::uint32_t number) const noexcept TS_REQUIRES(lock_);
   bool take_out(std::uint32_t number) noexcept TS_REQUIRES(lock_);
-  // Both without the lock.
+  // Both are called without the lock.
   bool give_back(std::uint32_t number) noexcept;
   void give_back_beside(std::uint32_t number) noexcept;
 
@@ -143,16 +144,16 @@ class alignas(cache_line_bytes) ClassHeap {
   void count_empty(int change) noexcept TS_REQUIRES(lock_);
 
   Mutex lock_;
-  // Const once the heap is open:
+  // Constant once the heap is open:
   std::uint32_t class_number_ TS_GUARDED_BY(lock_) = 0;
-  std::uintptr_t region_ TS_GUARDED_BY(lock_) = 0;  // where its first slab begins
+  std::uintptr_t region_ TS_GUARDED_BY(lock_) = 0;  // address of the first slab
   ClassStore* store_ TS_GUARDED_BY(lock_) = nullptr;
   Slab* slabs_ TS_GUARDED_BY(lock_) = nullptr;
-  std::uint32_t capacity_ TS_GUARDED_BY(lock_) = 0;  // slabs for which region and table have room
+  std::uint32_t capacity_ TS_GUARDED_BY(lock_) = 0;  // slabs that fit both the region and the table
 
-  std::uint32_t slab_count_ TS_GUARDED_BY(lock_) = 0;    // those that ever had memory
+  std::uint32_t slab_count_ TS_GUARDED_BY(lock_) = 0;    // slabs that ever had memory
   std::size_t table_mapped_ TS_GUARDED_BY(lock_) = 0;    // bytes of the table
-  std::uint32_t mapped_slabs_ TS_GUARDED_BY(lock_) = 0;  // those that have memory
+  std::uint32_t mapped_slabs_ TS_GUARDED_BY(lock_) = 0;  // slabs that have memory now
   std::uint32_t empty_slabs_ TS_GUARDED_BY(lock_) = 0;
   std::size_t maps_ TS_GUARDED_BY(lock_) = 0;
   SlabList partial_ TS_GUARDED_BY(lock_);

@@ -1,10 +1,10 @@
-// Damage, walks and measures of a class heap.
+// Damage, walks and statistics of a class heap.
 #include "secure/class_heap.h"
 #include "secure/zero.h"
 
 namespace ts::secure {
 
-// The first damage in a slab that is accessible.
+// Finds the first damage in an accessible slab.
 ClassHeap::Damage ClassHeap::find_damage(std::uint32_t number) noexcept {
   const SizeClass& c = size_class();
   Slab& slab = slabs_[number];

@@ -22,8 +22,8 @@ Fault ClassHeap::find_list_fault(const SlabList& list, SlabState state,
   return {};
 }
 
-// Whether the quarantine has each waiting slot once: all that it has are waiting, they are as many
-// as wait, and the sums of a hash over both agree.
+// Checks that the quarantine has each waiting slot once: all its entries are waiting, there are as
+// many of them as waiting slots, and the sums of a hash over both agree.
 Fault ClassHeap::find_waiting_fault() noexcept {
   std::uint64_t count = 0;
   std::uint64_t sum = 0;

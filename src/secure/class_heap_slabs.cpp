@@ -1,4 +1,4 @@
-// Slabs that come and go: memory for them and for their table.
+// Adding and removing slabs: memory for them and for their table.
 #include "base/bits.h"
 #include "base/check.h"
 #include "os/os.h"
@@ -11,8 +11,8 @@
 namespace ts::secure {
 namespace {
 
-// Slabs without memory get it again only when there are more than so many, the oldest first: before
-// that, each access through a pointer into one ends the program.
+// A slab without memory is reused only once there are more than this many, the oldest first: until
+// then, any access through a dangling pointer into it faults.
 constexpr std::uint32_t min_given_back = 32;
 
 }  // namespace
@@ -21,7 +21,7 @@ bool ClassHeap::extend_table(std::uint32_t slabs) noexcept {
   const std::uintptr_t table = address_of(store_);
   const std::size_t needed = address_of(slabs_ + slabs) - table;
   if (needed <= table_mapped_) return true;
-  // An eighth ahead, so that a large table grows by few calls.
+  // An eighth more than needed, so that a large table grows in few calls.
   const std::size_t left = table_bytes() - table_mapped_;
   std::size_t more = align_up(needed - table_mapped_ + table_mapped_ / 8, page_bytes());
   if (more > left) more = left;
@@ -38,23 +38,23 @@ bool ClassHeap::has_guard_before(std::uint32_t number) const noexcept {
   const SizeClass& c = size_class();
   return number != 0 && offset_of(c, number) != offset_of(c, number - 1) + c.slab_bytes;
 }
-// Whether a slab with pages is one mapping with the slab before it, if that has pages.
+// Whether a slab with pages shares a mapping with the one before it, if that has pages.
 bool ClassHeap::is_joined(std::uint32_t number) const noexcept {
   return slabs_[number].is_bridged || (number != 0 && !has_guard_before(number));
 }
-// With how many of its neighbours a slab with pages is one mapping.
+// The number of neighbours with which a slab with pages shares a mapping.
 int ClassHeap::joined_neighbours(std::uint32_t number) const noexcept {
   return (is_joined(number) && has_pages(number - 1) ? 1 : 0) +
          (has_pages(number + 1) && is_joined(number + 1) ? 1 : 0);
 }
 
-// Whether a mapping more would be needed without a slab, and mappings are short.
+// Whether removing the slab would split a mapping in two while mappings are short.
 bool ClassHeap::must_stay(std::uint32_t number) const noexcept {
   return joined_neighbours(number) == 2 && roots.counts->mappings.are_short();
 }
 
-// Pages of a slab, and where mappings are short also its guard page, which makes the slab one
-// mapping with the slab before it.
+// Maps the pages of a slab. If mappings are short, also maps its guard page, which joins the slab
+// to the mapping of the one before it.
 bool ClassHeap::map_pages(std::uint32_t number) noexcept {
   Slab& slab = slabs_[number];
   const std::uintptr_t begin = address_of(slot_at(number, 0));
@@ -67,7 +67,7 @@ bool ClassHeap::map_pages(std::uint32_t number) noexcept {
   Mappings& mappings = roots.counts->mappings;
   const bool can_bridge = has_guard_before(number) && has_pages(number - 1);
   const bool bridges = can_bridge && mappings.are_short();
-  // Not by our count, but the system may have no more all the same.
+  // The kernel may run out of mappings before our count says so.
   if (!map(bridges) && (bridges || !can_bridge || !map(true))) {
     slab.is_bridged = false;
     return false;
@@ -76,7 +76,7 @@ bool ClassHeap::map_pages(std::uint32_t number) noexcept {
   return true;
 }
 
-// Memory for a slab that has none, and is in no list.
+// Gives memory to a slab that has none and is in no list.
 bool ClassHeap::map_slab(std::uint32_t number) noexcept {
   check(slabs_[number].used_slots == 0 && slabs_[number].waiting_slots == 0,
         "a slab that gets memory has free slots only", &slabs_[number]);
@@ -107,8 +107,8 @@ ClassHeap::Refusal ClassHeap::add_slab(std::uint32_t& number) noexcept {
   return Refusal::none;
 }
 
-// An empty slab begins to leave, which no other thread touches then. False if that would change
-// nothing.
+// Marks an empty slab as leaving, so that no other thread touches it. False if giving it back would
+// change nothing.
 bool ClassHeap::take_out(std::uint32_t number) noexcept {
   Slab& slab = slabs_[number];
   check(slab.state == SlabState::empty && slab.used_slots == 0 && slab.waiting_slots == 0,
@@ -122,12 +122,13 @@ bool ClassHeap::take_out(std::uint32_t number) noexcept {
   return true;
 }
 
-// A slab that is leaving loses its memory; but one that was written to after a free keeps it until
-// that is found: by the malloc that takes the slot, by malloc_trim, or at exit. False if the slab
-// is accessible still, and empty again: it has such a write, or without it a mapping more would be
-// needed.
+// Returns the memory of a slab that is leaving. A slab that was written to after a free keeps its
+// memory until that is found: by the malloc that takes the slot, by malloc_trim, or at exit. False
+// if the slab is still accessible and empty again: either it has such a write, or returning it
+// would take another mapping.
 //
-// No lock, for others see the calls (os.h). What is read here without it does not change meanwhile.
+// Called without the lock, since other libraries may intercept the calls (os.h). Nothing that is
+// read here without it changes in the meantime.
 bool ClassHeap::give_back(std::uint32_t number) noexcept TS_NO_ANALYSIS {
   Slab& slab = slabs_[number];
   const SizeClass& c = size_class();
@@ -157,9 +158,9 @@ bool ClassHeap::give_back(std::uint32_t number) noexcept TS_NO_ANALYSIS {
   return is_gone;
 }
 
-// An empty slab that has stayed between others may go once one of these has gone.
+// An empty slab that had to stay between two others may go once one of these has gone.
 void ClassHeap::give_back_beside(std::uint32_t number) noexcept {
-  constexpr std::uint32_t most = 8;  // in either direction, so that no free takes long
+  constexpr std::uint32_t most = 8;  // in either direction, to bound the time of a free
   const auto may_go = [&](std::uint32_t beside) {
     const Guard guard{lock_};
     return has_pages(beside) && slabs_[beside].state == SlabState::empty &&
@@ -170,9 +171,9 @@ void ClassHeap::give_back_beside(std::uint32_t number) noexcept {
   for (std::uint32_t i = 1; i <= most && i <= number && goes(number - i); ++i) continue;
 }
 
-// In the order of their addresses: each that goes makes the next one the first of its mapping.
+// In address order: each slab that goes makes the next one the first of its mapping.
 bool ClassHeap::give_back_empty_slabs() noexcept {
-  // From `number` on.
+  // Searches from `number` on.
   const auto take_out_next = [&](std::uint32_t& number) {
     const Guard guard{lock_};
     for (; empty_slabs_ != 0 && number < slab_count_; ++number)

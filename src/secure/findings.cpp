@@ -12,9 +12,10 @@
 namespace ts::secure {
 namespace {
 
-// The normal library has no canaries, and so no such kinds (base/check.h has the others).
+// Kinds that only this library has, since the normal one has no canaries (see base/check.h for the
+// others).
 constexpr Finding kinds[] = {Finding::overflow, Finding::underflow, Finding::write_after_free};
-// By their places in `kinds`, as all of them here.
+// Indexed like `kinds`, as is everything here.
 constexpr char damages[][112] = {
     "): the bytes behind the end of this block were written to; blocks of ",
     "): the bytes before this block were written to, through it or the block there; blocks of ",
@@ -34,7 +35,7 @@ constexpr char where_found[][28] = {
 // Relaxed: the first thread reports, and nothing else depends on it.
 constinit std::atomic<std::uint32_t> told[std::size(kinds)];
 
-// A report of damaged contents, the first of each kind or the last of the process.
+// Reports damaged contents: once per kind, or every time if the report aborts.
 void report_damage(std::size_t kind, FoundBy found_by, const void* where,
                    std::size_t block_bytes) noexcept {
   const OnMisuse choice = current_options.on_misuse;
@@ -76,8 +77,8 @@ void report(Finding finding, FoundBy found_by, const void* where,
   for (std::size_t kind = 0; kind < std::size(kinds); ++kind) {
     if (kinds[kind] == finding) return report_damage(kind, found_by, where, block_bytes);
   }
-  // No kind is a warning only, as some are in the normal library. Another choice, which a thread
-  // makes meanwhile, stays.
+  // Here every kind aborts, while the normal library only warns about some. A choice that another
+  // thread makes meanwhile stays.
   auto by_kind = static_cast<std::uint64_t>(OnMisuse::by_kind);
   current_options.on_misuse.bits.compare_exchange_strong(
       by_kind, static_cast<std::uint64_t>(OnMisuse::abort), std::memory_order_relaxed);

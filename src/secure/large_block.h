@@ -1,10 +1,12 @@
-// A large block: a mapping of its own between inaccessible ranges, all of it reserved addresses.
+// A large block has a mapping of its own between inaccessible ranges, all of it reserved address
+// space:
 //
 //   reserved_begin | inaccessible | begin: block | tail, to the end of the page | inaccessible |
 //
-// Where mappings are short, a part of a group instead, which is one mapping (large_groups.cpp):
+// When the process runs short of mappings, it is part of a group instead, and the group is one
+// mapping (large_groups.cpp):
 //
-//   reserved_begin, begin: block | tail, of a word at least | not touched | the next one of the group
+//   reserved_begin, begin: block | tail, at least a word | untouched | next block of the group
 #pragma once
 
 #include <cstddef>
@@ -20,37 +22,38 @@ namespace ts::secure {
 
 enum class LargeState : std::uint8_t {
   used,
-  leaving,  // freed, about to move or to shrink: one thread takes pages away, without the lock
+  leaving,  // freed, moving or shrinking: one thread returns its pages, without the lock
   waiting,  // in the quarantine: addresses without memory
-  idle,     // the same, out of the quarantine: for a new block
-  stuck,    // out of both: the system refused to take it back
-  grouped,  // out of both, without memory: for a new block of its group
+  idle,     // past the quarantine, still without memory: available for a new block
+  stuck,    // past the quarantine, but the kernel refused to unmap it
+  grouped,  // past the quarantine, without memory: available for a new block of its group
 };
 
 // Invariants:
-//   sizes     `begin` is at a page
-//   reserved  at least a page before the block, and one behind its last page; of a group, the block
-//   memory    in use, and until a program writes there: the tail is as tail.h says
-//   canary    as a slab's
+//   sizes     `begin` is page-aligned
+//   reserved  at least a page before the block and one after its last page; for a block of a group,
+//             the block itself
+//   memory    while in use, until the program overwrites it: the tail is as described in tail.h
+//   canary    as in a slab
 struct LargeBlock {
   std::uintptr_t begin;           // 0: no block
   std::size_t bytes;              // requested by the program, and usable
-  std::uintptr_t reserved_begin;  // its addresses, with those around it
+  std::uintptr_t reserved_begin;  // start of its reserved range, guards included
   std::size_t reserved_bytes;
   std::uint64_t canary;
   LargeState state;
   bool is_in_group;
-  bool has_remains;  // behind it are pages that the system refused to take, with their contents
+  bool has_remains;  // followed by pages that the kernel refused to take, with their contents
 };
 
-// Checks all of them but `memory`.
+// Checks all of them except `memory`.
 Fault find_block_fault(const LargeBlock& block) noexcept;
 
-// The whole pages of a block for a request, at least one.
+// Bytes of the whole pages that a request needs, at least one page.
 inline std::size_t pages_for(std::size_t bytes) noexcept {
   return align_up(bytes == 0 ? 1 : bytes, page_bytes());
 }
-// With a tail, where no inaccessible page follows.
+// Includes the tail if no inaccessible page follows.
 inline std::size_t pages_of(const LargeBlock& block) noexcept {
   return pages_for(block.is_in_group ? block.bytes + canary_bytes : block.bytes);
 }
@@ -58,7 +61,7 @@ inline std::byte* memory_of(const LargeBlock& block) noexcept {
   return reinterpret_cast<std::byte*>(block.begin);
 }
 
-// A block that ends with its page has no tail, since the inaccessible range follows.
+// A block that ends at a page boundary needs no tail: the inaccessible range follows.
 inline void write_tail(const LargeBlock& block) noexcept {
   write_large_tail(memory_of(block) + block.bytes, pages_of(block) - block.bytes, block.canary);
 }
@@ -67,7 +70,7 @@ inline bool is_tail_intact(const LargeBlock& block) noexcept {
                               block.canary);
 }
 
-// Gives back the addresses of a block that is not in the table, as far as the system takes them.
+// Unmaps the addresses of a block that is not in the table, as far as the kernel allows.
 inline void unreserve(const LargeBlock& block) noexcept {
   os::unmap_unused(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes);
 }

@@ -8,10 +8,10 @@
 namespace ts::secure {
 namespace {
 
-// The inaccessible ranges on either side: at least a page, and up to an eighth of the block.
+// The inaccessible range on either side has at least one page, and up to an eighth of the block.
 constexpr std::size_t max_guard_pages = 64;
 
-// Gives back a part of a range, at its begin or end; if the system refuses, the range stays longer.
+// Unmaps part of a range at its beginning or end; if the kernel refuses, the range stays longer.
 void cut(LargeBlock& block, std::uintptr_t begin, std::uintptr_t end) noexcept {
   const std::uintptr_t reserved_end = block.reserved_begin + block.reserved_bytes;
   if (block.reserved_begin < begin &&
@@ -24,7 +24,8 @@ void cut(LargeBlock& block, std::uintptr_t begin, std::uintptr_t end) noexcept {
 
 }  // namespace
 
-// Addresses for a block, without memory, and for `room` bytes behind it; and a place in the table.
+// Reserves addresses for a block, without memory, with `room` bytes after it, and a slot in the
+// table.
 bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t room,
                           LargeBlock& block) noexcept {
   const std::size_t pages = pages_for(bytes);
@@ -65,7 +66,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
 std::byte* LargeBlocks::allocate(std::size_t bytes, std::size_t alignment) noexcept {
   const bool is_short = roots.counts->mappings.are_short_for_blocks();
   std::byte* const alone = is_short ? nullptr : allocate_alone(bytes, alignment);
-  // The system may have no more mappings before we expect it.
+  // The kernel may run out of mappings before our count says so.
   return alone != nullptr ? alone : allocate_in_group(bytes, alignment);
 }
 
@@ -100,7 +101,7 @@ void LargeBlocks::erase(LargeBlock& block) noexcept {
   table_.erase(block);
 }
 
-// The block in use that begins there, also with a damaged canary; null if there is none.
+// The block in use that begins there, even with a damaged canary; null if there is none.
 LargeBlock* LargeBlocks::find_used(const void* p, Finding& finding) noexcept {
   LargeBlock* const block = table_.find(address_of(p));
   if (block == nullptr) {
@@ -141,7 +142,7 @@ Finding LargeBlocks::release(const void* p, bool ignores_damage) noexcept {
   return Finding::sound;
 }
 
-// A block that was leaving when the fork came stays in that state, which no thread takes it from.
+// A block that was leaving at the time of the fork stays in that state forever.
 void LargeBlocks::fork_child() noexcept { lock_.reset_after_fork(); }
 
 }  // namespace ts::secure

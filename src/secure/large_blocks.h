@@ -1,20 +1,20 @@
-// Blocks that are too large for a slab: each in a mapping of its own, between inaccessible ranges
-// of random length. A freed block loses its memory at once. Its addresses stay inaccessible: in a
-// quarantine, then idle, until a new block or the system gets them.
+// Blocks too large for a slab: each has a mapping of its own between inaccessible ranges of random
+// length. A freed block loses its memory at once. Its addresses stay inaccessible, first in a
+// quarantine and then idle, until a new block reuses them or they are unmapped.
 //
 //   allocate -> reserve: an idle range, or a new one -> memory -> table
-//   release  -> leaving -> put_away: memory goes -> quarantine -> evict -> idle, or the system
+//   release  -> leaving -> put_away: memory is returned -> quarantine -> evict -> idle, or unmapped
 //
-// A range that is used again saves two calls of the system of four: its mapping and its unmapping.
-// Where mappings are short (mappings.h), new blocks come in groups:
+// Reusing a range saves two of four system calls: mapping and unmapping it. When mappings run short
+// (mappings.h), new blocks come in groups:
 //
-//   allocate -> a part of a group: one that was freed, or the next one -> table
-//   release  -> leaving -> put_away: pages are given back -> quarantine -> evict -> grouped
+//   allocate -> part of a group: a freed one, or the next one -> table
+//   release  -> leaving -> put_away: pages are discarded -> quarantine -> evict -> grouped
 //
-// One lock for the table and the quarantine. Long calls of the system are made without it, and so
-// are those that others see (os.h), for a block in state leaving, which no other thread touches.
-// Files: large_blocks.cpp, large_quarantine.cpp, large_groups.cpp, large_resize.cpp,
-// large_inspect.cpp, large_invariants.cpp.
+// One lock protects the table and the quarantine. Long system calls, and those that other libraries
+// may intercept (os.h), are made without it, on a block in state leaving, which no other thread
+// touches. The code is in large_blocks.cpp, large_quarantine.cpp, large_groups.cpp,
+// large_resize.cpp, large_inspect.cpp and large_invariants.cpp.
 #pragma once
 
 #include <cstddef>
@@ -29,47 +29,48 @@
 
 namespace ts::secure {
 
-// Invariants, whenever the lock is free:
-//   blocks      those of large_block.h; no two blocks have a reserved address in common
-//   quarantine  waiting_ has each block in state waiting once, waiting_count_ of them with
+// Invariants whenever the lock is free:
+//   blocks      those of large_block.h; no two blocks share a reserved address
+//   quarantine  waiting_ holds each block in state waiting once: waiting_count_ of them, with
 //               waiting_bytes_ reserved bytes
-//   groups      the free parts of each length are a list, which has each block in state grouped once
-//   idle        idle_ has each block in state idle once, with its reserved bytes; none of those is
+//   groups      the free parts of each length form a list, which holds each block in state grouped
+//               once
+//   idle        idle_ holds each block in state idle once, with its reserved bytes; none of them is
 //               accessible
-// and at rest, but in the child of a fork that cut a call off: no block is leaving, and no promise
-// of a place is open.
+// At rest, except in the child of a fork that cut a call off: no block is leaving, and no promised
+// place is open.
 class LargeBlocks {
  public:
   struct Totals {
     std::size_t bytes = 0;  // whole pages
     std::size_t blocks = 0;
-    std::size_t maps = 0;  // times that new addresses were asked for
+    std::size_t maps = 0;  // how often new address space was requested
   };
 
-  // Zero-filled; null if the system refuses. Neither number is larger than address_limit.
+  // Zero-filled; null if the kernel refuses. Neither argument may exceed address_limit.
   std::byte* allocate(std::size_t bytes, std::size_t alignment) noexcept;
   // As ClassHeap::release.
   Finding release(const void* p, bool ignores_damage) noexcept;
-  // Whether a block in use begins there; its size, 0 if none does.
+  // Checks whether a block in use begins at `p`, and sets `bytes` to its size, or 0.
   Finding look_at(const void* p, std::size_t& bytes) noexcept;
 
-  // In place: to fewer pages, whose memory goes back, or into what is reserved behind the block.
+  // In place: shrinks and returns the pages, or grows into the space reserved after the block.
   bool resize(const void* p, std::size_t bytes) noexcept;
-  // To other addresses, by moving the pages; null, with nothing changed, if copying is better.
+  // Moves the block's pages to other addresses; null, with nothing changed, if copying is better.
   std::byte* move(const void* p, std::size_t bytes) noexcept;
 
-  // Gives all addresses of the quarantine, and the idle ones, back to the system.
+  // Unmaps the quarantine and the idle ranges.
   void end_quarantine() noexcept;
-  // Tries again to give back what the system refused; true if it took something.
+  // Retries to unmap what the kernel refused; true if any of it was unmapped.
   bool give_back_stuck() noexcept;
 
   const std::byte* find_overflow() noexcept;
-  // At the end of the process; nothing if the lock is held.
+  // For process exit: returns nothing if the lock is held.
   Left find_left() noexcept;
   bool walk(BlockVisitor visit, void* argument) noexcept;
   Totals totals() noexcept;
-  // Checks the invariants above but for the contents of memory; those at rest if there is no other
-  // thread in the heap. Time: the square of the number of blocks.
+  // Checks the invariants above except the contents of memory; `is_at_rest` adds those that hold
+  // only while no other thread is in the heap. Takes time quadratic in the number of blocks.
   Fault find_fault(bool is_at_rest) noexcept;
 
   void fork_prepare() noexcept { lock_.lock_for_fork(); }
@@ -80,16 +81,16 @@ class LargeBlocks {
   static constexpr unsigned max_waiting_blocks = 64;
   static constexpr unsigned max_idle_blocks = 16;
   struct IdleRange {
-    std::uintptr_t begin;  // of the block that it was
+    std::uintptr_t begin;  // of the former block
     std::size_t bytes;
   };
 
   // Groups, by the length of their parts.
   struct Group {
-    std::uintptr_t free;  // blocks, each with the next one in place of its size; 0: none
-    std::uintptr_t next;  // parts of the last group that never were a block: the first one
-    std::uintptr_t end;   // and behind the last one
-    std::size_t parts;    // that were made, of this length
+    std::uintptr_t free;  // list of free blocks, linked through their size field; 0: none
+    std::uintptr_t next;  // first part of the newest group that was never a block
+    std::uintptr_t end;   // end of those parts
+    std::size_t parts;    // parts of this length made so far
   };
   static constexpr unsigned first_group_width = 17;
   static constexpr unsigned group_lengths = 4 * (48 - first_group_width);
@@ -116,7 +117,7 @@ class LargeBlocks {
   Fault find_overlap(const LargeBlock& block) noexcept TS_REQUIRES(lock_);
   Fault find_idle_fault() noexcept TS_REQUIRES(lock_);
   Fault find_table_fault() noexcept TS_REQUIRES(lock_);
-  // `changed`: the block that the path added or changed, if it is still in the table.
+  // `changed`: the block that the slow path added or changed, if it is still in the table.
   void check_slow_path(std::uintptr_t changed) noexcept TS_REQUIRES(lock_);
 
   Mutex lock_;

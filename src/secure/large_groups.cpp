@@ -1,8 +1,8 @@
-// Large blocks where mappings are short: parts of groups, each of which is one mapping between two
-// inaccessible pages, however many blocks it has. A group has parts of one length, four to an
-// octave. A part that was used before is without memory, but accessible, so a use after free is not
-// found; what was written there is gone when it is a block again. The tail behind each block is as
-// that of others.
+// Large blocks when mappings are short: parts of a group, which is one mapping between two
+// inaccessible pages, however many blocks it has. All parts of a group have the same length; there
+// are four lengths per octave. A freed part has no memory but stays accessible, so a use after free
+// is not detected; whatever it wrote is gone when the part is reused. Each block has the same tail
+// as other large blocks.
 #include <bit>
 
 #include "base/bits.h"
@@ -14,12 +14,12 @@
 namespace ts::secure {
 namespace {
 
-// A group has as many parts as all before it, so that few groups hold any number of blocks.
+// Each new group has as many parts as all before it, so that few groups hold any number of blocks.
 constexpr std::size_t min_parts = 16;
 
 }  // namespace
 
-// The first group whose parts are no shorter.
+// The first group whose parts are long enough.
 unsigned LargeBlocks::group_of(std::size_t bytes) noexcept {
   if (bytes <= std::size_t{1} << first_group_width) return 0;
   const auto width = static_cast<unsigned>(std::bit_width(bytes - 1)) - 1;
@@ -32,7 +32,7 @@ std::size_t LargeBlocks::part_bytes(unsigned group) noexcept {
   return align_up(bytes, page_bytes());
 }
 
-// Addresses for more parts of a length; false if the system refuses.
+// Reserves addresses for more parts of a length; false if the kernel refuses.
 bool LargeBlocks::add_group(unsigned group) noexcept {
   Group& g = groups_[group];
   const std::size_t each = part_bytes(group);
@@ -41,7 +41,7 @@ bool LargeBlocks::add_group(unsigned group) noexcept {
     const std::size_t bytes = parts * each + 2 * page_bytes();
     void* const begin = reserve_elsewhere(bytes);
     if (begin == nullptr) continue;
-    // A huge page would give many blocks memory for the touch of one.
+    // A huge page would give memory to many blocks when one is touched.
     os::refuse_huge_pages(begin, bytes);
     ++maps_;
     g.next = address_of(begin) + page_bytes();
@@ -52,11 +52,11 @@ bool LargeBlocks::add_group(unsigned group) noexcept {
   return false;
 }
 
-// Gives a group back that has no block yet.
+// Unmaps a group that has no block yet.
 void LargeBlocks::drop_group(unsigned group) noexcept {
   Group& g = groups_[group];
   const std::size_t bytes = g.end - g.next;
-  // What the system does not take back serves later.
+  // If the kernel refuses, the group is used later.
   if (!os::unmap_unused(reinterpret_cast<void*>(g.next - page_bytes()), bytes + 2 * page_bytes()))
     return;
   g.parts -= bytes / part_bytes(group);
@@ -77,7 +77,7 @@ bool LargeBlocks::take_part(unsigned group, LargeBlock& block, bool& is_fresh) n
   }
   const bool is_new = g.next == g.end;
   if (is_new && !add_group(group)) return false;
-  // In their order, so that what is accessible stays one mapping.
+  // Parts are committed in address order, so that the accessible range stays one mapping.
   const std::size_t bytes = part_bytes(group);
   if (!os::commit(reinterpret_cast<void*>(g.next), bytes)) {
     if (is_new) drop_group(group);
@@ -107,7 +107,7 @@ std::byte* LargeBlocks::allocate_in_group(std::size_t bytes, std::size_t alignme
   block.is_in_group = true;
   block.begin = aligned != 0 ? align_up(block.reserved_begin, aligned) : block.reserved_begin;
   block.bytes = bytes;
-  // What was written after the last free.
+  // Removes what was written after the last free.
   if (!is_fresh && !os::discard(memory_of(block), pages_of(block)))
     make_zero(memory_of(block), pages_of(block));
   write_tail(block);

@@ -1,4 +1,4 @@
-// Damage, walks and measures of large blocks.
+// Damage, walks and statistics of large blocks.
 #include "secure/large_blocks.h"
 
 namespace ts::secure {

@@ -8,7 +8,7 @@ namespace ts::secure {
 Fault LargeBlocks::find_overlap(const LargeBlock& block) noexcept {
   const std::uintptr_t end = block.reserved_begin + block.reserved_bytes;
   Fault fault;
-  // Where a block's pages have moved away, its addresses are no mapping for a moment.
+  // While a block's pages are being moved away, its addresses are briefly unmapped.
   table_.for_each([&](const LargeBlock& other) {
     if (&other != &block && other.state != LargeState::leaving && other.reserved_begin < end &&
         block.reserved_begin < other.reserved_begin + other.reserved_bytes)
@@ -35,7 +35,7 @@ Fault LargeBlocks::find_idle_fault() noexcept {
   return {};
 }
 
-// All but overlaps, which only a block that is added can bring.
+// Everything but overlaps, which only a newly added block can cause.
 Fault LargeBlocks::find_table_fault() noexcept {
   if (const Fault fault = table_.find_fault()) return fault;
   Fault fault;
@@ -70,7 +70,7 @@ Fault LargeBlocks::find_fault(bool is_at_rest) noexcept {
     if (!fault) fault = find_overlap(block);
     is_leaving = is_leaving || block.state == LargeState::leaving;
   });
-  // A fork may cut off a thread that holds a promise, or takes a block away.
+  // A fork may cut off a thread that holds a promise or is removing a block.
   if (fault || !is_at_rest || Random::is_child_of_fork()) return fault;
   if (is_leaving) return {"at rest no large block is leaving", this};
   if (table_.promised() != 0) return {"at rest no place is promised to a large block", this};

@@ -1,4 +1,5 @@
-// How large blocks leave: without memory, into the quarantine, to new blocks or back to the system.
+// How large blocks leave: they lose their memory, wait in the quarantine, and are then reused or
+// unmapped.
 #include "base/check.h"
 #include "os/bad_access.h"
 #include "os/os.h"
@@ -9,30 +10,30 @@
 namespace ts::secure {
 namespace {
 
-// Addresses that wait in the quarantine, unless a single block has more.
+// Address space in the quarantine, unless a single block has more.
 constexpr std::size_t max_waiting_bytes = std::size_t{256} << 20;
 
-// The longest range that is kept for a new block. Filling a longer one takes so many calls and
-// faults that two calls more are nothing.
+// The longest range kept for reuse. Filling a longer one takes so many faults that two system calls
+// do not matter.
 constexpr std::size_t max_idle_bytes = std::size_t{4} << 20;
 
 }  // namespace
 
-// Takes the memory of a block that is leaving, and puts the block into the quarantine. Others leave
-// that for it, if it is full.
+// Takes the memory of a block that is leaving and puts the block into the quarantine, evicting
+// others if that is full.
 void LargeBlocks::put_away(const LargeBlock& block) noexcept {
-  // As one mapping again, with what is around it. A part of a group stays accessible.
+  // Protecting the whole range makes it one mapping again. A part of a group stays accessible.
   const std::size_t room = block.reserved_begin + block.reserved_bytes - block.begin;
   const bool is_protected =
       !block.is_in_group &&
       os::protect(memory_of(block), block.has_remains ? room : pages_of(block));
   if (!is_protected && !os::discard(memory_of(block), pages_of(block)))
-    make_zero(memory_of(block), pages_of(block));  // it is zero, at least
+    make_zero(memory_of(block), pages_of(block));  // at least it is zero
   const Guard guard{lock_};
   LargeBlock& now = *table_.find(block.begin);
   check(now.state == LargeState::leaving, "a block that is put away is leaving", &now);
-  // Without a quarantine, then. (Under the lock: the thread that gets these addresses next enters
-  // them into the table after this.)
+  // Then it skips the quarantine. (Under the lock, so that the thread that gets these addresses
+  // next enters them into the table after this.)
   if (!is_protected && !block.is_in_group) return give_back(block.begin);
   now.state = LargeState::waiting;
   while (waiting_count_ == max_waiting_blocks ||
@@ -43,8 +44,8 @@ void LargeBlocks::put_away(const LargeBlock& block) noexcept {
   if constexpr (debug_level >= 2) check_slow_path(block.begin);
 }
 
-// A waiting block leaves the quarantine, and its range is idle, in the place of another one; or the
-// system gets it, if it is long.
+// Takes a block out of the quarantine. Its range becomes idle, replacing another if there are too
+// many, or is unmapped if it is long.
 void LargeBlocks::evict(unsigned index) noexcept {
   check(index < waiting_count_, "a block that leaves the quarantine is in it");
   const std::uintptr_t begin = waiting_[index];
@@ -67,8 +68,8 @@ void LargeBlocks::evict(unsigned index) noexcept {
   idle_[idle_count_++] = {begin, bytes};
 }
 
-// The shortest idle range of so many bytes, and of less than twice as many: for a block that is in
-// no table yet.
+// Takes the shortest idle range of at least `bytes` and less than twice that, for a block that is
+// not in the table yet.
 bool LargeBlocks::take_idle(std::size_t bytes, LargeBlock& block) noexcept {
   unsigned best = max_idle_blocks;
   for (unsigned i = 0; i < idle_count_; ++i) {
@@ -92,8 +93,8 @@ void LargeBlocks::give_back_idle(unsigned index) noexcept {
   give_back(begin);
 }
 
-// Gives all addresses of a block back to the system, which may refuse: a range in the middle of one
-// mapping leaves two, of which a process has a limited number.
+// Unmaps the whole range of a block. The kernel may refuse: unmapping the middle of a mapping
+// leaves two, and their number is limited.
 void LargeBlocks::give_back(std::uintptr_t begin) noexcept {
   LargeBlock& block = *table_.find(begin);
   block.state = LargeState::stuck;
@@ -110,7 +111,7 @@ void LargeBlocks::end_quarantine() noexcept {
 bool LargeBlocks::give_back_stuck() noexcept {
   const Guard guard{lock_};
   bool gave = false;
-  // One that is taken out of the table may move others to where the search has been: once more.
+  // Erasing a block may move others to places already visited, so repeat until none is found.
   for (bool goes_on = true; goes_on;) {
     goes_on = table_.erase_some([&](LargeBlock& block) TS_NO_ANALYSIS {
       const bool is_taken =

@@ -1,4 +1,4 @@
-// Large blocks of another size: in place, or by moving their pages.
+// Resizing large blocks, in place or by moving their pages.
 #include <cstring>
 
 #include "os/bad_access.h"
@@ -10,14 +10,15 @@
 namespace ts::secure {
 namespace {
 
-// Whether a block has addresses for its size: of its own group's part; or at least a page behind it
-// stays inaccessible.
+// Whether the block's addresses suffice for its size: within its part of a group, or with at least
+// one inaccessible page left after it.
 bool has_room(const LargeBlock& block) noexcept {
   const std::size_t behind = block.is_in_group ? 0 : page_bytes();
   return pages_of(block) + behind <= block.reserved_begin + block.reserved_bytes - block.begin;
 }
 
-// Neither the old tail nor contents behind the new end are left on the pages that stay.
+// Clears the old tail and the contents beyond the new end on the pages that stay, and writes the
+// new tail.
 void change_end(const LargeBlock& old, const LargeBlock& resized) noexcept {
   const std::size_t now = pages_of(old);
   const std::size_t wanted = pages_of(resized);
@@ -27,7 +28,7 @@ void change_end(const LargeBlock& old, const LargeBlock& resized) noexcept {
   write_tail(resized);
 }
 
-// To fewer pages. False if the others cannot be made inaccessible; the block is as it was then.
+// Shrinks to fewer pages. False, with the block unchanged, if the rest cannot be made inaccessible.
 bool shorten(const LargeBlock& old, LargeBlock& resized) noexcept {
   const std::size_t kept = pages_of(resized);
   std::byte* const behind = memory_of(old) + kept;
@@ -37,7 +38,7 @@ bool shorten(const LargeBlock& old, LargeBlock& resized) noexcept {
   return true;
 }
 
-// Within its part; pages behind the old or the new end go back.
+// Resizes within the part; pages beyond the old or new end are returned.
 void resize_in_group(const LargeBlock& old, const LargeBlock& resized) noexcept {
   const std::size_t now = pages_of(old);
   const std::size_t wanted = pages_of(resized);
@@ -48,7 +49,7 @@ void resize_in_group(const LargeBlock& old, const LargeBlock& resized) noexcept 
   change_end(old, resized);
 }
 
-// Gives back what is inaccessible around a block, whose own `bytes` must not be touched.
+// Unmaps the inaccessible ranges around a block, but not its own `bytes`.
 void unmap_around(const LargeBlock& block, std::size_t bytes) noexcept {
   std::byte* const behind = memory_of(block) + bytes;
   os::unmap_unused(reinterpret_cast<void*>(block.reserved_begin),
@@ -83,7 +84,7 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
       return true;
     }
   }
-  // Without the lock: pages go, which others see (os.h).
+  // Without the lock: other libraries may intercept the calls that return pages (os.h).
   bool fits = true;
   if (old.is_in_group) {
     resize_in_group(old, resized);
@@ -101,9 +102,9 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
 
 std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   LargeBlock old;
-  // Not a block that is large for its alignment only.
+  // Excludes blocks that are large only because of their alignment.
   if (bytes <= max_small_bytes || !os::can_move_pages()) return nullptr;
-  // Pages that have moved are never one mapping with others.
+  // Moved pages never merge with other mappings.
   if (roots.counts->mappings.are_short()) return nullptr;
   {
     const Guard guard{lock_};
@@ -114,14 +115,14 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
     old = *block;
   }
   LargeBlock moved;
-  // A block that grew once tends to grow again: half as many addresses again, if there are so many.
+  // A block that grew once tends to grow again: reserve half its size more, if possible.
   const bool is_reserved =
       reserve(bytes, page_bytes(), bytes / 2, moved) || reserve(bytes, page_bytes(), 0, moved);
   const std::size_t old_pages = pages_of(old);
   bool is_moved = false;
   bool is_left = false;
   if (is_reserved) {
-    // All of it, also the place of the old pages: os::move_pages() may look there.
+    // Commit all of it, including the place of the old pages: os::move_pages() may look there.
     const std::size_t pages = pages_of(moved);
     if (!os::commit(memory_of(moved), pages)) {
       unreserve(moved);

@@ -14,7 +14,7 @@ std::size_t table_bytes(std::size_t capacity) noexcept {
   return align_up(capacity * sizeof(LargeBlock), page_bytes());
 }
 
-// A table between two inaccessible pages; null if the system refuses.
+// Maps a table between two inaccessible pages; null if the kernel refuses.
 LargeBlock* map_table(std::size_t capacity) noexcept {
   const std::size_t bytes = table_bytes(capacity);
   auto* const reserved = static_cast<std::byte*>(reserve_elsewhere(bytes + 2 * page_bytes()));
@@ -31,7 +31,7 @@ std::size_t LargeTable::home_of(std::uintptr_t begin) const noexcept {
   return mix(begin / min_page_bytes) >> 20 & (capacity_ - 1);
 }
 
-// The place of a block, or the place that is free for it.
+// The slot that holds the block, or the free slot where it belongs.
 LargeBlock& LargeTable::free_slot(std::uintptr_t begin) noexcept {
   std::size_t i = home_of(begin);
   while (slots_[i].begin != 0 && slots_[i].begin != begin) i = (i + 1) & (capacity_ - 1);
@@ -52,7 +52,7 @@ bool LargeTable::grow() noexcept {
   return true;
 }
 
-// At most two thirds are full, so that a search for a missing block soon ends.
+// At most two thirds full, so that a search for a missing block ends soon.
 bool LargeTable::promise_place() noexcept {
   if ((count_ + promised_ + 1) * 3 > capacity_ * 2 && !grow()) return false;
   ++promised_;
@@ -82,7 +82,7 @@ LargeBlock* LargeTable::find_around(std::uintptr_t address) noexcept {
   return found;
 }
 
-// Blocks behind the hole move up, but none before its home: no hole cuts a block off.
+// Moves later blocks up into the hole, but none before its home, so that no hole cuts a block off.
 void LargeTable::erase(LargeBlock& block) noexcept {
   check(count_ != 0 && block.begin != 0, "an erased large block is in the table", &block);
   --count_;

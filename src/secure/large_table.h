@@ -1,6 +1,6 @@
-// The large blocks by their addresses: a hash table with linear probing (Knuth, The Art of Computer
-// Programming 3, 6.4), in a mapping of its own between inaccessible pages. Its user locks it.
-// Zero-filled memory is a valid table.
+// Finds large blocks by address: a hash table with linear probing (Knuth, The Art of Computer
+// Programming 3, 6.4), in a mapping of its own between inaccessible pages. The caller holds the
+// lock. Zero-filled memory is a valid table.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,20 @@
 namespace ts::secure {
 
 // Invariants:
-//   home    a block stands at its home, or behind it with no empty place between: find() finds it
-//   count   count_ places are full; with promised_ further ones, at most two thirds of capacity_
+//   home    each block is at its home slot, or after it with no empty slot between: find() finds it
+//   count   count_ slots are full; together with promised_ ones, at most two thirds of capacity_
 class LargeTable {
  public:
-  // Promises a place to one more block, until it is inserted or the promise is broken; false if the
-  // system refuses.
+  // Reserves a slot for one more block, until it is inserted or the promise is broken; false if the
+  // kernel refuses memory.
   bool promise_place() noexcept;
   void break_promise() noexcept { --promised_; }
-  // To be called with a block that has a promise.
+  // The block must have a promised slot.
   LargeBlock& insert(const LargeBlock& block) noexcept;
 
-  // Null if no block begins there. Blocks move in the table when others come or go.
+  // Null if no block begins there. Inserting or erasing other blocks may move it within the table.
   LargeBlock* find(std::uintptr_t begin) noexcept;
-  // The block among whose reserved addresses it is. Time: the whole table.
+  // The block whose reserved range contains the address. Scans the whole table.
   LargeBlock* find_around(std::uintptr_t address) noexcept;
   void erase(LargeBlock& block) noexcept;
 
@@ -35,14 +35,14 @@ class LargeTable {
       if (slots_[i].begin != 0) visit(slots_[i]);
     }
   }
-  // Erases the blocks that `is_done` says so of, in one pass, which may miss some; whether it did
-  // one.
+  // Erases the blocks for which `is_done` returns true, in one pass that may miss some; returns
+  // whether it erased any.
   template <class IsDone>
   bool erase_some(IsDone is_done) noexcept {
     bool erased = false;
     for (std::size_t i = 0; i < capacity_;) {
       if (slots_[i].begin != 0 && is_done(slots_[i])) {
-        erase(slots_[i]);  // another one may be in its place
+        erase(slots_[i]);  // another block may have moved into its slot
         erased = true;
       } else {
         ++i;

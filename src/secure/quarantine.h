@@ -1,5 +1,5 @@
-// The quarantine of freed memory: each new number takes the place of a random one of an array,
-// which then goes through a queue. The time that a number waits is thereby unpredictable, and never
+// The quarantine of freed memory. Each new number replaces a random element of an array, and the
+// replaced one then passes through a queue, so the time a number waits is unpredictable but never
 // short. A zero-initialised quarantine is valid.
 #pragma once
 
@@ -10,14 +10,15 @@
 
 namespace ts::secure {
 
-// Of numbers other than 0. Its user chooses a length of both parts, at most `most`, for good.
+// Holds numbers other than 0. The user chooses one length for both parts, at most `most`, and never
+// changes it.
 //
 // Invariants: places from the length on are empty. next_ < length. The queue is full before next_,
 // and from there on either full or empty.
 template <unsigned most>
 class Quarantine {
  public:
-  // Puts a number in; returns the one that leaves, or 0.
+  // Inserts a number; returns the one that leaves, or 0.
   std::uint32_t exchange(std::uint32_t number, std::uint32_t length, Random& random) noexcept {
     swap(shuffled_[random.below(length)], number);
     if (number == 0) return 0;
@@ -57,7 +58,7 @@ class Quarantine {
 
   std::uint32_t shuffled_[most];
   std::uint32_t queue_[most];
-  std::uint32_t next_;  // the oldest of the queue
+  std::uint32_t next_;  // the oldest entry of the queue
 };
 
 }  // namespace ts::secure

@@ -44,8 +44,8 @@ void Random::refill() noexcept {
   forks_ = now;
   ChaChaBlock made[blocks];
   for (unsigned i = 0; i < blocks; ++i) make_block(key_, i, made[i]);
-  // The first words are the next key, and are never handed out. (By loops: under a lock, the C
-  // library is not called.)
+  // The first words are the next key and are never handed out. (Plain loops, because the C library
+  // is not called under a lock.)
   for (unsigned i = 0; i < key_words; ++i) key_[i] = made[0][i];
   for (unsigned i = 0; i < numbers; ++i) {
     const unsigned word = key_words + i / 2;

@@ -1,8 +1,8 @@
-// Random numbers that cannot be foretold from others: the ChaCha stream cipher with 8 rounds
-// (Bernstein, 2008), keyed by the kernel. Its output replaces its own key at each refill, so past
-// numbers cannot be found out from the state either (fast key erasure). One for each user of them,
-// under that user's lock. A zero-initialised one is valid: it takes a key when it is first asked,
-// and another one in the child of a fork.
+// Unpredictable random numbers: the ChaCha stream cipher with 8 rounds (Bernstein, 2008), keyed by
+// the kernel. Each refill replaces the key with output of its own, so past numbers cannot be
+// recovered from the state either (fast key erasure). Each user has its own generator, under its
+// own lock. A zero-initialised generator is valid: it gets a key on first use, and a new one in the
+// child of a fork.
 #pragma once
 
 #include <atomic>
@@ -13,12 +13,12 @@ namespace ts::secure {
 using ChaChaKey = std::uint32_t[8];
 using ChaChaBlock = std::uint32_t[16];
 
-// One block of the cipher's stream.
+// Computes one block of the cipher's stream.
 void make_block(const ChaChaKey& key, std::uint32_t counter, ChaChaBlock& block) noexcept;
 
 class Random {
  public:
-  // One as likely as any other.
+  // Uniformly distributed.
   std::uint16_t next() noexcept {
     if (left_ == 0 || forks_ != forks.load(std::memory_order_relaxed)) [[unlikely]]
       refill();
@@ -31,8 +31,8 @@ class Random {
     for (int i = 0; i < 4; ++i) number = number << 16 | next();
     return number;
   }
-  // Below `limit`, which is at most 2^16 (Lemire, Fast random integer generation in an interval,
-  // 2019: numbers that would make some likelier than others are drawn again).
+  // Uniform in [0, limit), limit <= 2^16 (Lemire, Fast random integer generation in an interval,
+  // 2019: draws that would bias the result are repeated).
   std::uint32_t below(std::uint32_t limit) noexcept {
     std::uint32_t product = next() * limit;
     if ((product & 0xffff) < limit) [[unlikely]] {
@@ -43,7 +43,8 @@ class Random {
   }
 
   static bool is_child_of_fork() noexcept { return forks.load(std::memory_order_relaxed) != 1; }
-  // In the child of a fork: no generator goes on as it does in the parent.
+  // For the child of a fork: makes every generator rekey, so that none continues the parent's
+  // sequence.
   static void reset_after_fork() noexcept { forks.fetch_add(1, std::memory_order_relaxed); }
 
  private:
@@ -53,12 +54,12 @@ class Random {
 
   void refill() noexcept;
 
-  // One more than the forks that led to this process. Relaxed: changed only where there is one
+  // Number of forks that led to this process, plus one. Relaxed: it only changes while there is one
   // thread.
   inline static constinit std::atomic<std::uint32_t> forks{1};
 
-  std::uint32_t forks_;  // as of its key; 0: no key yet
-  std::uint32_t left_;   // numbers that are left, the first ones
+  std::uint32_t forks_;  // when the key was drawn; 0: no key yet
+  std::uint32_t left_;   // how many of `numbers_` are unused: the first ones
   ChaChaKey key_;
   std::uint16_t numbers_[numbers];
 };

@@ -18,10 +18,10 @@
 namespace ts::secure {
 namespace {
 
-// Held to find addresses, once in the life of a process.
+// Held while reserving addresses, once per process.
 constinit Mutex opening;
 
-// Relaxed: it decides only how strictly a size is checked.
+// Relaxed: it only decides how strictly sizes are checked.
 constinit std::atomic<bool> sizes_may_be_less{false};
 
 bool ensure_open() noexcept {
@@ -34,7 +34,7 @@ bool ensure_open() noexcept {
 
 // ---- arenas ----
 
-// Threads take arenas in turn, each for its life. Relaxed: any distribution serves.
+// Threads take arenas round-robin and keep them. Relaxed: any distribution will do.
 unsigned own_arena() noexcept {
   static constinit std::atomic<unsigned> threads{0};
   static constinit thread_local unsigned arena_plus_one = 0;
@@ -47,8 +47,8 @@ unsigned own_arena() noexcept {
 
 struct Seen {
   Finding finding;
-  std::size_t bytes;       // that were asked for; 0 if no block in use begins there
-  std::size_t most_bytes;  // that a block there can have; 0: unknown
+  std::size_t bytes;       // as requested; 0 if no block in use begins there
+  std::size_t most_bytes;  // capacity of a block there; 0: unknown
 };
 Seen look_at(const void* p) noexcept {
   if (!is_open()) return {Finding::foreign, 0, 0};
@@ -61,8 +61,8 @@ Seen look_at(const void* p) noexcept {
   return {finding, bytes, bytes};
 }
 
-// The lines that a free of a short block looks at or clears, which other processors may have: they
-// come before the lock is taken, so that no other thread waits for them.
+// Prefetches the lines that freeing a short block reads or clears, which may be in another CPU's
+// cache, before taking the lock, so that no thread waits for them.
 void fetch_lines(const void* p, const SizeClass& c) noexcept {
   constexpr std::size_t most = 512;
   const auto* const begin = static_cast<const std::byte*>(p);
@@ -97,14 +97,14 @@ Finding take_back(const void* p, bool ignores_damage) noexcept {
   return nullptr;
 }
 
-// Gives back all memory and addresses that are not in use, before a request is refused.
+// Returns all unused memory and addresses, before a request is refused.
 void make_room() noexcept {
   for_each_heap([](ClassHeap& heap, unsigned) { heap.give_back_empty_slabs(); });
   roots.state->large.end_quarantine();
   roots.state->large.give_back_stuck();
 }
 
-// From the thread's arena, or from others if the region of the class is full there.
+// Allocates from the thread's arena, or from others if its region for the class is full.
 ClassHeap::Allocation allocate_from_any(unsigned size_class, std::size_t bytes) noexcept {
   const unsigned own = own_arena();
   for (unsigned i = 0;; ++i) {
@@ -115,10 +115,10 @@ ClassHeap::Allocation allocate_from_any(unsigned size_class, std::size_t bytes) 
   }
 }
 
-// A write to free memory is reported, and the program gets zeros.
+// Reports a write to free memory; the program still gets zeros.
 [[gnu::cold]] void clean(std::byte* block, const SizeClass& c, std::size_t bytes) noexcept {
   report(Finding::write_after_free, FoundBy::a_later_call, block, c.block_bytes);
-  // All but the tail's own bytes.
+  // Everything but the tail's own bytes.
   std::size_t begin = bytes;
   std::size_t end = bytes + canary_bytes;
   if (!c.is_long()) {
@@ -129,7 +129,7 @@ ClassHeap::Allocation allocate_from_any(unsigned size_class, std::size_t bytes) 
   std::memset(block + end, 0, tail_words(c, bytes).last - end);
 }
 
-// Null if there is a `refusal`.
+// Null if `refusal` is set.
 std::byte* allocate_small(unsigned size_class, std::size_t bytes,
                           ClassHeap::Refusal& refusal) noexcept {
   const ClassHeap::Allocation found = allocate_from_any(size_class, bytes);
@@ -151,7 +151,7 @@ std::byte* try_allocate(unsigned size_class, std::size_t bytes, std::size_t alig
              : block;
 }
 
-// Whether a request of the size and alignment is served by such a block.
+// Whether a request with this size and alignment could have produced this block.
 bool may_be(const void* p, const Seen& seen, std::size_t bytes, std::size_t alignment) noexcept {
   if (sizes_may_be_less.load(std::memory_order_relaxed)) return bytes <= seen.bytes;
   const Home home = home_of(p);
@@ -163,7 +163,7 @@ bool may_be(const void* p, const Seen& seen, std::size_t bytes, std::size_t alig
 
 void* Secure::allocate(std::size_t bytes, std::size_t alignment) noexcept {
   const int kept = errno;
-  // Far beyond any range, and far from overflowing.
+  // Far larger than any possible range, and far from overflowing.
   if (bytes > address_limit || alignment > address_limit || !ensure_open()) [[unlikely]]
     return out_of_memory();
   const unsigned size_class = class_for(bytes, alignment);
@@ -171,7 +171,7 @@ void* Secure::allocate(std::size_t bytes, std::size_t alignment) noexcept {
   if (block == nullptr) [[unlikely]] {
     make_room();
     block = try_allocate(size_class, bytes, alignment);
-    // The program may have a mapping where the next slab belongs.
+    // The program may have mapped something where the next slab belongs.
     if (block == nullptr && size_class != no_class)
       block = roots.state->large.allocate(bytes, alignment);
     if (block == nullptr) return out_of_memory();
@@ -246,8 +246,8 @@ std::size_t Secure::bytes_of(const void* p) noexcept { return look_at(p).bytes; 
 
 // ---- fork ----
 //
-// Locks in the order in which threads take them: opening, the heaps' (of which no thread holds
-// two), the large blocks'.
+// Locks in the order in which threads take them: opening, the class heaps' (no thread holds two),
+// the large blocks'.
 
 void Secure::fork_prepare() noexcept TS_NO_ANALYSIS {
   opening.lock_for_fork();

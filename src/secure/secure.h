@@ -1,7 +1,8 @@
-// The hardened heap as a heap like the others (base/heap_like.h). It finds misuse of memory, and
-// stays sound after it, at a cost in speed (docs/design/hardened.md). There is one per process.
-// Small blocks come from the slabs of a class (class_heap.h), and a large one has a mapping of its
-// own (large_blocks.h). A block of no bytes is an address that no access may touch.
+// The hardened heap, with the interface of every heap (base/heap_like.h). It detects misuse of
+// memory and stays sound after it, at a cost in speed (docs/design/hardened.md). There is one per
+// process. Small blocks come from slabs of their size class (class_heap.h); large ones have a
+// mapping of their own (large_blocks.h). A block of zero bytes is an address at which any access is
+// an error.
 #pragma once
 
 #include <cstddef>
@@ -18,49 +19,49 @@ class Secure {
   static constexpr bool checks_sizes = true;           // likewise
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept;
-  // All memory is zero when it is handed out.
+  // Memory is always zero when it is handed out.
   void* allocate_zeroed(std::size_t bytes) noexcept { return allocate(bytes, min_alignment); }
   void release(void* p) noexcept;
-  // In place only if the block would have come out as it is: sizes stay exact.
+  // Succeeds only if a new request would get the same kind of block: sizes stay exact.
   bool resize(void* p, std::size_t bytes) noexcept;
   void* move(void* p, std::size_t bytes) noexcept;
   static constexpr std::size_t size_to_grow_into(std::size_t, std::size_t bytes) noexcept {
     return bytes;
   }
 
-  // Whether a block in use begins there; if not, or if it is damaged, that is reported.
+  // Whether a block in use begins there; reports it if not, or if the block is damaged.
   static bool is_block(const void* p, FoundBy found_by) noexcept;
   // Whether a block in use begins there, damaged or not.
   static bool owns(const void* p) noexcept;
-  // Reports a size that no request for the block can have named. A pointer to no block is left to
+  // Reports a size with which this block cannot have been requested. Invalid pointers are left to
   // free().
   static void check_size(const void* p, std::size_t bytes, std::size_t alignment) noexcept;
-  // The same only of sizes that are more than the block has.
+  // Reports only sizes larger than the block.
   static void check_most(const void* p, std::size_t bytes) noexcept;
-  // To be called when a realloc to fewer bytes kept the block for want of memory: from then on, a
-  // size may be less than that of a block.
+  // Call this when a shrinking realloc kept the block for lack of memory: from then on, a freed
+  // size may be smaller than its block.
   static void note_kept(const void* p) noexcept;
 
-  // 0 if no block in use begins there, which is reported.
+  // 0, with a report, if no block in use begins there.
   static std::size_t usable_size(const void* p) noexcept;
-  // The same of a block that is known to be in use.
+  // The same for a block known to be in use.
   static std::size_t bytes_of(const void* p) noexcept;
-  // No block has a byte more than was asked for.
+  // A block has exactly the requested size.
   static constexpr std::size_t good_size(std::size_t bytes, std::size_t = min_alignment) noexcept {
     return bytes;
   }
 
   HeapMeasures measures() noexcept;
   bool walk(BlockVisitor visit, void* argument) noexcept;
-  // Looks at all tails and all free memory, too.
+  // Also checks all tails and all free memory.
   bool trim(std::size_t keep_bytes) noexcept;
-  // When the process ends, and TSMALLOC_AT_EXIT says so: looks at the same, and tells what is still
-  // in use. A part whose lock is held is left out: by a thread that goes on, or by this one, in
-  // whose malloc a signal came that ends the process.
+  // Called at process exit; if TSMALLOC_AT_EXIT asks for it, checks the same and reports what is
+  // still in use. Skips parts whose lock is held, by a thread that is still running or by this one,
+  // if a signal that ends the process interrupted its malloc.
   static void end_process() noexcept;
   // Checks all invariants of the heap at rest (checks.h).
   static Fault find_fault() noexcept;
-  // Whether it has no fault, no canary is damaged and all free memory is zero.
+  // Whether the heap has no fault, no damaged canary, and all free memory is zero.
   bool is_valid() noexcept;
   void fork_prepare() noexcept;
   void fork_parent() noexcept;

@@ -1,4 +1,4 @@
-// Measures, walks, damage and invariants of the whole heap.
+// Statistics, walks, damage and invariants of the whole heap.
 #include "os/error_line.h"
 #include "os/options.h"
 #include "secure/checks.h"

@@ -1,6 +1,6 @@
-// The sizes in which small blocks come, and how their slabs are made. A block and the canary behind
-// it are a slot; slots are multiples of 16 bytes up to 128, then four to an octave up to 128 KiB.
-// Class 0 is of blocks of no bytes.
+// The size classes of small blocks and the layout of their slabs. A slot is a block followed by its
+// canary; slot sizes are multiples of 16 bytes up to 128, then four per octave up to 128 KiB. Class
+// 0 is for blocks of zero bytes.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace ts::secure {
 
-// OS pages are so long, or longer by a power of two: one table of classes each.
+// OS pages have this length or a power of two times it; there is one table of classes per length.
 inline constexpr std::size_t min_page_bytes = 4096;
 inline constexpr unsigned page_lengths = std::bit_width(max_os_page_bytes / min_page_bytes);
 inline constexpr std::size_t canary_bytes = 8;
@@ -32,20 +32,21 @@ inline constexpr std::size_t max_small_bytes = max_slot_bytes - canary_bytes;
 inline constexpr unsigned max_slab_slots = 512;
 inline constexpr unsigned max_waiting = 256;
 
-// From here on, the table knows what was asked for, and the tail begins right behind that (tail.h):
-// an end word at the end of the slot would make a page resident that the program never touches.
+// For long slots the table records the requested size, and the tail begins right after it (tail.h):
+// an end word at the end of the slot would touch a page that the program never uses.
 inline constexpr std::size_t min_long_slot_bytes = std::size_t{16} << 10;
 inline constexpr unsigned max_long_slots = max_slot_bytes / min_long_slot_bytes;
 
-// Invariants, checked in compilation and in tests/unit/secure_test.cpp: slots * slot_bytes <=
-// slab_bytes; slots are at most max_slab_slots, at least 1, and multiples of min_alignment long.
+// Invariants, checked at compile time and in tests/unit/secure_test.cpp: slots * slot_bytes <=
+// slab_bytes; there are between 1 and max_slab_slots slots, and their length is a multiple of
+// min_alignment.
 struct SizeClass {
   std::uint32_t slot_bytes;
   std::uint32_t block_bytes;  // usable by the program
-  std::uint32_t slots;        // of a slab
+  std::uint32_t slots;        // per slab
   std::uint32_t slab_bytes;   // whole OS pages
-  std::uint32_t pitch_bytes;  // slab and guard
-  std::uint32_t waiting;      // slots in either part of the quarantine
+  std::uint32_t pitch_bytes;  // slab plus guard
+  std::uint32_t waiting;      // slots in each part of the quarantine
 
   constexpr bool is_long() const noexcept { return slot_bytes >= min_long_slot_bytes; }
 };
@@ -57,8 +58,8 @@ constexpr std::size_t slot_bytes_of(unsigned size_class) noexcept {
          << (std::bit_width(max_linear_bytes / classes_per_octave) - 1 + step / classes_per_octave);
 }
 
-// So long that a slab has several slots to choose among, and so short that one slot in use keeps
-// little memory; small slots are so many that pages are filled up sooner.
+// Long enough that a slab has several slots to choose from, short enough that one slot in use pins
+// little memory. Small slots have shorter slabs, so that their pages fill up sooner.
 constexpr std::size_t wanted_slab_bytes(std::size_t slot_bytes) noexcept {
   return slot_bytes <= 512    ? std::size_t{16} << 10
          : slot_bytes <= 2048 ? std::size_t{32} << 10
@@ -66,7 +67,7 @@ constexpr std::size_t wanted_slab_bytes(std::size_t slot_bytes) noexcept {
                               : max_slot_bytes;
 }
 
-// How much freed memory of a class may wait, in each part of the quarantine.
+// How much freed memory of a class may wait in each part of the quarantine.
 inline constexpr std::size_t waiting_bytes = std::size_t{32} << 10;
 
 constexpr SizeClass make_class(unsigned size_class, std::size_t page_bytes) noexcept {
@@ -86,7 +87,7 @@ constexpr SizeClass make_class(unsigned size_class, std::size_t page_bytes) noex
           number(clamp(waiting_bytes / slot, max_waiting))};
 }
 
-// By length of OS pages, then by class.
+// By OS page length, then by class.
 inline constexpr auto all_size_classes = [] {
   std::array<std::array<SizeClass, class_count>, page_lengths> all{};
   for (unsigned length = 0; length < page_lengths; ++length) {
@@ -96,22 +97,23 @@ inline constexpr auto all_size_classes = [] {
   return all;
 }();
 
-// The class of a request; no_class if it is too large for any.
+// The class of a request; no_class if it is too large.
 constexpr unsigned class_for(std::size_t bytes) noexcept {
   if (bytes == 0) return 0;
   if (bytes > max_small_bytes) return no_class;
   const std::size_t slot = bytes + canary_bytes;
   if (slot <= max_linear_bytes)
     return static_cast<unsigned>((slot + min_alignment - 1) / min_alignment);
-  // Octave `width` has slots of more than 2^(width - 1) bytes, up to 2^width.
+  // Octave `width` has slots of more than 2^(width - 1) and up to 2^width bytes.
   const auto width = static_cast<unsigned>(std::bit_width(slot - 1));
   const auto step = static_cast<unsigned>(((slot - 1) >> (width - 3)) - classes_per_octave);
   constexpr unsigned first_width = std::bit_width(max_linear_bytes);
   return 1 + linear_classes + (width - first_width) * classes_per_octave + step;
 }
 
-// The same for an alignment, a power of two. Slabs begin with a page, so every slot of a size that
-// is a multiple of the alignment is aligned. Blocks of no bytes are closer to each other.
+// The same with an alignment, a power of two. Slabs begin at a page boundary, so a slot whose size
+// is a multiple of the alignment is aligned. An aligned block of zero bytes needs a class other
+// than 0, whose blocks are too close together.
 constexpr unsigned class_for(std::size_t bytes, std::size_t alignment) noexcept {
   if (alignment <= min_alignment) return class_for(bytes);
   if (alignment > min_page_bytes) return no_class;
@@ -129,7 +131,7 @@ static_assert([] {
   return true;
 }());
 static_assert(class_count == 49 && slot_bytes_of(class_count - 1) == max_slot_bytes);
-// Sizes grow, and a request gets the first that is not too small.
+// Sizes increase, and a request gets the smallest class that fits.
 static_assert([] {
   for (unsigned c = 1; c < class_count; ++c) {
     const std::size_t bytes = slot_bytes_of(c) - canary_bytes;

@@ -1,5 +1,5 @@
-// A slab: pages of a region, cut into slots of one size, each a block and its canary. The slots
-// hold blocks only; this descriptor lies in the region's table.
+// A slab: pages of a region, cut into slots of one size, each a block and its canary. Slots hold
+// blocks only; this descriptor is in the region's table.
 #pragma once
 
 #include <bit>
@@ -15,40 +15,38 @@
 namespace ts::secure {
 
 enum class SlabState : std::uint8_t {
-  given_back,  // not accessible: it has no memory
-  partial,     // has free slots, and others
-  full,        // has no free slot
-  empty,       // has free slots only
-  leaving,     // was empty; one thread takes its pages away, without the lock
+  given_back,  // inaccessible, has no memory
+  partial,     // some slots free, some not
+  full,        // no free slot
+  empty,       // only free slots
+  leaving,     // was empty; one thread is returning its pages, without the lock
 };
 inline constexpr unsigned slab_states = 5;
 
-// Invariants, whenever the class heap is unlocked:
-//   slot     in use, waiting, or free: `used` and `waiting` have no bit in common, and none behind
+// Invariants whenever the class heap is unlocked:
+//   slot     in use, waiting, or free: `used` and `waiting` have no bit in common, and none beyond
 //            the last slot
 //   counts   used_slots and waiting_slots are the numbers of those bits
-//   state    given_back, full, empty and leaving as above; partial, otherwise
-//   canary   it begins as all do (tail.h)
-//   leaving  a slot that is leaving is waiting, and in no quarantine
-//   memory   until a program writes there: each block in use has its tail (tail.h), and each other
-//            slot that is not leaving is zero
+//   state    given_back, full, empty and leaving as above; otherwise partial
+//   canary   begins as all canaries do (tail.h)
+//   leaving  a slot that is leaving is waiting, and not in the quarantine
+//   memory   until the program overwrites it: each block in use has its tail (tail.h), and every
+//            other slot that is not leaving is zero
 struct Slab {
   static constexpr unsigned words = max_slab_slots / 64;
 
   std::uint64_t used[words];
   std::uint64_t waiting[words];
-  std::uint64_t leaving;  // those that a thread clears outside of the lock; of the first 64 slots
-  std::uint32_t asked[max_long_slots];  // of each long slot in use: what was asked for
-  std::uint64_t canary;                 // drawn whenever the slab gets memory
-  std::uint32_t next;                   // in the list of its state: numbers, plus one; 0: none
+  std::uint64_t leaving;  // slots that a thread clears without the lock; the first 64 slots only
+  std::uint32_t asked[max_long_slots];  // requested size of each long slot in use
+  std::uint64_t canary;                 // drawn whenever the slab is given memory
+  std::uint32_t next;                   // in the list of its state: number plus one; 0: none
   std::uint32_t before;
   std::uint16_t used_slots;
   std::uint16_t waiting_slots;
   SlabState state;
-  bool is_bridged;  // the guard page before it is mapped as well (mappings.h)
-  bool
-      is_discarded;  // empty, and its pages were given back while it stays accessible; or leaving, and
-                     // it is to stay so
+  bool is_bridged;    // the guard page before it is mapped too (mappings.h)
+  bool is_discarded;  // empty, pages discarded but accessible; or leaving, and to end so
 };
 
 // Whether the holder of the lock may touch its memory.
@@ -56,9 +54,9 @@ inline bool is_accessible(const Slab& slab) noexcept {
   return slab.state != SlabState::given_back && slab.state != SlabState::leaving;
 }
 
-// Checks all of them but `memory`.
+// Checks all of them except `memory`.
 Fault find_slab_fault(const Slab& slab, const SizeClass& c) noexcept;
-// Checks slots, counts and canary, which hold while the slab changes its state, too.
+// Checks slots, counts and canary, which also hold while the slab changes its state.
 Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept;
 
 inline bool test(const std::uint64_t* bits, unsigned slot) noexcept {
@@ -76,18 +74,18 @@ inline bool is_leaving(const Slab& slab, unsigned slot) noexcept {
   return slot < max_leaving_slots && (slab.leaving >> slot & 1) != 0;
 }
 
-// In each byte: how many bits are set in the bytes of a word up to it. (Warren, Hacker's Delight,
-// 5-1; compilers call a function for this where not all processors have an instruction.)
+// For each byte of a word: the number of bits set in it and all lower bytes. (Warren, Hacker's
+// Delight, 5-1. Compilers call a function for popcount where not every CPU has the instruction.)
 inline constexpr std::uint64_t ones = 0x0101'0101'0101'0101;
 constexpr std::uint64_t counts_up_to(std::uint64_t bits) noexcept {
   bits -= bits >> 1 & 0x5555'5555'5555'5555;
   bits = (bits & 0x3333'3333'3333'3333) + (bits >> 2 & 0x3333'3333'3333'3333);
   return ((bits + (bits >> 4)) & 0x0f0f'0f0f'0f0f'0f0f) * ones;
 }
-// The place of the set bit before which there are `rank` others; `counts` as above, of the word.
+// The position of the set bit that has `rank` set bits below it; `counts` is counts_up_to(bits).
 constexpr unsigned place_of_bit(std::uint64_t bits, std::uint64_t counts,
                                 std::uint32_t rank) noexcept {
-  // The high bit of each byte: whether all bits up to it come before.
+  // The high bit of each byte: whether all bits up to it come before the one we want.
   constexpr std::uint64_t high_bits = ones << 7;
   const std::uint64_t before = ((rank * ones | high_bits) - counts) & high_bits;
   const auto shift = static_cast<unsigned>((before >> 7) * ones >> 56) * 8;
@@ -97,7 +95,7 @@ constexpr unsigned place_of_bit(std::uint64_t bits, std::uint64_t counts,
   return shift + static_cast<unsigned>(std::countr_zero(bits));
 }
 
-// Slabs by number plus one, linked in both directions.
+// A doubly linked list of slabs, by number plus one.
 struct SlabList {
   std::uint32_t first = 0;
   std::uint32_t last = 0;

@@ -1,4 +1,4 @@
-// The places of slabs and their guards in a region. Pure arithmetic.
+// Where slabs and their guards lie in a region. Pure arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace ts::secure {
 
-// The first slabs of a region have a guard each. Further slabs share one with their group, which is
-// one mapping: Linux allows a process about 65,000 of those, which is too few for a guard at each
-// slab of a gigabyte of small blocks.
+// The first slabs of a region have a guard each. Later ones share a guard per group, and the group
+// is one mapping: Linux allows a process about 65,000 mappings, too few to guard every slab of a
+// gigabyte of small blocks.
 inline constexpr std::uint32_t guarded_slabs = 256;
 inline constexpr std::uint32_t group_slabs = 16;
 
@@ -22,7 +22,7 @@ constexpr std::size_t group_bytes(const SizeClass& c) noexcept {
   return std::size_t{group_slabs} * c.slab_bytes + guard;
 }
 
-// Where a slab begins in its region.
+// Offset of a slab in its region.
 constexpr std::size_t offset_of(const SizeClass& c, std::uint32_t slab) noexcept {
   if (slab < guarded_slabs) return std::size_t{slab} * c.pitch_bytes;
   const std::uint32_t behind = slab - guarded_slabs;
@@ -30,7 +30,7 @@ constexpr std::size_t offset_of(const SizeClass& c, std::uint32_t slab) noexcept
          std::size_t{behind % group_slabs} * c.slab_bytes;
 }
 
-// The slab that has an offset or lies before it, and the offset in that slab.
+// The slab at an offset, or the last one before it, and the offset within that slab.
 struct InSlab {
   std::size_t slab;
   std::size_t offset;

@@ -15,21 +15,21 @@ constinit Roots roots;
 
 namespace {
 
-// At addresses of our choice: 32 GiB for each region, and 1 TiB for all that is not in one.
+// With addresses of our choice: 32 GiB per region, and 1 TiB for everything else.
 constexpr unsigned placed_shift = 35;
 constexpr std::size_t metadata_room = std::size_t{1} << 40;
 
-// Where all has to be reserved, regions are the largest of these that the system grants; small ones
-// are for one arena only.
+// If everything has to be reserved, regions are the largest of these that the kernel grants; with
+// small ones there is only one arena.
 constexpr unsigned max_reserved_shift = 32;
-constexpr unsigned min_reserved_shift = 18;  // with pages of 4 KiB: a table has two
+constexpr unsigned min_reserved_shift = 18;  // with 4 KiB pages: a table has two
 constexpr unsigned min_shift_of_arenas = 26;
 
 std::size_t mapped_state_bytes() noexcept { return align_up(state_bytes, page_bytes()); }
 std::size_t all_regions(unsigned arenas, unsigned shift) noexcept {
   return std::size_t{arenas} * regions_per_arena << shift;
 }
-// Of the state and the tables, with a gap before, between and behind them.
+// State and tables, with a gap before, between and after them.
 std::size_t metadata_bytes(unsigned arenas, unsigned shift) noexcept {
   return 3 * page_bytes() + mapped_state_bytes() + (all_regions(arenas, shift) >> table_part);
 }
@@ -54,7 +54,7 @@ bool place_freely(Random& random) noexcept {
   for (unsigned attempt = 0;; ++attempt) {
     void* const begin = os::lonely_address(attempt, metadata_room + regions);
     if (begin == nullptr) return false;
-    // The address of a block does not tell that of the metadata.
+    // So that the address of a block does not reveal that of the metadata.
     const std::size_t places = (metadata_room - metadata) / page_bytes();
     const std::size_t place = random.next_64() % places * page_bytes();
     lay_out(address_of(begin) + place, address_of(begin) + metadata_room, max_arenas, shift);
@@ -81,8 +81,8 @@ bool place_reserved() noexcept {
   return false;
 }
 
-// Whether a range has no address of state, tables and regions. (What is reserved is mapped, and the
-// system gives none of it to others.)
+// Whether a range does not overlap state, tables and regions. (If everything is reserved, it is
+// mapped, so the kernel gives none of it away.)
 bool is_elsewhere(std::uintptr_t begin, std::size_t bytes) noexcept {
   const std::uintptr_t end = region_begin(roots.arenas * regions_per_arena);
   return roots.is_reserved || begin >= end || begin + bytes <= address_of(roots.state);
@@ -112,8 +112,8 @@ bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept {
   return roots.is_reserved ? os::protect(at, bytes) : os::unmap(at, bytes);
 }
 
-// The system goes downwards from the stack, and comes to the regions when all above them is taken.
-// Below them, a place is as good as any other.
+// The kernel allocates downwards from the stack and reaches the regions only when everything above
+// is taken. Below them, any place will do.
 void* reserve_elsewhere(std::size_t bytes) noexcept {
   void* const found = os::reserve(bytes);
   if (found == nullptr || is_elsewhere(address_of(found), bytes)) return found;

@@ -1,4 +1,4 @@
-// The heap but for its tables: one mapping, zero-filled at first, which is valid.
+// The heap except for its tables: one mapping, valid when zero-filled.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ inline ClassHeap& heap_of(unsigned region) noexcept {
   return roots.state->heaps[region / regions_per_arena][region % regions_per_arena];
 }
 
-// The class heap of an address.
+// The class heap that owns an address.
 struct Home {
   ClassHeap* heap;      // null: the address is in no region
-  unsigned size_class;  // no_class, then
+  unsigned size_class;  // no_class if `heap` is null
 };
 inline Home home_of(const void* p) noexcept {
   const unsigned region = region_of(p);

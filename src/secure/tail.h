@@ -1,20 +1,20 @@
-// What stands behind the bytes that a program asked for, where the next write would go. A block in
-// a slab has a tail up to the end of its slot:
+// What follows the bytes that the program requested, where an overflow would write first. A block
+// in a slab has a tail up to the end of its slot:
 //
-//   block | asked: zero, mark | zeros | block_bytes: zero, mark, 6 bytes of secret and length | next
+//   block | requested: zero, mark | zeros | block_bytes: zero, mark, 6 bytes of secret and length
 //
-// The first byte is always zero: it ends a string that has no end of its own, and a write of
-// anything else there is found. The mark behind it is not zero, so two zeros too many are found as
-// well; a single one changes nothing. The end word is drawn for each slab and holds the length of
-// the tail. So the heap knows what was asked for, and a damaged word tells so. A tail of the end
-// word alone has one zero and one mark. In a tail of one byte more, that byte is the zero, and the
-// first byte of the end word is the mark.
+// The first byte is always zero: it terminates an unterminated string, and writing anything else
+// there is detected. The mark after it is not zero, so an overflow by two zeros is detected too;
+// one by a single zero changes nothing. The end word is random per slab and encodes the length of
+// the tail, so the heap knows the requested size and notices a damaged word. A tail that consists
+// of the end word alone has one zero and one mark. In a tail one byte longer, that byte is the
+// zero, and the first byte of the end word is the mark.
 //
-// Long slots, of 16 KiB and more, and large blocks have the word right behind what was asked for,
-// without the length, which is kept elsewhere; and zeros up to the end of the slot or page. So of
-// memory that the program never touches, the tail touches at most one page.
+// Long slots (16 KiB and more) and large blocks have the word right after the requested bytes,
+// followed by zeros up to the end of the slot or page. It does not encode the length, which is kept
+// elsewhere. So the tail touches at most one page that the program does not use.
 //
-// Words and marks are read and written under the lock of the heap alone.
+// Words and marks are read and written only under the heap's lock.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ namespace ts::secure {
 
 inline constexpr std::byte mark{0xa5};
 
-// The first two bytes of every canary, a zero and the mark; the others are random.
+// Every canary begins with a zero and the mark; its other bytes are random.
 inline constexpr std::uint64_t canary_begin = static_cast<std::uint64_t>(mark) << 8;
 inline constexpr std::uint64_t canary_mask = ~std::uint64_t{0xffff};
 constexpr std::uint64_t make_canary(std::uint64_t random) noexcept {
@@ -38,11 +38,11 @@ constexpr bool is_canary(std::uint64_t word) noexcept {
   return (word & ~canary_mask) == canary_begin;
 }
 
-// A length is multiplied, so that each byte of a word depends on it: a word of which one byte
-// differs has no length that a slot could have, but for one in billions.
+// The length is multiplied so that every byte of the word depends on it: a word with one wrong byte
+// decodes to a length that no slot can have, except once in billions.
 inline constexpr std::uint64_t length_factor = 0xc2b2'ae3d'27d5;
 inline constexpr std::uint64_t length_inverse = [] {
-  std::uint64_t inverse = length_factor;  // right in 3 bits, and in twice as many with each step
+  std::uint64_t inverse = length_factor;  // right in 3 bits; each step doubles them
   for (int i = 0; i < 5; ++i) inverse *= 2 - length_factor * inverse;
   return inverse;
 }();
@@ -55,7 +55,7 @@ constexpr std::uint64_t first_byte_of_end(std::uint64_t length) noexcept {
 constexpr std::uint64_t end_word(std::uint64_t canary, std::size_t length) noexcept {
   return canary ^ ((length * length_factor) << 16) ^ first_byte_of_end(length);
 }
-// More than any slot has, if it is no word of this canary.
+// Larger than any slot if the word does not belong to this canary.
 constexpr std::size_t length_of_end_word(std::uint64_t word, std::uint64_t canary) noexcept {
   const std::uint64_t both = word ^ canary;
   const std::uint64_t length = ((both >> 16) * length_inverse) << 16 >> 16;
@@ -68,10 +68,10 @@ inline std::uint64_t word_at(const std::byte* place) noexcept {
   return word;
 }
 
-// Whether the last bytes before `end` are zero. There are at least 8 bytes before it.
+// Whether the last bytes before `end` are zero. At least 8 bytes before `end` must be readable.
 inline bool ends_with_zeros(const std::byte* end, std::size_t bytes) noexcept {
   if (bytes == 0) return true;
-  if (bytes < 8) return word_at(end - 8) >> (64 - 8 * bytes) == 0;  // all machines: little endian
+  if (bytes < 8) return word_at(end - 8) >> (64 - 8 * bytes) == 0;  // all targets are little-endian
   const std::size_t words = bytes & ~std::size_t{7};
   return word_at(end - bytes) == 0 && is_zero(end - words, words);
 }
@@ -85,7 +85,7 @@ inline void write_large_tail(std::byte* tail, std::size_t bytes, std::uint64_t c
     for (std::size_t i = 0; i < bytes; ++i) tail[i] = static_cast<std::byte>(canary >> (8 * i));
   }
 }
-// Its last 8 bytes are those of a page or of a slot.
+// The tail's end is the end of a page or slot, so 8 bytes before it are readable.
 inline bool is_large_tail_intact(const std::byte* tail, std::size_t bytes,
                                  std::uint64_t canary) noexcept {
   if (bytes == 0) return true;
@@ -98,8 +98,8 @@ inline bool is_large_tail_intact(const std::byte* tail, std::size_t bytes,
 
 // ---- of blocks in slabs, whose memory is zero before ----
 
-// The words of a slot in which a tail is not zero, so that nobody looks for other writes there:
-// `begin` to `end`, and from `last` to the end of the slot.
+// The words of a slot that its tail makes nonzero, to be skipped when looking for stray writes:
+// from `begin` to `end`, and from `last` to the end of the slot.
 struct TailWords {
   std::size_t begin;
   std::size_t end;
@@ -110,16 +110,16 @@ constexpr TailWords tail_words(const SizeClass& c, std::size_t asked) noexcept {
   constexpr std::size_t in_word = 7;
   const std::size_t begin = asked & ~in_word;
   if (c.is_long()) return {begin, (asked + canary_bytes + in_word) & ~in_word, c.slot_bytes};
-  // The mark's word, which is the end word if there is no room for a mark before it.
+  // The word that holds the mark; it is the end word if there is no room for a mark before it.
   const std::size_t with_mark = (asked + 1) & ~in_word;
   return {with_mark, with_mark + canary_bytes, c.block_bytes};
 }
-// Whether a tail has a mark of its own, before the end word.
+// Whether the tail has a mark of its own before the end word.
 constexpr bool has_mark(const SizeClass& c, std::size_t asked) noexcept {
   return asked + 1 < c.block_bytes;
 }
 
-// Whether all of a slot is zero but for those words.
+// Whether the whole slot is zero except for those words.
 inline bool is_zero_around(const std::byte* block, const TailWords& words) noexcept {
   return is_zero(block, words.begin) &&
          (words.end >= words.last || is_zero(block + words.end, words.last - words.end));
@@ -142,7 +142,7 @@ inline void write_tail(std::byte* block, const SizeClass& c, std::size_t asked,
   if (has_mark(c, asked)) block[asked + 1] = mark;
   std::memcpy(block + c.block_bytes, &word, sizeof word);
 }
-// Takes back what write_tail() wrote before the end word.
+// Undoes what write_tail() wrote before the end word.
 inline void erase_tail(std::byte* block, const SizeClass& c, std::size_t asked) noexcept {
   if (c.is_long()) {
     std::memset(block + asked, 0, canary_bytes);
@@ -150,7 +150,7 @@ inline void erase_tail(std::byte* block, const SizeClass& c, std::size_t asked) 
     block[asked + 1] = std::byte{0};
   }
 }
-// The last word of a slot with that tail, if it is a long one.
+// The last word of a long slot with that tail.
 inline std::uint64_t last_word(const SizeClass& c, std::size_t asked,
                                std::uint64_t canary) noexcept {
   const std::size_t zeros = c.block_bytes - asked;
@@ -159,7 +159,8 @@ inline std::uint64_t last_word(const SizeClass& c, std::size_t asked,
 
 inline constexpr std::size_t no_size = SIZE_MAX;
 
-// What was asked for; no_size if the tail is damaged. Of a long slot, the caller knows it.
+// The requested size; no_size if the tail is damaged. For a long slot, the caller passes it in
+// `known`.
 inline std::size_t asked_by_tail(const std::byte* block, const SizeClass& c, std::uint64_t canary,
                                  std::size_t known) noexcept {
   if (c.is_long()) {
