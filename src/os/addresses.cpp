@@ -1,5 +1,5 @@
-// What an address may be (os.h, may_be_allocated): cold, and only for pointers that the allocator
-// did not give out.
+// What an address may belong to (os.h, may_be_allocated). Cold: called only for pointers that the
+// allocator did not return.
 #include <link.h>
 #include <pthread.h>
 #include <sys/auxv.h>
@@ -14,7 +14,7 @@
 #include "os/system_call.h"
 
 #ifndef TS_FIRST_GLIBC
-// Null in a static program that uses none.
+// Null in a static program that does not use them.
 extern "C" {
 // NOLINTBEGIN(readability-redundant-declaration): the attribute is what is new
 [[gnu::weak]] decltype(pthread_attr_getstack) pthread_attr_getstack;
@@ -26,24 +26,24 @@ extern "C" {
 namespace ts::os {
 namespace {
 
-// No allocator aligns less.
+// No allocator aligns to less.
 constexpr std::size_t least_alignment = alignof(void*);
 
-// An allocator may have blocks of no bytes in inaccessible memory, but hardly in none. By msync(2),
-// which does nothing here: unlike mincore(2), the filters of sandboxed services know it. Where it
-// is refused, memory may be mapped.
+// An allocator may have zero-byte blocks in inaccessible memory, but hardly in unmapped memory.
+// Asks msync(2), which has no effect here: unlike mincore(2), it is allowed by the filters of
+// sandboxed services. If it is refused, the memory may be mapped.
 bool is_mapped(const void* p) noexcept {
   return call(SYS_msync, align_down(address_of(p), page_bytes()), 1, MS_ASYNC) != -ENOMEM;
 }
 
-// Most of what modules have for a thread lies so near to one of it, errno.
+// Most thread-local data of modules is this close to one of them, errno.
 constexpr std::uintptr_t near = std::uintptr_t{64} << 10;
 
-// Whether it lies in the code or the variables of the program or of a library; among the variables
-// that each thread has, in the calling one's.
+// Whether the address is in the code or data of the program or a library, including the calling
+// thread's thread-local data.
 bool is_of_module(const void* p) noexcept {
   std::uintptr_t address = address_of(p);
-  // Of the most addresses that come here, without a lock.
+  // Settles most addresses without a lock.
   LoadedModule around;
   const bool is_near_own = address - address_of(&errno) + near < 2 * near;
   if (can_find_modules() && !is_near_own && !find_loaded_module(address, around)) return false;
@@ -62,7 +62,7 @@ bool is_of_module(const void* p) noexcept {
 }
 
 #ifdef TS_FIRST_GLIBC
-// By their names, since references would make the library need glibc 2.34.
+// Looked up by name: references would make the library require glibc 2.34.
 constinit decltype(::pthread_attr_getstack)* stack_of = nullptr;
 constinit decltype(::pthread_getattr_np)* attributes_of = nullptr;
 #else
@@ -70,17 +70,17 @@ constinit auto* const stack_of = &::pthread_attr_getstack;
 constinit auto* const attributes_of = &::pthread_getattr_np;
 #endif
 
-// Whether it lies on the first thread's stack, or among the arguments and variables above it: the
-// name of the program is the last. The kernel keeps 128 MiB below for it.
+// Whether the address is on the main thread's stack, or among the arguments and environment above
+// it, which end with the name of the program. The kernel keeps 128 MiB free below that stack.
 bool is_of_first_stack(const void* p) noexcept {
   constexpr std::uintptr_t most = std::uintptr_t{8} << 20;
   const std::uintptr_t last = ::getauxval(AT_EXECFN);
   return last != 0 && align_up(last, page_bytes()) - address_of(p) <= most;
 }
 
-// Whether it lies on the stack that the calling thread uses, if that is the thread's own: by
-// functions of the C library that allocate. An address below the caller's frame, where heaps are,
-// costs no such look.
+// Whether the address is on the stack that the calling thread is using, if that is the thread's
+// own. The C library functions that tell allocate; addresses below the caller's frame, where heaps
+// are, do not need them.
 bool is_of_own_stack(const void* p) noexcept {
   if (address_of(p) < address_of(__builtin_frame_address(0))) return false;
   if (attributes_of == nullptr || stack_of == nullptr) return false;
@@ -91,7 +91,7 @@ bool is_of_own_stack(const void* p) noexcept {
   const bool is_known = stack_of(&attributes, &begin, &bytes) == 0;
   ::pthread_attr_destroy(&attributes);
   const auto is_inside = [&](const void* q) { return address_of(q) - address_of(begin) < bytes; };
-  // A coroutine's stack may be of any memory.
+  // A coroutine's stack may be anywhere.
   return is_known && is_inside(__builtin_frame_address(0)) && is_inside(p);
 }
 

@@ -1,12 +1,12 @@
-// A call at the end of the process.
+// A callback at process exit.
 #include "os/os.h"
 
-// Of the C++ ABI.
+// From the C++ ABI.
 extern "C" int __cxa_atexit(void (*end)(void*), void* argument, void* library) noexcept;
 
 namespace ts::os {
 
-// Not by atexit(), whose handlers belong to a library, and run with its destructors.
+// Not atexit(), whose handlers belong to a library and run with its destructors.
 bool call_at_exit(void (*end)(void*)) noexcept {
   return ::__cxa_atexit(end, nullptr, nullptr) == 0;
 }

@@ -32,16 +32,16 @@ void take_back() noexcept {
   }
 }
 
-// 0 if the path is of a file, or of nothing; an error of what else is there.
+// 0 if there is a regular file or nothing at the path, otherwise an errno value.
 int error_at(const char* path) noexcept {
-  struct stat there = {};  // by the system call: fstatat() takes glibc 2.33
+  struct stat there = {};  // system call: fstatat() requires glibc 2.33
   if (call(SYS_newfstatat, AT_FDCWD, path, &there, AT_SYMLINK_NOFOLLOW) != 0) return 0;
   if (S_ISREG(there.st_mode)) return 0;
   if (S_ISLNK(there.st_mode)) return ELOOP;
   return S_ISDIR(there.st_mode) ? EISDIR : ENOTSUP;
 }
 
-// The path, `.PID` and `.part`: made anew for each call, so that no thread has it on its stack
+// The path plus `.PID` and `.part`, rebuilt for each call so that no thread keeps it on its stack
 // while the file is written.
 struct PartPath {
   explicit PartPath(const char* path) noexcept {
@@ -56,12 +56,12 @@ struct PartPath {
   char text[PATH_MAX] = "";  // empty: too long
 };
 
-// A descriptor, or an error below 0.
+// A descriptor, or a negated errno value.
 [[gnu::noinline]] int open_part(const char* path) noexcept {
   const PartPath part{path};
   if (part.text[0] == '\0') return -ENAMETOOLONG;
   if (const int error = error_at(path); error != 0) return -error;
-  call(SYS_unlinkat, AT_FDCWD, part.text, 0);  // of a process that ended too early
+  call(SYS_unlinkat, AT_FDCWD, part.text, 0);  // left by a process that ended early
   constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   return static_cast<int>(call(SYS_openat, AT_FDCWD, part.text, flags, 0600));
 }
@@ -70,12 +70,12 @@ struct PartPath {
   call(SYS_unlinkat, AT_FDCWD, PartPath{path}.text, 0);
 }
 
-// 0, or an error.
+// 0, or an errno value.
 [[gnu::noinline]] int rename_part(const char* path) noexcept {
   return static_cast<int>(-call(SYS_renameat2, AT_FDCWD, PartPath{path}.text, AT_FDCWD, path, 0));
 }
 
-// What was read of a name, up to the end of its line.
+// Ends a name at the end of its line.
 void end_name(char* name, long bytes) noexcept {
   long length = 0;
   while (length < bytes && name[length] != '\n') ++length;
@@ -104,7 +104,7 @@ AtomicFile::~AtomicFile() {
 int AtomicFile::close() noexcept {
   const int closed = static_cast<int>(-call(SYS_close, descriptor_));
   descriptor_ = -1;
-  if (takes_signals_) take_back();  // what a write sent to the thread
+  if (takes_signals_) take_back();  // what a write sent to this thread
   call(SYS_rt_sigprocmask, SIG_SETMASK, &signals_, nullptr, sizeof signals_);
   return closed;
 }
@@ -175,7 +175,7 @@ void read_command(char* name, std::size_t size) noexcept {
 void read_program(char* path, std::size_t size, const char* link) noexcept {
   const long length = call(SYS_readlinkat, AT_FDCWD, link, path, size - 1);
   path[length > 0 ? length : 0] = '\0';
-  // The kernel's mark of a file that is gone, or the end of a name.
+  // Either the kernel's mark of a deleted file, or part of the name.
   constexpr char mark[] = " (deleted)";
   char* const end = path + std::strlen(path) - std::min(std::strlen(path), sizeof mark - 1);
   struct stat executed = {};

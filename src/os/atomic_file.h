@@ -1,5 +1,4 @@
-// Files that the library writes, and what it reads of /proc: without stdio, memory, or cancellation
-// points.
+// Writing files and reading /proc without stdio, memory allocation or cancellation points.
 #pragma once
 
 #include <cstddef>
@@ -7,23 +6,23 @@
 
 namespace ts::os {
 
-// A new file under its path, `.PID` and `.part`, until it is whole: nothing reads a part of it, and
-// of two processes the last one's stays. Readable by its user alone. A link, a device or a pipe in
-// its place stays, and is an error. A limit of its size is one, too, and not a signal, if one
-// thread makes, writes and keeps the file.
+// A file that is written under its path plus `.PID` and `.part` and renamed when complete, so that
+// no reader sees a part of it, and if two processes write it, the later one wins. Only the user can
+// read it. A link, device or pipe at the path is left in place and is an error. Exceeding the file
+// size limit is an error too, rather than a signal, if one thread opens, writes and keeps the file.
 class AtomicFile {
  public:
-  // The path stays the caller's until the file is closed.
+  // The path must stay valid until the file is closed.
   explicit AtomicFile(const char* path) noexcept;
-  // Without keep(), nothing of it stays.
+  // Without keep(), deletes the file.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // 0, or why it cannot be written.
+  // 0, or the errno value of what went wrong.
   int error() const noexcept { return error_; }
   int descriptor() const noexcept { return descriptor_; }
-  // Closes the file, and gives it its own name: 0, or an error.
+  // Closes the file and renames it to its path: 0, or an errno value.
   int keep() noexcept;
 
  private:
@@ -32,18 +31,18 @@ class AtomicFile {
   int descriptor_ = -1;
   int error_ = 0;
   const char* path_;
-  std::uint64_t signals_ = 0;   // that the thread blocked before
-  bool takes_signals_ = false;  // none waited before
+  std::uint64_t signals_ = 0;   // that the thread had blocked before
+  bool takes_signals_ = false;  // none was pending before
 };
 
-// What an error of a file means: "no such folder", or "error N" of others.
+// Describes an errno value from a file operation: "no such folder", for instance, or "error N".
 struct ErrorText {
   char text[48];
 };
 ErrorText describe_error(int error) noexcept;
 
-// The name of the process, as /proc/self/comm has it, and the path of its program, or of another
-// process's, as it was when that began; "" if unknown.
+// The process's name, as in /proc/self/comm, and the path of its program (or of another process's,
+// through `link`) as it was when the program started; "" if unknown.
 void read_command(char* name, std::size_t size) noexcept;
 void read_program(char* path, std::size_t size, const char* link = "/proc/self/exe") noexcept;
 

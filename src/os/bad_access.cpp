@@ -16,7 +16,7 @@ using Look = void (*)(const void* address);
 constinit Look look_first = nullptr;
 constinit struct sigaction before = {};
 
-// Sends the signal to the calling thread once more, as it came, or as one of its own.
+// Resends the signal to the calling thread, as it came or, failing that, as a plain one.
 void send_again(int number, siginfo_t* info) noexcept {
   const long process = call(SYS_getpid);
   const long thread = call(SYS_gettid);
@@ -24,18 +24,18 @@ void send_again(int number, siginfo_t* info) noexcept {
     call(SYS_tgkill, process, thread, number);
 }
 
-// What the kernel does before it calls a handler of the program. The signals are unblocked when the
-// handler returns.
+// Does what the kernel does before it calls a handler. The signals are unblocked when the handler
+// returns.
 void begin_handler(int number, const struct sigaction& action) noexcept {
   if ((action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) before = {};
-  std::uint64_t blocked = 0;  // as the kernel has it
+  std::uint64_t blocked = 0;  // the kernel's signal set
   std::memcpy(&blocked, &action.sa_mask, sizeof blocked);
   if ((action.sa_flags & SA_NODEFER) == 0) blocked |= std::uint64_t{1} << (number - 1);
   call(SYS_rt_sigprocmask, SIG_BLOCK, &blocked, nullptr, sizeof blocked);
 }
 
 void at_bad_access(int number, siginfo_t* info, void* context) {
-  // By raise(), kill() and the like: there is no access.
+  // Sent by raise(), kill() and the like: there was no access.
   const bool is_sent = info->si_code <= 0;
   if (!is_sent) look_first(info->si_addr);
   const struct sigaction action = before;
@@ -45,7 +45,7 @@ void at_bad_access(int number, siginfo_t* info, void* context) {
     return has_info ? action.sa_sigaction(number, info, context) : action.sa_handler(number);
   }
   if (is_sent && action.sa_handler == SIG_IGN) return;
-  // The same access again, on return, now ends the process as it would have.
+  // On return the access is repeated, and now ends the process as it would have.
   ::sigaction(number, &action, nullptr);
   if (is_sent) send_again(number, info);
 }
@@ -53,7 +53,7 @@ void at_bad_access(int number, siginfo_t* info, void* context) {
 }  // namespace
 
 bool protect(void* begin, std::size_t bytes) noexcept {
-  discard(begin, bytes);  // for those that look
+  discard(begin, bytes);  // seen by interposers
   return decommit(begin, bytes);
 }
 
@@ -61,8 +61,8 @@ bool make_inaccessible(void* begin, std::size_t bytes) noexcept {
   return call(SYS_mprotect, begin, bytes, PROT_NONE) == 0;
 }
 
-// Not by a name that is looked up: the dynamic linker has a lock for that, which a thread may hold
-// that waits for this one.
+// Not looked up by name: the dynamic linker takes a lock for that, which a thread that waits for
+// this one may hold.
 void call_at_bad_access(void (*look)(const void*)) noexcept {
   look_first = look;
   struct sigaction action = {};

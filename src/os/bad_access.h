@@ -1,19 +1,19 @@
-// System calls for guard pages: inaccessible memory, and a handler for accesses to it.
+// Guard pages: making memory inaccessible, and a handler for accesses to it.
 #pragma once
 
 #include <cstddef>
 
 namespace ts::os {
 
-// Discards committed pages and makes them inaccessible, until they are committed again. If it
-// returns false, their contents may be lost. Seen by others (os.h).
+// Discards committed pages and makes them inaccessible until they are committed again. If it
+// returns false, the contents may be lost. Seen by others (os.h).
 bool protect(void* begin, std::size_t bytes) noexcept;
-// Makes committed pages inaccessible; keeps their contents. To be followed by protect(), which may
-// then fail without harm.
+// Makes committed pages inaccessible but keeps their contents. A protect() that follows may then
+// fail without harm.
 bool make_inaccessible(void* begin, std::size_t bytes) noexcept;
 
-// Calls `look(address)` in the handler of SIGSEGV, before the process's own handler; no longer once
-// the program replaces the handler. Calls sigaction(), so the caller must hold no lock.
+// Calls `look(address)` on SIGSEGV, before the process's own handler, until the program replaces
+// the handler. Calls sigaction(), so the caller must hold no lock.
 void call_at_bad_access(void (*look)(const void* address)) noexcept;
 
 }  // namespace ts::os

@@ -1,5 +1,5 @@
-// The C library's side of os.h: threads that end or are cancelled, forks, and names that not every
-// version has. It is compiled a second time for shared libraries (glibc_2_28.h).
+// The C library's part of os.h: thread exit and cancellation, forks, and names that not every
+// version has. Compiled a second time for shared libraries (glibc_2_28.h).
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -11,14 +11,14 @@
 #include "os/os.h"
 #include "os/system_call.h"
 
-// The C library's lock of the list of streams, which nests, and its flag of a process with one
-// thread. glibc has both, the flag since 2.32.
+// The C library's recursive lock of its list of streams, and its flag of a single-threaded process.
+// glibc has both, the flag since 2.32.
 extern "C" {
 [[gnu::weak]] void _IO_list_lock();
 [[gnu::weak]] void _IO_list_unlock();
 [[gnu::weak]] void _IO_list_resetlock();
 #ifdef TS_FIRST_GLIBC
-// Null before glibc 2.34 in a program that is linked without libpthread, or without libdl.
+// Null before glibc 2.34 in a program linked without libpthread or libdl.
 [[gnu::weak]] decltype(dlerror) dlerror;
 [[gnu::weak]] decltype(dlsym) dlsym;
 [[gnu::weak]] decltype(pthread_attr_setstacksize) pthread_attr_setstacksize;
@@ -27,15 +27,15 @@ extern "C" {
 [[gnu::weak]] decltype(pthread_key_delete) pthread_key_delete;
 [[gnu::weak]] decltype(pthread_setspecific) pthread_setspecific;
 #else
-// Null in a static program that uses none.
+// Null in a static program that does not use them.
 // NOLINTBEGIN(readability-redundant-declaration): the attribute is what is new
 [[gnu::weak]] decltype(pthread_attr_setstacksize) pthread_attr_setstacksize;
 [[gnu::weak]] decltype(pthread_create) pthread_create;
 // NOLINTEND(readability-redundant-declaration)
 [[gnu::weak]] extern char __libc_single_threaded;
 #endif
-// glibc's: pthread_key_create, which is a name of ours in some libraries (libc/thread_keys.cpp),
-// and what registers destructors of thread_local variables.
+// glibc's own pthread_key_create, whose public name some of our libraries define
+// (libc/thread_keys.cpp), and the function that registers destructors of thread_local variables.
 [[gnu::weak]] int __pthread_key_create(pthread_key_t* key, void (*destructor)(void*));
 [[gnu::weak]] int __cxa_thread_atexit_impl(void (*destructor)(void*), void* object, void* library);
 }
@@ -43,14 +43,14 @@ extern "C" {
 namespace ts::os {
 namespace {
 
-// Not compared in place: the compilers warn where a function cannot be missing.
+// A function, because compilers warn about a direct comparison if the name cannot be missing.
 template <class Function>
 constexpr bool is_there(Function* function) noexcept {
   return function != nullptr;
 }
 
 #ifdef TS_FIRST_GLIBC
-// The flag by its name, since a reference would make the library need glibc 2.32.
+// Looked up by name: a reference would make the library require glibc 2.32.
 constinit const char* one_thread_flag = nullptr;
 
 void find_one_thread_flag() noexcept {
@@ -62,8 +62,8 @@ constinit const char* const one_thread_flag = &__libc_single_threaded;
 void find_one_thread_flag() noexcept {}
 #endif
 
-// Whether the thread that forks has the lock of the list of streams, between `prepare` and the
-// other handlers. Several threads that fork store the same value.
+// Whether the forking thread holds the lock of the list of streams between `prepare` and the other
+// handlers. Threads that fork concurrently store the same value.
 constinit std::atomic<bool> streams_are_held{false};
 
 void hold_streams() noexcept {
@@ -75,7 +75,7 @@ void hold_streams() noexcept {
 void let_go_of_streams() noexcept {
   if (streams_are_held.load(std::memory_order_relaxed)) _IO_list_unlock();
 }
-// The library has done so already, if it knew of several threads; doing it twice does no harm.
+// The library has done this itself if it knew of several threads; doing it twice is harmless.
 void reset_streams() noexcept {
   if (streams_are_held.load(std::memory_order_relaxed)) _IO_list_resetlock();
 }
@@ -99,22 +99,22 @@ int create_key(pthread_key_t* key, void (*destructor)(void*)) noexcept {
 }
 #endif
 
-// The C library takes the dynamic linker's lock for it, which a thread may hold that waits for this
-// one: a plugin whose constructor starts a thread and joins it, for one. So a key is better.
+// The C library takes the dynamic linker's lock for this, which a thread that waits for this one
+// may hold (a plugin whose constructor starts and joins a thread, for example). So a key is better.
 bool call_without_key(void (*on_exit)(void*), void* argument) noexcept {
   static constinit char in_this_library = 0;
   return is_there(&::__cxa_thread_atexit_impl) &&
          ::__cxa_thread_atexit_impl(on_exit, argument, &in_this_library) == 0;
 }
 
-// 0: no key yet; `no_key`: the program has them all; otherwise the key plus one. acquire, release:
-// a thread that sees the key can use it, and finds exit_handler.
+// 0: no key yet; `no_key`: the program has used them all up; otherwise the key plus one. acquire,
+// release: a thread that sees the key can use it and finds exit_handler.
 constinit std::atomic<std::uint32_t> key_plus_one{0};
 constexpr std::uint32_t no_key = ~std::uint32_t{0};
 constinit std::atomic<void (*)(void*)> exit_handler{nullptr};
 
-// The process's key plus one, or `no_key`. Two threads that create one at once agree by the
-// exchange; the loser deletes its own.
+// The process's key plus one, or `no_key`. If two threads create one at once, the exchange decides
+// and the loser deletes its own.
 std::uint32_t choose_key(void (*on_exit)(void*)) noexcept {
   pthread_key_t key;
   const bool has_key = create_key(&key, on_exit) == 0;
@@ -132,18 +132,18 @@ std::uint32_t choose_key(void (*on_exit)(void*)) noexcept {
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   std::uint32_t chosen = key_plus_one.load(std::memory_order_acquire);
   if (chosen == 0) {
-    // Before glibc 2.34, and without libpthread, a program's first thread is its only one and ends
-    // with it. If libpthread is loaded later, its threads share what is for those that were
-    // refused.
+    // Before glibc 2.34 and without libpthread, the main thread is the only one and ends with the
+    // process. If libpthread is loaded later, its threads share the heap for those that could not
+    // be registered.
     if (!has_keys()) return thread_id() == process_id();
     chosen = choose_key(on_exit);
   }
   if (chosen == no_key) return call_without_key(on_exit, argument);
   const bool is_set = ::pthread_setspecific(chosen - 1, argument) == 0;
-  // acquire: what that read of the key comes before the next load
+  // acquire: everything that this read of the key comes before the next load
   std::atomic_thread_fence(std::memory_order_acquire);
-  // acquire: pairs with give_thread_key_back. The program, which may have the key by now, is not to
-  // find our value there.
+  // acquire: pairs with give_thread_key_back. The program may own the key by now and must not find
+  // our value in it.
   if (key_plus_one.load(std::memory_order_acquire) == chosen) return is_set;
   if (is_set) ::pthread_setspecific(chosen - 1, nullptr);
   return call_without_key(on_exit, argument);
@@ -168,7 +168,7 @@ bool give_thread_key_back() noexcept {
   return true;
 }
 
-// Handlers registered last are the first to prepare, and the last to come back.
+// Handlers registered last are the first to prepare and the last to return.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
   find_one_thread_flag();
   return ::pthread_atfork(prepare, parent, child) == 0 &&
@@ -189,7 +189,7 @@ void* find_name(void* library, const char* name) noexcept {
 
 namespace {
 
-// How many bytes thread-local variables need on the stack of each new thread, at most.
+// Upper bound of the bytes that thread-local variables need on a new thread's stack.
 std::size_t thread_local_bytes() noexcept {
   std::size_t bytes = 0;
   const auto add = [](dl_phdr_info* module, std::size_t, void* sum) {
@@ -214,7 +214,8 @@ bool start_thread(void* (*run)(void*)) noexcept {
   pthread_attr_t attributes;
   if (::pthread_attr_init(&attributes) != 0) return false;
   ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  // A static program may lack it: then the stack takes as many addresses as any other.
+  // A static program may lack this function; then the stack takes as much address space as any
+  // other.
   if (is_there(&::pthread_attr_setstacksize))
     ::pthread_attr_setstacksize(&attributes, align_up(stack, page_bytes()));
     // By the library, whose own signals stay open: setuid() waits for one of them in every thread.
@@ -234,7 +235,7 @@ bool start_thread(void* (*run)(void*)) noexcept {
 }
 
 int disable_cancellation() noexcept {
-  // Before glibc 2.34, and without libpthread, the call does nothing; no thread is cancelled then.
+  // Before glibc 2.34 and without libpthread, this does nothing; threads cannot be cancelled then.
   int before = PTHREAD_CANCEL_ENABLE;
   ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
   return before;

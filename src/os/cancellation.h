@@ -1,10 +1,10 @@
-// Keeps the calling thread from being cancelled (pthread_setcancelstate(3)). The functions of the
-// malloc family are no cancellation points (POSIX, 2.9.5.2), but stdio and file calls are.
+// Keeps the calling thread from being cancelled (pthread_setcancelstate(3)). Functions of the
+// malloc family must not be cancellation points (POSIX, 2.9.5.2), but stdio and file calls are.
 #pragma once
 
 namespace ts::os {
 
-// The state before, for restore_cancellation(). A cancellation that is pending then waits for the
+// Returns the previous state, for restore_cancellation(). A pending cancellation waits for the
 // thread's next cancellation point.
 int disable_cancellation() noexcept;
 void restore_cancellation(int state) noexcept;

@@ -16,10 +16,10 @@ namespace ts::os {
 namespace {
 
 constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
-// Version 1 has no word for "none", but a number near the end of 63 bits.
+// Version 1 has no word for "none", just a number near 2^63.
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60;
 
-// A path, which is empty if it is too long.
+// A path; empty if it is too long.
 struct FolderPath {
   char text[sizeof Cgroup::folder + 32] = "";
   std::size_t length = 0;
@@ -36,8 +36,8 @@ struct FolderPath {
   bool is_whole() const noexcept { return length != 0; }
 };
 
-// The lines of a file, in little room, since a thread's stack may have no more. Of a longer line,
-// the rest is a line of its own.
+// Reads the lines of a file with a small buffer, since thread stacks may be small. The rest of a
+// line that is too long counts as another line.
 class LinesOfFile {
  public:
   explicit LinesOfFile(const char* path) noexcept
@@ -48,7 +48,7 @@ class LinesOfFile {
   LinesOfFile(const LinesOfFile&) = delete;
   LinesOfFile& operator=(const LinesOfFile&) = delete;
 
-  // Without its end, up to the next call; null where there is no more.
+  // The next line without its newline, valid until the next call; null at the end.
   const char* next() noexcept {
     std::memmove(text_, text_ + begin_, length_ - begin_);
     length_ -= begin_;
@@ -77,7 +77,7 @@ class LinesOfFile {
   char text_[sizeof FolderPath::text];
 };
 
-// The number that a text begins with; no_limit if it is none, or is beyond all memory.
+// The number that is the whole text; no_limit if it is none, or larger than any memory.
 std::size_t number_in(const char* text) noexcept {
   if (*text < '0' || *text > '9') return no_limit;
   std::uint64_t number = 0;
@@ -98,13 +98,13 @@ std::size_t number_of_file(const char* folder, const char* name) noexcept {
   return line != nullptr ? number_in(line) : no_limit;
 }
 
-// Up to the letter, or to the end of the text.
+// The first occurrence of the letter, or the end of the text.
 const char* up_to(const char* text, char letter) noexcept {
   while (*text != letter && *text != '\0') ++text;
   return text;
 }
 
-// Whether one of the words, with commas between them, up to `end`, is "memory".
+// Whether "memory" is among the words up to `end`, which are separated by commas.
 bool has_memory(const char* words, const char* end) noexcept {
   constexpr char wanted[] = "memory";
   constexpr std::size_t length = sizeof wanted - 1;
@@ -117,14 +117,14 @@ bool has_memory(const char* words, const char* end) noexcept {
   return false;
 }
 
-// The group of the process as the hierarchy sees it.
+// The process's group, as the hierarchy shows it.
 struct Membership {
   FolderPath path;  // empty: none
   bool is_version_1 = false;
 };
 
-// Lines are "id:controllers:path". One of version 1 that names the memory controller wins: then
-// version 2, whose line is "0::path", does not have it.
+// Lines are "id:controllers:path". A version 1 line with the memory controller wins, since version
+// 2, whose line is "0::path", does not have that controller then.
 void read_membership(LinesOfFile& lines, Membership& found) noexcept {
   while (!found.is_version_1) {
     const char* const line = lines.next();
@@ -139,8 +139,8 @@ void read_membership(LinesOfFile& lines, Membership& found) noexcept {
   }
 }
 
-// Whether a path leads out of what is visible, as that of a process that was moved out of its
-// namespace does.
+// Whether the path leaves what is visible, like that of a process that was moved out of its
+// namespace.
 bool leads_out(const Membership& member) noexcept {
   return std::strstr(member.path.text, "/..") != nullptr;
 }
@@ -152,7 +152,7 @@ std::size_t limit_of(const char* folder, bool is_version_1) noexcept {
   return high < most ? high : most;
 }
 
-// Of lines "KEY NUMBER"; no_limit without one of that key.
+// Finds a line "KEY NUMBER"; no_limit if there is none.
 std::size_t number_of_key(LinesOfFile& lines, const char* key) noexcept {
   const std::size_t length = std::strlen(key);
   while (const char* const line = lines.next()) {
@@ -164,8 +164,8 @@ std::size_t number_of_key(LinesOfFile& lines, const char* key) noexcept {
 
 }  // namespace
 
-// From the group up to the root of what is mounted. In a container that sees the host's path but
-// has its own group mounted, the folders of that path are missing, and the root is the group.
+// Walks from the group up to the root of what is mounted. In a container that sees the host's path
+// but has its own group mounted, the folders of that path do not exist, and the root is the group.
 bool find_cgroup(const char* root, Cgroup& group) noexcept {
   group = {};
   FolderPath path;
@@ -218,7 +218,7 @@ std::size_t used_by(const Cgroup& group, std::size_t enough) noexcept {
 
 namespace {
 
-// False if the system does not tell.
+// False if the kernel does not say.
 bool ask_system(struct sysinfo& system) noexcept { return call(SYS_sysinfo, &system) == 0; }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The clock, by the code that the kernel maps into each process (vdso(7)), not by clock_gettime()
-// of the C library, which fake clocks and tracers replace.
+// The clock, through the code that the kernel maps into each process (vdso(7)) rather than the C
+// library's clock_gettime(), which fake clocks and tracers interpose.
 #include <elf.h>
 #include <link.h>
 #include <sys/auxv.h>
@@ -23,10 +23,10 @@ constexpr std::string_view name_in_vdso = "__kernel_clock_gettime";
 constexpr std::string_view name_in_vdso = "__vdso_clock_gettime";
 #endif
 
-// relaxed: null, or a function that is there as long as the process
+// relaxed: null, or a function that stays as long as the process
 constinit std::atomic<GetTime*> get_time{nullptr};
 
-// Equal, without strcmp().
+// Compares without strcmp().
 bool is_named(const char* name, std::string_view wanted) noexcept {
   for (const char letter : wanted) {
     if (*name++ != letter) return false;
@@ -34,10 +34,10 @@ bool is_named(const char* name, std::string_view wanted) noexcept {
   return *name == '\0';
 }
 
-// The dynamic symbols of an image in memory that the kernel made. Newer kernels leave out the first
-// of the two hash tables, which alone says how many symbols there are.
+// Dynamic symbols of an image that the kernel mapped. Newer kernels omit the first of the two hash
+// tables, the only one that states the number of symbols.
 struct Symbols {
-  std::uintptr_t bias = 0;  // is added to all addresses
+  std::uintptr_t bias = 0;  // added to all addresses
   const ElfW(Sym) * first = nullptr;
   const char* names = nullptr;
   const std::uint32_t* hash = nullptr;
@@ -47,7 +47,7 @@ struct Symbols {
     if (hash != nullptr) return hash[1];
     if (gnu_hash == nullptr) return 0;
     // Buckets, first symbol in the table, words of the filter, shift | filter | buckets | chains:
-    // the last symbol is the end of the longest bucket's chain.
+    // the last symbol ends the chain that starts last.
     const std::uint32_t buckets = gnu_hash[0];
     const std::uint32_t first_hashed = gnu_hash[1];
     const auto* const bucket =

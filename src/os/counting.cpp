@@ -1,5 +1,5 @@
-// The system calls and the C library's hooks behind os/counting.h. Like linux.cpp it refuses to
-// interpret failures.
+// System calls and C library hooks behind os/counting.h. As in linux.cpp, interpreting failures is
+// left to the caller.
 #include "os/counting.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include <cstring>
 #include <initializer_list>
 
-// Of the C++ ABI; with no library's handle the function stays registered until the very end.
+// From the C++ ABI; without a library's handle the function stays registered until the very end.
 extern "C" int __cxa_atexit(void (*function)(void*), void* argument, void* library) noexcept;
 
 namespace ts::os {
@@ -29,7 +29,7 @@ constexpr unsigned copy_seconds = 2;
 
 constinit char buffer[64 * 1024];
 
-// A path made of pieces; too long a one is cut off and opens nothing.
+// A path built from pieces; if it is too long, it is truncated and opens nothing.
 struct Path {
   char text[PATH_MAX] = {};
   std::size_t length = 0;
@@ -92,12 +92,12 @@ void end_process(int status) noexcept {
 }
 
 bool run_in_copy(bool (*look)(void*), void* argument) noexcept {
-  // Not fork(), since its handlers would change the heap. The copy's end sends the program no
-  // signal, and no wait of the program sees it (clone(2), __WCLONE).
+  // Not fork(), whose handlers would change the heap. The copy's exit sends the program no signal,
+  // and none of its waits sees it (clone(2), __WCLONE).
   const long copy = ::syscall(SYS_clone, 0UL, nullptr, nullptr, nullptr, 0UL);
   if (copy < 0) return false;
   if (copy == 0) {
-    ::prctl(PR_SET_DUMPABLE, 0);  // if it crashes, then without a core file
+    ::prctl(PR_SET_DUMPABLE, 0);  // no core file if it crashes
     for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGALRM})
       static_cast<void>(::signal(signal, SIG_DFL));
     sigset_t none;
@@ -169,7 +169,7 @@ bool TextFile::publish(std::uint64_t first_number, const char* suffix) noexcept 
     path.add(suffix);
     if (::link(unfinished.text, path.text) == 0) return true;
     if (errno == EEXIST) continue;
-    // A file system without links: a file of another process with this number is replaced.
+    // The file system has no hard links: replaces another process's file with this number.
     return ::rename(unfinished.text, path.text) == 0;
   }
   return false;

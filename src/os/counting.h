@@ -1,6 +1,5 @@
-// System calls of the counted libraries beyond os.h: text file, end of the process, and a
-// copy of it that inspects the heap. Nothing here allocates or takes a lock; other builds have none
-// of it.
+// System calls that only the instrumented builds need: a text file, process exit, and a copy of the
+// process that inspects the heap. Nothing here allocates or takes a lock.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +11,28 @@
 
 namespace ts::os {
 
-// Writes the absolute form of `path`, ended by a zero, to `absolute`; false if it does not fit.
+// Writes the absolute form of `path`, zero-terminated, to `absolute`; false if it does not fit.
 bool make_absolute(const char* path, char* absolute, std::size_t capacity) noexcept;
 
-// Calls `at_exit` when exit() has run all destructors of the process. To be called while the
+// Calls `at_exit` after exit() has run all destructors of the process. Must be called while the
 // dynamic linker starts the process.
 bool call_at_process_exit(void (*at_exit)(void*)) noexcept;
 
-// Registers a handler that the child of a fork runs before all others but the heap's.
+// Registers a handler that the child of a fork runs before all others except the heap's.
 bool call_in_forked_child(void (*child)()) noexcept;
 
-// Ends the process at once, as _exit does.
+// Ends the process at once, like _exit.
 [[noreturn]] void end_process(int status) noexcept;
 
-// Calls `look(argument)` in a copy of the process that has this thread alone, and waits. True if
-// `look` returned true within two seconds. A crash of the copy leaves the process as it is.
+// Calls `look(argument)` in a copy of the process that has only this thread, and waits. True if
+// `look` returned true within two seconds. A crash of the copy does not affect the process.
 bool run_in_copy(bool (*look)(void*), void* argument) noexcept;
 
-// A file of text that appears under its name only when it is whole, and never replaces another. One
-// at a time: the buffer is static.
+// A text file that appears under its name only when it is complete, and never replaces another.
+// Only one at a time: the buffer is static.
 class TextFile {
  public:
-  // A nameless beginning in `folder`, for process `process`.
+  // Opens an unnamed file in `folder`, for process `process`.
   TextFile(const char* folder, std::uint64_t process) noexcept;
   ~TextFile();
   TextFile(const TextFile&) = delete;
@@ -41,12 +40,11 @@ class TextFile {
 
   void text(const char* zero_terminated) noexcept;
   void number(std::uint64_t value) noexcept;
-  // Between quotes, as JSON has it; bytes beyond ASCII as they are.
+  // Writes a JSON string, with quotes; non-ASCII bytes are copied as they are.
   void quoted(const char* zero_terminated) noexcept;
 
-  // Gives the file its name: FOLDER/PROCESS<suffix>, or FOLDER/PROCESS-N<suffix> with the first N
-  // from `first_number` (0: without a number) that is free. False if anything failed; then there is
-  // no file.
+  // Names the file FOLDER/PROCESS<suffix>, or FOLDER/PROCESS-N<suffix> with the first free N from
+  // `first_number` on (0: no number). False if anything failed; then there is no file.
   bool publish(std::uint64_t first_number, const char* suffix) noexcept;
 
  private:
@@ -79,7 +77,7 @@ class TimedWait {
 };
 struct UntimedWait {};
 
-// Counts how long a thread waits for a lock, from its making to its end.
+// Counts how long a thread waits for a lock, from construction to destruction.
 using CountedWait = std::conditional_t<counting, TimedWait, UntimedWait>;
 
 }  // namespace ts

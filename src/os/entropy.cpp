@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned do_not_wait = 1;  // GRND_NONBLOCK of <linux/random.h>
 
-// How many bytes the kernel gave; early in the start of a machine it has none to give.
+// Returns how many bytes the kernel gave; early during boot it has none to give.
 std::size_t ask_kernel(std::byte* begin, std::size_t bytes) noexcept {
   std::size_t got = 0;
   while (got < bytes) {
@@ -31,11 +31,11 @@ std::size_t ask_kernel(std::byte* begin, std::size_t bytes) noexcept {
   return got;
 }
 
-// relaxed: each thread finds the same
+// relaxed: every thread finds the same
 constinit std::atomic<const void*> given_at_start{nullptr};
 
-// Derived from the 16 random bytes that the system gives each process at its start. Time and
-// process make those of children and of later calls differ.
+// Derived from the 16 random bytes that the kernel gives each process at its start. Time and
+// process ID make children and later calls differ.
 void make_do(std::byte* begin, std::size_t bytes) noexcept {
   std::uint64_t seed[2] = {};
   if (const void* const given = given_at_start.load(std::memory_order_relaxed))

@@ -1,4 +1,4 @@
-// Texts made without stdio and without memory, and cut off where they are full.
+// Builds text without stdio or memory allocation, and truncates it when full.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace ts::os {
 
-// In bytes of the caller's.
+// Writes to a buffer of the caller's.
 class Text {
  public:
   Text(char* bytes, std::size_t capacity) noexcept : bytes_{bytes}, capacity_{capacity} {}
@@ -14,7 +14,7 @@ class Text {
   // Defined in fatal.cpp.
   void text(const char* begin, std::size_t bytes) noexcept;
   void text(const char* zero_terminated) noexcept;
-  // In decimal digits, with spaces in front of them up to the width.
+  // Decimal, padded with spaces to `width`.
   void number(std::uint64_t value, std::size_t width = 0) noexcept;
   void address(const void* value) noexcept;
 
@@ -30,7 +30,7 @@ class Text {
 // A line for standard error.
 class ErrorLine : public Text {
  public:
-  // Begins with the name of the project.
+  // Begins with "tsmalloc: ".
   explicit ErrorLine(const char* first = "") noexcept : Text{line_, sizeof line_ - 1} {
     text("tsmalloc: ");
     text(first);
@@ -38,7 +38,7 @@ class ErrorLine : public Text {
   ErrorLine(const ErrorLine&) = delete;
   ErrorLine& operator=(const ErrorLine&) = delete;
 
-  // Adds the end of the line.
+  // Appends a newline and writes the line.
   void write() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Each thread's numbers in the counted libraries (base/event_counts.h). They are static, so that
+// Per-thread counts of the instrumented builds (base/event_counts.h). They are static, so that
 // counting never allocates; untouched pages cost nothing.
 #include "base/event_counts.h"
 

@@ -1,5 +1,5 @@
-// The one way to give up (declared in base/check.h): a line on standard error, then SIGABRT.
-// Text and ErrorLine make such lines.
+// Giving up (declared in base/check.h): a line on standard error, then SIGABRT. Also defines Text
+// and ErrorLine, which build such lines.
 #include "base/bits.h"
 #include "base/check.h"
 #include "os/error_line.h"
@@ -12,7 +12,7 @@ void Text::text(const char* begin, std::size_t bytes) noexcept {
   for (std::size_t i = 0; i < bytes && length_ < capacity_; ++i) bytes_[length_++] = begin[i];
 }
 
-// Not by strlen(), which another library may have replaced: the caller may have a lock.
+// Not strlen(), which another library may interpose: the caller may hold a lock.
 void Text::text(const char* zero_terminated) noexcept {
   for (; *zero_terminated != '\0'; ++zero_terminated) text(zero_terminated, 1);
 }

@@ -1,6 +1,6 @@
-// A mutex of the whole process that every heap must hold around fork(). Heaps prepare for a fork
-// one after the other. The first of them takes the mutex for all; the last to come back from the
-// fork releases it. Two threads that fork at the same time take turns.
+// A mutex of the process that every heap holds around fork(). Heaps prepare for a fork one after
+// the other: the first takes the mutex for all, and the last one to return from the fork releases
+// it. Concurrent forks take turns.
 #pragma once
 
 #include "os/mutex.h"
@@ -25,7 +25,7 @@ class ForkLock {
     mutex.unlock();
   }
 
-  // True in the last of the calls, when the mutex is free again.
+  // True in the last of the calls, once the mutex is free again.
   bool child() noexcept TS_NO_ANALYSIS {
     if (--holds_ != 0) return false;
     holder_.store(nullptr, std::memory_order_relaxed);
@@ -34,14 +34,14 @@ class ForkLock {
   }
 
  private:
-  // An address that no other thread has. The child of a fork keeps that of the thread that forked.
+  // An address unique to the thread. The child of a fork has that of the thread that forked.
   static const void* this_thread() noexcept {
     static constinit thread_local char self = 0;
     return &self;
   }
 
-  // any: the thread between its prepare and its parent or child; it finds itself here only if it
-  // wrote that, so relaxed suffices
+  // written by the thread between its prepare and its parent or child; a thread finds itself here
+  // only if it wrote that itself, so relaxed suffices
   std::atomic<const void*> holder_{nullptr};
   unsigned holds_ = 0;  // mutex: heaps of that thread between prepare and parent or child
 };

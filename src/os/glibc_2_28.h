@@ -1,14 +1,15 @@
-// The names of glibc 2.28. Included before all else (-include) in what is linked with a shared C
-// library: there it gives each name that glibc has moved or changed since then its former version,
-// which newer ones have, too (docs/adr/0035-names-of-glibc-2.28.md). tests/glibc_2_28.py finds the
-// name that is missing here. It refuses to be compiled into archives: libc.a knows no versions.
+// Symbol-version shim for glibc 2.28. Included first (-include) in everything that is linked with a
+// shared C library: binds each name that glibc has moved or changed since 2.28 to its older
+// version, which newer releases still provide (docs/adr/0035-names-of-glibc-2.28.md).
+// tests/glibc_2_28.py finds names that are missing here. Must not be compiled into archives, as
+// libc.a has no symbol versions.
 #pragma once
 
 #include <features.h>
 
 #ifdef __GLIBC__
 
-// What 2.34 moved into libc has the version there that it had in libpthread and libdl.
+// What 2.34 moved into libc keeps, there, the version that it had in libpthread and libdl.
 #if defined(__x86_64__)
 #define TS_FIRST_GLIBC "GLIBC_2.2.5"
 #elif defined(__aarch64__)
@@ -39,8 +40,8 @@ TS_SYMBOL_VERSION(pthread_key_create, TS_FIRST_GLIBC);
 TS_SYMBOL_VERSION(pthread_getspecific, TS_FIRST_GLIBC);
 TS_SYMBOL_VERSION(pthread_key_delete, TS_FIRST_GLIBC);
 TS_SYMBOL_VERSION(pthread_setspecific, TS_FIRST_GLIBC);
-// Null before 2.34 in a program without libpthread. (os/c_library.cpp has the other weak names; a
-// static program takes this one out of libc.a by a reference that is not weak.)
+// Null before 2.34 in a program without libpthread. (See os/c_library.cpp for the other weak names;
+// a static program pulls this one out of libc.a through a reference that is not weak.)
 #pragma weak __pthread_key_create
 // libstdc++'s condition_variable::wait, which gcc 12 changed.
 TS_SYMBOL_VERSION(_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE, "GLIBCXX_3.4.11");

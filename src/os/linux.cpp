@@ -1,4 +1,4 @@
-// The Linux side of os.h: memory, waiting, writing. Failures are left to the caller to interpret.
+// The Linux part of os.h: memory, waiting, writing. Interpreting failures is left to the caller.
 #include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@
 namespace ts::os {
 namespace {
 
-// The answer of a request for memory or address space, null if it was refused.
+// The result of a request for memory or address space; null if it was refused.
 void* granted(long answer) noexcept {
   if (!is_error(answer)) return reinterpret_cast<void*>(answer);
   if (answer == -ENOMEM) note_refusal();
@@ -30,7 +30,7 @@ constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
 
-// Under ThreadSanitizer by the C library's names, which it knows.
+// ThreadSanitizer builds use the C library's names, which it intercepts.
 long map_pages(void* at, std::size_t bytes, int protection, int flags) noexcept {
 #if defined(TS_CALLS_THROUGH_LIBC)
   const ErrnoKept kept;
@@ -48,13 +48,14 @@ bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   return placed == begin;
 }
 
-// By a call that does nothing but refuse an address that is not a page's. (The C library's
-// sysconf() and getauxval() may be another library's.)
+// Uses a call that has no effect except to reject an address that is not page-aligned. (The C
+// library's sysconf() and getauxval() may be interposed.)
 std::size_t page_bytes() noexcept {
   constexpr std::size_t least = 4096;
   if constexpr (max_os_page_bytes == least) return least;
   static constinit std::atomic<std::size_t> cached{0};
-  std::size_t bytes = cached.load(std::memory_order_relaxed);  // any thread computes the same value
+  std::size_t bytes =
+      cached.load(std::memory_order_relaxed);  // every thread computes the same value
   if (bytes == 0) {
     bytes = least;
     while (bytes < max_os_page_bytes && call(SYS_mprotect, bytes, 0, PROT_NONE) != 0) bytes *= 2;
@@ -64,7 +65,7 @@ std::size_t page_bytes() noexcept {
 }
 
 unsigned processor_count() noexcept {
-  unsigned long allowed[128] = {};  // of 8,192 processors
+  unsigned long allowed[128] = {};  // room for 8,192 CPUs
   if (is_error(call(SYS_sched_getaffinity, 0, sizeof allowed, allowed))) return 1;
   int count = 0;
   for (const unsigned long word : allowed) count += std::popcount(word);
@@ -96,17 +97,17 @@ bool map_at(void* begin, std::size_t bytes) noexcept {
   return place(begin, bytes, PROT_READ | PROT_WRITE, 0);
 }
 
-// Away from other mappings: programs lie at 0x400000 or above 0x5555'5555'4000 with their break
-// behind them. The system places mappings downwards from 0x7fff'ffff'f000, or upwards from
-// 0x2aaa'aaaa'a000 with an unlimited stack. Sanitizers' shadows end at 0x1000'7fff'8000, and
-// valgrind has nothing above 0x1000'0000'0000.
+// Away from other mappings: programs lie at 0x400000, or above 0x5555'5555'4000 with their break
+// after them. The kernel places mappings downwards from 0x7fff'ffff'f000, or upwards from
+// 0x2aaa'aaaa'a000 if the stack is unlimited. Sanitizers' shadow memory ends at 0x1000'7fff'8000,
+// and Valgrind has nothing above 0x1000'0000'0000.
 void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
   constexpr std::uintptr_t unit = std::uintptr_t{2} << 20;
   constexpr std::uintptr_t spread = std::uintptr_t{1} << 42;
   constexpr std::uintptr_t first[] = {0x3800'0000'0000, 0x4000'0000'0000, 0x0200'0000'0000};
   constexpr std::size_t most_bytes = 2 * spread + spread / 2;
   if (attempt >= sizeof first / sizeof *first || bytes > most_bytes) return nullptr;
-  // As random as the addresses of the stack and of the libraries, and constant where that
+  // As random as the addresses of the stack and the libraries, and constant if address space layout
   // randomization is off.
   const int on_stack = 0;
   const std::uint64_t places =
@@ -114,9 +115,10 @@ void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
   return reinterpret_cast<void*>(first[attempt] + mix(places + attempt) % (spread / unit) * unit);
 }
 
-// The kernel counts reserved memory neither here nor at a fork. There it would refuse a process
-// whose freed blocks and live ones together are more than the machine has. So it is asked, by a
-// mapping that it counts, where one request alone is more than that, which can never be filled.
+// MAP_NORESERVE memory is not counted by the kernel, neither here nor at a fork, where it would
+// otherwise refuse a process whose freed and live blocks together exceed the machine's memory. A
+// single request that exceeds it can never be filled, so for that one we ask by mapping memory that
+// counts.
 bool commit(void* begin, std::size_t bytes) noexcept {
   const auto at = static_cast<long>(address_of(begin));
   constexpr int counted = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
@@ -129,16 +131,15 @@ bool commit(void* begin, std::size_t bytes) noexcept {
   return false;
 }
 
-// A new mapping in place of the old one, which would count as memory of the process even if
-// inaccessible.
+// Replaces the old mapping: even if inaccessible, it would count as memory of the process.
 bool decommit(void* begin, std::size_t bytes) noexcept {
   return map_pages(begin, bytes, PROT_NONE, MAP_FIXED | reserved) ==
          static_cast<long>(address_of(begin));
 }
 
 bool remap(void* begin, std::size_t bytes) noexcept {
-  // By way of a mapping that counts as no memory: of one that does, Linux before 6.12 may leave a
-  // hole where it refuses.
+  // Through a mapping that does not count as memory: if it refuses one that does, Linux before 6.12
+  // may leave a hole.
   return !decommit(begin, bytes) || call(SYS_mprotect, begin, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
@@ -190,7 +191,7 @@ int write(int descriptor, const char* text, std::size_t bytes) noexcept {
   return 0;
 }
 
-// Not by abort(), which may be another library's, while the caller has locks.
+// Not abort(), which may be interposed, while the caller holds locks.
 void abort_process() noexcept {
   struct KernelAction {       // of rt_sigaction(2)
     void* handler = nullptr;  // SIG_DFL

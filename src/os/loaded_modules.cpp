@@ -1,4 +1,4 @@
-// The dynamic linker's side of loaded_modules.h.
+// The dynamic linker's part of loaded_modules.h.
 #include "os/loaded_modules.h"
 
 #include <link.h>
@@ -41,13 +41,13 @@ bool find_by(FindObject* find, std::uintptr_t pc, LoadedModule& module) noexcept
 }  // namespace
 
 void learn_module_functions() noexcept {
-  // relaxed: looking twice does no harm. Once is enough: a C library that has none gets none.
+  // relaxed: looking twice is harmless, and once is enough: it cannot appear later.
   static constinit std::atomic<bool> is_known{false};
   if (is_known.load(std::memory_order_relaxed)) return;
-  // By its name: a reference would make a library need glibc 2.35. A weak one, in a program, is
-  // null for good where the linker needs nothing else of the dynamic linker.
+  // Looked up by name: a reference would make the library require glibc 2.35. A weak one in a
+  // program stays null if the program needs nothing else from the dynamic linker.
   auto* const find = find_function<FindObject>("_dl_find_object");
-  // In static programs it knows the segment of code alone, not where the tables lie.
+  // In static programs it knows only the code segment, not where the tables are.
   LoadedModule own;
   if (find_by(find, reinterpret_cast<std::uintptr_t>(&learn_module_functions), own) &&
       own.contains(own.header))

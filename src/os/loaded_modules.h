@@ -1,4 +1,4 @@
-// What the dynamic linker says of loaded modules.
+// Loaded modules, as the dynamic linker reports them.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@ namespace ts::os {
 struct LoadedModule {
   std::uintptr_t begin = 0;  // of its memory, all segments
   std::uintptr_t end = 0;
-  std::uintptr_t header = 0;          // .eh_frame_hdr, 0 if it has none
-  const char* const* path = nullptr;  // where the pointer to its path is; null: unknown
+  std::uintptr_t header = 0;          // .eh_frame_hdr; 0: none
+  const char* const* path = nullptr;  // points to the pointer to its path; null: unknown
 
   bool contains(std::uintptr_t pc) const noexcept { return pc - begin < end - begin; }
 };
 
-// Whether modules can be found without a lock: by _dl_find_object of glibc 2.35. Known from
-// learn_module_functions() on.
+// Whether modules can be found without a lock, by _dl_find_object of glibc 2.35. Known once
+// learn_module_functions() has been called.
 bool can_find_modules() noexcept;
 bool find_loaded_module(std::uintptr_t pc, LoadedModule& module) noexcept;
 
-// To be called outside of malloc, unless it was called before.
+// Must be called outside malloc, unless it was called before.
 void learn_module_functions() noexcept;
 
-// Calls `visit` for each loaded module, under the dynamic linker's lock; and returns how many were
-// unloaded so far. A null `visit` only counts.
+// Calls `visit` for each loaded module, under the dynamic linker's lock, and returns how many were
+// unloaded so far. With a null `visit`, only counts.
 using ModuleVisitor = void(const LoadedModule& module);
 unsigned long long visit_loaded_modules(ModuleVisitor* visit) noexcept;
 

@@ -1,5 +1,5 @@
-// The types and numbers of glibc's <malloc.h>, which other C libraries lack. Programs that were
-// compiled for glibc call functions of these types there, too.
+// Types and constants of glibc's <malloc.h> that other C libraries lack. Programs compiled for
+// glibc call functions with these types there, too.
 #pragma once
 
 #include <malloc.h>
@@ -12,7 +12,7 @@ struct mallinfo {
 struct mallinfo2 {
   size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
-// Declared here, the functions of the same names draw no warning where they are defined.
+// Declaring these functions here avoids a warning where they are defined.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// What the files share that ask the system for memory, or of it. Inside os/.
+// Shared by the files that allocate memory from the kernel or query it. For use inside os/.
 #pragma once
 
 #include <cerrno>
@@ -6,9 +6,9 @@
 
 namespace ts::os {
 
-// Keeps errno around functions of the C library: the caller decides on it after a refusal, and a
-// request that succeeds after a refused one leaves it alone. (System calls by system_call.h do not
-// change it.)
+// Preserves errno around C library functions: the caller sets it after a refusal, and a request
+// that succeeds after a refused one must not change it. (Calls through system_call.h do not touch
+// it.)
 class ErrnoKept {
  public:
   ErrnoKept() noexcept = default;
@@ -20,11 +20,11 @@ class ErrnoKept {
   int kept_ = errno;
 };
 
-// mmap(2) of memory without a file: the address, or an error's number, negated.
+// mmap(2) of anonymous memory: the address, or a negated errno value.
 long map_pages(void* at, std::size_t bytes, int protection, int flags) noexcept;
 
-// The system grants the address if the whole range is free. (MAP_FIXED_NOREPLACE means the same,
-// but old systems do not know it, and ThreadSanitizer makes of it a mapping at null.)
+// Maps exactly this range, if all of it is free. (MAP_FIXED_NOREPLACE means the same, but old
+// kernels do not know it, and ThreadSanitizer turns it into a mapping at null.)
 bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept;
 
 }  // namespace ts::os

@@ -1,4 +1,4 @@
-// Pages that get another address, by mremap(2). Systems differ in what they move.
+// Moving pages to other addresses with mremap(2). Kernels differ in what they can move.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -21,10 +21,11 @@ enum class Moving : std::uint32_t {
   unknown,
   never,
   // Before Linux 6.17. A range of several mappings is refused, after the destination was unmapped.
-  // So that a block's mapping stays one, it becomes as long as the block may grow, for which its
-  // old place has to be unmapped, and mapped again.
+  // To keep a block in one mapping, that mapping must be as long as the block may grow; so its old
+  // place has to be unmapped, and mapped again.
   one_mapping,
-  // From 6.17 on, each mapping of a range moves by itself, and its old place stays (Linux 5.7).
+  // From 6.17 on, each mapping of a range is moved separately, and the old place stays mapped
+  // (MREMAP_DONTUNMAP, Linux 5.7).
   each_mapping,
 };
 
@@ -37,21 +38,20 @@ bool remap(void* from, std::size_t bytes, std::size_t to_bytes, int flags, void*
   return ::mremap(from, bytes, to_bytes, flags, to) != MAP_FAILED;
 }
 
-// The same of memory that no program has.
+// For memory that no program has seen.
 bool try_remap(void* from, std::size_t bytes, std::size_t to_bytes, int flags, void* to) noexcept {
   return !is_error(call(SYS_mremap, from, bytes, to_bytes, flags, to));
 }
 
-// Whether memory can be discarded there. qemu-user (version 7.2 at least) forgets that there is
-// memory where MREMAP_DONTUNMAP moved pages from, and then discards nothing there, without an
-// error.
+// Whether memory there can still be discarded. qemu-user (at least version 7.2) forgets the memory
+// from which MREMAP_DONTUNMAP moved pages, and then silently discards nothing.
 bool reads_as_zero_when_discarded(std::byte* page) noexcept {
   *page = std::byte{1};
   return discard_unseen(page, page_bytes()) && *page == std::byte{0};
 }
 
-// Tried on memory of its own; unknown without it. What a refused call may have unmapped is left
-// alone, where another thread may have mapped memory meanwhile.
+// Tried on memory of its own; unknown if there is none. What a refused call may have unmapped is
+// left alone: another thread may have mapped memory there since.
 Moving try_moving() noexcept {
   const std::size_t page = page_bytes();
   auto* const memory = static_cast<std::byte*>(map(7 * page));
@@ -79,7 +79,7 @@ Moving try_moving() noexcept {
   return found;
 }
 
-// relaxed: each thread finds the same, until addresses were lost
+// relaxed: every thread finds the same, until addresses were lost
 constinit std::atomic<Moving> known{Moving::unknown};
 
 // Before Linux 6.17: a refused call may have unmapped the destination.
@@ -98,9 +98,9 @@ bool is_mapped(const std::byte* page) noexcept {
 
 bool move_each_mapping(void* from, std::size_t bytes, void* to) noexcept {
   if (remap(from, bytes, bytes, moving_pages, to)) return true;
-  // A mapping may be refused after others moved: at the process's limit of mappings, or one of
-  // userfaultfd, or a sealed one. Pages that moved are copied back. A page that is not zero did not
-  // move, and another thread may have mapped memory at its destination.
+  // A mapping may be refused after others have moved: at the limit of mappings, or because it
+  // belongs to userfaultfd or is sealed. Copies the moved pages back. A page that is not zero did
+  // not move, and another thread may have mapped memory at its destination.
   const std::size_t page = page_bytes();
   for (std::size_t at = 0; at < bytes; at += page) {
     auto* const left = static_cast<std::byte*>(from) + at;
@@ -111,13 +111,13 @@ bool move_each_mapping(void* from, std::size_t bytes, void* to) noexcept {
   return false;
 }
 
-// Pages that are locked. The kernel (Linux 6.18) would count those that MREMAP_DONTUNMAP moves
-// twice, until the process ends. So the old place is unmapped, and mapped again.
+// Moves locked pages. Those that MREMAP_DONTUNMAP moves would be counted twice until the process
+// ends (Linux 6.18), so the old place is unmapped, and mapped again.
 bool move_locked(void* from, std::size_t bytes, void* to, bool& is_left) noexcept {
   constexpr int readable = PROT_READ | PROT_WRITE;
   if (remap(from, bytes, bytes, moving, to)) {
     is_left = place(from, bytes, readable, MAP_NORESERVE);
-    // After mlockall(2), what comes there is locked and resident.
+    // After mlockall(2), new mappings are locked and resident.
     if (is_left && call(SYS_munlock, from, bytes) == 0) discard_unseen(from, bytes);
     return true;
   }
@@ -133,7 +133,7 @@ bool move_locked(void* from, std::size_t bytes, void* to, bool& is_left) noexcep
 
 }  // namespace
 
-// By what msync(2) refuses where a part is locked; otherwise it does nothing.
+// msync(2) refuses this if a part is locked, and has no effect otherwise.
 bool is_locked(const void* begin, std::size_t bytes) noexcept {
   return call(SYS_msync, begin, bytes, MS_ASYNC | MS_INVALIDATE) == -EBUSY;
 }

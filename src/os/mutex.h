@@ -1,6 +1,5 @@
-// Locks over os::wait and os::wake, usable before main and in a heap that is a zero-initialised
-// static. Not recursive, no owner recorded; the child of a fork resets them. Nothing here
-// allocates.
+// Locks built on os::wait and os::wake. They work before main and in a zero-initialised static
+// heap. Not recursive, no owner recorded; reset in the child of a fork. Nothing here allocates.
 #pragma once
 
 #include <atomic>
@@ -13,11 +12,11 @@
 
 namespace ts {
 
-// Rounds of spinning before a thread parks: about a microsecond, the length of a few short critical
+// How often a thread spins before it parks: about a microsecond, the length of a few short critical
 // sections.
 inline constexpr int spin_rounds = 100;
 
-// Whether a lock was acquired, counted if it was.
+// Passes on whether a lock was acquired, counting it if so.
 inline bool counted(bool acquired) noexcept {
   if constexpr (counting) {
     if (acquired) count_event(Event::lock_acquisitions);
@@ -50,13 +49,13 @@ class TS_CAPABILITY("mutex") Mutex {
       os::wake(word_, 1);
   }
 
-  // For a reader of another process's memory, while that stands still, or in a process of one
-  // thread.
+  // For reading a stopped process from outside, or in a process with one thread.
   bool is_locked() const noexcept { return word_.load(std::memory_order_relaxed) != unlocked; }
 
-  // Before a fork, and after it in the parent. In a process of one thread, a locked mutex belongs
-  // to that thread, which a signal handler interrupted, perhaps in a fork, to fork itself. The
-  // thread goes on when the handler returns, in parent and child, so the mutex stays locked.
+  // Called before a fork, and after it in the parent. In a single-threaded process, a locked mutex
+  // belongs to that thread itself: a signal handler interrupted it, perhaps inside a fork, and now
+  // forks. The thread continues when the handler returns, in parent and child, so the mutex stays
+  // locked.
   void lock_for_fork() noexcept TS_NO_ANALYSIS {
     if (os::has_one_thread()) {
       is_interrupted_ = !try_lock();
@@ -70,8 +69,8 @@ class TS_CAPABILITY("mutex") Mutex {
     is_interrupted_ = false;
   }
 
-  // In the child of a fork, which has no other thread: the mutex is free, unless its holder is the
-  // thread that was interrupted.
+  // In the child of a fork, which has no other thread, the mutex is free unless its holder is the
+  // interrupted thread.
   void reset_after_fork() noexcept TS_NO_ANALYSIS {
     if (!is_interrupted_) word_.store(unlocked, std::memory_order_relaxed);
     is_interrupted_ = false;
@@ -96,18 +95,18 @@ class TS_CAPABILITY("mutex") Mutex {
   }
 
   std::atomic<std::uint32_t> word_{unlocked};
-  bool is_interrupted_ = false;  // around a fork: its holder was interrupted to fork
+  bool is_interrupted_ = false;  // around a fork: the forking signal handler interrupted its holder
 };
 
-// A writer-preferring reader-writer lock with two rules: a reader passes when no writer writes or
-// waits; a writer passes when no thread reads or writes.
+// A writer-preferring reader-writer lock with two rules: a reader enters when no writer is writing
+// or waiting; a writer enters when nobody reads or writes.
 //
 //   word_:   waiting writers (16 bits) | writing (1 bit) | readers (15 bits)
 //
-// Waiting writers hold a place in the word from the moment they ask, so a stream of readers cannot
-// starve them. The word is seq_cst where it pairs with parked_readers_: a reader announces that it
-// parks and then re-reads the word. An unlocking writer clears the word and then reads the
-// announcement. At least one of the two sees the other (Dekker), so no wake is lost.
+// Writers are counted in the word from the moment they ask, so a stream of readers cannot starve
+// them. The word is seq_cst where it pairs with parked_readers_: a reader announces that it will
+// park and then re-reads the word; an unlocking writer clears the word and then reads the
+// announcement. At least one of the two sees the other (Dekker), so no wake-up is lost.
 class TS_CAPABILITY("shared mutex") SharedMutex {
  public:
   constexpr SharedMutex() = default;
@@ -168,7 +167,7 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
   static constexpr std::uint32_t writing = 0x8000;
   static constexpr std::uint32_t one_waiting = 0x1'0000;
   static constexpr std::uint32_t waiting_mask = 0xffff'0000;
-  // Kinds of sleepers on word_, for os::wait and os::wake.
+  // Kinds of waiters on word_, for os::wait and os::wake.
   static constexpr std::uint32_t readers = 1;
   static constexpr std::uint32_t writers = 2;
 

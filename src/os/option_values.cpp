@@ -6,15 +6,14 @@
 namespace ts {
 namespace {
 
-// From the largest on: what each letter multiplies by.
+// Suffixes and their powers of two, largest first.
 struct Unit {
   char letter;
   unsigned shift;
 };
 constexpr Unit units[] = {{'T', 40}, {'G', 30}, {'M', 20}, {'K', 10}};
 
-// The word of this number, of words with bars between them; behind the last one there is an empty
-// one.
+// The word at this index in a list separated by bars; empty after the last.
 Word word_at(const char* words, std::uint64_t number) noexcept {
   Word word = word_until(words, '|');
   while (number-- != 0) {
@@ -24,8 +23,8 @@ Word word_at(const char* words, std::uint64_t number) noexcept {
   return word;
 }
 
-// The number that the text begins with, and what is behind it. False without a digit, or beyond
-// `most`.
+// Parses the leading digits and advances the text. False if there are none, or if the number
+// exceeds `most`.
 bool parse_digits(const char*& text, std::uint64_t most, std::uint64_t& value) noexcept {
   const char* const begin = text;
   value = 0;
@@ -34,8 +33,7 @@ bool parse_digits(const char*& text, std::uint64_t most, std::uint64_t& value) n
   return text != begin && value <= most;
 }
 
-// Bytes, with a letter of `units` (capital or not) behind them or none; or a part of memory, 1% to
-// 100%.
+// Parses bytes with an optional suffix of `units` in either case, or a share of memory, 1% to 100%.
 bool parse_size(const char* text, std::uint64_t& value) noexcept {
   std::uint64_t number = 0;
   if (!parse_digits(text, SizeOption::most_bytes, number) || number == 0) return false;

@@ -1,5 +1,5 @@
-// The values of options, as text and as the 64 bits of options.h. Refuses to know which options
-// there are. Inside os/.
+// Option values, as text and as the 64 bits of options.h. Must not depend on which options exist.
+// For use inside os/.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ts {
 
-// A part of a text.
+// Part of a text.
 struct Word {
   const char* begin;
   std::size_t length;
@@ -22,28 +22,28 @@ struct Word {
 
 Word word_until(const char* text, char end) noexcept;
 
-// The number of a word, of words with bars between them; false if it is none of them.
+// The index of a word in a list separated by bars; false if it is not in the list.
 bool find_word(const char* words, Word wanted, std::uint64_t& number) noexcept;
 
 enum class Kind : std::uint8_t {
-  choice,  // one of several words; the value is the number of the word
+  choice,  // one of several words; the value is the word's index
   number,
-  size,          // a SizeOption: one of several words, or bytes, or a part of memory
-  bytes,         // the same, without a part of memory
-  milliseconds,  // the same, of milliseconds
+  size,          // a SizeOption: one of several words, bytes, or a share of memory
+  bytes,         // the same, without a share of memory
+  milliseconds,  // the same, in milliseconds
 };
 
-// Which values an option takes.
+// The values an option accepts.
 struct Range {
   Kind kind;
-  std::uint32_t most;  // of a number, bytes, or milliseconds; the least number is 0
-  const char* words;   // of all but a number
+  std::uint32_t most;  // for a number, bytes or milliseconds; the minimum is 0
+  const char* words;   // for all kinds but a number
 };
 
-// The value that a text means; false if it means none.
+// Parses a value; false if it is invalid.
 bool parse(const Range& range, const char* text, std::uint64_t& value) noexcept;
 
-// A text in a place of its own, as long as any value or range.
+// Text in a buffer of its own, long enough for any value or range.
 class ShortText {
  public:
   void add(Word word) noexcept;

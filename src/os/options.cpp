@@ -15,14 +15,14 @@ namespace {
 
 using os::ErrorLine;
 
-// Characters, not pointers to them, which would be relocations at each start.
+// Character arrays instead of pointers, which would need relocations at each start.
 struct Option {
   char name[16];  // without the prefix
   Kind kind;
   std::uint8_t offset;  // of its value in Options, whose default is 0
-  bool is_fixed;        // after the start
-  std::uint32_t most;   // of a number, bytes, or milliseconds; the least number is 0
-  char words[32];       // of all but a number
+  bool is_fixed;        // can only be set at start
+  std::uint32_t most;   // for a number, bytes or milliseconds; the minimum is 0
+  char words[32];       // for all kinds but a number
   char help[84];
 
   Range range() const noexcept { return {kind, most, words}; }
@@ -58,18 +58,18 @@ constexpr Option table[] = {
      "1: print this list at the start of each process"},
 };
 
-// The option that is a text, and no member of Options.
+// This option is text and not a member of Options.
 constexpr char output_name[] = "PROFILE_OUTPUT";
 constinit char output[1024] = "tsmalloc.%p.pb";
 
-// Variables that the counted libraries, the tools and the lab read and describe.
+// Variables that the instrumented builds, the tools and the lab read and document.
 constexpr char others[] =
     "STRICT_OVERCOMMIT|LIBRARY_OF_LAB|COUNTERS|TRACKER|TRACKER_CALLS|RECORD|ALLOCATOR|BUILD_DIR|"
     "LAYOUT_PADDING|VEGA|PROFILE_OUTPUT";
 
-constexpr std::uint64_t number_of_strict_overcommit = 0;  // among them
+constexpr std::uint64_t number_of_strict_overcommit = 0;  // index in that list
 
-// A word of the environment, without characters that control a terminal.
+// Appends text from the environment, without characters that control a terminal.
 void append_foreign(ErrorLine& line, Word word) noexcept {
   for (const char& letter : std::string_view{word.begin, word.length})
     line.text(letter >= ' ' && letter <= '~' ? &letter : "?", 1);
@@ -89,7 +89,7 @@ std::uint64_t value_of(const Option& option) noexcept {
   return bits_of(option).load(std::memory_order_relaxed);
 }
 
-// The option of this name, which has no prefix; null if there is none.
+// Finds an option by its name without prefix; null if unknown.
 const Option* find_option(Word name) noexcept {
   for (const Option& option : table) {
     if (name.is(word_until(option.name, '\0'))) return &option;
@@ -111,7 +111,7 @@ void append(ErrorLine& line, const ShortText& text) noexcept {
   line.text(text.begin(), text.length());
 }
 
-// Copies a text, and a zero behind it: 0, or ERANGE if there is too little room.
+// Copies a text, zero-terminated: 0, or ERANGE if it does not fit.
 int copy(const ShortText& from, char* text, std::size_t size) noexcept {
   if (from.length() >= size) return ERANGE;
   std::memcpy(text, from.begin(), from.length());
@@ -119,8 +119,8 @@ int copy(const ShortText& from, char* text, std::size_t size) noexcept {
   return 0;
 }
 
-// How many letters have to be changed, left out or put in to make one name of the other
-// (Levenshtein, 1966), capitals or not.
+// The number of letters to change, remove or insert to turn one name into the other (Levenshtein,
+// 1966), ignoring case.
 std::size_t distance(Word a, const char* b) noexcept {
   constexpr std::size_t longest = sizeof Option::name;
   const auto letter = [](char c) { return c & ~0x20; };
@@ -165,13 +165,14 @@ void warn_of_value(const Option& option, const char* text) noexcept {
   line.write();
 }
 
-// Whether a soft limit is above a hard one of the same unit. (Of others, the smaller one counts.)
+// Whether a soft limit is above a hard one of the same unit. (If the units differ, the smaller
+// limit takes effect.)
 bool is_above(SizeOption soft, SizeOption hard) noexcept {
   return !soft.is_word() && !hard.is_word() && soft.is_percent() == hard.is_percent() &&
          soft.number() > hard.number();
 }
 
-// Whether an option would put the soft limit above the hard one.
+// Whether setting the option would put the soft limit above the hard one.
 bool would_be_above(const Option& option, std::uint64_t bits) noexcept {
   const auto value_if = [&](OptionBits& limit) noexcept {
     const bool is_this = &bits_of(option) == &limit.bits;
@@ -180,7 +181,7 @@ bool would_be_above(const Option& option, std::uint64_t bits) noexcept {
   return is_above(value_if(current_options.limit), value_if(current_options.hard_limit));
 }
 
-// Whether the environment sets each option, and the path.
+// Whether the environment sets each option, and the output path.
 using Given = bool[std::size(table) + 1];
 
 void read_output(const char* path, bool& is_given) noexcept {
@@ -191,10 +192,10 @@ void read_output(const char* path, bool& is_given) noexcept {
   ErrorLine{"TSMALLOC_PROFILE_OUTPUT is too long; the default is used, tsmalloc.%p.pb"}.write();
 }
 
-// A variable of the environment, behind the prefix.
+// Reads a variable of the environment; the prefix is already skipped.
 void read_option(const char* variable, Given& given) noexcept {
   const Word name = word_until(variable, '=');
-  if (variable[name.length] == '\0') return;  // no variable at all
+  if (variable[name.length] == '\0') return;  // not a variable
   const char* const text = variable + name.length + 1;
   std::uint64_t value = 0;
   if (name.is(word_until(output_name, '\0'))) return read_output(text, given[std::size(table)]);
@@ -206,13 +207,13 @@ void read_option(const char* variable, Given& given) noexcept {
     return;
   }
   bool& is_given = given[option - table];
-  if (is_given || *text == '\0') return;  // the first counts, as for getenv
+  if (is_given || *text == '\0') return;  // the first one counts, as with getenv
   if (!parse(option->range(), text, value)) return warn_of_value(*option, text);
   is_given = true;
   bits_of(*option).store(value, std::memory_order_relaxed);
 }
 
-// To be called when the environment has been read.
+// Called once the whole environment has been read.
 void correct_limits(Given& given) noexcept {
   if (!is_above(current_options.limit, current_options.hard_limit)) return;
   ErrorLine{"TSMALLOC_LIMIT is above TSMALLOC_HARD_LIMIT; its default is used, auto"}.write();

@@ -1,4 +1,4 @@
-// The question whether a page can be read, to the system.
+// Asking the kernel whether a page is readable.
 #include "os/readable_memory.h"
 
 #include <cerrno>
@@ -8,9 +8,9 @@
 namespace ts::os {
 namespace {
 
-// By a call that reads eight bytes and then refuses: no signal set is changed in a way that does
-// not exist. Every program makes this call, so that filters (seccomp) let it pass. It leaves no
-// trace, and takes no descriptor. Any other answer, such as a filter's, is a no.
+// Uses a call that reads eight bytes and is then refused because the requested kind of signal-mask
+// change does not exist. Seccomp filters allow it, since every program makes this call; it has no
+// effect and needs no descriptor. Any other answer, for example from a filter, means no.
 bool can_be_read(std::uintptr_t at) noexcept {
   constexpr long no_such_change = -1;
   const long answer = call(SYS_rt_sigprocmask, no_such_change, at & ~std::uintptr_t{7}, nullptr,

@@ -1,5 +1,6 @@
-// How many mappings the process has, and may have (vm.max_map_count). At the limit, requests are
-// refused while memory is free, which a program cannot see. Other refusals need no explanation.
+// How many mappings the process has, and may have (vm.max_map_count). At that limit requests are
+// refused while memory is free, for no reason that a program can see. Other refusals need no
+// explanation.
 #include "os/refusals.h"
 
 #include <atomic>
@@ -14,14 +15,15 @@
 namespace ts::os {
 namespace {
 
-// All relaxed: counts, which decide only when to look.
+// All relaxed: these counts only decide when to look.
 constinit std::atomic<std::uint32_t> refusals{0};
-constinit std::atomic<std::uint32_t> looked_at{0};  // refusals at the last look; max: reported
+constinit std::atomic<std::uint32_t> looked_at{
+    0};  // refusals at the last look; UINT32_MAX: reported
 
-// So near to the limit, some requests are refused and others are not.
+// This close to the limit, some requests are refused and others are not.
 constexpr std::size_t near_limit = 16;
 
-// Calls `visit(text, bytes)` for the contents of a file, in pieces. By system calls, since libc's
+// Passes the contents of a file to `visit(text, bytes)` in pieces. Uses system calls, since libc's
 // functions are cancellation points.
 template <class Visit>
 bool read_file(const char* path, Visit visit) noexcept {
@@ -34,12 +36,12 @@ bool read_file(const char* path, Visit visit) noexcept {
   return bytes == 0;
 }
 
-// How many mappings this process has, and may have; both 0 if the system gives no numbers.
+// How many mappings this process has, and may have; both 0 if unknown.
 struct Mappings {
   std::size_t count = 0;
   std::size_t limit = 0;
 };
-// Of its thread, since /proc/self tells of none once the first thread has ended.
+// Reads the thread's own folder, since /proc/self is empty once the main thread has ended.
 Mappings mappings() noexcept {
   Mappings found;
   const bool is_told = read_file("/proc/sys/vm/max_map_count",
@@ -59,8 +61,8 @@ Mappings mappings() noexcept {
 void note_refusal() noexcept { refusals.fetch_add(1, std::memory_order_relaxed); }
 
 void explain_refusal() noexcept {
-  // A program that survives refusals must not pay for each: the first is looked into, and then
-  // every one that doubles their number.
+  // A program that survives refusals must not pay for each one: looks at the first, and then
+  // whenever their number has doubled.
   const std::uint32_t now = refusals.load(std::memory_order_relaxed);
   std::uint32_t before = looked_at.load(std::memory_order_relaxed);
   if (before == UINT32_MAX || std::bit_width(now) <= std::bit_width(before)) return;

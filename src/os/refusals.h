@@ -1,9 +1,9 @@
-// Refused requests for memory, counted for explain_refusal() (os.h). Inside os/.
+// Counts refused requests for memory, for explain_refusal() (os.h). For use inside os/.
 #pragma once
 
 namespace ts::os {
 
-// A request for memory failed with ENOMEM.
+// Call this when a request for memory failed with ENOMEM.
 void note_refusal() noexcept;
 
 }  // namespace ts::os

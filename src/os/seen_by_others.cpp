@@ -1,7 +1,7 @@
-// Memory that goes back through the C library's names: caches of pinned memory (of RDMA, MPI, GPUs)
-// replace these functions, to forget what they know of addresses whose pages change. What stands
-// there may allocate and take locks, so the callers have no lock and no heap in the middle of a
-// change.
+// Returning memory through the C library's names: caches of pinned memory (RDMA, MPI, GPUs)
+// interpose these functions to drop what they know about addresses whose pages change. The
+// interposed functions may allocate and take locks, so callers must hold no lock and have no heap
+// in the middle of a change.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 #include "os/refusals.h"
 #include "os/system_call.h"
 
-// glibc's place of the end of the data segment, which sbrk(3) returns to other users.
+// glibc's copy of the program break, which sbrk(3) returns to other users.
 extern "C" [[gnu::weak]] void* __curbrk;
 
 namespace ts::os {
@@ -28,9 +28,9 @@ bool discard(void* begin, std::size_t bytes) noexcept {
   return ::madvise(begin, bytes, MADV_DONTNEED) == 0;
 }
 
-// sbrk(3) by hand, whose place of the end other users of the break have to find moved. (Another
-// library's sbrk would be called under the lock that keeps our own users apart.) musl has no such
-// place, and no sbrk() that moves the end.
+// sbrk(3) by hand, updating the copy where other users of the break look. (An interposed sbrk would
+// be called under the lock that serialises our own users.) musl has no such copy, and its sbrk()
+// cannot move the break.
 void* grow_break(std::size_t bytes) noexcept {
   if (&__curbrk == nullptr || bytes > static_cast<std::size_t>(PTRDIFF_MAX)) return nullptr;
   if (__curbrk == nullptr) __curbrk = reinterpret_cast<void*>(call(SYS_brk, 0));

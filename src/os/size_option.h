@@ -1,11 +1,11 @@
-// The value of an option that is a size, or a time.
+// The value of an option that is a size or a time.
 #pragma once
 
 #include <cstdint>
 
 namespace ts {
 
-// What an option names: a word, by its number; or a part of memory; or bytes, or milliseconds.
+// A word, by its index; a share of memory; or bytes, or milliseconds.
 struct SizeOption {
   static constexpr std::uint64_t percent_bit = std::uint64_t{1} << 63;
   static constexpr std::uint64_t bytes_bit = std::uint64_t{1} << 62;

@@ -1,10 +1,10 @@
-// System calls by instruction, not through the C library: another library may replace its functions
-// (tracers, fake clocks, proxies), and what it puts there may allocate, take locks, or call dlsym,
-// while the caller here holds a heap's lock, or has no heap yet. Nor is errno touched, and no call
-// is a cancellation point.
+// System calls by instruction rather than through the C library, whose functions another library
+// may interpose (tracers, fake clocks, proxies). An interposed function may allocate, take locks or
+// call dlsym, while the caller here holds a heap's lock or has no heap yet. errno is not touched,
+// and no call is a cancellation point.
 //
-// In sanitizers' builds they go through the C library (and mappings by its own names, linux.cpp),
-// since ThreadSanitizer has to see memory come and go.
+// Sanitizer builds go through the C library (and map memory by its public names, see linux.cpp),
+// since ThreadSanitizer must see memory come and go.
 #pragma once
 
 #include <sys/syscall.h>
@@ -30,7 +30,7 @@
 
 namespace ts::os {
 
-// The result; -4095 to -1 is an error's number, negated.
+// The result; -4095 to -1 is a negated errno value.
 inline long system_call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
                         long f = 0) noexcept {
 #if defined(TS_CALLS_THROUGH_LIBC)

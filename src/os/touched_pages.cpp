@@ -1,4 +1,4 @@
-// What files of /proc tell: which pages the program has touched, and which threads it has.
+// What /proc tells: which pages the program has touched, and which threads it has.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -9,8 +9,8 @@
 #include "os/system_call.h"
 
 namespace ts::os {
-// From 64 on, the kernel makes the table of files longer, for which a process with threads waits
-// milliseconds.
+// From 64 on, the kernel has to grow the descriptor table, which takes milliseconds in a process
+// with threads.
 long open_quietly(const char* path) noexcept {
   constexpr long high_number = 56;
   const long opened = call(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
@@ -21,7 +21,7 @@ long open_quietly(const char* path) noexcept {
   return moved;
 }
 
-// By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
+// Through /proc instead of mincore(2), for which the filters of sandboxed services kill a process
 // (systemd's @system-service lacks it).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
   const long pagemap = open_quietly("/proc/thread-self/pagemap");
@@ -30,11 +30,11 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
   bool is_ours = true;
   const std::size_t step = bytes / looked_at;
   for (std::size_t i = 0; touched != untold && i < looked_at; ++i) {
-    // proc_pid_pagemap(5). A page of zeroes that was only read is in memory, and shared.
+    // proc_pid_pagemap(5). A zero page that was only read counts as in memory, and as shared.
     constexpr std::uint64_t in_memory = std::uint64_t{1} << 63;
     constexpr std::uint64_t swapped = std::uint64_t{1} << 62;
     constexpr std::uint64_t exclusive = std::uint64_t{1} << 56;
-    // Anywhere in its part of the range: programs use memory in even distances, too.
+    // At a random place in its part of the range: programs also use memory at regular intervals.
     const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) + i * step + mix(i) % step;
     std::uint64_t entry = 0;
     const long read =
@@ -43,7 +43,7 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
     touched += is_own || (entry & swapped) != 0 ? 1 : 0;
     if (read == sizeof entry) continue;
     touched = untold;
-    is_ours = read != -EBADF;  // the program closed it
+    is_ours = read != -EBADF;  // false: the program closed it
   }
   if (is_ours) call(SYS_close, pagemap);
   return touched;

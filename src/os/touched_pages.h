@@ -1,5 +1,5 @@
-// Looks at the page table and at the mappings, one at a time: a fork waits for it, so that no child
-// inherits its file.
+// Reads of the page table and of the list of mappings. One at a time, and a fork waits for it, so
+// that no child inherits its file.
 #pragma once
 
 #include "os/mutex.h"
