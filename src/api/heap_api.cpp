@@ -1,5 +1,5 @@
-// Heaps as objects (classic.h): makes a heap of a strategy, a fit and a source chosen at run time,
-// and forwards to it. It refuses options that contradict one another.
+// Heaps as objects (classic.h): creates a heap with a strategy, fit and source chosen at run time,
+// and forwards calls to it. Contradictory options are rejected.
 #include <new>
 
 #include "api/registry.h"
@@ -87,7 +87,7 @@ HeapConfig config_of(const ts_heap_options& options) noexcept {
           .thread_share_bytes = options.thread_share};
 }
 
-// Turns a walk of a heap into one of the public interface.
+// Adapts a heap's walk to the public interface.
 struct PublicVisit {
   int (*visit)(const ts_block*, void*);
   void* argument;
@@ -119,7 +119,7 @@ ts_heap* ts_heap_create(const ts_heap_options* options) {
 void ts_heap_destroy(ts_heap* heap) {
   if (heap == nullptr) return;
   ts::api::remove_and_destroy(*heap);
-  // The handle lies in the mapping that goes away.
+  // The handle is in the mapping that is about to be unmapped.
   const std::size_t mapped_bytes = heap->mapped_bytes;
   void* const begin = heap->self;
   ts::os::unmap_unused(begin, mapped_bytes);
@@ -142,7 +142,7 @@ void* ts_heap_calloc(ts_heap* heap, size_t count, size_t size) {
 }
 
 void* ts_heap_realloc(ts_heap* heap, void* block, size_t size) {
-  // Unlike realloc, which frees: a block of size 0 is a block.
+  // realloc would free the block; here a block of size 0 is a block.
   return heap->operations->realloc(heap->self, block, size == 0 ? 1 : size);
 }
 

@@ -10,9 +10,9 @@ namespace {
 constinit Mutex registry_lock;
 constinit ts_heap* first = nullptr;
 
-// Heaps prepare in the order of the list, and come back in the same. The registry's lock, taken
-// first and released last, keeps the list as it is. A heap that is being destroyed is in the list
-// no more, but uses what all heaps share.
+// Heaps prepare and return in list order. The registry's lock, taken first and released last, keeps
+// the list unchanged. A heap that is being destroyed is no longer in the list, but still uses what
+// all heaps share.
 void prepare() noexcept TS_NO_ANALYSIS {
   registry_lock.lock();
   classic::ThreadSlots::fork_prepare();
@@ -53,8 +53,8 @@ void remove_and_destroy(ts_heap& heap) noexcept {
     (heap.previous != nullptr ? heap.previous->next : first) = heap.next;
     if (heap.next != nullptr) heap.next->previous = heap.previous;
   }
-  // Without a lock, for others see the memory go. In a child that is forked meanwhile, nobody uses
-  // it.
+  // Without a lock, since other libraries may intercept the unmapping. In a child forked meanwhile,
+  // nobody uses this memory.
   heap.operations->destroy(heap.self);
 }
 

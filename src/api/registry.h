@@ -1,5 +1,5 @@
-// All live heaps of the public interface, so that a fork can hold them all. A heap of any strategy
-// and fit is a table of functions here, the only choice of a heap at run time.
+// All live heaps of the public interface, so that a fork can lock them all. A table of functions
+// makes heaps of all strategies and fits interchangeable at run time.
 #pragma once
 
 #include "libc/libc_rules.h"
@@ -7,7 +7,7 @@
 
 namespace ts::api {
 
-// The operations on a heap of unknown kind; `self` is its LibcRules<Heap>.
+// The operations of a heap of unknown type; `self` is its LibcRules<Heap>.
 struct Operations {
   void* (*malloc)(void* self, std::size_t bytes);
   void* (*memalign)(void* self, std::size_t alignment, std::size_t bytes);
@@ -63,8 +63,8 @@ inline constexpr Operations operations_of{
 struct ts_heap {
   const ts::api::Operations* operations;  // const
   void* self;                             // const
-  std::size_t mapped_bytes;               // const: of this and of `self`; 0 if both are static
-  ts_heap* previous = nullptr;            // the registry's lock
+  std::size_t mapped_bytes;               // const: of this and `self`; 0 if both are static
+  ts_heap* previous = nullptr;            // protected by the registry's lock
   ts_heap* next = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// The functions of the source reports: ts_malloc_lock and ts_malloc_nolock, best fit over sbrk, and
-// their two measures.
+// The functions from the source reports: ts_malloc_lock and ts_malloc_nolock (best fit over sbrk)
+// and their two statistics.
 #include "api/registry.h"
 #include "classic/lock.h"
 #include "classic/per_thread.h"
@@ -7,7 +7,8 @@
 namespace ts {
 namespace {
 
-// The reports' heaps grow by exactly the missing bytes, by sbrk, and never give memory back.
+// As in the reports, these heaps grow with sbrk by exactly the missing bytes and never return
+// memory.
 constexpr classic::HeapConfig as_reported{
     .source = {.kind = classic::SourceKind::sbrk, .growth_bytes = 0},
     .trim_threshold_bytes = classic::never_trim};

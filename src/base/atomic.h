@@ -1,5 +1,6 @@
-// Memory that threads share, by names that the models (tests/models) replace. There, accesses to an
-// Atomic are scheduled, those to a Plain are checked for data races, and a fork may cut in at each.
+// Memory shared by threads, under names that the models (tests/models) replace. There, accesses to
+// an Atomic are scheduled, accesses to a Plain are checked for data races, and a fork may happen at
+// each.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,7 @@ namespace ts {
 template <class T>
 using Atomic = std::atomic<T>;
 
-// Memory that one thread at a time touches.
+// Memory that only one thread at a time touches.
 template <class T>
 using Plain = T;
 
@@ -20,14 +21,15 @@ using Plain = T;
   std::atomic_thread_fence(order);
 }
 
-// A store that no later view of the thread's memory shows without all stores before it.
+// A release store: whoever sees it, a forked child included, also sees all earlier stores of the
+// thread.
 template <class T>
 [[gnu::always_inline]] inline void store_release(T& memory,
                                                  std::type_identity_t<T> value) noexcept {
   std::atomic_ref<T>{memory}.store(value, std::memory_order_release);
 }
 
-// Subtracts from a number, by such a store, and returns what is left.
+// Subtracts with such a store and returns what is left.
 template <class T>
 [[gnu::always_inline]] inline T sub_release(T& memory, std::type_identity_t<T> less) noexcept {
   if constexpr (keeps_stores_in_order) {  // in one instruction

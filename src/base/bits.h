@@ -1,4 +1,4 @@
-// Integer arithmetic that the allocators share. Pure functions; no state, no operating system.
+// Integer arithmetic shared by the allocators. Pure functions without state or operating system.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,15 @@ constexpr std::size_t align_down(std::size_t n, std::size_t alignment) noexcept 
   return n & ~(alignment - 1);
 }
 
-// By n's lowest bit and all below: std::has_single_bit is a call where processors may lack popcnt.
+// Compares the bits below and including n's lowest: std::has_single_bit is a function call where
+// CPUs may lack popcnt.
 constexpr bool is_power_of_two(std::size_t n) noexcept { return (n ^ (n - 1)) > n - 1; }
 static_assert(is_power_of_two(1) && is_power_of_two(64) && is_power_of_two(~(SIZE_MAX >> 1)));
 static_assert(!is_power_of_two(0) && !is_power_of_two(48) && !is_power_of_two(SIZE_MAX));
 
 // Spreads an address over 64 bits, so that addresses at any stride get unrelated values. One
 // multiplication is not enough: multiples of a constant are so regular that a treap over them
-// degenerates (docs/adr/0100-classic-heaps.md has the figures).
+// degenerates (figures in docs/adr/0100-classic-heaps.md).
 constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   constexpr std::uint64_t golden = 0x9e37'79b9'7f4a'7c15U;  // 2^64 / golden ratio (Knuth, The Art
                                                             // of Computer Programming 3, 6.4)

@@ -1,15 +1,15 @@
-// A mark by which the child of a fork finds state that another thread was changing.
+// Marks state that a thread is changing, for the child of a fork.
 #pragma once
 
 #include "base/atomic.h"
 
 namespace ts {
 
-// A mark that a thread is changing its own state, for as long as this object lives; marks of one
-// thread nest. If it is set in the child of a fork, the state was caught in mid-change and is
-// unusable. The argument: until a fork has write-protected and flushed a page, the parent's stores
-// to it reach the child too; afterwards they fault and wait. So the child sees, for each thread,
-// all its stores up to one point of its program order. The barriers keep that order: set, change,
+// Set while a thread changes its own state, for the lifetime of this object; marks of one thread
+// nest. If the mark is set in the child of a fork, the state was caught in mid-change and is
+// unusable. Why this works: until a fork has write-protected and flushed a page, the parent's
+// stores to it reach the child too; afterwards they fault and wait. So the child sees all stores of
+// each thread up to one point of its program order, and the barriers keep the order: set, change,
 // clear.
 class BusyMark {
  public:

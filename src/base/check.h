@@ -1,5 +1,5 @@
-// Assertions by debug level, and the one way to give up. Reports are written without stdio, since
-// the allocator itself may be broken.
+// Assertions by debug level, and the function that gives up. Reports do not use stdio, since the
+// allocator itself may be broken.
 #pragma once
 
 #include <cstddef>
@@ -9,44 +9,44 @@
 
 namespace ts {
 
-// Writes "tsmalloc: <message>" and, if `where` is not null, the address, to standard error, then
+// Writes "tsmalloc: <message>", and the address if `where` is not null, to standard error and
 // aborts. Defined in os/.
 [[noreturn, gnu::cold]] void fatal(const char* message, const void* where = nullptr) noexcept;
 
-// A misuse by the program that its heap does not survive: checked in every build.
+// For misuse by the program that the heap does not survive. Checked in every build.
 inline void require(bool holds, const char* message, const void* where) noexcept {
   if (!holds) [[unlikely]]
     fatal(message, where);
 }
 
-// The message for a double free, and for a pointer that the heap never gave out.
+// The message for a double free and for a pointer that the heap never returned.
 inline constexpr const char* not_in_use = "free of a block that is not in use";
 
-// Misuses by the program of memory that is not a block of its own.
+// Kinds of misuse of memory by the program.
 enum class Misuse : std::uint8_t {
   double_free,
-  foreign_pointer,  // not of our memory, perhaps of another allocator's
-  no_pointer,       // of no allocator: of the stack, of a variable, misaligned, of no memory
-  no_beginning,     // of our memory, but no block begins there
+  foreign_pointer,  // not in our memory, perhaps another allocator's
+  no_pointer,       // of no allocator: stack, variable, misaligned or unmapped
+  no_beginning,     // in our memory, but not the start of a block
   damaged_list,     // of free blocks: one was written to, or freed twice
-  wrong_size,       // a sized free names another size
+  wrong_size,       // a sized free names a different size
 };
 inline constexpr std::size_t misuse_kinds = 6;
 
-// The call in which it was found.
+// The call that found the misuse.
 enum class FoundBy : std::uint8_t {
   free,
   realloc,
   usable_size,
   sized_free,
-  a_later_call,  // of any kind, and innocent
-  exit,          // the process is about to end
+  a_later_call,  // of any kind, not itself at fault
+  exit,          // process exit
 };
 
-// For heaps that survive a misuse: reports the first of each kind, and returns if the program is to
-// go on (TSMALLOC_ON_MISUSE). The heap then leaves the memory alone. `block_bytes` is 0 where no
-// class is known. The caller holds no lock, and its heap is sound, since a report may allocate. The
-// report of a misuse that a later call finds does not allocate. Defined in unwind/misuse.cpp.
+// For heaps that survive misuse: reports the first of each kind, and returns if the program is to
+// keep running (TSMALLOC_ON_MISUSE); the heap then leaves the memory alone. `block_bytes` is 0 if
+// the size class is unknown. The caller holds no lock and its heap is consistent, since a report
+// may allocate, except when a later call found the misuse. Defined in unwind/misuse.cpp.
 [[gnu::cold]] void report_misuse(Misuse kind, FoundBy found_by, const void* where,
                                  std::size_t block_bytes = 0) noexcept;
 

@@ -1,6 +1,6 @@
-// A number that one thread at a time changes (a lock's holder, or a heap's owner), and any thread
-// may read for statistics. A change is a relaxed store of a relaxed load: no locked instruction, no
-// data race, no order.
+// A number that one thread at a time changes (the holder of a lock, or the owner of a heap), and
+// any thread may read for statistics. Changes use a relaxed load and a relaxed store: no locked
+// instruction, no data race, no ordering.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
-// Counts of the events that explain the cost of an allocator, by thread. In the counted libraries
-// (lib/counted) each count_event() adds to a number of the calling thread's own. Each call stands
-// under `if constexpr (counting)`, so that no other build has an instruction for it.
-// libc/counters.cpp decides which numbers a strategy has, and where they are written.
+// Per-thread counts of events that explain the cost of an allocator. In the instrumented builds
+// (lib/counted) each count_event() adds to a count of the calling thread. Every call is under `if
+// constexpr (counting)`, so that other builds have no instruction for it. libc/counters.cpp decides
+// which counts a strategy has and where they are written.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ enum class Event : std::uint8_t {
   // requests of the program
   allocations,
   frees,
-  // requests to the system
+  // requests to the kernel
   growth_calls,
   growth_bytes,
   trim_calls,
@@ -61,12 +61,12 @@ enum class Event : std::uint8_t {
 };
 inline constexpr std::size_t event_count = static_cast<std::size_t>(Event::large_moves) + 1;
 
-// The numbers of one thread. They outlive it. Relaxed: they order nothing, and a reader may see one
+// The counts of one thread; they outlive it. Relaxed: they order nothing, and a reader may see one
 // event of a running thread without another.
 struct alignas(cache_line_bytes) ThreadCounts {
   constexpr explicit ThreadCounts(bool shared = false) noexcept : is_shared{shared} {}
 
-  std::atomic<std::uint64_t> values[event_count] = {};  // own writes, any reads
+  std::atomic<std::uint64_t> values[event_count] = {};  // written by the owner, read by any thread
   const bool is_shared;                                 // several threads write
 
   void add(Event event, std::uint64_t n) noexcept {
@@ -82,27 +82,29 @@ struct alignas(cache_line_bytes) ThreadCounts {
   }
 };
 
-// So many threads have numbers of their own; all later ones share the last.
+// This many threads have counts of their own, less one; all later threads share the last.
 inline constexpr std::size_t max_counted_threads = 1024;
 
-// Defined in os/event_counts.cpp, which only counted libraries have.
+// Defined in os/event_counts.cpp, which only the instrumented builds have.
 extern constinit thread_local ThreadCounts* this_thread_counts;
 ThreadCounts& attach_thread_counts() noexcept;
 
-// Adds to the calling thread's number; takes no lock and no memory.
+// Adds to the calling thread's count; takes no lock and no memory.
 inline void count_event(Event event, std::uint64_t n = 1) noexcept {
   ThreadCounts* const mine = this_thread_counts;
   (mine != nullptr ? *mine : attach_thread_counts()).add(event, n);
 }
 
-// How many threads have numbers, and those of one of them, in the order of their first events.
+// The number of threads that have counts, and the counts of each, in the order of their first
+// events.
 std::size_t counted_threads() noexcept;
 const ThreadCounts& counts_of_thread(std::size_t index) noexcept;
 
-// In the child of a fork, called by its only thread: all counts begin at 0.
+// For the child of a fork, called by its only thread: resets all counts to 0.
 void reset_event_counts() noexcept;
 
-// While one lives, events of the calling thread are not counted: it inspects the heap.
+// During its lifetime, events of the calling thread are not counted, because it is inspecting the
+// heap.
 class UncountedScope {
  public:
   UncountedScope() noexcept;

@@ -1,5 +1,5 @@
-// Two functions of the exponential distribution, without the C library's mathematics. Both are
-// exact to about 1e-14 of their value (tests/unit/base).
+// Two functions of the exponential distribution, without the C library's math functions. Both are
+// accurate to a relative error of about 1e-14 (tests/unit/base).
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace ts {
 
-// -ln(u) of a number u that is uniform in (0, 1], made of 64 random bits: the distance to the next
+// -ln(u) for a u that is uniform in (0, 1], made from 64 random bits: the distance to the next
 // event of a Poisson process of rate 1.
 inline double exponential_of(std::uint64_t random) noexcept {
-  // u = number * 2^-53, and number = mantissa * 2^exponent, with a mantissa in [1, 2)
+  // u = number * 2^-53, and number = mantissa * 2^exponent, with the mantissa in [1, 2)
   const std::uint64_t number = (random >> 11) + 1;
   const int exponent = 63 - __builtin_clzll(number);
   double mantissa = static_cast<double>(number) / static_cast<double>(std::uint64_t{1} << exponent);

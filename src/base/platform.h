@@ -1,6 +1,5 @@
-// Facts about the compiler, the processor and the C library, and the only file outside os/ with
-// preprocessor conditions. It refuses platforms that the allocators were not argued for, rather
-// than guessing.
+// Facts about compiler, CPU and C library; the only file outside os/ with preprocessor conditions.
+// Platforms for which the allocators were not designed are rejected at compile time.
 #pragma once
 
 #include <atomic>
@@ -11,8 +10,8 @@
 #error "tsmalloc is written for 64-bit Linux: packed links assume user addresses of 48 bits at most"
 #endif
 
-// Debug level (src/README.md): 0 checks misuse alone, and 1 invariants where a structure changes
-// hands. 2 checks the whole heap now and then, and 3 at every slow path.
+// Debug level (src/README.md): 0 only checks for misuse, 1 also invariants where a structure
+// changes hands, 2 the whole heap now and then, 3 the heap at every slow path.
 #ifndef TS_DEBUG
 #define TS_DEBUG 0
 #endif
@@ -23,8 +22,8 @@
 #define TS_COUNTING 0
 #endif
 
-// Clang's thread-safety analysis compiles the lock discipline; gcc has no such analysis and sees
-// nothing.
+// Lets clang's thread-safety analysis check the lock discipline at compile time; other compilers
+// ignore these.
 #if defined(__clang__)
 #define TS_THREAD_ANNOTATION(x) __attribute__((x))
 #else
@@ -47,27 +46,27 @@ namespace ts {
 inline constexpr int debug_level = TS_DEBUG;
 inline constexpr bool counting = TS_COUNTING != 0;
 
-// Whether the C library calls constructors with main's arguments, as glibc does. Others, musl for
-// one, have set `environ` by then.
+// Whether the C library calls constructors with main's arguments, as glibc does. Others, such as
+// musl, have set `environ` by then.
 #if defined(__GLIBC__)
 inline constexpr bool constructors_have_arguments = true;
 #else
 inline constexpr bool constructors_have_arguments = false;
 #endif
 
-// Names that only glibc has.
+// For names that only glibc has.
 #if defined(__GLIBC__)
 #define TS_ONLY_GLIBC(...) __VA_ARGS__
 #else
 #define TS_ONLY_GLIBC(...)
 #endif
 
-// Two threads that write within the same line slow each other down (x86 prefetches lines in pairs,
-// hence two).
+// Threads that write to the same line slow each other down (two lines, because x86 prefetches them
+// in pairs).
 inline constexpr std::size_t cache_line_bytes = 128;
 
-// User addresses end below this (without an explicit hint the kernel hands out no higher ones,
-// five-level paging or not). A kernel may have fewer.
+// User addresses end below this: without an explicit hint the kernel returns none above, even with
+// five-level paging. A kernel may have fewer bits.
 #if defined(__aarch64__)
 inline constexpr unsigned address_bits = 48;
 #else
@@ -75,22 +74,23 @@ inline constexpr unsigned address_bits = 47;
 #endif
 inline constexpr std::uintptr_t address_limit = std::uintptr_t{1} << address_bits;
 
-// Whether every view of a thread's memory, as of a forked child, shows its stores in their order.
+// Whether everything that can see a thread's memory, such as a forked child, sees its stores in
+// order.
 #if defined(__x86_64__)
 inline constexpr bool keeps_stores_in_order = true;
 #else
 inline constexpr bool keeps_stores_in_order = false;
 #endif
 
-// No kernel of this kind of machine has longer pages. (How long they are, os::page_bytes() asks.)
+// No kernel for this architecture has larger pages. (os::page_bytes() returns the actual size.)
 #if defined(__aarch64__)
 inline constexpr std::size_t max_os_page_bytes = std::size_t{64} << 10;
 #else
 inline constexpr std::size_t max_os_page_bytes = std::size_t{4} << 10;
 #endif
 
-// gcc, before version 15 at least, needs help to compare with memory in one instruction. Machines
-// that load first have no such instruction.
+// gcc, at least before version 15, needs help to compare with memory in one instruction. Load-store
+// architectures have no such instruction.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define TS_X86_ASM 1
 #else
@@ -99,8 +99,8 @@ inline constexpr std::size_t max_os_page_bytes = std::size_t{4} << 10;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// The order of a load whose value leads to the address of what a release published with it. The
-// processors keep such loads in order; ThreadSanitizer knows that of an acquire alone.
+// The ordering of a load whose value leads to the address of data published with it by a release.
+// CPUs keep such dependent loads in order; ThreadSanitizer only understands acquire.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr std::memory_order memory_order_dependent = std::memory_order_acquire;
 #else
@@ -118,7 +118,7 @@ inline bool is_below(std::size_t value, const std::atomic<std::size_t>& limit) n
 #endif
 }
 
-// A value, exclusive-or with one that is read in memory_order_dependent.
+// XORs a value with one that is read with memory_order_dependent.
 inline std::size_t exclusive_or(std::uint32_t value,
                                 const std::atomic<std::uint32_t>& other) noexcept {
 #if TS_X86_ASM
@@ -130,8 +130,8 @@ inline std::size_t exclusive_or(std::uint32_t value,
 #endif
 }
 
-// Takes one from a number; true if it is negative then. gcc computes the address first if the
-// result is asked for.
+// Decrements a number; true if the result is negative. If the result is used, gcc would compute the
+// address first.
 inline bool decrement_below_zero(std::int32_t& number) noexcept {
 #if TS_X86_ASM
   bool is_negative;
@@ -143,7 +143,7 @@ inline bool decrement_below_zero(std::int32_t& number) noexcept {
 }
 
 // Sets a bit of a word, by its number modulo 64; true if it was set. gcc never uses the flag that
-// the instruction leaves.
+// the instruction sets.
 inline bool set_bit(std::uint64_t& word, std::uint64_t number) noexcept {
 #if TS_X86_ASM
   bool was_set;
@@ -157,8 +157,8 @@ inline bool set_bit(std::uint64_t& word, std::uint64_t number) noexcept {
 #endif
 }
 
-// The same value, of which the compiler knows nothing: it computes what is derived from it anew,
-// and has it as one number, not as the sum that it was.
+// The same value, but opaque to the compiler, which recomputes what is derived from it and treats
+// it as one number rather than the sum that it was.
 template <class Integer>
 inline Integer unrelated(Integer value) noexcept {
   __asm__ inline("" : "+r"(value));  // "inline": it is short
@@ -166,8 +166,7 @@ inline Integer unrelated(Integer value) noexcept {
 }
 static_assert(sizeof(void*) == 8);
 
-// The same pointer, where functions return theirs: gcc leaves the arguments in their registers
-// then.
+// The same pointer in the result register, so that gcc leaves the arguments in their registers.
 template <class Type>
 inline Type* in_result_register(Type* pointer) noexcept {
 #if TS_X86_ASM
@@ -176,8 +175,9 @@ inline Type* in_result_register(Type* pointer) noexcept {
   return pointer;
 }
 
-// The same value for address computations: x86-64 has them in each access at no cost, if they are
-// unrelated, and if no load waits for a store (bin_at). Others compute a common address once.
+// The same value for use in an address. x86-64 computes addresses within each access for free if
+// they are unrelated and no load waits for a store (bin_at); other architectures compute a common
+// address once.
 template <class Integer>
 inline Integer of_one_access(Integer value) noexcept {
 #if defined(__x86_64__)
@@ -187,9 +187,9 @@ inline Integer of_one_access(Integer value) noexcept {
 #endif
 }
 
-// Asks for the cache line of an address, which may be any, to write to it soon. (The compilers'
-// builtin asks x86-64 for a line to read, since the first such processors had nothing else; to
-// them, and to newer ones without the instruction, it is a no-op.)
+// Prefetches for writing; any address is safe. (The compilers' builtin prefetches for reading on
+// x86-64, since the first such CPUs had nothing else; on those, and on newer ones without the
+// instruction, this one is a no-op.)
 inline void prefetch_to_write(const void* p) noexcept {
 #if defined(__x86_64__)
   __asm__ volatile("prefetchw %0" : : "m"(*static_cast<const char*>(p)));
@@ -198,14 +198,14 @@ inline void prefetch_to_write(const void* p) noexcept {
 #endif
 }
 
-// Tells the processor that this is a spin loop.
+// Hints to the CPU that this is a spin loop.
 inline void spin_pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   __asm__ volatile("isb");  // waits about as long as x86's pause; most cores ignore `yield`
 #elif defined(__riscv)
-  __asm__ volatile(".insn i 0x0f, 0, x0, x0, 0x010");  // `pause`, and no operation to older cores
+  __asm__ volatile(".insn i 0x0f, 0, x0, x0, 0x010");  // `pause`, a no-op on older cores
 #endif
 }
 

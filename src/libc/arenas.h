@@ -1,5 +1,5 @@
-// The rules of tsmalloc/arena.h over the heap of LibcRules: errno, and the results of a heap
-// without arenas. A handle is a number here; arenas.inc has the names.
+// The libc rules of tsmalloc/arena.h over any heap: errno, and what a heap without arenas returns.
+// Handles are numbers here; arenas.inc has the names.
 #pragma once
 
 #include <cerrno>
@@ -11,7 +11,7 @@ namespace ts {
 template <class Allocator>
 concept HasArenas = requires(Allocator rules) { rules.heap().create_arena(); };
 
-// 0, with the reason in errno, on failure.
+// On failure returns 0 and sets errno.
 template <class Allocator>
 std::uintptr_t create_arena(Allocator& rules) noexcept {
   std::uintptr_t arena = 0;
@@ -32,7 +32,7 @@ int destroy_arena(Allocator& rules, std::uintptr_t arena) noexcept {
   return ENOTSUP;
 }
 
-// Calls `note(usage)` if there is an arena.
+// Calls `note(usage)` if the arena exists.
 template <class Allocator>
 int measure_arena(Allocator& rules, std::uintptr_t arena, auto note) noexcept {
   if constexpr (HasArenas<Allocator>) return rules.heap().measure_arena(arena, note);
@@ -51,7 +51,8 @@ int leave_scope(Allocator& rules) noexcept {
   return ENOTSUP;
 }
 
-// The result of `allocate()` in the arena's scope; null, with errno set, if it cannot be entered.
+// Returns the result of `allocate()` within the arena's scope; null, with errno set, if it cannot
+// be entered.
 template <class Allocator, class Allocate>
 void* in_arena(Allocator& rules, std::uintptr_t arena, Allocate allocate) noexcept {
   const bool is_none = HasArenas<Allocator> && arena == 0;  // 0: the thread's own heap

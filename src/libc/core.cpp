@@ -1,4 +1,4 @@
-// The core alone as a drop-in library, for tests and for the price of the features (dev/price).
+// The core alone as a drop-in library, for tests and to measure what the features cost (dev/price).
 #include "core/core_heap.h"
 #include "libc/cxx_runtime.h"
 #include "libc/diagnostics.h"

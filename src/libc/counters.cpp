@@ -1,4 +1,5 @@
-// The counts of each library, when they are written, and in which form (docs/formats/counters.md).
+// The counts that each library reports, when they are written, and their format
+// (docs/formats/counters.md).
 #include "libc/counters.h"
 
 #include <atomic>
@@ -14,7 +15,7 @@
 namespace ts {
 namespace {
 
-// ---- which strategies have which numbers ----
+// ---- which strategies have which counts ----
 
 constexpr unsigned lock = 1;
 constexpr unsigned rwlock = 2;
@@ -80,7 +81,7 @@ static_assert([] {
   return true;
 }());
 
-// The strategy of a library by its name.
+// Derives a library's strategy from its name.
 unsigned strategy_of(const char* library) noexcept {
   constexpr struct {
     const char* name;
@@ -97,16 +98,16 @@ unsigned strategy_of(const char* library) noexcept {
 
 constexpr std::size_t max_folder_bytes = 3072;  // leaves room for names in a path
 
-// Const once the process runs; only the child of a fork has another number.
+// Constant once the process runs, except in the child of a fork, which has another number.
 constinit const CountedHeap* heap = nullptr;
 constinit char folder[max_folder_bytes] = {};  // empty: no reports
 constinit std::uint64_t process = 0;
 
-// Whether a thread writes a report, or looks at the heap for one.
+// Whether a thread is writing a report or inspecting the heap for one.
 constinit std::atomic<std::uint32_t> is_busy{0};
 constinit bool is_reported = false;  // is_busy
 
-// Measures at the last picture, or at the end; is_busy.
+// Statistics at the last picture or at exit; protected by is_busy.
 constinit HeapMeasures measures;
 constinit bool is_measured = false;
 constinit std::uint64_t pictures = 0;
@@ -114,7 +115,7 @@ constinit std::uint64_t pictures = 0;
 // One report at a time.
 class Report {
  public:
-  // Waits for its turn, unless a signal handler may have interrupted a report of this thread.
+  // Waits its turn, unless a signal handler may have interrupted a report of this very thread.
   explicit Report(bool waits) noexcept : errno_{errno} {
     while (!(is_mine_ = is_busy.exchange(1, std::memory_order_acquire) == 0) && waits) spin_pause();
   }
@@ -133,7 +134,7 @@ class Report {
   bool is_mine_ = false;
 };
 
-// The child of vfork has the memory of its parent, and nothing of its own to report.
+// The child of vfork shares its parent's memory and has nothing of its own to report.
 bool is_own_process() noexcept { return os::process_id() == process; }
 
 void measure() noexcept {
@@ -143,7 +144,7 @@ void measure() noexcept {
 
 // ---- counts ----
 
-// The numbers of one thread as a JSON object; adds them to `totals`.
+// Writes the counts of one thread as a JSON object and adds them to `totals`.
 void write_thread(os::TextFile& file, const ThreadCounts& counts, unsigned strategy,
                   std::uint64_t (&totals)[event_count]) noexcept {
   const char* separator = "{";
@@ -201,7 +202,7 @@ void write_counts() noexcept {
   file.publish(0, ".counters.json");
 }
 
-// `may_lock` is false where the calling thread may be in the middle of anything.
+// `may_lock` is false if the calling thread may be in the middle of anything.
 void report_counts(bool may_lock) noexcept {
   if (folder[0] == '\0' || !is_own_process()) return;
   const Report report{may_lock};
@@ -234,8 +235,8 @@ bool draw(void* argument) noexcept {
   return write_map_file(*heap, picture.label, folder, process, picture.number);
 }
 
-// Another thread may hold a lock of the heap when the process is copied. Then the copy waits in
-// vain, and another one is tried.
+// Another thread may hold a lock of the heap when the process is copied. Then the copy times out,
+// and another one is tried.
 void draw_in_copy(Picture& picture) noexcept {
   for (int tries = 0; tries < 2; ++tries) {
     if (os::run_in_copy(draw, &picture)) return;

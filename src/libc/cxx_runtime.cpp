@@ -1,10 +1,10 @@
 // Finds std::get_new_handler and the function that throws std::bad_alloc at run time. Weak
-// references serve programs that are linked with the C++ runtime. They are null in a C program that
-// later loads a C++ module privately (a Python extension, say). So the runtime is then searched
-// among the loaded libraries. Called only when memory runs out, and never at start-up.
+// references suffice for programs linked with the C++ runtime. They are null in a C program that
+// later loads a C++ module privately (a Python extension, say), so then the loaded libraries are
+// searched for the runtime. Called only when memory runs out, never at start-up.
 //
-// This is the one file that is compiled with exceptions, to catch those of a program's operator new
-// or new-handler in a nothrow form.
+// The only file compiled with exceptions, to catch those of a program's operator new or new-handler
+// in a nothrow form.
 #include "libc/cxx_runtime.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "os/os.h"
 
-// References that `catch` compiles to. Weak, since a process without a C++ runtime throws nothing.
+// What `catch` compiles to. Weak, since a process without a C++ runtime throws nothing.
 __asm__(
     ".weak __gxx_personality_v0\n"
     ".weak __cxa_begin_catch\n"
@@ -32,11 +32,11 @@ extern "C" {
 [[gnu::weak]] void weak_throw_bad_alloc() __asm__("_ZSt17__throw_bad_allocv");
 }
 
-// A C++ runtime that is loaded already, or null. The handle is never closed, so that found
-// functions stay.
+// A C++ runtime that is already loaded, or null. The handle is never closed, so that functions
+// found in it stay.
 void* loaded_runtime() noexcept {
-  // By its name, since the linker warns of every static program that mentions dlopen; there, the
-  // lookup finds none.
+  // Looked up by name, since the linker warns about every static program that mentions dlopen;
+  // there, the lookup finds nothing.
   const auto open = reinterpret_cast<decltype(&::dlopen)>(os::find_name(RTLD_DEFAULT, "dlopen"));
   if (open == nullptr) return nullptr;
   for (const char* name : {"libstdc++.so.6", "libc++.so.1"}) {

@@ -1,5 +1,5 @@
-// The C++ runtime for operators that are short of memory, without linking to one: a C program that
-// preloads an allocator must not load libstdc++.
+// Access to the C++ runtime for operators that run out of memory, without linking to it: a C
+// program that preloads an allocator must not load libstdc++.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 
 namespace ts {
 
-// Calls the handler of std::set_new_handler, which may make memory available, throw, or not return.
-// False if there is none.
+// Calls the handler set by std::set_new_handler, which may free memory, throw, or not return. False
+// if there is none.
 [[gnu::cold]] bool call_new_handler();
 
-// Ends the process with a message if no C++ runtime is loaded that could throw.
+// Aborts with a message if no loaded C++ runtime can throw.
 [[noreturn, gnu::cold]] void throw_bad_alloc();
 
-// The result of a form of ::operator new, or null if it throws. The caller names it by its dynamic
+// Calls a form of ::operator new and returns null if it throws. The caller passes it by its dynamic
 // name, so that the call reaches a program's replacement.
 void* new_or_null(void* (*form)(std::size_t), std::size_t bytes) noexcept;
 void* new_or_null(void* (*form)(std::size_t, std::align_val_t), std::size_t bytes,

@@ -1,5 +1,5 @@
-// Translates a heap's measures into the forms of glibc's reporting functions. It refuses to invent:
-// a number that a heap does not measure is 0 in a struct and absent in text.
+// Translates a heap's statistics for glibc's reporting functions. A number that the heap does not
+// measure is 0 in a struct and absent in text.
 #include "libc/diagnostics.h"
 
 #include <cerrno>
@@ -11,7 +11,7 @@
 namespace ts {
 namespace {
 
-// mallopt(3), for machines of 64 bits.
+// mallopt(3), on 64-bit machines.
 constexpr int max_mxfast = 80 * sizeof(std::size_t) / 4;
 constexpr int max_mmap_threshold = sizeof(long) * 4 * 1024 * 1024;
 
@@ -23,7 +23,7 @@ struct mallinfo2 mallinfo2_of(const HeapMeasures& measures) noexcept {
   struct mallinfo2 info = {};
   info.arena = measures.segment_bytes;
   info.ordblks = measures.free_blocks;
-  info.fsmblks = measures.cached_bytes;  // glibc's fastbins, too, are free blocks kept aside
+  info.fsmblks = measures.cached_bytes;  // glibc's fastbins are free blocks kept aside, too
   info.fordblks = measures.free_bytes + measures.waiting_bytes;
   info.uordblks = measures.segment_bytes - info.fordblks;
   return info;
@@ -75,32 +75,33 @@ void write_malloc_stats(const HeapMeasures& measures) noexcept {
   char bytes[max_stats_text];
   os::Text text{bytes, sizeof bytes};
   format_stats(measures, text);
-  // Not by fprintf, whose 8 KiB for a stream without a buffer the smallest stack has no room for.
+  // Not fprintf, which uses 8 KiB of stack for an unbuffered stream: too much for the smallest
+  // stacks.
   (void)std::fwrite(text.begin(), 1, text.length(), stderr);
 }
 
 int accept_mallopt(int parameter, int value) noexcept {
   switch (parameter) {
-    // Hints about when to cache, map, trim, grow or spread, which promise speed, never behaviour.
+    // Hints about when to cache, map, trim, grow or spread, which affect speed but not behaviour.
     // Only M_TOP_PAD has an effect, in heaps that grow by the break.
     case M_TRIM_THRESHOLD:
     case M_TOP_PAD:
     case M_MMAP_MAX:
     case M_ARENA_TEST:
     case M_ARENA_MAX:
-    // Without effect in glibc as well: the first since 2.26, the others ever since SVID's malloc.
+    // No effect in glibc either: the first since 2.26, the others ever since SVID's malloc.
     case M_CHECK_ACTION:
     case M_NLBLKS:
     case M_GRAIN:
     case M_KEEP:
       return 1;
-    // Hints as well, of which the manual states the largest value.
+    // Also hints; the manual documents their maximum.
     case M_MXFAST:
       return value >= 0 && value <= max_mxfast ? 1 : 0;
     case M_MMAP_THRESHOLD:
       return value >= 0 && value <= max_mmap_threshold ? 1 : 0;
-    // Blocks filled with a pattern are visible behaviour, which no heap here has: malloc and free
-    // would have to ask for the pattern at each call. So only 0 is accepted.
+    // Filling blocks with a pattern is visible behaviour that no heap here implements, because
+    // malloc and free would have to check for it at each call. So only 0 is accepted.
     case M_PERTURB:
       return value == 0 ? 1 : 0;
     default:

@@ -1,4 +1,4 @@
-// The drop-in library tsmalloc: the engine, and the names of libc over it.
+// The drop-in library tsmalloc: libc's names over the engine.
 #include "engine/engine.h"
 
 #include "libc/cxx_runtime.h"

@@ -1,5 +1,5 @@
-// The functions of tsmalloc/tsmalloc.h for any heap: what it lacks has no effect, or says so.
-// Refuses to say how a heap does what it has.
+// The functions of tsmalloc/tsmalloc.h for any heap. What a heap does not support has no effect or
+// returns an error.
 #pragma once
 
 #include <cerrno>
@@ -30,7 +30,7 @@ int set_event_handler([[maybe_unused]] Heap& heap, [[maybe_unused]] auto* handle
   return ENOTSUP;
 }
 
-// 0, or an error, ENOTSUP for one.
+// 0, ENOTSUP, or another error.
 template <class Heap>
 int start_profile([[maybe_unused]] Heap& heap, [[maybe_unused]] std::size_t interval) noexcept {
   if constexpr (requires { heap.start_profile(interval); }) return heap.start_profile(interval);
@@ -49,7 +49,7 @@ int write_profile([[maybe_unused]] Heap& heap, [[maybe_unused]] int descriptor,
   return ENOTSUP;
 }
 
-// How many bytes went back; of a heap that counts them.
+// Returns how many bytes were purged; 0 for a heap that does not count them.
 template <class Heap>
 std::size_t purge(Heap& heap) noexcept {
   const std::size_t before = heap.measures().purged_bytes;
@@ -62,7 +62,7 @@ void flush_thread([[maybe_unused]] Heap& heap) noexcept {
   if constexpr (requires { heap.flush_thread(); }) heap.flush_thread();
 }
 
-// The block need not have come out of a request for so many bytes.
+// `bytes` may be fewer than any request for this block.
 template <class Heap>
 bool expand(Heap& heap, void* block, std::size_t bytes) noexcept {
   if (block == nullptr || bytes > max_object_bytes - min_alignment) return false;
@@ -76,7 +76,7 @@ int housekeep([[maybe_unused]] Heap& heap) noexcept {
   return -1;
 }
 
-// A heap that cannot tell has no block.
+// False for a heap that cannot tell.
 template <class Heap>
 bool owns([[maybe_unused]] const Heap& heap, const void* block) noexcept {
   if constexpr (requires { Heap::owns(block); }) return block != nullptr && Heap::owns(block);
@@ -91,7 +91,7 @@ bool find_block([[maybe_unused]] const Heap& heap, const void* address, BlockVie
   return false;
 }
 
-// False of a heap without pages.
+// False for a heap without pages.
 template <class Heap>
 bool walk_pages([[maybe_unused]] const Heap& heap, MapVisitor visit, void* argument) noexcept {
   if constexpr (requires { Heap::walk_pages(visit, argument); })

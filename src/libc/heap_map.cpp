@@ -1,15 +1,15 @@
-// The picture of a heap as a file. Consecutive pieces that look the same become one run. If there
-// are too many runs, short ones become cells of mixed content. Only the current run is kept, so
-// that a picture of any heap needs no memory.
+// Writes the picture of a heap to a file. Consecutive pieces that look the same become one run. If
+// there are too many runs, short ones are merged into cells of mixed content. Only the current run
+// is kept, so a picture of any heap needs no memory.
 #include "libc/counters.h"
 #include "os/counting.h"
 
 namespace ts {
 namespace {
 
-// Files stay below a megabyte or so.
+// Keeps files below about a megabyte.
 constexpr std::size_t max_runs = 20'000;
-// Cells of a larger picture.
+// The number of cells in a larger picture.
 constexpr std::size_t cells = 8'000;
 
 struct Run {
@@ -38,7 +38,8 @@ bool look_the_same(const Run& a, const Run& b) noexcept {
          (a.state != MapState::mixed || percent(a) == percent(b));
 }
 
-// Sinks get `begin_chunk`, the runs of the chunk, `end_chunk`, and so on. This one counts.
+// A sink receives `begin_chunk`, the runs of the chunk, `end_chunk`, and so on. This one counts
+// them.
 class Survey {
  public:
   void begin_chunk(std::uintptr_t) noexcept {}
@@ -105,11 +106,11 @@ class Drawing {
   bool is_first_run_ = false;
 };
 
-// Makes runs and chunks of the pieces of a walk.
+// Turns the pieces of a walk into runs and chunks.
 template <class Sink>
 class RunMaker {
  public:
-  // Neighbours shorter than `cell_bytes` become one run, of any states.
+  // Neighbours shorter than `cell_bytes` become one run, whatever their states.
   RunMaker(Sink& sink, std::size_t cell_bytes) noexcept : sink_{sink}, cell_bytes_{cell_bytes} {}
 
   void add(const MapExtent& extent) noexcept {

@@ -1,14 +1,14 @@
-// The rules of the C library's malloc family, over any heap: sizes and products that overflow,
-// errno, null pointers, realloc to zero, legal alignments. Written once for all heaps, as in the
-// glibc manual and the man pages (glibc from 2.38 on, where they leave a choice). It does not
-// depend on how a heap finds memory; c_symbols.inc has the names.
+// The rules of the C library's malloc family, for any heap: overflowing sizes and products, errno,
+// null pointers, realloc to zero, valid alignments. They follow the glibc manual and the man pages
+// (glibc 2.38 and later, where those leave a choice), independently of how a heap finds memory. The
+// names are in c_symbols.inc.
 //
 //   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
 //   operator new                              -> try_allocate
 //   realloc -> heap.resize, in place
 //           -> heap.move, the pages themselves, if the heap can
 //           -> allocate, copy, heap.release
-//   free    -> heap.release, errno is kept
+//   free    -> heap.release, preserving errno
 #pragma once
 
 #include <bit>
@@ -27,13 +27,13 @@
 
 namespace ts {
 
-// No object is larger, so the difference of two pointers into it fits ptrdiff_t.
+// The largest object, so that the difference of two pointers into it fits ptrdiff_t.
 inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 
-// A heap that implements these rules itself, so that its fast path is the program's. It refuses
-// impossible sizes, and sets errno to ENOMEM whenever it returns null. release() accepts null and
-// keeps errno. The heap knows which memory is zero and how much a growing block should get, may
-// move a block without copying, and recognises its blocks.
+// A heap that implements these rules itself, so that nothing is added to its fast path. It rejects
+// impossible sizes and sets errno to ENOMEM whenever it returns null. release() accepts null and
+// preserves errno. The heap knows which memory is zero and how much a growing block should get, can
+// move a block without copying, and recognises its own blocks.
 template <class Heap>
 concept ImplementsLibcRules = HeapLike<Heap> && Heap::implements_libc_rules;
 
@@ -51,7 +51,7 @@ class LibcRules {
 
   Heap& heap() noexcept { return heap_; }
 
-  // Null if refused; errno is not specified. `alignment` is a power of two >= min_alignment.
+  // Null if refused; errno is unspecified then. `alignment` is a power of two >= min_alignment.
   void* try_allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if constexpr (!ImplementsLibcRules<Heap>) {
       if (!may_exist(bytes, alignment)) [[unlikely]]
@@ -70,14 +70,14 @@ class LibcRules {
       return counted(heap_.allocate_zeroed(bytes));
     } else {
       void* block = allocate(bytes, min_alignment);
-      // The heap may return used memory, and programs use what malloc_usable_size returns.
+      // The heap may return used memory, and programs use all that malloc_usable_size reports.
       if (block != nullptr) [[likely]]
         std::memset(block, 0, Heap::usable_size(block));
       return block;
     }
   }
 
-  // A null `old` allocates; zero `bytes` releases and returns null; on failure the old block is
+  // A null `old` allocates; zero `bytes` frees and returns null; on failure the old block is
   // untouched and still in use.
   void* realloc(void* old, std::size_t bytes) noexcept {
     if (old == nullptr) return malloc(bytes);
@@ -91,8 +91,8 @@ class LibcRules {
     return reallocate(old, bytes);
   }
 
-  // Likewise, aligned to a power of two. A heap that has this function either says which alignment
-  // all its blocks of a size have, or checks sizes: then each block is as its request asks.
+  // The same, aligned to a power of two. Heaps with this function either state the alignment that
+  // all blocks of a size have, or check sizes and satisfy each request exactly.
   void* realloc_aligned(void* old, std::size_t alignment, std::size_t bytes) noexcept {
     if (old == nullptr) return memalign(alignment, bytes);
     if (bytes == 0) return realloc(old, bytes);
@@ -114,7 +114,7 @@ class LibcRules {
     return moved;
   }
 
-  // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory
+  // Preserves errno: cleaning up after an error must not hide it (glibc manual, "Freeing Memory
   // Allocated with malloc").
   [[gnu::always_inline]] void free(void* block) noexcept {
     count_free(block);
@@ -125,15 +125,16 @@ class LibcRules {
     }
   }
 
-  // C23: size and alignment must be those of the request. Errors that the heap does not check have
-  // no effect, as in glibc.
+  // C23: size and alignment must be those of the request. Errors that the heap does not check for
+  // have no effect, as in glibc.
   void free_sized(void* block, std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
     check_size(block, bytes, alignment);
     free(block);
   }
 
-  // Reports a size, given to a sized free or delete, that is larger than the block: classic heaps
-  // do in debug builds. (Less may be right: realloc may leave a block larger than requested.)
+  // Reports a size passed to a sized free or delete that is larger than the block; classic heaps do
+  // this in debug builds. (A smaller one may be right: realloc may leave a block larger than
+  // requested.)
   static void check_size(const void* block, std::size_t bytes,
                          [[maybe_unused]] std::size_t alignment = min_alignment) noexcept {
     if constexpr (debug_level < 1 && !ImplementsLibcRules<Heap>) return;
@@ -152,14 +153,15 @@ class LibcRules {
     if constexpr (requires { heap_.set_growth(bytes); }) heap_.set_growth(bytes);
   }
 
-  // Any power of two; others above malloc's alignment are rounded up to the next one (glibc).
+  // Alignments above malloc's that are not a power of two are rounded up to the next one (as in
+  // glibc).
   void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
     if (alignment > max_alignment) [[unlikely]]
       return fail(EINVAL);
     return allocate(bytes, alignment <= min_alignment ? min_alignment : std::bit_ceil(alignment));
   }
 
-  // Only powers of two (glibc from 2.38 on).
+  // Accepts only powers of two (like glibc 2.38 and later).
   void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
     if (!is_power_of_two(alignment)) [[unlikely]]
       return fail(EINVAL);
@@ -205,11 +207,11 @@ class LibcRules {
   static_assert(std::is_trivially_destructible_v<Heap>,
                 "the program frees blocks until its very last instruction: heaps have no end");
 
-  // The largest power of two of size_t.
+  // The largest power of two in size_t.
   static constexpr std::size_t max_alignment = ~(SIZE_MAX >> 1);
 
-  // Whether an object of this size and alignment can exist. Heaps rely on it: bytes + alignment +
-  // any header does not overflow.
+  // Whether an object of this size and alignment can exist. Heaps rely on bytes + alignment + any
+  // header not overflowing.
   static constexpr bool may_exist(std::size_t bytes, std::size_t alignment) noexcept {
     return alignment <= max_object_bytes && bytes <= max_object_bytes - alignment;
   }
@@ -223,7 +225,7 @@ class LibcRules {
     }
   }
 
-  // Counts allocations and frees. A realloc that moves the block counts as both, one that does not
+  // Count allocations and frees. A realloc that moves the block counts as both, one that does not
   // as neither.
   static void* counted(void* block) noexcept {
     if constexpr (counting) {

@@ -1,5 +1,5 @@
-// The engine for programs that link it in (libtsmalloc.a, tsmalloc.o): the names of libc over it.
-// The operators are a member of their own (linked_operators.cpp), which C programs do not need.
+// The engine for programs that link it (libtsmalloc.a, tsmalloc.o): libc's names over it. The
+// operators are a separate archive member (linked_operators.cpp) that C programs do not need.
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -11,9 +11,9 @@ namespace {
 
 constinit LibcRules<engine::Engine> allocator;
 
-// Before all constructors, those of shared libraries included (begin_process.inc). Only executables
-// may have such a section. Only they should link these objects: a shared library's malloc would
-// serve a part of its process.
+// Runs before all constructors, those of shared libraries included (begin_process.inc). Only
+// executables may have such a section, and only they should link these objects: the malloc of a
+// shared library would be used by just a part of its process.
 void begin_process(int, char**, char** environment) noexcept;
 constinit bool has_begun = false;
 
@@ -25,8 +25,8 @@ void begin_first(int, char**, char** environment) noexcept {
   gnu::section(".preinit_array")]] void (*const before_constructors)(int, char**,
                                                                      char**) = begin_first;
 
-// musl runs no .preinit_array and passes constructors no arguments, but its environment is there by
-// then.
+// musl does not run .preinit_array and passes constructors no arguments, but its environment is set
+// up by then.
 [[gnu::constructor(101)]] void begin_with_constructors() noexcept {
   if (!has_begun) begin_first(0, nullptr, ::environ);
 }

@@ -1,4 +1,4 @@
-// The engine under names of its own, for programs and libraries that have another malloc as well
+// The engine under names of its own, for programs and libraries that also have another malloc
 // (libtsmalloc-prefixed.a).
 #include "engine/engine.h"
 #include "libc/libc_rules.h"

@@ -1,4 +1,4 @@
-// The drop-in library tsmalloc-secure: the hardened heap, and the names of libc over it.
+// The drop-in library tsmalloc-secure: libc's names over the hardened heap.
 #include "secure/secure.h"
 
 #include "libc/cxx_runtime.h"
@@ -15,7 +15,7 @@ struct Allocator : LibcRules<secure::Secure> {
 
 constinit Allocator allocator;
 [[gnu::constructor]] void begin_process(int, char**, char** environment) noexcept;
-// A process whose C library refuses it ends without a last look.
+// If the C library refuses this, the process exits without a final check.
 [[gnu::constructor]] void await_exit() noexcept {
   os::call_at_exit([](void*) { secure::Secure::end_process(); });
 }

@@ -12,7 +12,8 @@ namespace {
 
 enum class Kind : std::uint8_t { part, gauge, counter };
 
-// A figure of ts_stats. Characters, not pointers to them, which would be relocations at each start.
+// A figure of ts_stats. Character arrays instead of pointers, which would need relocations at each
+// start.
 struct Figure {
   char key[17];  // in JSON; of a part also its label, else its name for Prometheus
   Kind kind;

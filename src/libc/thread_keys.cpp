@@ -1,6 +1,6 @@
-// glibc's functions that make a thread-specific key, of which a process can have PTHREAD_KEYS_MAX.
-// The library needs one itself, to learn that threads end, and leaves it to a program that has
-// taken all others. Weak, since older libc.a's define the same names as strongly as others.
+// glibc's functions that create a thread-specific key, of which a process has PTHREAD_KEYS_MAX. The
+// library uses one itself, to notice that threads end, and gives it up to a program that has used
+// all others. Weak, since older versions of libc.a define the same names strongly.
 #include <pthread.h>
 #include <threads.h>
 
@@ -8,20 +8,20 @@
 
 #include "os/os.h"
 
-// pthread_key_create by its other name.
+// pthread_key_create under its other name.
 extern "C" int __pthread_key_create(pthread_key_t* key, void (*destructor)(void*));
 
 namespace {
 
-// Not compared in place: the compilers warn where a function cannot be missing.
+// A function, because compilers warn about a direct comparison if the name cannot be missing.
 template <class Function>
 constexpr bool is_there(Function* function) noexcept {
   return function != nullptr;
 }
 
 int create_key(pthread_key_t* key, void (*destructor)(void*)) noexcept {
-  // Before glibc 2.34, libpthread has the keys. A program without it may ask all the same, if it
-  // takes the name for a weak one.
+  // Before glibc 2.34, keys are in libpthread. A program without it may still call this if it
+  // declares the name as weak.
   if (!is_there(&__pthread_key_create)) return EAGAIN;
   const int error = __pthread_key_create(key, destructor);
   const bool is_tried_again = error == EAGAIN && ts::os::give_thread_key_back();

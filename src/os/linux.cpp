@@ -54,8 +54,7 @@ std::size_t page_bytes() noexcept {
   constexpr std::size_t least = 4096;
   if constexpr (max_os_page_bytes == least) return least;
   static constinit std::atomic<std::size_t> cached{0};
-  std::size_t bytes =
-      cached.load(std::memory_order_relaxed);  // every thread computes the same value
+  std::size_t bytes = cached.load(std::memory_order_relaxed);  // any thread computes the same
   if (bytes == 0) {
     bytes = least;
     while (bytes < max_os_page_bytes && call(SYS_mprotect, bytes, 0, PROT_NONE) != 0) bytes *= 2;

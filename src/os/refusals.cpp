@@ -17,8 +17,7 @@ namespace {
 
 // All relaxed: these counts only decide when to look.
 constinit std::atomic<std::uint32_t> refusals{0};
-constinit std::atomic<std::uint32_t> looked_at{
-    0};  // refusals at the last look; UINT32_MAX: reported
+constinit std::atomic<std::uint32_t> looked_at{0};  // refusals at the last look; max: reported
 
 // This close to the limit, some requests are refused and others are not.
 constexpr std::size_t near_limit = 16;
