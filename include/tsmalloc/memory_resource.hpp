@@ -1,5 +1,5 @@
-// tsmalloc/memory_resource.hpp: std::pmr over tsmalloc, and scopes that end with their block. C++17,
-// and nothing to link but what arena.h needs.
+// tsmalloc/memory_resource.hpp: std::pmr over tsmalloc, and scopes as C++ objects. C++17; links
+// nothing but what arena.h needs.
 //
 //     ts::arena_resource arena;
 //     std::pmr::vector<std::pmr::string> words{&arena};   // containers that take a resource
@@ -7,13 +7,13 @@
 //       const ts::scope inside{arena};
 //       document = parse(text);                           // and code that knows nothing of it
 //     }
-//     // the end of `arena` frees all of it, whether or not anything was deallocated
+//     // the end of `arena` frees everything, whether or not it was deallocated
 //
-// Without the engine (arena.h says where there is one) an arena_resource is a pool of the standard
-// library, which frees all of its blocks at its end, too, and a scope has no effect.
+// Without the engine (see arena.h), an arena_resource is a pool of the standard library, which also
+// frees all its blocks when destroyed, and a scope has no effect.
 //
-// With TSMALLOC_PREFIXED, as prefixed.h says, all of it is the archive's; it has to be defined there.
-// Exceptions are needed, RTTI is not: without it, two libraries' resource() may not compare equal.
+// With TSMALLOC_PREFIXED, which prefixed.h requires, everything uses the archive. Needs exceptions
+// but not RTTI; without RTTI, the resource() of two libraries may compare unequal.
 #ifndef TSMALLOC_MEMORY_RESOURCE_HPP
 #define TSMALLOC_MEMORY_RESOURCE_HPP
 
@@ -50,8 +50,8 @@ inline void* allocate_block(std::size_t alignment, std::size_t size) noexcept {
   return ::aligned_alloc(alignment, size);
 }
 
-// C23's, which not every C library has. Where another malloc comes first, these may still be
-// tsmalloc's: they are called for blocks of tsmalloc alone.
+// C23's, which not every C library has. Even if another malloc comes first, these may be
+// tsmalloc's, so they are only called for blocks of tsmalloc.
 #pragma GCC visibility push(default)
 extern "C" {
 extern void ts_free_sized_of_process(void* block, std::size_t size) noexcept __asm__("free_sized")
@@ -103,10 +103,10 @@ class malloc_resource final : public std::pmr::memory_resource {
 
 }  // namespace detail
 
-// The malloc family as a resource: each block comes from the thread's heap, or from the arena whose
-// scope it is in, and goes back by a sized free. Lives until the process ends. Throws bad_alloc.
+// The malloc family as a resource: blocks come from the thread's heap, or from the arena whose
+// scope it is in, and are freed with their size. Lives until the process ends. Throws bad_alloc.
 inline std::pmr::memory_resource* resource() noexcept {
-  // Without a destructor: blocks may be freed until the very end.
+  // No destructor: blocks may be freed until the very end.
   static union Immortal {
     Immortal() noexcept : of_malloc{} {}
     ~Immortal() {}
@@ -115,11 +115,11 @@ inline std::pmr::memory_resource* resource() noexcept {
   return &immortal.of_malloc;
 }
 
-// An arena as a resource, which owns it. One thread at a time allocates; any deallocates. Neither
-// copied nor moved, since containers point to it.
+// A resource that owns an arena. One thread at a time may allocate, any may deallocate. Neither
+// copyable nor movable, since containers point to it.
 class arena_resource final : public std::pmr::memory_resource {
  public:
-  // Throws bad_alloc without memory.
+  // Throws bad_alloc if memory runs out.
   arena_resource() : arena_{ts_arena_create()} {
     if (arena_ != nullptr) return;
     if (errno != ENOTSUP) throw std::bad_alloc{};
@@ -145,7 +145,7 @@ class arena_resource final : public std::pmr::memory_resource {
   ts_arena* arena() const noexcept { return arena_; }
 
  private:
-  // Throws bad_alloc, also if another thread uses the arena.
+  // Throws bad_alloc, also if another thread is using the arena.
   void* do_allocate(std::size_t size, std::size_t alignment) override {
     if (arena_ == nullptr) return pool_->allocate(size, alignment);
     void* const block = detail::is_mallocs(alignment)
@@ -166,13 +166,13 @@ class arena_resource final : public std::pmr::memory_resource {
   std::optional<std::pmr::synchronized_pool_resource> pool_;
 };
 
-// While it lives, the thread that made it is in a scope (arena.h). It ends in that thread, before
-// scopes that were entered earlier. Throws system_error, as ts_scope_enter has errors, but where
-// there is no engine.
+// Puts the thread that creates it into a scope (arena.h) for its lifetime. Must be destroyed in the
+// same thread, before scopes entered earlier. Throws system_error for errors of ts_scope_enter, but
+// not if there is no engine.
 class [[nodiscard]] scope {
  public:
   explicit scope(const arena_resource& resource) : scope{resource.arena()} {}
-  // Of no arena: out of all scopes, in the thread's own heap.
+  // Leaves all scopes: allocates in the thread's own heap.
   explicit scope(std::nullptr_t) : is_open_{enter(nullptr)} {}
   explicit scope(ts_arena* arena) : is_open_{arena != nullptr && enter(arena)} {}
   ~scope() {
