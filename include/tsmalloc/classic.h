@@ -5,8 +5,8 @@
  * malloc when preloaded.
  *
  * Sizes are in bytes. Functions that return a pointer return NULL on failure and set errno as
- * stated; so does ts_heap_create. All functions may be called from any thread unless stated
- * otherwise; none is async-signal-safe. */
+ * stated. All functions may be called from any thread unless stated otherwise; none is
+ * async-signal-safe. */
 #ifndef TSMALLOC_CLASSIC_H
 #define TSMALLOC_CLASSIC_H
 
