@@ -111,7 +111,7 @@ def below(floor: dict[str, dict[str, float]], total: dict[str, Covered]) -> list
         for what, percent in covered.percents().items():
             least = floor.get(part, {}).get(what, 0)
             if percent < least:
-                found.append(f"{part}: {percent:.1f} % of the {what}, of at least {least} %")
+                found.append(f"{part}: {percent:.1f}% of the {what}, of at least {least}%")
     return found
 
 
@@ -120,8 +120,8 @@ def show(files: dict[str, Covered], total: dict[str, Covered]) -> None:
         if name in total or name.startswith(PARTS["engine"]):
             percents = covered.percents()
             print(
-                f"{name:32} {percents['lines']:5.1f} % of {covered.all_lines:5} lines, "
-                f"{percents['branches']:5.1f} % of {covered.all_branches:5} branches"
+                f"{name:32} {percents['lines']:5.1f}% of {covered.all_lines:5} lines, "
+                f"{percents['branches']:5.1f}% of {covered.all_branches:5} branches"
             )
 
 

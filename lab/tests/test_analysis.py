@@ -77,7 +77,7 @@ def test_outliers_are_flagged_and_kept():
 
 
 def test_drift_cancels_in_the_ratio():
-    """The machine gets 5 % slower with every run of an allocator; the medians suffer, the ratio
+    """The machine gets 5% slower with every run of an allocator; the medians suffer, the ratio
     does not."""
 
     def drifting(seconds):

@@ -223,10 +223,10 @@ def test_what_is_written_of_a_run(run):
     results = run().results
     lines = lines_of(results)
     assert squeezed(lines["one", "time"]) == (
-        "one time glibc 1.00 s 0.80 [0.80, 0.80] better 1.00 1.25 ±0 %"
+        "one time glibc 1.00 s 0.80 [0.80, 0.80] better 1.00 1.25 ±0%"
     )
     assert squeezed(lines["one", "memory"]) == (
-        "memory glibc 10.0M 1.20 [1.20, 1.20] 1.20 [1.20, 1.20] to glibc, worse 1.00 2.00 ±0 %"
+        "memory glibc 10.0M 1.20 [1.20, 1.20] 1.20 [1.20, 1.20] to glibc, worse 1.00 2.00 ±0%"
     )
     mean = lines["geometric mean", "time"]
     assert "the best of all peers" in mean
@@ -266,7 +266,7 @@ def test_a_mean_that_lacks_a_workload_says_so(run):
     flips = tuple((n, Behaviour(exit_code=3) if n % 2 else prints(1.25)) for n in range(1, 9))
     results = run(typical() | {"other": prints(1.25, changes=flips)}).results
     mean = lines_of(results)["geometric mean", "time"]
-    assert mean.rstrip().endswith("1.25 ±0 % (1 of 2)")
+    assert mean.rstrip().endswith("1.25 ±0% (1 of 2)")
 
 
 @pytest.mark.parametrize("width", [80, 60])

@@ -90,7 +90,7 @@ def test_two_workloads_over_glibc_and_tsmalloc(bench, tmp_path):
         ours = analysis.score("tsmalloc")
         assert ours.time.ratio.pairs == 3
         assert ours.memory.ratio is not None
-    assert "tsmalloc [95 % CI]" in done.stdout
+    assert "tsmalloc [95% CI]" in done.stdout
     assert "geometric mean" in done.stdout
     assert "Time: tsmalloc at" in done.stdout
     assert "results    " in done.stderr

@@ -369,7 +369,7 @@ def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(monkeypatch, 
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: counted("/usr/bin/server", provider))
     found = World.comparison({"glibc": Behaviour(), "a": Behaviour()}, consult_doctor=True)
     text = render.report(found, 160)
-    table = next(part for part in text.split("\n\n") if "95 % CI" in part)
+    table = next(part for part in text.split("\n\n") if "95% CI" in part)
     assert any(f"  {row}  " in line for line in table.splitlines())
     sentence = "server runs on libjemalloc.so.2: what is called glibc here is that allocator"
     is_other = "jemalloc" in provider

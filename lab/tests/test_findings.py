@@ -85,7 +85,7 @@ def test_a_pair_may_depend_on_the_point():
 
 
 def test_a_difference_within_the_references_own_noise_is_none():
-    """Two rounds of the reference that differ by 30 % hide a difference of 10 %."""
+    """Two rounds of the reference that differ by 30% hide a difference of 10%."""
     made = made_up([], ["glibc", "a"], lambda n, _: {"seconds": 1.0 if n == "glibc" else 1.1})
     question = asked("pair", first="a", second="glibc")
     assert only(made, question).verdict == "glibc is better"

@@ -81,7 +81,7 @@ def on_kinds(comparison, kinds):
 
 
 def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
-    """The one is worse by 40 % on one kind and better by 40 % on the other."""
+    """The one is worse by 40% on one kind and better by 40% on the other."""
     made = World.comparison({"glibc": Behaviour(noise=0.002), "mine": Behaviour(noise=0.002)})
     samples = [
         replace(s, values=s.values | {TIME: s.values[TIME] * (1.4 if s.round % 2 else 1 / 1.4)})

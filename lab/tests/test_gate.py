@@ -267,13 +267,13 @@ def regressed():
 
 def test_the_text_says_what_failed_and_what_would_help(regressed):
     text = texts.report(regressed, 120)
-    assert "REGRESSION peak memory: +5.0 % [+5.0, +5.0], limit +3.0 %" in text
+    assert "REGRESSION peak memory: +5.0% [+5.0, +5.0], limit +3.0%" in text
     assert "UNRESOLVED time: " in text
     assert "$ ./new -x" in text
     assert "against $ ./old -x, in the same rounds" in text
     markdown = texts.markdown(regressed)
     assert markdown.startswith("### ❌ tsmalloc gate: regression\n")
-    assert "| peak memory | 20.0M | 21.0M | +5.0 % [+5.0, +5.0] | +3.0 % | regression |" in markdown
+    assert "| peak memory | 20.0M | 21.0M | +5.0% [+5.0, +5.0] | +3.0% | regression |" in markdown
     same = judged(Behaviour(), Behaviour())
     assert texts.markdown(same).startswith("### ✅ tsmalloc gate: pass\n")
     assert "PASS: every limit is kept" in texts.report(same, 120)

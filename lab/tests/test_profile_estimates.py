@@ -82,7 +82,7 @@ def test_intervals_are_in_order_and_never_below_what_was_seen(samples):
     ("samples", "off"), [(1, 0.17), (2, 0.05), (5, 0.02), (20, 0.01), (100, 0.01), (5000, 0.01)]
 )
 def test_gamma_quantiles_are_those_of_the_distribution(samples, off):
-    """Against scipy; for one sample the approximation is 16 % off at its low end."""
+    """Against scipy; for one sample the approximation is 16% off at its low end."""
     estimate = Estimate()
     estimate.add(samples, 1.0, 1e-6)
     low, high = estimate.interval()

@@ -112,8 +112,8 @@ def test_full_disk_is_told():
     recording = Recording.from_json(Path("t"), raw)
     said = "\n".join(recording.warnings())
     assert "x was not recorded: it is static, " in said
-    assert "2 programs at a time" in said
-    assert "3 programs were not recorded" in said
+    assert "not recorded: 2 programs; too many" in said
+    assert "not recorded: 3 programs; a limit on address" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -323,7 +323,7 @@ def test_slugs_are_names_of_files(text):
 
 
 def test_negative_numbers_get_their_sign():
-    assert with_minus("-3 % [-4, -2], x-1, 2-3") == "−3 % [−4, −2], x-1, 2-3"
+    assert with_minus("-3% [-4, -2], x-1, 2-3") == "−3% [−4, −2], x-1, 2-3"
 
 
 def test_shortened_text_says_so():

@@ -297,9 +297,9 @@ def test_a_difference_is_named_in_the_first_sentence(simulated):
     found = simulated({"fast": {"p99": 0.8}, "small": {"memory": 0.7, "cpu": 1.2}})
     answer = render.answer(found)
     fast, small = sorted(answer.split("; ")[:2], key=lambda text: "small" in text)
-    assert re.search(r"fast: p99 -(19|20|21)\.\d %", fast)
+    assert re.search(r"fast: p99 -(19|20|21)\.\d%", fast)
     assert "memory" not in fast
-    assert re.search(r"small: CPU per request \+\S+ % .*memory after idle -(29|30|31)", small)
+    assert re.search(r"small: CPU per request \+\S+% .*memory after idle -(29|30|31)", small)
     assert answer.endswith("neither fails.")
     rows = {row.allocator: row.metrics for row in found.comparison.analysis.rows}
     assert rows["fast"][P99].verdict is Verdict.BETTER
@@ -351,9 +351,7 @@ def test_limits_make_a_gate_of_it(simulated, p99, limits, status):
     told = {row.name: (row.verdict, row.limit) for row in rows}
     if status == EXIT_REGRESSION:
         assert told == {"one: p99": ("regression", 0.05), "two: p99": ("pass", 0.05)}
-        assert re.search(
-            r"(?m)^REGRESSION one: p99: \+.* limit \+5\.0 %$", texts.report(found, 120)
-        )
+        assert re.search(r"(?m)^REGRESSION one: p99: \+.* limit \+5\.0%$", texts.report(found, 120))
     if "requests/s" in limits:  # which is to be high
         assert told["one: requests/s"][1] == -0.05
 

@@ -52,9 +52,9 @@ def test_how_many_rounds_runs_and_how_much_noise():
 def test_a_program_that_waits_is_no_measurement_of_an_allocator():
     found = with_raw(lambda run: {"user_ns": run.wall_ns // 200, "system_ns": 0})
     assert codes(found) == {"waits"}
-    assert found.warnings[0].symptom == "the program waits: it computes for 0.5 % of its time"
+    assert found.warnings[0].symptom == "the program waits: it computes for 0.5% of its time"
     text = render.report(found, 120)
-    assert text.index("But the program waits: ") < text.index("95 % CI")
+    assert text.index("But the program waits: ") < text.index("95% CI")
 
 
 def test_of_very_few_rounds_no_figure_is_made_up():
@@ -62,8 +62,8 @@ def test_of_very_few_rounds_no_figure_is_made_up():
     assert alone.symptom.endswith("there are no intervals")
     noisy = run(rounds=2, noise=2.0)
     warning = next(w for w in noisy.warnings if w.code == "noise-floor")
-    assert "from itself by over 1000 %" in warning.symptom
-    assert "(glibc against itself): time over 1000 %" in render.heading(noisy)[2]
+    assert "from itself by over 1000%" in warning.symptom
+    assert "(glibc against itself): time over 1000%" in render.heading(noisy)[2]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def heading(study: Study) -> Iterator[str]:
     )
     yield f"peers: {', '.join(full_name(found.allocator(name)) for name in suite.peers)}"
     yield (
-        "ratios to the best peer of each line (geometric mean over the rounds, paired; 95 % "
+        "ratios to the best peer of each line (geometric mean over the rounds, paired; 95% "
         "confidence): below 1.00 is better than every peer"
     )
 
@@ -109,7 +109,7 @@ class Number:
         return self._joined(interval if known else "")
 
     def with_spread(self) -> str:
-        """0.92 ±1 %: the farther end of the interval"""
+        """0.92 ±1%: the farther end of the interval"""
         if self.ratio is None or self.low is None or self.high is None:
             return self._joined("")
         spread = max(self.high / self.ratio, self.ratio / self.low) - 1.0
@@ -158,7 +158,7 @@ def table_columns(study: Study, layout: Layout) -> list[Column]:
         if name == suite.candidate:
             form = Number.plain if layout.compact else Number.with_interval
             cells = [Cell(form(n), line.style) for n, line in zip(numbers, lines, strict=True)]
-            header = titles[name] if layout.compact else f"{titles[name]} [95 % CI]"
+            header = titles[name] if layout.compact else f"{titles[name]} [95% CI]"
             columns.append(Column(header, cells))
             goals = [Cell(line.goal, line.style) for line in lines]
             columns.append(Column(f"{name}'s goal", goals, left=True, expendable=2))

@@ -12,6 +12,7 @@ from tsmlab import counters, strace, tracker
 from tsmlab.errors import UserError
 from tsmlab.measuring import Ended, RunRequest
 from tsmlab.results import Causes
+from tsmlab.wording import counted
 
 # A run that is watched may take this many times as long as the timed ones before it has failed.
 TIMEOUT_FACTOR = 20.0
@@ -61,8 +62,8 @@ def blocks(request: RunRequest, _folder: Path) -> tuple[dict[str, float], list[s
     _require_success(tracked.measurement, "the tracker")
     untracked = sum(each.untracked_blocks for each in tracked.processes)
     missed = sum(each.missed_frees for each in tracked.processes)
-    notes = [f"the tracker had no memory for {untracked:,} blocks"] if untracked else []
-    notes += [f"{missed:,} blocks were freed past the tracker"] if missed else []
+    notes = [f"the tracker had no memory for {counted(untracked, 'block')}"] if untracked else []
+    notes += [f"freed past the tracker: {counted(missed, 'block')}"] if missed else []
     return tracked.counts(), notes
 
 

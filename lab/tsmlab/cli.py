@@ -25,10 +25,10 @@ class Verb(NamedTuple):
 
 
 VERBS = (
-    Verb("compare", "Run a program under every allocator and say which serves it best."),
+    Verb("compare", "Run a program under every allocator and say which is best for it."),
     Verb("service", "Run a server under every allocator and load, and say which is best for it."),
     Verb("gate", "Judge a program against its baseline, for a check before a merge."),
-    Verb("tune", "Search the options of an allocator that serve a program better."),
+    Verb("tune", "Search for allocator options that suit a program better."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
     Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
     Verb("record", "Record what a program asks of its allocator, as a trace."),
@@ -39,12 +39,12 @@ VERBS = (
     Verb("fetch", "Build the newest mimalloc, jemalloc, tcmalloc and others, to compare with."),
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
-    Verb("worker", "Make rounds for studies that are begun elsewhere."),
+    Verb("worker", "Join a cluster as a measurement worker."),
     Verb("explain", "Say where the resident memory of a running process is."),
-    Verb("stats", "Print the address space of tsmalloc in a running process, and counts."),
+    Verb("stats", "Print the statistics of tsmalloc in a running process."),
     Verb("top", "Show where the resident memory of a running process is, and how that changes."),
     Verb("profile", "Take a heap profile, or read one: which lines hold the memory?"),
-    Verb("purge", "Give the free pages of a running process back to the operating system."),
+    Verb("purge", "Return the free pages of a running process to the operating system."),
     Verb("set", "Change the options of tsmalloc in a running process, or print them."),
     Verb("lib", "Print the path of an allocator's library, to preload it yourself."),
 )
@@ -77,7 +77,7 @@ EPILOG = """\
 \b
 Exit status: 0 all is well; 1 wrong usage or environment; 130 interrupted.
 2 the program failed under an allocator; `doctor`: nothing can be preloaded into it; of a running
-process: it does not exist, has no tsmalloc, or may not be looked at.
+process: it does not exist, has no tsmalloc, or permission is denied.
 3 `gate` found a regression; `profile leaks --exit-code`: a site has grown.
 `run`, `profile` and `top` exit as the program does; 126 if it cannot be executed, 127 if it is
 not found.

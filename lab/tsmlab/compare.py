@@ -253,7 +253,7 @@ class _Session:
         )
 
     def _note_preflight(self) -> None:
-        calls = "" if self._counted is None else f", {self._counted.calls:,} calls"
+        calls = "" if self._counted is None else f", {counted(self._counted.calls, 'call')}"
         count = len(self._points)
         times = [quantity(wall_seconds(probe), "seconds") for probe in self._probes]
         told = times[0] if count == 1 else f"{times[0]} to {times[-1]} at {count} points"
@@ -303,10 +303,10 @@ class _Session:
         self.reporter.expect(fitting)
         if rule.runs is None and fitting < rule.min_rounds:
             self.reporter.note(
-                f"a round of {runs} runs takes about {quantity(seconds, 'seconds')}: only "
-                f"{fitting} of {rounds(rule.min_rounds)} fit into {rule.patience_seconds:g} s. For "
-                f"firmer results: --time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer "
-                f"allocators (-a)"
+                f"a round of {counted(runs, 'run')} takes about {quantity(seconds, 'seconds')}: "
+                f"only {fitting} of {rounds(rule.min_rounds)} fit into "
+                f"{rule.patience_seconds:g} s. For firmer results: "
+                f"--time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer allocators (-a)"
             )
 
     def _heed(self, diagnosis: doctor.Diagnosis) -> None:

@@ -23,7 +23,7 @@ from tsmlab.toml_tables import is_number
 from tsmlab.wording import names, quantity, rounds
 
 CANNOT_TELL = "cannot be told"
-# Exponents this close are the same shape: 0.1 is 26 % over a factor of ten.
+# Exponents this close are the same shape: 0.1 is 26% over a factor of ten.
 TOLERANCE = 0.1
 # Of more figures than these, the least and the largest are told.
 TOLD = 4

@@ -30,7 +30,7 @@ from tsmlab.results import FLEET, MachineKind, Sample
 from tsmlab.schedule import Slot
 from tsmlab.sweep import Point
 from tsmlab.trial import Program, Trial
-from tsmlab.wording import quantity_or
+from tsmlab.wording import counted, quantity_or
 
 LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
 REMOTE = re.compile(r"(tcp|tls)://\S+:\d+")
@@ -478,9 +478,9 @@ def _examined(
         hosts.setdefault(host, []).append(str(workers[where]["name"]))
     kinds = {kind_of(described): described for _, _, described in found.values()}
     note(
-        f"cluster    {len(found)} workers on {len(hosts)} machines of {len(kinds)} kinds"
+        f"cluster    {len(found)} workers on {len(hosts)} machines of {counted(len(kinds), 'kind')}"
         if len(hosts) > 1
-        else f"cluster    {len(found)} workers on one machine"
+        else f"cluster    {counted(len(found), 'worker')} on one machine"
     )
     if len(hosts) < len(found):
         note("workers of one machine disturb each other's times; counts and bytes they do not")

@@ -47,7 +47,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a gate. limits: by metric, as fractions; 0.02 allows 2 % more. baseline: what
+    """The options of a gate. limits: by metric, as fractions; 0.02 allows 2% more. baseline: what
     is run in the same rounds; before: samples from a file instead; neither: only measured."""
 
     candidate: Side
@@ -179,7 +179,7 @@ def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
 def judge(
     ratio: RatioEstimate | None, limit: float | None, floor: float | None = None, limits: int = 1
 ) -> tuple[GateVerdict, int | None]:
-    """A pass if the whole 95 % interval of the ratio lies within the limit. A regression if it lies
+    """A pass if the whole 95% interval of the ratio lies within the limit. A regression if it lies
     beyond, the chance of that is below FALSE_ALARM over all `limits` (Bonferroni), and the ratio is
     beyond what the baseline differs from itself (`floor`): what fails a check is looked at by
     people. Else unresolved, with about how many more rounds would tell."""

@@ -53,7 +53,7 @@ def table(gate: Gate) -> list[Column]:
         Column("metric", [Cell(row.name) for row in rows], left=True),
         Column("baseline", [Cell(quantity_or(row.baseline, row.unit)) for row in rows]),
         Column("candidate", [Cell(quantity_or(row.candidate, row.unit)) for row in rows]),
-        Column("change [95 % CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
+        Column("change [95% CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
         Column("limit", [Cell(_limit(row)) for row in rows]),
         Column("verdict", [Cell(row.verdict, STYLES[row.verdict]) for row in rows], left=True),
     ]

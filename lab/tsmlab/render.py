@@ -23,7 +23,7 @@ from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Troubl
 from tsmlab.stats import Verdict
 from tsmlab.study import Score
 from tsmlab.tables import STYLES, Block, Cell, Column, Layout
-from tsmlab.wording import change, change_in_full, names, quantity, rounds, share
+from tsmlab.wording import change, change_in_full, counted, names, quantity, rounds, share
 
 MAX_FRONT = 8
 # Warnings that question the whole table, and so come before it.
@@ -146,7 +146,7 @@ def recommendation(comparison: Comparison) -> str:
 def heading(comparison: Comparison) -> list[str]:
     analysis = comparison.analysis
     runs = sum(s.phase == "measured" for s in comparison.samples)
-    extent = f"{rounds(analysis.rounds)}, {runs} runs, seed {comparison.settings.seed}"
+    extent = f"{rounds(analysis.rounds)}, {counted(runs, 'run')}, seed {comparison.settings.seed}"
     command = shlex.join(comparison.command)
     for parameter in comparison.parameters:  # which needs no quotes to be read
         command = command.replace(f"'{{{parameter.name}}}'", f"{{{parameter.name}}}")
@@ -237,7 +237,7 @@ def _primary_columns(
 
     return [
         Column(header, [_median_cell(row, spec) for row in rows]),
-        Column(f"{against} {comparison.reference} [95 % CI]", [ratio(row) for row in rows]),
+        Column(f"{against} {comparison.reference} [95% CI]", [ratio(row) for row in rows]),
         Column("verdict", [verdict(row) for row in rows], left=True),
     ]
 
@@ -362,7 +362,9 @@ def kind_lines(comparison: Comparison) -> list[str]:
     lines = [f"by kind of machine ({comparison.metric(key).name} vs {comparison.reference}):"]
     verdicts: dict[str, set[Verdict]] = {}
     for kind in comparison.kinds:
-        lines.append(f"  {kind.name}: {kind.workers} workers, {rounds(kind.analysis.rounds)}")
+        lines.append(
+            f"  {kind.name}: {counted(kind.workers, 'worker')}, {rounds(kind.analysis.rounds)}"
+        )
         for row in kind.analysis.rows:
             summary = row.metrics.get(key)
             if summary is None or summary.ratio is None or summary.verdict is None:
@@ -406,7 +408,7 @@ def failure_lines(name: str, row: Row | Score) -> list[str]:
     if row.failure is None:
         return []
     end = "; not run again" if row.gave_up else ""
-    how_many = f"{row.failures} of {row.attempts} runs"
+    how_many = f"{row.failures} of {counted(row.attempts, 'run')}"
     said = row.failure.stderr_tail.splitlines()[-2:]
     return [
         f"FAILED {name}: {row.failure.text} ({how_many}{end})",

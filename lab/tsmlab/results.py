@@ -236,7 +236,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % confidence interval; low and high are None where there is none."""
+    """A number with its 95% confidence interval; low and high are None where there is none."""
 
     value: float
     low: float | None

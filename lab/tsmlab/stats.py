@@ -50,7 +50,7 @@ MAD_TO_SIGMA = NormalDist().inv_cdf(0.75)
 # E|X| / sigma of a normal variable; the scale that [IH] falls back on when the MAD is zero.
 MEAN_DEVIATION_TO_SIGMA = math.sqrt(2.0 / math.pi)
 # A resampled mean cannot leave the range of the data. So for n symmetric samples no bootstrap
-# interval of the mean can cover more often than 1 - 2^(1-n) (93.75 % at n = 5). Below this many
+# interval of the mean can cover more often than 1 - 2^(1-n) (93.75% at n = 5). Below this many
 # rounds the interval is Student's, which has no such limit.
 MIN_BOOTSTRAP_ROUNDS = 10
 # Beyond this many rounds the mean is as good as normal, Student's interval agrees with the
@@ -346,7 +346,7 @@ def holm_by_key(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
 def noise_floor(control: RatioEstimate) -> float | None:
     """The A/A control: the reference against itself differs by nothing, so the largest difference
     its interval allows is what this machine, now, cannot tell from nothing. A relative difference
-    (0.007 = 0.7 %)."""
+    (0.007 = 0.7%)."""
     if control.low is None or control.high is None:
         return None
     return max(control.high, 1.0 / control.low) - 1.0
@@ -379,11 +379,11 @@ def judge(
     floor: float | None = None,
     higher_is_better: bool = False,
 ) -> Judgement:
-    """Three-way verdict by [Kr]'s rule, on the log scale where "1 % more" and "1 % less" are mirror
+    """Three-way verdict by [Kr]'s rule, on the log scale where "1% more" and "1% less" are mirror
     images. Better or worse: the whole interval lies beyond the margin, p (Holm's adjusted one, if
     given) is below FALSE_VERDICT, and the ratio exceeds the A/A noise floor. Equal: the whole
     interval lies within the margin. Anything else is unresolved, with the rounds that would help
-    (widths shrink as 1/sqrt(n)). Equal is not corrected: it takes two one-sided tests at 2.5 %
+    (widths shrink as 1/sqrt(n)). Equal is not corrected: it takes two one-sided tests at 2.5%
     each as it is."""
     if margin <= 0.0:
         raise ValueError("the margin must be positive")

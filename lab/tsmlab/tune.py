@@ -27,7 +27,7 @@ from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.study import Objective, Raced, Step, Study, Tune, TuneRow
 from tsmlab.trial import Program
 from tsmlab.tune_options import Option, Setting, configured, environment
-from tsmlab.wording import rounds
+from tsmlab.wording import counted, rounds
 
 # The name of the changed one in fresh rounds; what it is compared with has its own name.
 TUNED = "tuned version"
@@ -186,7 +186,7 @@ class _Search:
             label = f"step {step}, rung {len(rungs) + 1}"
             if rungs and not self._fits(label, more * (len(alive) + 2)):
                 break
-            self.reporter.note(f"{label}: {len(alive)} changes, {rounds(more)}")
+            self.reporter.note(f"{label}: {counted(len(alive), 'change')}, {rounds(more)}")
             changed = {name: (*base, setting) for name, setting in alive.items()}
             left = self._left(label, RACE_SHARE)
             rungs.append(self._compare(label, base, changed, StopRule.of_rounds(more, left)))

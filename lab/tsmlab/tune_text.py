@@ -7,7 +7,7 @@ from tsmlab.render import full_name, under
 from tsmlab.stats import Verdict
 from tsmlab.study import Step, Study, Tune, TuneRow
 from tsmlab.tables import STYLES, Block, Cell, Column
-from tsmlab.wording import change_in_full, names, quantity_or, rounds, share
+from tsmlab.wording import change_in_full, counted, names, quantity_or, rounds, share
 
 FATES = {"best": "green", "failed": "red"}
 
@@ -42,8 +42,8 @@ def heading(study: Study) -> Iterator[str]:
     values = sum(len(option.values) for option in results.options)
     runs = sum(len(part.samples) for part in study.parts)
     yield (
-        f"{full_name(results.allocator)}, for {goal(results)}: {values} changes of "
-        f"{len(results.options)} options; {runs} runs, seed {results.seed}; "
+        f"{full_name(results.allocator)}, for {goal(results)}: {counted(values, 'change')} of "
+        f"{counted(len(results.options), 'option')}; {counted(runs, 'run')}, seed {results.seed}; "
         f"stopped: {study.stop.text}"
     )
     if results.unknown:
@@ -70,7 +70,7 @@ def race_table(step: Step) -> list[Column]:
         Column("rounds", [Cell(str(each.rounds)) for each in raced]),
         *(
             Column(
-                f"{_name(key)} [95 % CI]",
+                f"{_name(key)} [95% CI]",
                 [Cell(change_in_full(each.ratios.get(key))) for each in raced],
             )
             for key in keys
@@ -113,7 +113,7 @@ def verdict_table(rows: list[TuneRow]) -> list[Column]:
         Column("metric", [Cell(row.name) for row in rows], left=True),
         Column("before", [Cell(quantity_or(row.before, row.unit)) for row in rows]),
         Column("tuned", [Cell(quantity_or(row.after, row.unit)) for row in rows]),
-        Column("change [95 % CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
+        Column("change [95% CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
         Column("verdict", [Cell(row.verdict, STYLES.get(row.verdict, "")) for row in rows], True),
     ]
 

@@ -1,11 +1,11 @@
-"""Numbers as people write them: 1.82 s, 412M, -14.1 %, 8.10x."""
+"""Numbers as people write them: 1.82 s, 412M, -14.1%, 8.10x."""
 
 from collections.abc import Sequence
 
 from tsmlab.metrics import Unit
 from tsmlab.stats import RatioEstimate
 
-# From this ratio on, "8.10x" is easier to grasp than "+710 %".
+# From this ratio on, "8.10x" is easier to grasp than "+710%".
 TIMES_FROM = 2.0
 
 # A larger share, by very few rounds, is no figure worth stating.
@@ -47,7 +47,7 @@ def change(ratio: float) -> str:
     """A ratio to the reference, as a person says it."""
     if ratio >= TIMES_FROM:
         return f"{three_digits(ratio)}x"
-    return f"{_percent(ratio)} %"
+    return f"{_percent(ratio)}%"
 
 
 def change_interval(estimate: RatioEstimate) -> str:
@@ -70,13 +70,13 @@ def _percent(ratio: float) -> str:
 
 
 def share(fraction: float) -> str:
-    """A small fraction: 0.7 %, 1 %, 0.04 %."""
+    """A small fraction: 0.7%, 1%, 0.04%."""
     if fraction > MOST_SHARE:
         return f"over {share(MOST_SHARE)}"
     percent = fraction * 100.0
     digits = 0 if percent >= 10.0 else 1 if percent >= 0.1 else 2
     text = f"{percent:.{digits}f}"
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
 
 
 def rounds(count: int, more: bool = False) -> str:

@@ -88,9 +88,10 @@ void Secure::end_process() noexcept {
   os::ErrorLine line;
   line.text("at exit, ");
   line.number(all.blocks);
-  line.text(" blocks with ");
+  line.text(all.blocks == 1 ? " block with " : " blocks with ");
   line.number(all.bytes);
-  line.text(" bytes are still in use");
+  line.text(all.bytes == 1 ? " byte" : " bytes");
+  line.text(all.blocks == 1 ? " is still in use" : " are still in use");
   line.write();
 }
 

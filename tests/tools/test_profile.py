@@ -136,7 +136,7 @@ def test_a_profile_at_a_limit(program: Path, tmp_path: Path, limits: dict[str, s
 
 @pytest.mark.long
 def test_estimates_hold_the_truth(program: Path, tmp_path: Path) -> None:
-    """Of 40 profiles, each site's 95 % interval holds the truth in at least 33: fewer happen once
+    """Of 40 profiles, each site's 95% interval holds the truth in at least 33: fewer happen once
     in ten thousand times."""
     rounds, least = 40, 33
     hits = dict.fromkeys(EXACT, 0)
@@ -323,9 +323,7 @@ def test_the_program_itself_writes_what_pins(program: Path, tmp_path: Path) -> N
 
 def test_people_read_what_pins(pinned: subprocess.Popen[str]) -> None:
     shown = told("explain", pinned.pid)
-    (line,) = re.findall(
-        r"^ +([\d.]+) ±(\d+) %  profiled_progra\+0x[0-9a-f]+$", shown, re.MULTILINE
-    )
+    (line,) = re.findall(r"^ +([\d.]+) ±(\d+)%  profiled_progra\+0x[0-9a-f]+$", shown, re.MULTILINE)
     assert float(line[0]) > 30
     assert f"tsmalloc profile show --type pinned tsmalloc.{pinned.pid}.pb" in shown
 

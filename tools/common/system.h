@@ -99,6 +99,9 @@ class PieceReader {
   char buffer_[capacity + 1];
 };
 
+// The ending of a counted noun.
+inline const char* plural(std::uint64_t count) { return count == 1 ? "" : "s"; }
+
 // What follows the last '/'.
 inline const char* base_name(const char* path) {
   const char* const slash = std::strrchr(path, '/');

@@ -30,11 +30,11 @@ namespace {
     fail(exit_missing, "there is no process %d, or it has ended: pgrep NAME finds a process", pid);
   if (::geteuid() == 0)
     fail(exit_missing,
-         "process %d may not be looked at, which takes the rights of a debugger: in a container, "
+         "process %d: permission denied to ptrace it: in a container, "
          "start it with --cap-add=SYS_PTRACE",
          pid);
   fail(exit_missing,
-       "process %d may not be looked at, which takes the rights of a debugger: use sudo; or, for "
+       "process %d: permission denied to ptrace it: use sudo; or, for "
        "your own processes, sudo sysctl kernel.yama.ptrace_scope=0; in a container, start it with "
        "--cap-add=SYS_PTRACE",
        pid);

@@ -157,14 +157,16 @@ void print_slabs(const List<MapPiece>& map) {
       continue;
     }
     std::printf(
-        "%8u %8zu %9.1f %4.0f %% %9zu %9zu %9zu %9zu %10.1f %9zu",
+        "%8u %8zu %9.1f %5.0f%% %9zu %9zu %9zu %9zu %10.1f %9zu",
         engine::size_classes[c.number].block_bytes, c.slabs, mib(c.resident),
         100 * static_cast<double>(c.used) / static_cast<double>(std::max<std::size_t>(c.blocks, 1)),
         c.quarters[0], c.quarters[1], c.quarters[2], c.quarters[3], mib(c.pinned), c.pinning);
     if (c.pinning_ended != 0) std::printf(", %zu of ended threads' heaps", c.pinning_ended);
     std::printf("\n");
   }
-  if (others != 0) std::printf("   ... and %zu smaller classes: --json has all\n", others);
+  if (others != 0)
+    std::printf("   ... and %zu smaller class%s: --json lists all\n", others,
+                others == 1 ? "" : "es");
 }
 
 void add_map(JsonLine& line, const Account& account, const List<MapPiece>& map,

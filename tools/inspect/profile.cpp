@@ -14,6 +14,7 @@
 #include <initializer_list>
 
 #include "common/json_line.h"
+#include "common/system.h"
 #include "front/run.h"
 #include "inspect/profile_image.h"
 #include "inspect/program.h"
@@ -31,26 +32,31 @@ constexpr char help_of_profile[] =
        tsmalloc profile [--interval BYTES] [--peak] [--output FILE] -- PROGRAM [ARGUMENT...]
        tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
 
-Take the heap profile of a running process, or of several at once, each into a file. If it takes
-samples already, they are read; nothing runs in the process, and it is not stopped. Else it samples for
-N seconds: blocks that were allocated before are not in the profile.
+Take the heap profile of a running process, or of several at once, each into a file. A process that is
+sampling already is just read: nothing runs in it, and it is not stopped. Otherwise it samples for N
+seconds, and blocks allocated before that are not in the profile.
 
-  --seconds N       Sample for so long, 10 by default; then it is off again.
-  --keep            It samples on afterwards.
-  --interval BYTES  One sample in about so many bytes that are allocated, 512K by default.
-  --peak            Blocks that were in use at the peak, instead of those in use now.
-  --output FILE     By default tsmalloc.PID.pb, or tsmalloc.PID.2.pb where there is one, and so on. It
-                    has no names: profile show adds them, and pprof. A folder has files of such names.
+Examples:
+  tsmalloc profile 4711
+  tsmalloc profile --seconds 60 --output server.pb 4711
+  tsmalloc profile -- ./server --selftest
+
+  --seconds N       How long to sample, 10 by default.
+  --keep            Keep sampling afterwards.
+  --interval BYTES  About one sample per BYTES allocated, 512K by default.
+  --peak            Blocks in use at the peak instead of those in use now.
+  --output FILE     By default tsmalloc.PID.pb, or tsmalloc.PID.2.pb if that exists, and so on; a folder
+                    gets files with these names. They contain no symbols: profile show and pprof add them.
   --force           Overwrite FILE.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
-PROGRAM runs under tsmalloc, and each of its processes leaves a profile when it ends, also by a signal
-or a crash; `--output DIR/` is for those of all its processes, this folder by default. Signals are the
-program's. It is traced, as by a debugger. With the lab, the report follows, and
-`profile run --help` tells its options.
+PROGRAM runs under tsmalloc, and each of its processes leaves a profile when it ends, even by a signal
+or a crash; `--output DIR/` collects those of all its processes, in this folder by default. Signals go to
+the program. It is traced, as by a debugger. With the lab, the report follows; see `profile run --help`
+for its options.
 
-To read another process needs permission to ptrace it. Exit status: 1 wrong usage, or the file
-cannot be written; 2 there is no profile of a process: no such process, no tsmalloc in it, another
-version of it, nothing served yet, or permission denied. Of PROGRAM, its own.
+Reading another process needs permission to ptrace it. Exit status: 1 wrong usage, or the file cannot be
+written; 2 there is no profile of a process: no such process, no tsmalloc in it, another version of it,
+nothing allocated yet, or permission denied. For PROGRAM, its own.
 )";
 
 struct Settings {
@@ -114,9 +120,10 @@ void check_output(const Settings& settings) {
 void write_file(const ProfileImage& profile, Process& process, const EngineImage& image,
                 engine::ProfileKind kind, const char* path) {
   expect_no_error(profile.write_to(path, process, image, kind), path);
-  expect_written(std::printf("Process %d (%s): %llu samples, %llu of blocks in use: %s\n",
+  expect_written(std::printf("Process %d (%s): %llu sample%s, %llu of blocks in use: %s\n",
                              process.pid(), process.command(),
                              static_cast<unsigned long long>(profile.samples()),
+                             plural(profile.samples()),
                              static_cast<unsigned long long>(profile.samples_in_use()), path) < 0 ||
                          std::fflush(stdout) != 0
                      ? errno

@@ -26,17 +26,21 @@ namespace {
 constexpr char help_of_purge[] =
     "Usage: tsmalloc purge [--json] [--force] " TSMALLOC_USAGE_OF_PROCESSES R"(
 
-Return the free pages of running processes to the operating system. A process needs no preparation,
-and may be idle: nothing of its code runs. It is stopped some times, for about 2 ms each. What is free
-within slabs, in cache bins, or not yet seen by its owner, stays: see tsmalloc explain PID.
+Return the free pages of running processes to the operating system. A process needs no preparation and
+may be idle: none of its code runs. It is stopped a few times, for about 2 ms each. Memory that is free
+within slabs, in cache bins, or not yet collected by its owner stays: see tsmalloc explain PID.
 
-  --json          A line of JSON for each process, in bytes and microseconds.
-  --force         Also in a sandbox (seccomp) that may end the process for the system call madvise.
+Examples:
+  tsmalloc purge 4711
+  tsmalloc purge --json --tree $(pidof -s server)
+
+  --json          A line of JSON per process, in bytes and microseconds.
+  --force         Also in a seccomp sandbox that may kill the process for calling madvise.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
-It needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written;
-2 it cannot be done for a process: no such process, no tsmalloc in it, another version of it, nothing
-served yet, permission denied, a sandbox, a thread that stays in the kernel, or a machine other than
-x86-64. Its line is on standard error; the others are purged.
+Needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written; 2 a
+process could not be purged: no such process, no tsmalloc in it, another version of it, nothing allocated
+yet, permission denied, a sandbox, a thread that stays in the kernel, or a machine other than x86-64. The
+reason is on standard error; the other processes are purged.
 )";
 
 // A part of a free span, for one system call.

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "common/json_line.h"
+#include "common/system.h"
 #include "inspect/heap_map.h"
 
 namespace ts {
@@ -40,7 +41,7 @@ void print_classes(const Account& account) {
   for (std::size_t i = 0; i < shown; ++i) {
     const Account::Class& c = account.classes[order[i]];
     if (free_in(c) == 0) break;
-    std::printf("%12.1f %5.1f %%  beside blocks of %u bytes, whose slabs are used to %.0f %%\n",
+    std::printf("%12.1f %6.1f%%  beside blocks of %u bytes, whose slabs are %.0f%% full\n",
                 mib(free_in(c)), percent(free_in(c), all),
                 engine::size_classes[order[i]].block_bytes, percent(c.used_bytes, c.slab_bytes));
   }
@@ -72,11 +73,10 @@ int flush_output() { return std::fflush(stdout) == 0 ? 0 : errno; }
 
 void print_sites(pid_t pid, const StrandedSites& sites) {
   const auto print = [](const StrandedBytes& room) {
-    std::printf("%12.1f ±%.0f %%  ", room.bytes / (1 << 20), 100 * room.error() / room.bytes);
+    std::printf("%12.1f ±%.0f%%  ", room.bytes / (1 << 20), 100 * room.error() / room.bytes);
   };
   if (sites.all().bytes < 1 << 20) return;
-  std::printf(
-      "\nBlocks that these places allocated keep free room in slabs (by samples; 95 %%):\n");
+  std::printf("\nBlocks that these places allocated keep free room in slabs (by samples; 95%%):\n");
   constexpr std::ptrdiff_t shown = 3;
   for (const StrandedSites::Site* site = sites.begin();
        site != sites.end() && site - sites.begin() < shown; ++site) {
@@ -99,8 +99,7 @@ int print_text(const Report& report, const StrandedSites& sites) {
   for (const Part& part : parts) {
     const std::size_t bytes = account.*part.bytes;
     if (!account.has_engine && part.use != Use::outside) continue;
-    std::printf("%12.1f %5.1f %%  %s\n", mib(bytes), percent(bytes, account.resident),
-                part.meaning);
+    std::printf("%12.1f %6.1f%%  %s\n", mib(bytes), percent(bytes, account.resident), part.meaning);
   }
   if (!account.has_engine) {
     std::printf(
@@ -111,9 +110,10 @@ int print_text(const Report& report, const StrandedSites& sites) {
   }
   print_classes(account);
   print_sites(account.pid, sites);
-  std::printf("\n%zu threads; %zu heaps, of which %zu are of threads that ended; %zu slabs; ",
-              account.threads, account.heaps, account.ended_heaps, account.slabs);
-  std::printf("%zu large blocks\n", account.large_blocks);
+  std::printf("\n%zu thread%s; %zu heap%s, of which %zu of ended threads; %zu slab%s; ",
+              account.threads, plural(account.threads), account.heaps, plural(account.heaps),
+              account.ended_heaps, account.slabs, plural(account.slabs));
+  std::printf("%zu large block%s\n", account.large_blocks, plural(account.large_blocks));
   if (account.limit != 0)
     std::printf("\nFree memory goes back at once beyond %.1f MiB\n", mib(account.limit));
   if (account.hard_limit != 0)
@@ -122,7 +122,8 @@ int print_text(const Report& report, const StrandedSites& sites) {
   if (account.pages >= std::size_t{1} << 20)
     std::printf("\nGive %.1f MiB back: tsmalloc purge %d\n", mib(account.pages), account.pid);
   if (account.unclear != 0)
-    std::printf("%zu pages changed hands meanwhile and count as other mappings\n", account.unclear);
+    std::printf("%zu page%s changed owners meanwhile and count%s as other mappings\n",
+                account.unclear, plural(account.unclear), account.unclear == 1 ? "s" : "");
   return flush_output();
 }
 

@@ -14,14 +14,18 @@ namespace {
 constexpr char help_of_set[] =
     R"(Usage: tsmalloc set PID [NAME=VALUE...]
 
-Change options of tsmalloc in a running process, or print them. NAME is that of the environment, with
-or without TSMALLOC_: tsmalloc set 4711 LIMIT=2G BACKGROUND=on. All are changed, or none. The process
-stands still meanwhile, for less than a millisecond as a rule, and follows the change when a thread of
-it next takes blocks from its heap.
+Change options of tsmalloc in a running process, or print them. NAME is the name of the environment
+variable, with or without TSMALLOC_. Either all are changed or none. The process is stopped meanwhile,
+usually for less than a millisecond; the change takes effect when one of its threads next takes blocks
+from its heap.
 
-To do it takes the rights of a debugger. Exit status: 1 wrong usage, or the answer cannot be written;
-2 the process cannot be changed: no such process, no tsmalloc in it, another version of it, nothing
-served yet, no right to look, or a thread that stays in the kernel.
+Examples:
+  tsmalloc set 4711
+  tsmalloc set 4711 LIMIT=2G BACKGROUND=on
+
+Needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written; 2 the
+process cannot be changed: no such process, no tsmalloc in it, another version of it, nothing allocated
+yet, permission denied, or a thread that stays in the kernel.
 )";
 
 // Of an assignment; without the prefix.

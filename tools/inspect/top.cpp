@@ -23,20 +23,24 @@ constexpr char help_of_top[] =
     "                    " TSMALLOC_USAGE_OF_PROCESSES R"(
        tsmalloc top [--interval SECONDS] [--count N] [--json | --pages] -- COMMAND [ARGUMENT...]
 
-Show again and again where the resident memory of a process is, and how that changes. A terminal
-gets a screen, a pipe gets lines. It ends with the process, or by Ctrl-C. Of several processes the
-screen has a row each, by proportional set size, and a line has the sums.
+Show continuously where the resident memory of a process is, and how that changes: a screen on a
+terminal, lines in a pipe. Ends with the process, or on Ctrl-C. For several processes, the screen has a
+row each, by proportional set size, and a line has the totals.
 
-COMMAND is started with tsmalloc, and needs no permission. What it prints while there is a
-screen follows behind that. Without one, the lines go to standard error. The exit status is that of
-COMMAND, 128 and the signal's number if a signal ended it.
+Examples:
+  tsmalloc top 4711
+  tsmalloc top --interval 0.1 -- ./server --selftest
 
-  --interval SECONDS  From one look to the next, 0.001 at least; 1 by default.
-  --count N           Look so many times.
-  --json              A line of JSON each time, as of explain --json.
-  --pages             On a terminal, a map of the allocator's memory, as of explain --map.
+COMMAND is started with tsmalloc; looking at it needs no permission. What it prints during the screen
+is shown afterwards. Without a screen, the lines go to standard error. The exit status is that of COMMAND,
+or 128 plus the number of the signal that ended it.
+
+  --interval SECONDS  Time between updates, at least 0.001; 1 by default.
+  --count N           Stop after N updates.
+  --json              A line of JSON each time, as explain --json prints.
+  --pages             On a terminal, a map of the allocator's memory, as explain --map prints.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
-Permissions and exit status: as of explain.
+Permissions and exit status: as for explain.
 )";
 
 // Bytes that the sum of the parts may be off the kernel's, before all is asked for again.

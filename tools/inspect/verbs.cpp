@@ -24,35 +24,45 @@ constexpr char help_of_explain[] =
        tsmalloc explain --map [--json] PID
        tsmalloc explain --html FILE PID
 
-Show where the resident memory of a running process is: in the program's blocks, free memory beside
-them, free pages, or outside of the allocator. The process needs no preparation but to run with
-tsmalloc; nothing is called in it, and it is not stopped. Without tsmalloc, it shows what the kernel
-knows. Of several processes it shows a table, by proportional set size, with sums.
+Show where the resident memory of a running process is: in the program's blocks, in free memory next
+to them, in free pages, or outside the allocator. The process only has to run with tsmalloc; nothing is
+called in it, and it is not stopped. Without tsmalloc, shows what the kernel knows. Several processes
+are shown as a table with totals, by proportional set size.
 
-  --json          A line of JSON for each process, in bytes; of several, one more for the sums.
+Examples:
+  tsmalloc explain $(pidof server)
+  tsmalloc explain --map 4711
+  tsmalloc explain --html map.html 4711
+
+  --json          A line of JSON per process, in bytes; with several, one more for the totals.
   --prometheus    The text format of Prometheus, in bytes.
   --map           A map of the allocator's memory: slabs and how full they are, large blocks, free
                   and purged pages, and what keeps sparse slabs.
   --html FILE     The map as a page for a browser.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
-It needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written;
-2 a process could not be read: it does not exist, or permission was denied; its line is on standard
-error, and the others are shown.
+Needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written; 2 a
+process could not be read, because it does not exist or permission was denied; the reason is on standard
+error, and the other processes are shown.
 )";
 constexpr char help_of_stats[] =
     "Usage: tsmalloc stats [--json | --prometheus] [--interval SECONDS [--count N]]\n"
     "                      " TSMALLOC_USAGE_OF_PROCESSES R"(
 
-Print what ts_stats() tells in a running process: the address space of tsmalloc by what it is for,
-and counts. Quicker than explain, since no page is looked at. Nothing is called in the process, and it
-is not stopped. Of several processes it prints a table.
+Print the figures of ts_stats() for a running process: the address space of tsmalloc by use, and
+counts. Faster than explain, since it does not look at pages. Nothing is called in the process, and it is
+not stopped. Several processes are printed as a table.
 
-  --json              A line of JSON for each process, in bytes.
-  --prometheus        The text format of Prometheus, in bytes; of several, labelled with the process.
-  --interval SECONDS  Again and again, 0.0001 s apart at least, until the process ends, or Ctrl-C.
-  --count N           So many times, 1 s apart without --interval.
+Examples:
+  tsmalloc stats 4711
+  tsmalloc stats --json --interval 10 4711
+  tsmalloc stats --prometheus --cgroup system.slice/server.service
+
+  --json              A line of JSON per process, in bytes.
+  --prometheus        The text format of Prometheus, in bytes; with several processes, labelled.
+  --interval SECONDS  Repeat, at least 0.0001 s apart, until the process ends, or Ctrl-C.
+  --count N           Repeat N times, 1 s apart without --interval.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
-Permissions and exit status: as of explain. A process without tsmalloc has no stats.
+Permissions and exit status: as for explain. A process without tsmalloc has no stats.
 )";
 
 constexpr char one_form[] = "one form at a time";

@@ -199,10 +199,10 @@ int Watch::show_screen(const Report& report, const List<MapPiece>& map) {
     std::fputs(clear_line, stdout);
   }
   if (account.has_engine)
-    std::printf(
-        "%s%zu threads, %zu heaps, %zu of threads that ended, %zu slabs, %zu large blocks%s",
-        clear_line, account.threads, account.heaps, account.ended_heaps, account.slabs,
-        account.large_blocks, clear_line);
+    std::printf("%s%zu thread%s, %zu heap%s, %zu of ended threads, %zu slab%s, %zu large block%s%s",
+                clear_line, account.threads, plural(account.threads), account.heaps,
+                plural(account.heaps), account.ended_heaps, account.slabs, plural(account.slabs),
+                account.large_blocks, plural(account.large_blocks), clear_line);
   else
     std::printf("%sThe process %s%s", clear_line, report.reason.text, clear_line);
   return end_page();

@@ -54,7 +54,7 @@ class TestTrace:
     "name", ["git", *(pytest.param(name, marks=pytest.mark.long) for name in ("perl", "sqlite3"))]
 )
 def test_the_bound_of_memory_can_be_attained(name):
-    """With the whole future known, objects have addresses within 2 % of the most live bytes: the
+    """With the whole future known, objects have addresses within 2% of the most live bytes: the
     lower bound of `replay` is not only a bound. First the objects that live at the peak, side by
     side in the order of their births; then the others, the largest first, each at the lowest
     address that is free for its whole life."""

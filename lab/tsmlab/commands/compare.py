@@ -75,7 +75,7 @@ ROUNDS = parameters.whole(1)
 @option("--dry-run", "Say what would be done, and run nothing.")
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
-    """Run PROGRAM with its arguments under every allocator, and say which serves it best.
+    """Run PROGRAM with its arguments under every allocator, and say which is best.
 
     Every round runs each allocator once, in random order; the reference runs twice, which shows how
     much of a difference is noise. The answer is a table: time, memory, and a verdict with its

@@ -85,7 +85,7 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 def command(program: Sequence[str], strict: bool, **given: Any) -> int:
     """Judge PROGRAM with its arguments against a baseline, for a check before a merge.
 
-    Limits are on peak memory and time. A limit is passed if the whole 95 % interval of the change
+    Limits are on peak memory and time. A limit is passed if the whole 95% interval of the change
     lies within it, and exceeded (a regression) if the whole interval lies beyond it. On shared
     machines times tell little: --deterministic judges by instructions instead.
 

@@ -24,6 +24,11 @@ def command(extra: Sequence[str], as_json: bool) -> None:
 
     These are tsmalloc's own, the C library's (glibc), those of the system's packages, those that
     `tsmalloc fetch` has built, and those that you add. Each NAME can be given to the other verbs.
+
+    \b
+    Examples:
+      tsmalloc list
+      tsmalloc list --json
     """
     found = allocators.discover(extra)
     packages = system_libraries.missing_packages()

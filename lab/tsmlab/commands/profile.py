@@ -153,7 +153,7 @@ class Verbs(Group):
 def command() -> None:
     """Take a heap profile, or read one: which lines hold the memory, and how sure that is.
 
-    All sums are estimates from samples, and stand with their 95 % interval. Names and lines come
+    All sums are estimates from samples, and stand with their 95% interval. Names and lines come
     from the binaries on this machine.
 
     Of a running process: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--keep]

@@ -43,7 +43,7 @@ def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
 @click.command("worker")
 @click.argument("address")
 def command(address: str) -> NoReturn:
-    """Make rounds for the cluster whose scheduler is at ADDRESS, until it ends.
+    """Join the cluster whose scheduler is at ADDRESS as a measurement worker, until it ends.
 
     One worker a machine measures times; several of them disturb each other, which matters to times
     only. All machines need the same tsmalloc, and the program and its files under the same paths.

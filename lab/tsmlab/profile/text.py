@@ -34,7 +34,7 @@ KINDS = {
 
 
 def error(estimate: Estimate) -> str:
-    """The 95 % interval, in hundredths of the sum."""
+    """The 95% interval, in hundredths of the sum."""
     low, high = estimate.interval()
     if not estimate.total:
         return ""
@@ -42,8 +42,8 @@ def error(estimate: Estimate) -> str:
     if max(down, up) < 0.0005:
         return "exact"
     if max(down, up) <= EVEN_SIDES * min(down, up):
-        return f"±{_percent(max(down, up))} %"
-    return f"-{_percent(down)} +{_percent(up)} %"
+        return f"±{_percent(max(down, up))}%"
+    return f"-{_percent(down)} +{_percent(up)}%"
 
 
 def _percent(fraction: float) -> str:
@@ -172,7 +172,7 @@ def shown(
     rows, whole = sites.sites[:top], sites.total.total or 1.0
     columns = [
         _column("bytes" if by == "stack" else "flat", [_bytes(site.flat) for site in rows]),
-        _column("± 95 %", [error(site.flat) for site in rows], style="dim"),
+        _column("± 95%", [error(site.flat) for site in rows], style="dim"),
         _column("share", [share(site.flat.total / whole) for site in rows]),
     ]
     if by == "stack":
@@ -181,7 +181,7 @@ def shown(
     else:
         errors = [error(site.cumulative) for site in rows]
         columns.append(_column("cumulative", [_bytes(site.cumulative) for site in rows]))
-        columns.append(_column("± 95 %", errors, style="dim", expendable=1))
+        columns.append(_column("± 95%", errors, style="dim", expendable=1))
     remarks = _more(len(sites.sites), top)
     if with_ages:
         columns.append(_column("mean age", [duration(site.ages.mean) for site in rows]))
@@ -206,7 +206,7 @@ def difference(
     rows = changes.sites[:top]
     verdicts = [Cell(site.verdict, VERDICT_STYLES.get(site.verdict, "")) for site in rows]
     columns = [
-        _column("change [95 % CI]", [_change(site) for site in rows]),
+        _column("change [95% CI]", [_change(site) for site in rows]),
         Column("verdict", verdicts, left=True),
         _column("before", [_bytes(site.before) for site in rows], expendable=1),
         _column("after", [_bytes(site.after) for site in rows], expendable=2),
@@ -236,7 +236,7 @@ def growth(
         return _printed([*lines, "No site is shown to have grown."], after=lost)
     rows = grown[:top]
     columns = [
-        _column("grown by [95 % CI]", [_change(site) for site in rows]),
+        _column("grown by [95% CI]", [_change(site) for site in rows]),
         _column("live", [_bytes(site.after) for site in rows]),
         _column("mean age", [duration(site.ages.mean) for site in rows], expendable=1),
     ]

@@ -94,7 +94,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of points (x, y) or (x, y, low, high), with a 95 % interval. stepped: y holds until
+    """A line of points (x, y) or (x, y, low, high), with a 95% interval. stepped: y holds until
     the next point. marked: with a sign at each point. model: a fitted curve of the series,
     dotted."""
 

@@ -356,5 +356,5 @@ def _all_files(pages: Sequence[Page]) -> dict[str, bytes]:
             place = f"{page.name}-{number}"
         files |= _files(page, f"{place}/")
         entries.append((f"{place}/{folder.PAGE}", page))
-    files[folder.PAGE] = html.overview(f"{len(pages)} reports", entries).encode()
+    files[folder.PAGE] = html.overview(counted(len(pages), "report"), entries).encode()
     return files

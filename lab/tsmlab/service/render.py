@@ -154,7 +154,7 @@ def _columns(found: Comparison, row: Row, specs: Sequence[MetricSpec]) -> list[C
         verdicts.append(Cell(word, STYLES.get(verdict, "") if verdict else ""))
     return [
         Column(title, medians),
-        Column("change [95 % CI]", changes, joined=True),
+        Column("change [95% CI]", changes, joined=True),
         Column("", verdicts, left=True, joined=True),
     ]
 

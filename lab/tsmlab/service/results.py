@@ -92,7 +92,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Growth:
-    """Of an allocator's memory under load, in bytes an hour, with its 95 % interval. hours: how
+    """Of an allocator's memory under load, in bytes an hour, with its 95% interval. hours: how
     long the load was watched."""
 
     allocator: str

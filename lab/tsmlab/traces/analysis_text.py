@@ -46,8 +46,9 @@ def markdown(analysis: TraceAnalysis) -> str:
 def answer(analysis: TraceAnalysis) -> str:
     allocated, peak = analysis.amount("allocations"), analysis.peak.bytes
     return (
-        f"{allocated.objects:,} allocations of {quantity(allocated.bytes, 'bytes')} in all, of "
-        f"which at most {quantity(peak, 'bytes')} are live at once; "
+        f"{counted(allocated.objects, 'allocation')} of "
+        f"{quantity(allocated.bytes, 'bytes')} in all, of which at most "
+        f"{quantity(peak, 'bytes')} are live at once; "
         f"{share(analysis.temporary_share)} are temporary, and "
         f"{share(analysis.cross_thread_share)} of all frees are by another thread."
     )
@@ -71,7 +72,7 @@ def heading(analysis: TraceAnalysis) -> str:
     )
     return (
         f"{analysis.trace}, {which}: {image['program'] or 'a program'}{under}, "
-        f"{analysis.events:,} events in {quantity(analysis.seconds, 'seconds')}, "
+        f"{counted(analysis.events, 'event')} in {quantity(analysis.seconds, 'seconds')}, "
         f"{counted(analysis.threads_seen, 'thread')}{ended}"
     )
 
@@ -86,8 +87,9 @@ def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
     yield (
         "requested",
         (
-            f"{quantity(allocated.bytes, 'bytes')} in {allocated.objects:,} allocations of "
-            f"{analysis.distinct_sizes:,} sizes "
+            f"{quantity(allocated.bytes, 'bytes')} in "
+            f"{counted(allocated.objects, 'allocation')} of "
+            f"{counted(analysis.distinct_sizes, 'size')} "
             f"(median {quantity(analysis.median_size, 'bytes')}){more}"
         ),
     )
@@ -95,7 +97,8 @@ def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
         yield (
             "inherited",
             (
-                f"{inherited.objects:,} objects of {quantity(inherited.bytes, 'bytes')}, live when "
+                f"{counted(inherited.objects, 'object')} of "
+                f"{quantity(inherited.bytes, 'bytes')}, live when "
                 f"the process was forked; {analysis.amount('inherited_frees').objects:,} freed here"
             ),
         )
@@ -126,16 +129,16 @@ def _peak(analysis: TraceAnalysis) -> str:
     size, objects = quantity(analysis.peak.bytes, "bytes"), analysis.peak.objects
     event = analysis.peak_event
     if event is None:
-        return f"{size} in {objects:,} objects: never more than in the beginning"
+        return f"{size} in {counted(objects, 'object')}: never more than in the beginning"
     moment = quantity(analysis.peak_seconds, "seconds")
     inherited = analysis.inherited_at_peak
     of_them = f", {quantity(inherited.bytes, 'bytes')} of them inherited" if inherited.bytes else ""
-    return f"{size} in {objects:,} objects{of_them}, after event {event:,} ({moment})"
+    return f"{size} in {counted(objects, 'object')}{of_them}, after event {event:,} ({moment})"
 
 
 def _left(analysis: TraceAnalysis) -> str:
     own, inherited = analysis.left_own, analysis.left_inherited
-    text = f"{quantity(own.bytes, 'bytes')} in {own.objects:,} objects at the end"
+    text = f"{quantity(own.bytes, 'bytes')} in {counted(own.objects, 'object')} at the end"
     if inherited.objects:
         text += (
             f", and {quantity(inherited.bytes, 'bytes')} in {inherited.objects:,} inherited ones"
@@ -148,9 +151,9 @@ def _resizes(analysis: TraceAnalysis) -> str:
     if not chains["resizes"]:
         return "none"
     text = (
-        f"{chains['resizes']:,} of {chains['objects']:,} objects, at most {chains['longest']:,} of "
-        f"one: {chains['grown']:,} grow, {chains['shrunk']:,} shrink, "
-        f"{chains['unchanged']:,} change nothing"
+        f"{chains['resizes']:,} of {counted(chains['objects'], 'object')}, "
+        f"at most {chains['longest']:,} of one: {chains['grown']:,} grow, "
+        f"{chains['shrunk']:,} shrink, {chains['unchanged']:,} change nothing"
     )
     step = chains["step_growth_thousandths"]
     if step["objects"]:
@@ -166,7 +169,10 @@ def _resizes(analysis: TraceAnalysis) -> str:
 
 def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
     if analysis.freed_objects:
-        yield f"Lifetimes of {analysis.freed_objects:,} objects", lifetime_columns(analysis)
+        yield (
+            f"Lifetimes of {counted(analysis.freed_objects, 'object')}",
+            lifetime_columns(analysis),
+        )
     if analysis.sizes:
         yield "Sizes that are asked for most often", size_columns(analysis)
     if analysis.peak_sizes:

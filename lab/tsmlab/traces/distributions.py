@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-FINE_BITS = 5  # 32 buckets an octave: quantiles are at most 3.2 % too high
+FINE_BITS = 5  # 32 buckets an octave: quantiles are at most 3.2% too high
 EIGHTHS = 3
 # Different sizes that are counted one by one; beyond them, those above 1 MiB are counted at the
 # bound of their bucket.

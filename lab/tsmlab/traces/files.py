@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.measuring import read_answer
+from tsmlab.wording import counted
 
 SUFFIX = ".tstrace"
 INFO_SCHEMA = "tsmalloc-trace-info/2"
@@ -115,7 +116,9 @@ def trace_name(trace: Path) -> str:
 
 def programs(found: Sequence[Program], most: int = 3) -> str:
     """ "perl (image 1, 20,400 events), sh (image 0, 264 events) and 2 more"."""
-    told = [f"{p.name or '?'} (image {p.number}, {p.events:,} events)" for p in found[:most]]
+    told = [
+        f"{p.name or '?'} (image {p.number}, {counted(p.events, 'event')})" for p in found[:most]
+    ]
     more = len(found) - len(told)
     return ", ".join(told) + (f" and {more:,} more" if more else "")
 

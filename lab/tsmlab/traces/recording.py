@@ -19,6 +19,7 @@ from tsmlab.doctor import diagnose
 from tsmlab.errors import UserError
 from tsmlab.measuring import Ended, NativeTool, require_schema
 from tsmlab.traces.files import SUFFIX
+from tsmlab.wording import counted
 
 SCHEMA = "tsmalloc-record/1"
 _MANY_NAMES = 5
@@ -78,23 +79,26 @@ class Recording(Ended):
             for program in self.unrecorded
         ]
         if self.images_without_place:
-            said.append(f"{self.images_without_place} programs at a time were too many to record.")
+            said.append(
+                f"not recorded: {counted(self.images_without_place, 'program')}; "
+                "too many ran at the same time."
+            )
         if self.images_without_room:
             said.append(
-                f"{self.images_without_room} programs were not recorded: a limit on address space "
-                "(ulimit -v) leaves no room for the ring. --ring-mib 1 makes it smaller."
+                f"not recorded: {counted(self.images_without_room, 'program')}; a limit on address "
+                "space (ulimit -v) leaves no room for the ring. --ring-mib 1 makes it smaller."
             )
         lost = sum(image.lost_events for image in self.images)
         if lost:
             said.append(
-                f"{lost:,} events were lost: there were more threads than the ring has room for. "
+                f"{counted(lost, 'event')} lost: more threads ran than the ring has room for. "
                 "--ring-mib makes it larger."
             )
         missed = sum(image.missed_frees for image in self.images)
         if missed:
             said.append(
-                f"{missed:,} blocks were handed out again though no free of them was seen; "
-                "they are recorded as freed just before."
+                f"{counted(missed, 'block')} handed out again although no free was seen; "
+                "recorded as freed just before."
             )
         return said
 
@@ -166,14 +170,15 @@ def summary(recording: Recording) -> str:
     each = recording.trace_bytes / recording.events if recording.events else 0.0
     size = f"{recording.trace_bytes:,} bytes ({each:.1f} each)"
     seconds = f"{recording.wall_ns / 1e9:.2f} s"
-    lines = [f"{recording.trace}: {recording.events:,} events, {size}, {seconds}"]
+    lines = [f"{recording.trace}: {counted(recording.events, 'event')}, {size}, {seconds}"]
     largest = sorted(recording.images, key=lambda image: -image.events)
     for image in largest[:_MANY_NAMES]:
         threads = f", {image.threads} threads" if image.threads > 1 else ""
         lines.append(
             f"  image {image.image}  {image.program} on {image.allocator}: "
-            f"{image.events:,} events, {image.objects:,} objects{threads}, {image.end}"
+            f"{counted(image.events, 'event')}, {counted(image.objects, 'object')}{threads}, "
+            f"{image.end}"
         )
     if len(largest) > _MANY_NAMES:
-        lines.append(f"  and {len(largest) - _MANY_NAMES} more images with fewer events")
+        lines.append(f"  and {counted(len(largest) - _MANY_NAMES, 'more image')} with fewer events")
     return "\n".join(lines)

@@ -55,8 +55,8 @@ def heading(replays: Sequence[Replay]) -> Iterator[str]:
     processes = "" if trace.processes == 1 else f", the first of {trace.processes:,} processes"
     peak = quantity(trace.peak_live_bytes, "bytes")
     yield (
-        f"replay of {trace.name}: {trace.all_calls:,} calls of {threads}{processes}; at most "
-        f"{peak} requested at once"
+        f"replay of {trace.name}: {counted(trace.all_calls, 'call')} of {threads}{processes}; "
+        f"at most {peak} requested at once"
     )
     if trace.others:
         yield (
@@ -67,7 +67,7 @@ def heading(replays: Sequence[Replay]) -> Iterator[str]:
     if not trace.is_finished:
         yield "the recorder was killed: what the program did after its last second is not replayed"
     if trace.left_out:
-        yield f"{trace.left_out:,} calls are left out, on objects of more than 1 TiB"
+        yield f"left out: {counted(trace.left_out, 'call')} on objects of more than 1 TiB"
     for replay in replays:
         extent = render.heading(replay.comparison)[1:]
         yield f"{replay.schedule}: {extent[0]}"
@@ -130,8 +130,8 @@ def _shares(replay: Replay) -> Block | None:
         return None
     shown = most_owed(replay)
     more = len(replay.shares) - len(shown)
-    rest = [f"and {more:,} threads that were owed less (--export-json)"] if more else []
-    title = f"{replay.schedule}: shares of {replay.ticks or 0:,} ticks"
+    rest = [f"and {counted(more, 'thread')} that were owed less (--export-json)"] if more else []
+    title = f"{replay.schedule}: shares of {counted(replay.ticks or 0, 'tick')}"
     return _table(title, share_columns(shown), notes=lambda _: rest)
 
 
@@ -161,7 +161,7 @@ DIFFERS = "red"
 
 def percent(fraction: float | None) -> str:
     """Fragmentation is told to a hundredth of a per cent: where it repeats, digits are no noise."""
-    return "-" if fraction is None else f"{fraction * 100.0:.2f} %"
+    return "-" if fraction is None else f"{fraction * 100.0:.2f}%"
 
 
 def size(value: int | None) -> str:
