@@ -59,6 +59,7 @@ extern "C" {
 /* A handle, never to be dereferenced. Handles of destroyed arenas are recognised: EINVAL. */
 typedef struct ts_arena ts_arena;
 
+/* The memory of an arena, in bytes. */
 struct ts_arena_usage {
   size_t slab_bytes;  /* slabs of blocks up to TSMALLOC_MAX_SMALL_SIZE, free parts included */
   size_t large_bytes; /* its larger blocks */

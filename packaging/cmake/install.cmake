@@ -30,6 +30,15 @@ install(TARGETS tsmalloc-static tsmalloc-prefixed tsmalloc-classic-static
 install(FILES $<TARGET_PROPERTY:tsmalloc-object,OBJECT> DESTINATION ${tsmalloc_home} COMPONENT dev)
 install(DIRECTORY include/tsmalloc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev FILES_MATCHING PATTERN *.h PATTERN *.hpp)
 install(FILES docs/man/libtsmalloc.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7 COMPONENT dev)
+install(FILES docs/man/libtsmalloc.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 COMPONENT dev)
+# Each function's page refers to that one.
+file(STRINGS docs/man/libtsmalloc.3 functions REGEX "^ts_version, ")
+string(REGEX MATCHALL "ts_[a-z_]+" functions "${functions}")
+foreach(name IN LISTS functions)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/packaging/man3/${name}.3 CONTENT ".so man3/libtsmalloc.3\n")
+  install(FILES ${PROJECT_BINARY_DIR}/packaging/man3/${name}.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 COMPONENT dev)
+endforeach()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS docs/man/libtsmalloc.3)
 
 # find_package: the same minor version while that may change everything.
 set(made ${PROJECT_BINARY_DIR}/packaging)

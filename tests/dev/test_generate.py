@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ from captured import captured
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "include/tsmalloc/tsmalloc.h"
-MANUALS = ("docs/man/libtsmalloc.7", "docs/man/tsmalloc.1")
-FILES = ("src/os/options.cpp", HEADER, "docs/use.md", *MANUALS)
+MANUALS = ("docs/man/libtsmalloc.7", "docs/man/tsmalloc.1", "docs/man/libtsmalloc.3")
+HEADERS = (HEADER, "include/tsmalloc/arena.h", "include/tsmalloc/prefixed.h")
+FILES = ("src/os/options.cpp", *HEADERS, "docs/use.md", *MANUALS)
 
 
 def generate(*arguments: str | Path) -> tuple[int, str]:
@@ -63,6 +65,17 @@ def test_the_manuals_have_the_version(checkout: Path) -> None:
     assert status == 1
     assert all(f"{manual} is not what" in said for manual in MANUALS)
     assert "use.md" not in said
+
+
+def test_each_function_of_the_headers_is_in_the_manual(checkout: Path) -> None:
+    page = (checkout / "docs/man/libtsmalloc.3").read_text()
+    exported = (ROOT / "src/libc/prefixed.txt").read_text().split()
+    headings = "".join(line for line in page.splitlines(True) if line.startswith(".SS "))
+    assert {*exported, "ts_available"} <= set(re.findall(r"\w+", headings))
+    replace(checkout / HEADER, "encoded like TSMALLOC_VERSION.", "which is a -number.")
+    assert generate(checkout)[0] == 0
+    changed = "\nReturns the version of the library, which is a \\-number.\n"
+    assert changed in (checkout / "docs/man/libtsmalloc.3").read_text()
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,8 @@ def test_components_have_their_files(tmp_path: Path) -> None:
     ):
         assert (tmp_path / "lib" / name).is_file()
     assert (tmp_path / "share/man/man7/libtsmalloc.7").is_file()
+    assert (tmp_path / "share/man/man3/ts_stats.3").read_text() == ".so man3/libtsmalloc.3\n"
+    assert (tmp_path / "share/man/man3/libtsmalloc.3").is_file()
 
 
 def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
