@@ -1,0 +1,137 @@
+"""The shell blocks of the documents: each command runs, or is parsed as it would be, or has its
+reason here why not. (docs/install.md runs as a whole in tests/packaging/test_install_doc.py.)"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tsmlab import cli, paths
+
+ROOT = paths.repository_root()
+ELSEWHERE = {"install.md"}  # tests/packaging/test_install_doc.py
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted(path for path in ROOT.glob("docs/*.md") if path.name not in ELSEWHERE),
+    *sorted(ROOT.glob("docs/formats/*.md")),
+    *sorted(ROOT.glob("docs/design/*.md")),
+]
+BLOCK = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HERE_DOCUMENT = re.compile(r"^.*<<'(\w+)'\n.*?^\1\n", re.MULTILINE | re.DOTALL)
+INNER = re.compile(r"\$\(([^()]*)\)")
+NO_SUCH_PID = "4194304"  # above every kernel.pid_max
+NO_SUCH_PROGRAM = "./no-such-program"
+
+# Commands that only run on another machine, for long, or with programs that are placeholders, by
+# their first word.
+NOT_RUN = {
+    "./server": "a program of the reader's",
+    "program": "a program of the reader's",
+    "build/fixed_share": "an example; the build makes it as example-fixed_share",
+    "build/heap_map": "an example; the build makes it as example-heap_map",
+    "cc": "tests/link links the same libraries in the same ways",
+    "cmake": "builds this checkout, as every job of CI does",
+    "dask": "waits for workers; test_fleet has a scheduler of its own",
+    "dev/compare-programs": "builds nine programs, for hours",
+    "dev/conformance": "takes minutes; dev/test.py runs it",
+    "kubectl": "needs a cluster",
+    "ls": "test_the_counts_are_where_the_document_says runs it",
+    "make": "builds this checkout, as every job of CI does",
+    "mkdir": "test_the_counts_are_where_the_document_says runs it",
+    "pgrep": "of a server that does not run here",
+    "pip": "docs/install.md has the same, which runs",
+    "python3": "docs/install.md has the same, which runs; table.py needs the test programs",
+    "sleep": "ten minutes",
+}
+
+
+def commands(block: str) -> list[list[str]]:
+    """The simple commands of a block, in words; those in $(...) on their own as well."""
+    found = []
+    for line in HERE_DOCUMENT.sub("", block).replace("\\\n", " ").splitlines():
+        found += [shlex.split(inner, comments=True) for inner in INNER.findall(line)]
+        words = shlex.split(INNER.sub(NO_SUCH_PID, line), comments=True)
+        ends = [i for i, word in enumerate(words) if word in ("&&", "|", ";")]
+        found += [
+            words[begin + 1 : end]
+            for begin, end in zip([-1, *ends], [*ends, len(words)], strict=True)
+        ]
+    return [stripped for words in found if (stripped := without_prefix(words))]
+
+
+def without_prefix(words: list[str]) -> list[str]:
+    while words and (words[0] in ("sudo", ".") or re.match(r"[A-Z_]+=", words[0])):
+        words = words[2:] if words[0] == "." else words[1:]
+    return words
+
+
+def parse(command: click.Command, words: list[str]) -> None:
+    """Raises click's error for an option that does not exist or lacks its value, and for a verb."""
+    context = click.Context(command, **command.context_settings)
+    _, rest, _ = command.make_parser(context).parse_args(list(words))
+    if isinstance(command, click.Group) and rest:
+        _, verb, rest = command.resolve_command(context, rest)
+        assert verb is not None
+        parse(verb, rest)
+
+
+def try_natively(words: list[str]) -> int:
+    """The status of the native command, of a process and a program that do not exist."""
+    at = words.index("--") if "--" in words else len(words)
+    pids = [NO_SUCH_PID if word in ("PID", "1") else word for word in words[:at]]
+    program = ["--", NO_SUCH_PROGRAM] if at < len(words) else []
+    return subprocess.run(
+        [paths.tool("tsmalloc"), *pids, *program], capture_output=True, check=False
+    ).returncode
+
+
+def is_native(words: list[str]) -> bool:
+    """What the native command does itself: `profile` reads files by the lab."""
+    of_files = ("show", "diff", "leaks", "flame", "folded", "symbolize")
+    return words[0] in cli.NATIVE or (words[0] == "profile" and words[1] not in of_files)
+
+
+def commands_of(document: Path) -> Iterator[list[str]]:
+    for block in BLOCK.findall(document.read_text(encoding="utf-8")):
+        yield from commands(block)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_commands_of_a_document_are_understood(document):
+    for words in commands_of(document):
+        name = words[0].removeprefix("./")
+        if name == "tsmalloc" and is_native(words[1:]):
+            assert try_natively(words[1:]) in (2, 127), words
+        elif name == "tsmalloc":
+            parse(cli.tsmalloc, words[1:])
+        else:
+            assert words[0] in NOT_RUN, f"{document.name}: say in NOT_RUN why: {words}"
+            assert not name.startswith("dev/") or (ROOT / name).is_file(), words
+
+
+def test_no_reason_is_left_over():
+    assert set(NOT_RUN) <= {words[0] for each in DOCUMENTS for words in commands_of(each)}
+
+
+def test_the_counts_are_where_the_document_says(tmp_path):
+    document = (ROOT / "docs/formats/counters.md").read_text(encoding="utf-8")
+    [block] = BLOCK.findall(document)
+    moved = block.replace("/tmp/counts", shlex.quote(str(tmp_path / "counts")))
+    moved = moved.replace("build/release", shlex.quote(str(paths.build_dir())))
+    subprocess.run(["sh", "-euc", moved], check=True, cwd=tmp_path)
+    assert len([*(tmp_path / "counts").glob("*.json")]) == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["compare --no-such -- x", "no-such", "experiment no-such", "profile show --no-such x"]
+)
+def test_mistakes_would_be_found(words):
+    with pytest.raises((click.UsageError, cli.UserError)):
+        parse(cli.tsmalloc, words.split())
+    assert try_natively(["explain", "--no-such", "PID"]) == 1
