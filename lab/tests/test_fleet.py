@@ -693,7 +693,7 @@ def test_a_worker_at_the_prompt_serves(tsmalloc, environment):
             worker.terminate()
             worker.wait(timeout=30)
     assert done.returncode == 0, done.stderr
-    assert "1 workers on one machine" in done.stderr
+    assert "1 worker on one machine" in done.stderr
     assert all("fleet" in s["measurement"] for s in json.loads(done.stdout)["parts"][0]["samples"])
 
 
