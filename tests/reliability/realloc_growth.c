@@ -184,7 +184,7 @@ static void addresses_stay_few(void) {
   report_figure("%zu MB of addresses after %u rounds, %zu MB after %u", before >> 20, rounds,
                 after >> 20, 2 * rounds);
   // Less than one first place of a buffer in each round.
-  const size_t more = check_is_long() ? (size_t)64 << 20 : (size_t)40 << 20;
+  const size_t more = check_is_long() ? (size_t)64 << 20 : (size_t)32 << 20;
   EXPECT(after <= before + more, "%zu MB, and then %zu MB", before >> 20, after >> 20);
 }
 
