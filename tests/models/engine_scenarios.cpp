@@ -25,6 +25,7 @@
 #include "core/reclaim_all.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
+#include "core/spare_lists.h"
 #include "core/thread_heap.h"
 #include "features/arenas/arenas.h"
 #include "features/arenas/idle_arenas.h"
@@ -300,14 +301,15 @@ void check_blocks(bool in_child) {
   for (unsigned number = 1; number <= heap_count(); ++number) {
     ThreadHeap& each = heap(number);
     if (in_child && (each.busy.load() || each.holder.load() != Holder::none)) continue;
-    for (const Block* list :
-         {first_block(each.bins[tested_class]), first_block(each.sampling_bins[tested_class])}) {
-      unsigned left = 64;
-      for (const Block* b = list; b != nullptr && left-- != 0; b = b->next) {
+    const auto put_list = [&](const Block* b) {
+      for (unsigned left = 64; b != nullptr && left-- != 0; b = b->next) {
         put(b, Place::in_bin);
         ++in_bins[index_of(b) / blocks_per_page];
       }
-    }
+    };
+    put_list(first_block(each.bins[tested_class]));
+    put_list(first_block(each.sampling_bins[tested_class]));
+    for_each_spare_list(each, [&](const Block* list, unsigned) { put_list(list); });
   }
   for (const unsigned page : slab_pages) {
     const PageMapEntry entry = tables.map[page].entry.load();
@@ -463,6 +465,23 @@ void only_slab() { make_slab(0, 1, 4, 2); }
 void slab_to_purge() {
   make_slab(1, 1, 2, 1);
   make_slab(0, 1, 5, 2);
+}
+
+// All blocks of slab 0 are in a spare list.
+void spare_list() {
+  ThreadHeap& owner = heap(1);
+  const std::uint32_t blocks = max_bin_capacity(owner, tested);
+  make_slab(1, 1, 2, 1);
+  make_slab(0, 1, blocks, blocks);
+  const HeapHold hold{owner};
+  set_capacity(owner, tested_class, blocks);
+  for (unsigned i = 0; i < blocks; ++i) {
+    program.is_live[i] = false;
+    set_key(block(0, i))->next = i + 1 < blocks ? static_cast<Block*>(block(0, i + 1)) : nullptr;
+  }
+  owner.spare_lists.first[0] = static_cast<Block*>(block(0, 0));
+  owner.spare_lists.size_class[0] = tested_class;
+  owner.spare_list_count = owner.spare_lists_of[tested_class] = 1;
 }
 
 void slabs_of_one_batch() {
@@ -739,6 +758,15 @@ const std::vector<NamedScenario>& engine_scenarios() {
                       free_past_bin(block(0, 1));
                       collect_held();
                       allocate();
+                    }}),
+       {.preemptions = 2}},
+      {"an owner takes its spare list back and a reclaimer takes it",
+       scenario_of(spare_list, {4, 1},
+                   {[] { reclaim_all(); },
+                    [] {
+                      void* const p = allocate();
+                      free_past_bin(block(1, 0));
+                      if (p != nullptr) free_past_bin(p);
                     }}),
        {.preemptions = 2}},
       {"an owner purges OS pages and a reclaimer reclaims",

@@ -85,7 +85,7 @@ const std::map<std::string, std::string>& equivalent() {
       {"count_given_back fetch_add relaxed left out", "a number for reports"},
       {"note_reclaimable fetch_add relaxed left out", "a hint: fewer reclaims"},
       {"collect store relaxed left out", "a hint: more reclaims"},
-      {"take_reclaimable store relaxed left out", "a hint: more reclaims"},
+      {"take_from_stack store relaxed left out", "a hint: more reclaims"},
       {"empty store relaxed left out", "a hint: more reclaims"},
       {"DeferredCall store relaxed left out",
        "only a call within a replaced function meets another"},
