@@ -44,16 +44,19 @@ std::int32_t length_of_list(const ThreadHeap& heap, unsigned size_class) noexcep
   return static_cast<std::int32_t>(max_bin_capacity(heap, size_classes[size_class]));
 }
 
-// Takes a list out of the heap's. Counted first: a call that never returns loses the list.
+// Takes a list out of the heap's. If this or put_aside() never returns, a list is lost, and
+// spare_lists_of may be too high, never too low.
 Block* take_out(ThreadHeap& heap, std::uint32_t i) noexcept TS_REQUIRES(heap) {
   SpareLists& lists = heap.spare_lists;
   Block* const first = lists.first[i];
-  --heap.spare_lists_of[lists.size_class[i]];
+  const unsigned size_class = lists.size_class[i];
   const std::uint32_t last = --heap.spare_list_count;
   std::atomic_signal_fence(std::memory_order_release);
   lists.first[i] = lists.first[last];
   lists.size_class[i] = lists.size_class[last];
   lists.age[i] = lists.age[last];
+  std::atomic_signal_fence(std::memory_order_release);
+  --heap.spare_lists_of[size_class];
   return first;
 }
 
@@ -89,18 +92,21 @@ bool put_aside(ThreadHeap& heap, unsigned size_class) noexcept {
   drop_bin(heap, size_class);
   std::atomic_signal_fence(std::memory_order_release);
   ++heap.spare_lists_of[size_class];
+  std::atomic_signal_fence(std::memory_order_release);
   ++heap.spare_list_count;
   return true;
 }
 
 Block* refill_from_spare_list(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.spare_lists_of[size_class] == 0) return nullptr;
-  std::uint32_t i = heap.spare_list_count - 1U;
-  while (heap.spare_lists.size_class[i] != size_class) --i;
-  Block* const first = take_out(heap, i);
-  put_into_bin(heap, size_class, first,
-               static_cast<std::uint32_t>(length_of_list(heap, size_class)));
-  return first;
+  for (std::uint32_t i = heap.spare_list_count; i-- != 0;) {
+    if (heap.spare_lists.size_class[i] != size_class) continue;
+    Block* const first = take_out(heap, i);
+    put_into_bin(heap, size_class, first,
+                 static_cast<std::uint32_t>(length_of_list(heap, size_class)));
+    return first;
+  }
+  return nullptr;
 }
 
 void flush_spare_lists(ThreadHeap& heap, unsigned size_class) noexcept {
