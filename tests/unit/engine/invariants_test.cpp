@@ -308,7 +308,8 @@ const std::vector<Row>& heap_rows() {
        [](Whole& w) { --w.bin().capacity_left; }},
       {"a heap has at most so many spare lists",
        [](Whole& w) { w.heap.spare_list_count = engine::max_spare_lists + 1; }},
-      {"a heap counts its spare lists by class", [](Whole& w) { ++w.heap.spare_lists_of[w.small]; }},
+      {"a heap counts its spare lists by class",
+       [](Whole& w) { ++w.heap.spare_lists_of[w.small]; }},
       {"the bin of spare lists has its largest capacity",
        [](Whole& w) {
          w.heap.spare_lists.size_class[0] = w.small;
