@@ -29,8 +29,8 @@ PICTURES = ROOT / "docs" / "movies"
 
 @dataclass(frozen=True)
 class Lesson:
-    """Its movie: what is recorded (or a trace that is there, or a C file), how it is replayed, and
-    what its picture shows, in the words of the page's links; nothing if there is no picture."""
+    """Its movie: what is recorded (or an existing trace, or a C file), how it is replayed, and the
+    fragment of the page's address that its picture shows; empty if it has no picture."""
 
     name: str
     program: str

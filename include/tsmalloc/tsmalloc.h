@@ -227,8 +227,8 @@ TSMALLOC_FUNCTION_(void*, ts_alloc_at_least, (size_t size, size_t alignment, siz
  * Not async-signal-safe. Cost: a few loads; for large blocks a lock. */
 TSMALLOC_FUNCTION_(int, ts_expand, (void* block, size_t size));
 
-/* Like realloc to `size` bytes, which must not be 0, of a block of which the program uses
- * `old_size`: bytes from `old_size` to `size` read as zero. Null for `block` allocates.
+/* Like realloc, but the bytes from `old_size` to `size` read as zero; `old_size` is how much of the
+ * block the program uses. `size` must not be 0. If `block` is null, allocates.
  * Returns null, with the block unchanged, if memory runs out or `size` is 0.
  * Without tsmalloc: the same.
  * Not async-signal-safe. Cost: as realloc, plus writing the zeros. */

@@ -144,7 +144,7 @@ inline bool is_of_class(const void* block, unsigned size_class) noexcept {
   return (entry_of(block) & class_mask) == size_class << class_shift;
 }
 
-// Makes a list of `count` blocks, but for the first, the list of an empty bin.
+// Fills an empty bin with a list of `count` blocks, all but the first, which the caller hands out.
 inline void put_into_bin(ThreadHeap& heap, unsigned size_class, const Block* first,
                          std::uint32_t count) noexcept TS_REQUIRES(heap) {
   CacheBin& bin = heap.bins[size_class];
@@ -166,7 +166,7 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap)
 
 // To be called when a free found a bin full. True if it was one of many frees in a row, without a
 // malloc of the class in between: then the list should be put aside, or the bin bypassed. (Always
-// true for a sampling bin, and where a list was put aside before.)
+// true for a sampling bin, and while the heap has spare lists.)
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept;
 
 // Returns all blocks of the bin to their slabs; it has no capacity until it is refilled. Used when

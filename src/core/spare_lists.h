@@ -15,8 +15,8 @@ namespace ts::engine {
 // changed, if the class has no spare lists, or there are too many.
 [[gnu::noinline]] bool put_aside(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// Makes the last list that was put aside the list of the class's empty bin, but for its first
-// block, which it returns. Null if there is no list.
+// Refills the class's empty bin with the list that was put aside last, and returns its first block;
+// null if there is no list.
 [[gnu::noinline]] Block* refill_from_spare_list(ThreadHeap& heap, unsigned size_class) noexcept
     TS_REQUIRES(heap);
 

@@ -1,7 +1,7 @@
 // The cgroup (cgroups(7)) that limits the memory of the process: of its own group and all those
 // above it that are visible, the one with the smallest limit. Supports version 2 and version 1, at
-// the usual paths under /sys/fs/cgroup. Each call opens and closes its files. Nothing here waits,
-// allocates, or says why there is no answer.
+// the usual paths under /sys/fs/cgroup. Each call opens and closes its files. Nothing here waits or
+// allocates, and failures are not explained.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,7 @@ class TextFile {
   void quoted(const char* zero_terminated) noexcept;
 
   // Names the file FOLDER/PROCESS<suffix>, or FOLDER/PROCESS-N<suffix> with the first free N from
-  // `first_number` on (0: no number). False if anything failed; then there is no file.
+  // `first_number` on (0: without a number). If anything fails, returns false and leaves no file.
   bool publish(std::uint64_t first_number, const char* suffix) noexcept;
 
  private:
