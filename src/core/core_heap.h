@@ -41,14 +41,20 @@ class CoreHeap {
   void* allocate_zeroed(std::size_t bytes) noexcept;
 
   [[gnu::always_inline]] void release(void* p) noexcept { engine::release(p); }
+  // Whether realloc leaves the block where it is; false if that needs a closer look (resize), for
+  // null, and for 0 bytes.
+  static bool surely_stays(const void* p, std::size_t bytes) noexcept {
+    const std::size_t page = page_of(p);
+    const PageMapEntry entry = entry_at(page);
+    const std::size_t now = size_class_of(entry).block_bytes;  // 0 outside of slabs
+    return bytes - 1 < now && is_well_used(now, bytes) && is_surely_small_block(p, page, entry);
+  }
+  // False also for a sampled block, and for an address that is not a block, which realloc reports.
   bool resize(void* p, std::size_t bytes) noexcept {
     const PageMapEntry entry = entry_of(p);
     if ((entry & large_entry) != 0) return bytes > max_shared_bytes && resize_large(p, bytes);
-    const SizeClass& c = size_class_of(entry);
-    const std::size_t now = c.block_bytes;
-    // A block that would be half empty moves to a slab of its size. False also for a sampled block,
-    // and for an address that is not a block, which the slow path reports.
-    return bytes <= now && (bytes > now / 2 || now <= 64) && entry != 0 && is_small_block(p, entry);
+    const std::size_t now = size_class_of(entry).block_bytes;
+    return bytes <= now && is_well_used(now, bytes) && entry != 0 && is_small_block(p, entry);
   }
   // Whether a block in use may begin there; reports misuse if not.
   static bool is_block(const void* p, FoundBy found_by) noexcept {
@@ -89,6 +95,10 @@ class CoreHeap {
 
   // 0 if `p` is not a block, which is reported.
   static std::size_t usable_size(const void* p) noexcept {
+    const std::size_t page = page_of(p);
+    const PageMapEntry entry = entry_at(page);
+    if (is_of_slab(entry) && is_surely_small_block(p, page, entry)) [[likely]]
+      return size_class_of(entry).block_bytes;
     return is_block(p, FoundBy::usable_size) ? bytes_of(p) : 0;
   }
   // Likewise, of a block in use.
@@ -131,6 +141,10 @@ class CoreHeap {
   void fork_child() noexcept { engine::fork_child(); }
 
  private:
+  // A small block that would be half empty moves to a slab of its size.
+  static constexpr bool is_well_used(std::size_t block_bytes, std::size_t bytes) noexcept {
+    return bytes > block_bytes / 2 || block_bytes <= 64;
+  }
   static void* allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept;
   // The same for a block that may be smaller than that.
   [[gnu::noinline]] static void check_larger_size(const void* p, std::size_t bytes) noexcept;

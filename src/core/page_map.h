@@ -47,15 +47,15 @@ inline std::size_t page_of(const void* p) noexcept {
   return (address_of(p) - page_map.base) >> page_shift;
 }
 
-// The entry of the page that `p` lies in; 0 outside of the engine's memory.
-inline PageMapEntry entry_of(const void* p) noexcept {
-  const std::size_t page = page_of(p);
+// The entry of a page; 0 outside of the engine's memory.
+inline PageMapEntry entry_at(std::size_t page) noexcept {
   // relaxed: a thread learns a block's address from the thread that allocated it, and with the
   // address everything that was stored before
   if (!is_below(page, page_map.page_count)) [[unlikely]]
     return 0;
   return page_map.pages[page].entry.load(std::memory_order_relaxed);
 }
+inline PageMapEntry entry_of(const void* p) noexcept { return entry_at(page_of(p)); }
 
 // ---- spans ----
 

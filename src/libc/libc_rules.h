@@ -5,7 +5,8 @@
 //
 //   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
 //   operator new                              -> try_allocate
-//   realloc -> heap.resize, in place
+//   realloc -> heap.surely_stays, a short check, if the heap has one
+//           -> heap.resize, in place
 //           -> heap.move, the pages themselves, if the heap can
 //           -> allocate, copy, heap.release
 //   free    -> heap.release, preserving errno
@@ -80,15 +81,10 @@ class LibcRules {
   // A null `old` allocates; zero `bytes` frees and returns null; on failure the old block is
   // untouched and still in use.
   void* realloc(void* old, std::size_t bytes) noexcept {
-    if (old == nullptr) return malloc(bytes);
-    if (bytes == 0) {
-      free(old);
-      return nullptr;
+    if constexpr (requires { Heap::surely_stays(old, bytes); }) {
+      if (Heap::surely_stays(old, bytes)) return old;
     }
-    if (!may_exist(bytes, min_alignment)) [[unlikely]]
-      return fail(ENOMEM);
-    if (heap_.resize(old, bytes)) return old;
-    return reallocate(old, bytes);
+    return resize_or_move(old, bytes);
   }
 
   // The same, aligned to a power of two. Heaps with this function either state the alignment that
@@ -254,8 +250,19 @@ class LibcRules {
     errno = saved_errno;
   }
 
+  [[gnu::noinline]] void* resize_or_move(void* old, std::size_t bytes) noexcept {
+    if (old == nullptr) return malloc(bytes);
+    if (bytes == 0) {
+      free(old);
+      return nullptr;
+    }
+    if (!may_exist(bytes, min_alignment)) [[unlikely]]
+      return fail(ENOMEM);
+    return heap_.resize(old, bytes) ? old : move(old, bytes);
+  }
+
   // Moves the contents to another block.
-  [[gnu::noinline]] void* reallocate(void* old, std::size_t bytes) noexcept {
+  [[gnu::noinline]] void* move(void* old, std::size_t bytes) noexcept {
     if constexpr (ImplementsLibcRules<Heap>) {
       if (!Heap::is_block(old, FoundBy::realloc)) [[unlikely]]
         return fail(ENOMEM);
