@@ -21,7 +21,7 @@ MISTAKES = [
     ("run true", "tsmalloc run -- true"),
     ("run ./prog", "there is no allocator './prog'"),
     ("doctor --timeout nan true", "not a time above zero"),
-    ("top --count 0 -- true", "--count: 0 is no number from 1 on"),
+    ("top --count 0 -- true", "--count: '0' is not a number of at least 1"),
     ("profile --seconds 60 --peak", "no process is named"),
     ("profile 1 --bogus", "--bogus"),
     ("compare -- ./no-such-program", "no-such-program"),

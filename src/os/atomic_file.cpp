@@ -121,22 +121,22 @@ ErrorText describe_error(int error) noexcept {
   Text text{result.text, sizeof result.text - 1};
   switch (error) {
     case EACCES:
-      text.text("no right to write there");
+      text.text("permission denied");
       break;
     case ENOENT:
-      text.text("no such folder");
+      text.text("no such directory");
       break;
     case ENOTDIR:
-      text.text("a part of the path is no folder");
+      text.text("part of the path is not a directory");
       break;
     case EISDIR:
-      text.text("it is a folder");
+      text.text("it is a directory");
       break;
     case ENOSPC:
       text.text("the disk is full");
       break;
     case EDQUOT:
-      text.text("the quota is used up");
+      text.text("the disk quota is exceeded");
       break;
     case EROFS:
       text.text("the file system is read-only");
@@ -145,7 +145,7 @@ ErrorText describe_error(int error) noexcept {
       text.text("the path is too long");
       break;
     case ELOOP:
-      text.text("it is a link");
+      text.text("it is a symbolic link");
       break;
     case EEXIST:
       text.text("its .part is in the way");
@@ -154,7 +154,7 @@ ErrorText describe_error(int error) noexcept {
       text.text("it is a device, a pipe or a socket");
       break;
     case EFBIG:
-      text.text("a limit of the size of files (ulimit -f)");
+      text.text("the file size limit (ulimit -f)");
       break;
     case ENOMEM:
       text.text("out of memory");

@@ -35,7 +35,7 @@ class AtomicFile {
   bool takes_signals_ = false;  // none was pending before
 };
 
-// Describes an errno value from a file operation: "no such folder", for instance, or "error N".
+// Describes an errno value from a file operation: "no such directory", for instance, or "error N".
 struct ErrorText {
   char text[48];
 };

@@ -147,9 +147,9 @@ void warn_of_unknown(Word name) noexcept {
   ErrorLine line;
   line.text(prefix);
   append_foreign(line, name);
-  line.text(" is no option, and has no effect; the nearest is ");
+  line.text(": unknown option, ignored; did you mean ");
   append_name(line, *nearest);
-  line.text(" (TSMALLOC_SHOW=1 lists all)");
+  line.text("? (TSMALLOC_SHOW=1 lists all)");
   line.write();
 }
 
@@ -158,9 +158,9 @@ void warn_of_value(const Option& option, const char* text) noexcept {
   append_name(line, option);
   line.text("=");
   append_foreign(line, word_until(text, '\0'));
-  line.text(" is none of ");
+  line.text(": expected one of ");
   append(line, text_of(option.range()));
-  line.text("; the default is used, ");
+  line.text("; using the default, ");
   append(line, text_of(option.range(), 0));
   line.write();
 }
@@ -189,7 +189,7 @@ void read_output(const char* path, bool& is_given) noexcept {
   if (is_given || length == 0) return;
   is_given = true;
   if (length < sizeof output) return static_cast<void>(std::memcpy(output, path, length + 1));
-  ErrorLine{"TSMALLOC_PROFILE_OUTPUT is too long; the default is used, tsmalloc.%p.pb"}.write();
+  ErrorLine{"TSMALLOC_PROFILE_OUTPUT is too long; using the default, tsmalloc.%p.pb"}.write();
 }
 
 // Reads a variable of the environment; the prefix is already skipped.
@@ -216,7 +216,7 @@ void read_option(const char* variable, Given& given) noexcept {
 // Called once the whole environment has been read.
 void correct_limits(Given& given) noexcept {
   if (!is_above(current_options.limit, current_options.hard_limit)) return;
-  ErrorLine{"TSMALLOC_LIMIT is above TSMALLOC_HARD_LIMIT; its default is used, auto"}.write();
+  ErrorLine{"TSMALLOC_LIMIT is above TSMALLOC_HARD_LIMIT; using its default, auto"}.write();
   current_options.limit = SizeOption{0};
   given[find_option("LIMIT") - table] = false;
 }

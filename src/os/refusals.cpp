@@ -71,7 +71,7 @@ void explain_refusal() noexcept {
     looked_at.store(UINT32_MAX, std::memory_order_relaxed);
     ErrorLine line{"out of memory: this process has "};
     line.number(found.count);
-    line.text(" mappings, and the system allows it ");
+    line.text(" mappings, and the system allows ");
     line.number(found.limit);
     line.text("; raise vm.max_map_count, or map less");
     line.write();

@@ -17,9 +17,9 @@ namespace {
 constexpr Finding kinds[] = {Finding::overflow, Finding::underflow, Finding::write_after_free};
 // Indexed like `kinds`, as is everything here.
 constexpr char damages[][112] = {
-    "): the bytes behind the end of this block were written to; blocks of ",
-    "): the bytes before this block were written to, through it or the block there; blocks of ",
-    "): this free memory was written to, after its free or from a block beside it; blocks of ",
+    "): buffer overflow: bytes past the end of this block changed; blocks of ",
+    "): buffer underflow, or overflow of the block before this one; blocks of ",
+    "): write to free memory: use after free, or a long overflow; blocks of ",
 };
 
 // By FoundBy.
@@ -27,9 +27,9 @@ constexpr char where_found[][28] = {
     "free(",
     "realloc(",
     "malloc_usable_size(",
-    "a sized free(",
-    "found in a later call (",
-    "found at exit (",
+    "sized free(",
+    "detected by a later call (",
+    "detected at exit (",
 };
 
 // Relaxed: the first thread reports, and nothing else depends on it.
@@ -48,9 +48,9 @@ void report_damage(std::size_t kind, FoundBy found_by, const void* where,
   line.address(where);
   line.text(damages[kind]);
   line.number(block_bytes);
-  line.text(aborts ? " bytes; aborting, TSMALLOC_ON_MISUSE=continue goes on"
-                   : " bytes; going on, further ones are not reported (TSMALLOC_ON_MISUSE)");
-  line.text("; compile with -fsanitize=address, or run under valgrind, to see who did it");
+  line.text(aborts ? " bytes; aborting; set TSMALLOC_ON_MISUSE=continue to keep running"
+                   : " bytes; continuing, and not reporting further ones (TSMALLOC_ON_MISUSE)");
+  line.text("; to find the cause, compile with -fsanitize=address or run under valgrind");
   line.write();
   if (aborts) os::abort_process();
   errno = kept;

@@ -13,12 +13,12 @@ namespace {
 
 // By Misuse. Arrays of characters: pointers to them would be relocations at each start.
 constexpr char messages[misuse_kinds][112] = {
-    "this block is free already",
-    "this memory is not of this malloc, perhaps of another allocator",
-    "no malloc gave this out: it is misaligned, of the stack, of a variable, or of no memory",
-    "no block that is in use begins here",
-    "a list of free blocks is damaged: one of them was freed twice, or written to after its free",
-    "the size that is named is not that of the block",
+    "block is already free",
+    "pointer was not allocated by tsmalloc, perhaps by another allocator",
+    "invalid pointer: misaligned, or to the stack, a variable or unmapped memory",
+    "no block in use begins at this address",
+    "free list corrupted: a block was freed twice, or written to after it was freed",
+    "size does not match the block",
 };
 
 // By FoundBy.
@@ -26,9 +26,9 @@ constexpr char where_found[][28] = {
     "free(",
     "realloc(",
     "malloc_usable_size(",
-    "a sized free(",
-    "found in a later call (",
-    "found at exit (",
+    "sized free(",
+    "detected by a later call (",
+    "detected at exit (",
 };
 
 // Relaxed: the first thread reports, and nothing else depends on it.
@@ -72,11 +72,11 @@ void report_misuse(Misuse kind, FoundBy found_by, const void* where,
     line.number(block_bytes);
     line.text(" bytes");
   }
-  line.text(aborts ? "; aborting, TSMALLOC_ON_MISUSE=continue goes on"
-                   : "; going on, further ones are not reported (TSMALLOC_ON_MISUSE)");
+  line.text(aborts ? "; aborting; set TSMALLOC_ON_MISUSE=continue to keep running"
+                   : "; continuing, and not reporting further ones (TSMALLOC_ON_MISUSE)");
   line.text(is_late || kind == Misuse::double_free
-                ? "; compile with -fsanitize=address, or run under valgrind, to see where it began"
-                : "; the calls that led here:");
+                ? "; to find the cause, compile with -fsanitize=address or run under valgrind"
+                : "; backtrace:");
   line.write();
   if (!is_late && is_first) {  // taking a call stack may itself run into misuse
     os::CallStack stack;

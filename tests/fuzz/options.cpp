@@ -277,7 +277,7 @@ void expect_variable(const std::string& variable, Expected& expected) {
   if (option == table.end()) {
     if (std::find(read_elsewhere.begin(), read_elsewhere.end(), name) != read_elsewhere.end())
       return;
-    expected.beginnings.push_back(said_first + " is no option");
+    expected.beginnings.push_back(said_first + ": unknown option");
     expected.unknown.push_back(name);
     return;
   }
@@ -287,7 +287,7 @@ void expect_variable(const std::string& variable, Expected& expected) {
     expected.given[name] = value;
     return;
   }
-  expected.beginnings.push_back(said_first + "=" + printable(text) + " is none of " +
+  expected.beginnings.push_back(said_first + "=" + printable(text) + ": expected one of " +
                                 option->second.range);
   expected.unknown.emplace_back();
 }
@@ -315,9 +315,9 @@ void expect_order_of_limits(Expected& expected) {
 }
 
 void require_nearest(const std::string& line, const std::string& name) {
-  constexpr std::string_view words = "the nearest is TSMALLOC_";
+  constexpr std::string_view words = "did you mean TSMALLOC_";
   const std::size_t at = line.find(words, start.size() + prefix.size() + name.size());
-  const std::size_t end = line.find(" (TSMALLOC_SHOW=1", at);
+  const std::size_t end = line.find("? (TSMALLOC_SHOW=1", at);
   if (end == line.npos) return require(line.size() == most_of_a_line, "no nearest", line);
   const std::string nearest = line.substr(at + words.size(), end - at - words.size());
   require(table.count(nearest) != 0, "the nearest is no option", line);

@@ -89,12 +89,12 @@ def check_classes(library: str, program: str, promises: dict[str, set[str]], lea
 
 # Programs' classes, with the function, a word of the misuse, and the size of the blocks.
 MESSAGES = (
-    ("hardened", "overflow of 1 byte", "free", "behind", 120),
-    ("hardened", "overflow, then realloc", "realloc", "behind", 120),
-    ("hardened", "underflow to a block in use", "free", "before", 120),
+    ("hardened", "overflow of 1 byte", "free", "buffer overflow", 120),
+    ("hardened", "overflow, then realloc", "realloc", "buffer overflow", 120),
+    ("hardened", "underflow to a block in use", "free", "buffer underflow", 120),
     ("hardened", "write after free, then 100000 others", ".*later call ", "free memory", 120),
-    ("hardened", "sized delete of less", "a sized free", "size", 504),
-    ("misuse", "free of a variable", "free", "not of this malloc", None),
+    ("hardened", "sized delete of less", "sized free", "size", 504),
+    ("misuse", "free of a variable", "free", "not allocated by tsmalloc", None),
     ("misuse", "double free, the block handed out again", "free", "double free", 56),
 )
 
@@ -122,14 +122,14 @@ def check_exit(library: str, at_exit: str) -> None:
     """What no call finds is found at the end, unless the user says no; and what is in use."""
     for case, misuse in (
         ("write after free", "free memory"),
-        ("overflow", "behind"),
-        ("overflow of 300 kB", "behind"),
+        ("overflow", "buffer overflow"),
+        ("overflow of 300 kB", "buffer overflow"),
     ):
         result = run(library, at_exit, case)
         expect(result.returncode == -signal.SIGABRT, f"{case} aborts at exit", result)
         expect_report(only(result.stderr.splitlines()), ".*at exit ", misuse)
         result = run(library, at_exit, case, ON_MISUSE="continue")
-        expect(result.returncode == 0 and "found at exit" in result.stderr, "continue", result)
+        expect(result.returncode == 0 and "detected at exit" in result.stderr, "continue", result)
         result = run(library, at_exit, case, AT_EXIT="off")
         expect(result.returncode == 0 and result.stderr == "", "off says nothing", result)
     for case, in_use in (("none", "0 blocks with 0"), ("three blocks", "3 blocks with 300110")):

@@ -53,10 +53,10 @@ def check_warnings(library: str) -> None:
         ("on_misuse", "ON_MISUSE"),
     ):
         line = only(said(library, **{misspelt: "abort"}))
-        expect_named(line, f"TSMALLOC_{misspelt} ", f"TSMALLOC_{nearest} ", "TSMALLOC_SHOW=1")
+        expect_named(line, f"TSMALLOC_{misspelt}: ", f"TSMALLOC_{nearest}?", "TSMALLOC_SHOW=1")
     for hostile, printed in (("ON\x1b[2JX", "ON?[2JX"), ("A\nB\xc2\x9b", "A?B????")):
-        expect_named(only(said(library, **{hostile: "1"})), f"TSMALLOC_{printed} ")
-    expect_named(only(said(library, ON_MISUSE="\x1b[31mred\n")), "TSMALLOC_ON_MISUSE=?[31mred? ")
+        expect_named(only(said(library, **{hostile: "1"})), f"TSMALLOC_{printed}: ")
+    expect_named(only(said(library, ON_MISUSE="\x1b[31mred\n")), "TSMALLOC_ON_MISUSE=?[31mred?: ")
     long_name = "X" * 3000
     expect(len(said(library, **{long_name: "1"})) == 1, "a long name is one line", None)
     expect_refused(library, "ON_MISUSE", "stop", "default|abort|continue|silent", "default")

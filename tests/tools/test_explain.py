@@ -147,7 +147,7 @@ def test_it_says_what_a_purge_gives(start: Start, program: Path) -> None:
     parts = account_of(process)["resident"]
     wanted = f"{parts['free_pages'] / MB:.1f}"
     [line] = [line for line in tell(process.pid).stdout.splitlines() if "tsmalloc purge" in line]
-    assert line == f"Give {wanted} MiB back: tsmalloc purge {process.pid}"
+    assert line == f"To return {wanted} MiB: tsmalloc purge {process.pid}"
     assert "tsmalloc purge" not in tell(start(program, "little").pid).stdout
 
 
@@ -159,7 +159,7 @@ def test_people_read_the_same(start: Start, program: Path) -> None:
     lines = told.stdout.splitlines()
     assert lines[0].startswith(f"Process {process.pid} (explained): ")
     for words, part in {
-        "the program's blocks, up to 64 KiB": "small_blocks",
+        "the program's blocks of up to 64 KiB": "small_blocks",
         "free, in slabs beside blocks in use": "free_in_slabs",
     }.items():
         line = next(line for line in lines if line.endswith(words))
@@ -265,7 +265,7 @@ def test_damaged_structures(start: Start, broken: Path) -> None:
             # A count of pages that has become 0 is that of an engine without any.
             explained += json.loads(told.stdout)["engine"]
         else:
-            assert "has ended, or its memory is damaged" in told.stderr, seed
+            assert "has ended, or its heap is corrupted" in told.stderr, seed
     assert 10 < explained < 90
 
 
@@ -327,7 +327,7 @@ def test_limits_in_effect(start: Start, program: Path) -> None:
     assert (account["limit_bytes"], account["hard_limit_bytes"]) == (4 << 30, 8 << 30)
     text = tell(process.pid).stdout
     assert "goes back at once beyond 4096.0 MiB" in text
-    assert "No memory beyond 8192.0 MiB" in text
+    assert "Hard limit: 8192.0 MiB" in text
 
 
 def watch(*arguments: object, **options: Any) -> subprocess.Popen[str]:

@@ -168,7 +168,7 @@ def test_run_and_lib_are_the_labs(
     [
         ("./no-such-program", 127, "No such file"),
         ("./data", 126, "chmod +x"),
-        ("./folder", 126, "is a folder"),
+        ("./folder", 126, "is a directory"),
         ("./data/program", 127, "Not a directory"),
         ("./empty", 126, "names its interpreter"),
         ("", 127, "is empty"),
@@ -195,7 +195,7 @@ def test_programs_that_a_preload_does_not_reach(prefix: Prefix, tmp_path: Path) 
     assert (shown.returncode, shown.stdout) == (0, f"tsmalloc, version {__version__}\n")
     assert shown.stderr == (
         f"tsmalloc: warning: {prefix.front} is statically linked, "
-        "so that nothing is preloaded into it\n"
+        "so nothing can be preloaded into it\n"
     )
     if os.getuid() != 0:
         pytest.skip("only root can make a program of another user")
@@ -226,7 +226,7 @@ def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
         assert prefix(*arguments).stdout.startswith("Usage: tsmalloc run [NAME] -- PROGRAM")
     unknown = prefix("--bogus")
     assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert unknown.stderr == "tsmalloc: --bogus: no such option: tsmalloc --help tells the usage\n"
+    assert unknown.stderr == "tsmalloc: unknown option --bogus; see tsmalloc --help\n"
     for arguments in others[:-3]:
         refused = prefix(*arguments)
         is_option = arguments[0] != "compare" and arguments[1].startswith("-")

@@ -192,7 +192,7 @@ def test_no_rights_to_some(start: Start, program: Path) -> None:
     [
         (("explain", "--cgroup", "no/such.group"), 2, "no such control group"),
         (("explain", "--cgroup"), 1, "a value is missing"),
-        (("top", "--tree", "x"), 1, "no process number"),
+        (("top", "--tree", "x"), 1, "not a process ID"),
         (("top", "--pages", "1", "2"), 1, "one process at a time"),
         (("explain", "--map", "1", "2"), 1, "one process at a time"),
         (("explain", "--html", "/no/folder/x.html", "PID"), 1, "/no/folder/x.html"),
@@ -246,7 +246,7 @@ def test_purge_of_several(start: Start, program: Path) -> None:
     rows = lines_of("purge", "--json", *pids)
     assert [row["pid"] for row in rows] == pids
     assert all(row["bytes"] == pytest.approx(3 * MB, rel=0.1) for row in rows)
-    assert tell("purge", *pids).stdout.splitlines()[-1] == "0.0 MiB went back in all"
+    assert tell("purge", *pids).stdout.splitlines()[-1] == "0.0 MiB returned in total"
 
 
 def test_profiles_of_several_are_taken_at_once(start: Start, program: Path, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_screens_of_top(start: Start, program: Path) -> None:
     assert "2 processes" in screen
     pages = screen_of("--pages", pids[0])
     assert re.search(r"^[0-9a-f]{13}  -{16,}", pages, re.MULTILINE)
-    assert "sparse slabs, used to 1/4 at most" in pages
+    assert "sparse slabs, at most 1/4 used" in pages
 
 
 def test_processes_that_come_and_go(start: Start, program: Path) -> None:

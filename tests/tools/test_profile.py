@@ -166,9 +166,9 @@ def test_threads_and_forks(program: Path, tmp_path: Path) -> None:
     ("output", "said"),
     [
         ("missing/p.pb", "no such folder"),
-        ("folder", "it is a folder"),
+        ("folder", "it is a directory"),
         ("x" * 300, "the path is too long|error 36"),
-        ("y" * 2000, "is too long; the default is used"),
+        ("y" * 2000, "is too long; using the default"),
         ("link", "it is a link"),
         ("pipe", "it is a device, a pipe or a socket"),
     ],
@@ -270,7 +270,7 @@ def test_an_interval_that_is_none_is_told_in_a_line(
     ran = run(program, tmp_path, "everything", PROFILE=interval)
     assert ran.returncode == 0
     assert re.fullmatch(
-        r"tsmalloc: TSMALLOC_PROFILE=\S+ is none of off\|on\|auto\|BYTES.*\n", ran.stderr
+        r"tsmalloc: TSMALLOC_PROFILE=\S+: expected one of off\|on\|auto\|BYTES.*\n", ran.stderr
     )
     assert not list(tmp_path.glob("*.pb"))
 
@@ -473,7 +473,7 @@ def test_under_nohup_a_hang_up_ends_nothing(server: subprocess.Popen[str], tmp_p
     [
         (("--interval", "2T", "{pid}"), 1, "no interval"),
         (("--interval", "{pid}"), 1, "no process is named"),
-        (("--seconds", "0", "{pid}"), 1, "0 is no number from 0.01 on"),
+        (("--seconds", "0", "{pid}"), 1, "'0' is not a number of at least 0.01"),
         (("--frequently", "{pid}"), 1, "no such option"),
         (("--output", "missing/x.pb", "{pid}"), 1, "no such folder"),
         (("--output", "kept.pb", "{pid}"), 1, "kept.pb exists: --force overwrites it"),
@@ -780,7 +780,7 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     (tmp_path / "a_file").touch()
     ran = front("--output", f"{tmp_path / 'a_file'}/", "--", program, "everything")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "no folder: --output DIR/ names one" in ran.stderr
+    assert "not a directory; choose one with --output DIR/" in ran.stderr
     ran = front("--interval", "1", "--output", tmp_path / "one.pb", "--", program, "everything")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ready\n", "")
     assert sites_of(profile_of(tmp_path, "one.pb"))["keeps_small"].flat.samples == MANY
@@ -790,4 +790,4 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     assert sites_of(profile_of(tmp_path, "two.pb"))["keeps_small"].flat.samples == MANY
     ran = front("show", folder)
     assert ran.returncode != 0
-    assert "profile show is the lab's, which is not installed" in ran.stderr
+    assert "profile show needs the lab, which is not installed" in ran.stderr

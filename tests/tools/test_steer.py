@@ -344,9 +344,9 @@ def test_in_another_pid_namespace(start: Start, program: Path) -> None:
     ("assignments", "said"),
     [
         (["LIMITS=1G"], "no such option"),
-        (["LIMIT"], "no NAME=VALUE"),
-        (["LIMIT=much"], "none of auto|off|"),
-        (["THP=never", "BACKGROUND=perhaps"], "none of auto|off|on"),
+        (["LIMIT"], "not NAME=VALUE"),
+        (["LIMIT=much"], "expected one of auto|off|"),
+        (["THP=never", "BACKGROUND=perhaps"], "expected one of auto|off|on"),
         (["HARD_LIMIT=1G", "LIMIT=2G"], "LIMIT is above HARD_LIMIT"),
         (["SHOW=1"], "for the start of a process"),
         (["--now"], "no such option"),
@@ -468,7 +468,7 @@ def test_the_output_of_a_command_follows_the_screen(program: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("--",), "the command is missing"), (("1", "--", "true"), "and a command as well")],
+    [(("--",), "missing command"), (("1", "--", "true"), "not both")],
 )
 def test_wrong_usage_of_top(arguments: tuple[str, ...], said: str) -> None:
     assert said in refusal("top", *arguments, status=1)

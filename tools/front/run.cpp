@@ -28,7 +28,7 @@ Path join(const char* folder, const char* separator, const char* name) {
   const int length =
       std::snprintf(joined.text, sizeof joined.text, "%s%s%s", folder, separator, name);
   if (length < 0 || static_cast<unsigned>(length) >= sizeof joined.text) {
-    fail(exit_usage, "a path is too long: %.80s...%s%.80s", folder, separator, name);
+    fail(exit_usage, "path too long: %.80s...%s%.80s", folder, separator, name);
   }
   return joined;
 }
@@ -41,7 +41,7 @@ Path library_folder() {
   const auto* const executed = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
   if (realpath("/proc/self/exe", self.text) == nullptr &&  // a container may have no /proc
       (executed == nullptr || realpath(executed, self.text) == nullptr)) {
-    fail(exit_missing, "cannot find its own place: mount /proc, or start it by its path");
+    fail(exit_missing, "cannot find its own location: mount /proc, or start it by its path");
   }
   *std::strrchr(self.text, '/') = '\0';
   Path folder = join(self.text, "/", TSMALLOC_LIBRARIES_FROM_PROGRAMS);
@@ -59,7 +59,7 @@ bool is_teaching_heap(const char* name) {
 
 // The file that a command starts: as given if it has a slash, else the first one on PATH.
 Path find_program(const char* name) {
-  if (*name == '\0') fail(exit_not_found, "the name of the program is empty");
+  if (*name == '\0') fail(exit_not_found, "program name is empty");
   struct stat status;
   if (std::strchr(name, '/') != nullptr) {
     const Path path = join(name, "", "");
@@ -67,7 +67,7 @@ Path find_program(const char* name) {
       fail(errno == EACCES ? exit_cannot_execute : exit_not_found, "%s: %s", name,
            strerrordesc_np(errno));
     }
-    if (S_ISDIR(status.st_mode)) fail(exit_cannot_execute, "%s is a folder", name);
+    if (S_ISDIR(status.st_mode)) fail(exit_cannot_execute, "%s is a directory", name);
     if (access(path.text, X_OK) != 0) {
       fail(exit_cannot_execute, "%s is not executable: chmod +x makes it so", name);
     }
@@ -91,7 +91,7 @@ Path find_program(const char* name) {
   if (not_executable.text[0] != '\0') {
     fail(exit_cannot_execute, "%s is not executable: chmod +x makes it so", not_executable.text);
   }
-  fail(exit_not_found, "the program %s was not found on PATH: install it, or give its path", name);
+  fail(exit_not_found, "%s: command not found on PATH: install it, or give its path", name);
 }
 
 // Whether notes of a program, so many bytes from there on, have the one that the engine leaves
@@ -131,10 +131,9 @@ const char* rights_taken_by(const Path& program) {
   if (stat(program.text, &status) != 0) return nullptr;
   // Without group execution S_ISGID has another, historic meaning.
   constexpr mode_t gains_group = S_ISGID | S_IXGRP;
-  if ((status.st_mode & S_ISUID) != 0 && status.st_uid != getuid())
-    return "takes another user's rights at its start";
+  if ((status.st_mode & S_ISUID) != 0 && status.st_uid != getuid()) return "is setuid";
   if ((status.st_mode & gains_group) == gains_group && status.st_gid != getgid())
-    return "takes another group's rights at its start";
+    return "is setgid";
   return nullptr;
 }
 
@@ -142,7 +141,7 @@ void warn_if_in_vain(const Path& program) {
   const char* reason = rights_taken_by(program);
   if (is_static_without_engine(program)) reason = "is statically linked";
   if (reason == nullptr) return;
-  dprintf(STDERR_FILENO, "tsmalloc: warning: %s %s, so that nothing is preloaded into it\n",
+  dprintf(STDERR_FILENO, "tsmalloc: warning: %s %s, so nothing can be preloaded into it\n",
           program.text, reason);
 }
 
@@ -152,14 +151,14 @@ void start_lab(char** arguments) {
   const Path lab = join(library_folder().text, "/", "tsmalloc/tsmalloc-lab");
   if (!exists(lab)) return;
   execv(lab.text, arguments);
-  fail(exit_missing, "the lab cannot be started: %s: %s; install its package again: %s", lab.text,
+  fail(exit_missing, "cannot start the lab: %s: %s; reinstall its package: %s", lab.text,
        strerrordesc_np(errno), how_to_get_lab);
 }
 
 void leave_option_to_lab(char** arguments) {
   if (arguments[2] == nullptr || arguments[2][0] != '-') return;
   start_lab(arguments);
-  fail(exit_usage, "%s: the options of %s come with the lab: %s", arguments[2], arguments[1],
+  fail(exit_usage, "%s: options of %s need the lab: %s", arguments[2], arguments[1],
        how_to_get_lab);
 }
 
@@ -185,8 +184,8 @@ Path find_library(const char* name, char** arguments) {
     if (!is_teaching_heap(name) || !exists(library)) {
       start_lab(arguments);
       fail(exit_missing,
-           "%s is no allocator of this installation, which has tsmalloc and secure; the lab brings "
-           "and finds others: %s",
+           "unknown allocator %s; installed are tsmalloc and secure, and the lab adds "
+           "others: %s",
            name, how_to_get_lab);
     }
   }
@@ -210,13 +209,12 @@ void run_under(const char* name, char** command, char** arguments) {
   char* preload = nullptr;
   if (asprintf(&preload, "%s%s%s", library.text, *present == '\0' ? "" : ":", present) < 0 ||
       setenv("LD_PRELOAD", preload, 1) != 0) {
-    fail(exit_missing, "LD_PRELOAD cannot be set: %s", strerrordesc_np(errno));
+    fail(exit_missing, "cannot set LD_PRELOAD: %s", strerrordesc_np(errno));
   }
   execv(program.text, command);
   const int error = errno;
   if (error == ENOENT) {
-    fail(exit_cannot_execute, "%s: the interpreter or dynamic loader that it names does not exist",
-         program.text);
+    fail(exit_cannot_execute, "%s: its interpreter or dynamic loader does not exist", program.text);
   }
   fail(exit_cannot_execute, "%s: %s%s", program.text, strerrordesc_np(error),
        error == ENOEXEC ? "; a script's first line names its interpreter (#!/bin/sh)" : "");
@@ -229,7 +227,7 @@ void run(char** arguments) {
   if (*command != nullptr && std::strcmp(*command, "--") != 0) name = *command++;
   if (*command != nullptr && std::strcmp(*command, "--") == 0) ++command;
   if (*command == nullptr) {
-    fail(exit_usage, "no program is named: tsmalloc run [NAME] -- PROGRAM [ARGUMENT...]");
+    fail(exit_usage, "no program given: tsmalloc run [NAME] -- PROGRAM [ARGUMENT...]");
   }
   run_under(name, command, arguments);
 }

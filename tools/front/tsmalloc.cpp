@@ -68,7 +68,7 @@ PROGRAM cannot be executed, 127 if it is not found.
 
 int print(const char* text) {
   if (dprintf(STDOUT_FILENO, "%s\n", text) < 0) {
-    fail(exit_usage, "the answer cannot be written: %s", strerrordesc_np(errno));
+    fail(exit_usage, "cannot write the output: %s", strerrordesc_np(errno));
   }
   return 0;
 }
@@ -83,7 +83,7 @@ int print_library(char** arguments) {
   const char* const name = arguments[2] != nullptr ? arguments[2] : "tsmalloc";
   leave_option_to_lab(arguments);
   if (arguments[2] != nullptr && arguments[3] != nullptr) {
-    fail(exit_usage, "one name is enough: tsmalloc lib [NAME]");
+    fail(exit_usage, "too many arguments: tsmalloc lib [NAME]");
   }
   return print(find_library(name, arguments).text);
 }
@@ -115,7 +115,7 @@ int main(int, char** arguments) {
   if (is("--version") || is("-V")) return print("tsmalloc, version " TSMALLOC_VERSION_TEXT);
   start_lab(arguments);
   if (asks_for_help(verb)) return print_help();
-  if (*verb == '-') fail(exit_usage, "%s: no such option: tsmalloc --help tells the usage", verb);
-  fail(exit_missing, "%s is a verb of the lab, or none; the lab is not installed: %s", verb,
-       how_to_get_lab);
+  if (*verb == '-') fail(exit_usage, "unknown option %s; see tsmalloc --help", verb);
+  fail(exit_missing, "unknown command %s; if it is one of the lab's, the lab is not installed: %s",
+       verb, how_to_get_lab);
 }

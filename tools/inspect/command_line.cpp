@@ -17,17 +17,16 @@ namespace {
 [[noreturn]] void fail_to_look(pid_t pid, int error) {
   const auto is_there = [](const char* path) { return ::access(path, F_OK) == 0; };
   if (error != EACCES && error != ESRCH && error != ENOENT)
-    fail(exit_missing, "process %d cannot be looked at: %s", pid, std::strerror(error));
+    fail(exit_missing, "cannot inspect process %d: %s", pid, std::strerror(error));
   if (error != EACCES && !is_there("/proc/self"))
-    fail(exit_missing, "no process can be looked at without /proc: mount -t proc proc /proc");
+    fail(exit_missing, "cannot inspect processes without /proc: mount -t proc proc /proc");
   char executable[64];
   format(executable, sizeof executable, "/proc/%d/exe", pid);
   char target[1];
   const bool has_no_program = ::readlink(executable, target, sizeof target) < 0;
   if (error != EACCES && ::kill(pid, 0) == 0 && has_no_program)
-    fail(exit_missing, "process %d has no memory: it is a thread of the kernel, or has ended", pid);
-  if (error != EACCES)
-    fail(exit_missing, "there is no process %d, or it has ended: pgrep NAME finds a process", pid);
+    fail(exit_missing, "process %d has no memory: it is a kernel thread, or has ended", pid);
+  if (error != EACCES) fail(exit_missing, "no process %d: find one with pgrep NAME", pid);
   if (::geteuid() == 0)
     fail(exit_missing,
          "process %d: permission denied to ptrace it: in a container, "
@@ -71,20 +70,21 @@ Reason why_without_engine(const Process& process, Found found) {
     format(reason.text, sizeof reason.text, words, name);
   };
   if (found == Found::unused && other != nullptr) {
-    say("has tsmalloc, which has served nothing; it also has %s, which may come before it", other);
+    say("has loaded tsmalloc but not used it; it has also loaded %s, which may take precedence",
+        other);
   } else if (found == Found::unused) {
-    say("has tsmalloc, which has served nothing yet%s", "");
+    say("has loaded tsmalloc but not used it yet%s", "");
   } else if (found == Found::other_version) {
-    say("has another version of tsmalloc: use the command that belongs to it%s", "");
+    say("runs another version of tsmalloc: use that version's command%s", "");
   } else if (found == Found::none) {
     for (const Mapping& mapping : process) {
       if (other == nullptr && std::strstr(mapping.name, "libtsmalloc") != nullptr)
         other = mapping.name;  // the hardened library, or a teaching heap
     }
     if (other != nullptr)
-      say("has %s, and not tsmalloc's engine: start it by tsmalloc run -- PROGRAM", other);
+      say("runs on %s, not on tsmalloc: start it with tsmalloc run -- PROGRAM", other);
     else
-      say("has no tsmalloc; its malloc is probably the C library's: start it by "
+      say("does not run on tsmalloc; its malloc is probably the C library's: start it with "
           "tsmalloc run -- PROGRAM%s",
           "");
   }
@@ -95,11 +95,11 @@ void expect_engine(const Process& process, Found found) {
   if (found == Found::engine) return;
   const Reason reason = why_without_engine(process, found);
   fail(exit_missing, "process %d (%s) %s", process.pid(), process.command(),
-       found == Found::unreadable ? "has ended, or its memory is damaged" : reason.text);
+       found == Found::unreadable ? "has ended, or its heap is corrupted" : reason.text);
 }
 
 void expect_written(int error) {
-  if (error != 0) fail(exit_usage, "the answer cannot be written: %s", strerrordesc_np(error));
+  if (error != 0) fail(exit_usage, "cannot write the output: %s", strerrordesc_np(error));
 }
 
 void open_engine(Process& process, Process::Residency residency, EngineImage& image) {
@@ -111,13 +111,13 @@ void expect_stopped(const Process& process, const StoppedThreads& threads, int e
   if (error == 0) return;
   if (error == ETIMEDOUT)
     fail(exit_missing,
-         "thread %d of process %d (%s) waits in the kernel and cannot be stopped; nothing was "
+         "thread %d of process %d (%s) is blocked in the kernel and cannot be stopped; nothing was "
          "changed: try again",
          threads.laggard(), process.pid(), process.command());
   const std::int64_t tracer = process.status("TracerPid:");
   if (error == EPERM && tracer > 0)
     fail(exit_missing,
-         "process %d (%s) is traced by process %d, a debugger or strace: end that first",
+         "process %d (%s) is being traced by process %d, a debugger or strace: stop that first",
          process.pid(), process.command(), static_cast<int>(tracer));
   expect_open(process, error == EPERM ? EACCES : ESRCH);
 }
@@ -127,9 +127,10 @@ const char* CommandLine::next_option() {
     if (std::strcmp(*arguments_, "--help") == 0 || std::strcmp(*arguments_, "-h") == 0)
       std::exit(std::printf("%s", help_) < 0 || std::fflush(stdout) != 0 ? exit_usage : 0);
     if (takes_ == Takes::processes_or_command && std::strcmp(*arguments_, "--") == 0) {
-      if (processes_.are_named()) fail_at(*arguments_, "processes, and a command as well");
+      if (processes_.are_named())
+        fail_at(*arguments_, "give either processes or a command, not both");
       command_ = arguments_ + 1;
-      if (*command_ == nullptr) fail_at("--", "the command is missing");
+      if (*command_ == nullptr) fail_at("--", "missing command");
       return nullptr;
     }
     const bool is_tree = std::strcmp(*arguments_, "--tree") == 0;
@@ -152,26 +153,26 @@ const char* CommandLine::next_option() {
 }
 
 double CommandLine::next_number(const char* option, double least) {
-  if (*arguments_ == nullptr) fail_at(option, "a number is missing behind it");
+  if (*arguments_ == nullptr) fail_at(option, "needs a number");
   const char* const text = *arguments_++;
   char* end = nullptr;
   const double number = std::strtod(text, &end);
   constexpr double most = 1e9;
   if (end == text || *end != '\0' || !(number >= least && number <= most)) {
     char reason[128];
-    format(reason, sizeof reason, "%s is no number from %g on", text, least);
+    format(reason, sizeof reason, "'%s' is not a number of at least %g", text, least);
     fail_at(option, reason);
   }
   return number;
 }
 
 const char* CommandLine::next_word(const char* option) {
-  if (*arguments_ == nullptr) fail_at(option, "a value is missing behind it");
+  if (*arguments_ == nullptr) fail_at(option, "needs a value");
   return *arguments_++;
 }
 
 void CommandLine::fail_at(const char* argument, const char* reason) const {
-  fail(exit_usage, "%s: %s: tsmalloc %s --help tells the usage", argument, reason, verb_);
+  fail(exit_usage, "%s: %s; see tsmalloc %s --help", argument, reason, verb_);
 }
 
 pid_t CommandLine::pid_of(const char* word) const {
@@ -179,19 +180,19 @@ pid_t CommandLine::pid_of(const char* word) const {
   errno = 0;
   const long pid = std::strtol(word, &end, 10);
   if (errno != 0 || end == word || *end != '\0' || pid <= 0 || pid != static_cast<pid_t>(pid))
-    fail_at(word, "no process number");
+    fail_at(word, "not a process ID");
   return static_cast<pid_t>(pid);
 }
 
 const Processes& CommandLine::processes() const {
   if (!processes_.are_named())
-    fail(exit_usage, "no process is named: tsmalloc %s PID; pgrep NAME finds it", verb_);
+    fail(exit_usage, "no process given: tsmalloc %s PID; find it with pgrep NAME", verb_);
   return processes_;
 }
 
 pid_t CommandLine::pid() const {
   if (!processes().is_one())
-    fail(exit_usage, "one process at a time: tsmalloc %s --help tells the usage", verb_);
+    fail(exit_usage, "only one process at a time; see tsmalloc %s --help", verb_);
   return processes_.first();
 }
 

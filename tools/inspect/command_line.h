@@ -11,7 +11,7 @@ namespace ts {
 // Of every verb that takes several processes.
 #define TSMALLOC_USAGE_OF_PROCESSES "PID... | --tree PID | --cgroup PATH"
 #define TSMALLOC_HELP_OF_PROCESSES                                                              \
-  "  --tree PID      The process, and all that descend from it.\n"                              \
+  "  --tree PID      The process and all its descendants.\n"                                    \
   "  --cgroup PATH   All of a control group, such as a container or a service, and of groups\n" \
   "                  in it: its folder, or its path below /sys/fs/cgroup.\n"
 
@@ -34,7 +34,7 @@ class CommandLine {
   const char* next_word(const char* option);
 
   [[noreturn]] void fail_at(const char* argument, const char* reason) const;
-  [[noreturn]] void fail_at_option(const char* option) const { fail_at(option, "no such option"); }
+  [[noreturn]] void fail_at_option(const char* option) const { fail_at(option, "unknown option"); }
   // The one that is named, for what is done to one at a time.
   pid_t pid() const;
   // Ends this process if none is named.

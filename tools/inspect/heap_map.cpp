@@ -36,9 +36,9 @@ constexpr struct {
   const char* colour;
   const char* meaning;
 } legend[looks] = {
-    {'#', "\033[32m", "slabs used to more than 3/4"},
-    {'=', "\033[33m", "slabs used to more than 1/4"},
-    {'-', "\033[31m", "sparse slabs, used to 1/4 at most"},
+    {'#', "\033[32m", "slabs more than 3/4 used"},
+    {'=', "\033[33m", "slabs more than 1/4 used"},
+    {'-', "\033[31m", "sparse slabs, at most 1/4 used"},
     {'L', "\033[36m", "large blocks"},
     {'f', "\033[35m", "free, resident"},
     {'.', "\033[90m", "not resident: purged, or not touched"},
@@ -103,7 +103,7 @@ void print_map(const Account& account, const List<MapPiece>& map, std::size_t co
       at = next;
     }
   }
-  std::printf("A character for %zu KiB:%s", pages_of_cell * engine::page_bytes >> 10, end_of_line);
+  std::printf("One character is %zu KiB:%s", pages_of_cell * engine::page_bytes >> 10, end_of_line);
   for (std::size_t i = 0; i * pages_of_cell < page_count; ++i) {
     if (i % width == 0)
       std::printf("%s%013zx  ", i == 0 ? "" : end_of_line,
@@ -145,8 +145,8 @@ void print_slabs(const List<MapPiece>& map) {
   std::sort(std::begin(classes), std::end(classes),
             [](const Class& a, const Class& b) { return a.resident > b.resident; });
   std::printf(
-      "\nSlabs by the size of their blocks, and how many are used to 1/4, 1/2, 3/4, more; of the "
-      "first,\nthe sparse ones, the free memory and the blocks beside it that keep it:\n"
+      "\nSlabs by block size, and how many are up to 1/4, 1/2, 3/4 and 4/4 used; for the "
+      "sparse\nones, their free memory and the number of blocks that keep it from being purged:\n"
       "   bytes    slabs       MiB   used     <=1/4     <=1/2     <=3/4     <=4/4   free MiB   "
       "kept by\n");
   std::size_t others = 0;

@@ -94,7 +94,7 @@ void Processes::add_cgroup(const char* path) {
     return;
   }
   fail(exit_missing,
-       "%s: no such control group: /proc/PID/cgroup names that of a process, below /sys/fs/cgroup",
+       "%s: no such control group; /proc/PID/cgroup names that of a process, below /sys/fs/cgroup",
        path);
 }
 
@@ -109,7 +109,7 @@ void Processes::list(List<pid_t>& pids) const {
 
 void Processes::list_or_fail(List<pid_t>& pids) const {
   list(pids);
-  if (pids.is_empty()) fail(exit_missing, "there is no process in the control group");
+  if (pids.is_empty()) fail(exit_missing, "the control group has no processes");
 }
 
 // `anon` of version 2, with the groups below; `total_rss` of version 1.
@@ -129,7 +129,7 @@ std::int64_t Processes::cgroup_anonymous() const {
 bool Children::begin() {
   (void)std::fflush(stdout);
   const pid_t child = fork();
-  if (child < 0) fail(exit_missing, "no process can be started: %s", strerrordesc_np(errno));
+  if (child < 0) fail(exit_missing, "cannot start a process: %s", strerrordesc_np(errno));
   if (child != 0) {
     if (!at_once_) wait_for_all();
     return false;

@@ -95,13 +95,14 @@ void wait_for(double seconds, pid_t pid) {
 // The option PROFILE of the process, in `current_options`.
 void set_profile(const CommandLine& line, const char* value) {
   if (change_option("PROFILE", value) == 0) return;
-  line.fail_at(value, "no interval: 1 to 1G bytes, with K, M, or G");
+  line.fail_at(value, "not an interval: 1 to 1G bytes, with K, M, or G");
 }
 
 // Not 0: ends with a message.
 void expect_no_error(int error, const char* path) {
   if (error != 0)
-    fail(exit_usage, "%s: %s: --output FILE names another", path, os::describe_error(error).text);
+    fail(exit_usage, "%s: %s; choose another with --output FILE", path,
+         os::describe_error(error).text);
 }
 
 bool is_folder(const char* path) {
@@ -114,7 +115,7 @@ void check_output(const Settings& settings) {
   const char* const path = settings.output;
   expect_no_error(os::AtomicFile{path}.error(), path);
   if (!settings.overwrites && ::access(path, F_OK) == 0)
-    fail(exit_usage, "%s exists: --force overwrites it; or name another file", path);
+    fail(exit_usage, "%s exists: overwrite it with --force, or name another file", path);
 }
 
 void write_file(const ProfileImage& profile, Process& process, const EngineImage& image,
@@ -136,8 +137,10 @@ bool names_folder(const char* path) {
 
 void make_folder(const char* path) {
   if (::mkdir(path, 0777) != 0 && errno != EEXIST)
-    fail(exit_usage, "%s: %s: --output DIR/ names a folder", path, os::describe_error(errno).text);
-  if (!is_folder(path)) fail(exit_usage, "%s: no folder: --output DIR/ names one", path);
+    fail(exit_usage, "%s: %s; choose a directory with --output DIR/", path,
+         os::describe_error(errno).text);
+  if (!is_folder(path))
+    fail(exit_usage, "%s: not a directory; choose one with --output DIR/", path);
 }
 
 // A name that no file has: the first look is not lost with the second.
@@ -166,7 +169,7 @@ int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
   // By ts_profile_start(): the option would end it.
   const bool is_programs = before.bits == 0 && ProfileImage::state(process, image).are_taken;
   if (is_programs && settings.interval != nullptr)
-    line.fail_at("--interval", "the program samples by ts_profile_start(), with one of its own");
+    line.fail_at("--interval", "the program called ts_profile_start() with its own interval");
   const bool asks = settings.seconds != 0 || settings.interval != nullptr;
   const bool samples = !is_programs && (before.bits == 0 || asks);
   if (samples) {
@@ -198,7 +201,7 @@ int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
 void set_output_option(const char* path, const char* name) {
   char folder[PATH_MAX] = "";
   if (*path != '/' && ::getcwd(folder, sizeof folder) == nullptr)
-    fail(exit_usage, "this folder is gone: --output /FILE names one from the root");
+    fail(exit_usage, "the working directory is gone; give an absolute path with --output /FILE");
   char whole[2 * PATH_MAX];
   format(whole, sizeof whole, "%s%s%s%s", folder, *folder != '\0' ? "/" : "", path, name);
   ::setenv("TSMALLOC_PROFILE_OUTPUT", whole, 1);
@@ -208,7 +211,7 @@ void set_output_option(const char* path, const char* name) {
 // path ends like one.
 void set_output(const CommandLine& line, const Settings& settings) {
   const char* const output = settings.output;
-  if (std::strstr(output, "%p") != nullptr) line.fail_at(output, "%p in it");
+  if (std::strstr(output, "%p") != nullptr) line.fail_at(output, "may not contain %p");
   if (!names_folder(output)) {
     check_output(settings);
     return set_output_option(output, "");
@@ -231,7 +234,7 @@ void expect_no_reader(const char* verb) {
   for (const char* const reader :
        {"show", "diff", "leaks", "flame", "folded", "symbolize", "run"}) {
     if (verb != nullptr && std::strcmp(verb, reader) == 0)
-      fail(exit_missing, "profile %s is the lab's, which is not installed: %s", verb,
+      fail(exit_missing, "profile %s needs the lab, which is not installed: %s", verb,
            how_to_get_lab);
   }
 }
@@ -271,7 +274,7 @@ int profile(char** whole) {
   if (line.command() != nullptr) return profile_command(line, settings);
   const char* const output = settings.output;
   if (!line.processes().is_one() && output != nullptr && !names_folder(output))
-    line.fail_at(output, "of several processes, --output is a folder, DIR/");
+    line.fail_at(output, "for several processes, --output must be a directory, DIR/");
   if (output != nullptr && names_folder(output)) make_folder(output);
   if (line.processes().is_one()) return profile_process(line, line.pid(), settings);
   List<pid_t> pids;

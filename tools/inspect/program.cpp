@@ -101,7 +101,7 @@ void ProfiledProgram::start(char** command) {
   ::clock_gettime(CLOCK_REALTIME_COARSE, &began_);
   int gate[2];
   if (::pipe2(gate, O_CLOEXEC) != 0 || (program_ = ::fork()) < 0)
-    fail(exit_missing, "no process can be started: %s", strerrordesc_np(errno));
+    fail(exit_missing, "cannot start a process: %s", strerrordesc_np(errno));
   if (program_ == 0) {
     ::sigaction(SIGCHLD, &former, nullptr);
     ::sigprocmask(SIG_SETMASK, &former_mask_, nullptr);
@@ -123,11 +123,12 @@ void ProfiledProgram::trace(bool may_lose_rights) {
     tracees_.add({program_, program_, false, true, false});
     return;
   }
-  dprintf(STDERR_FILENO,
-          "tsmalloc: the program cannot be traced (%s), so that its profile is lost if a signal or "
-          "_exit ends it: in a container, start it with --cap-add=SYS_PTRACE; or look before, with "
-          "tsmalloc profile %d\n",
-          strerrordesc_np(errno), program_);
+  dprintf(
+      STDERR_FILENO,
+      "tsmalloc: cannot trace the program (%s), so its profile is lost if a signal or "
+      "_exit ends it: in a container, start it with --cap-add=SYS_PTRACE; or save it earlier, with "
+      "tsmalloc profile %d\n",
+      strerrordesc_np(errno), program_);
 }
 
 ProfiledProgram::Tracee& ProfiledProgram::tracee_of(pid_t thread) {
@@ -201,8 +202,8 @@ void ProfiledProgram::note_exec(Tracee& tracee) {
   const ssize_t length = ::readlink(path, program, sizeof program - 1);
   program[length > 0 ? length : 0] = '\0';
   dprintf(STDERR_FILENO,
-          "tsmalloc: %s runs without the rights that it takes at its start, since it is traced: "
-          "profile as root, or only the program of interest\n",
+          "tsmalloc: %s is setuid or setgid, and runs without those rights while traced: "
+          "profile as root, or profile only the program of interest\n",
           program);
 }
 
@@ -255,9 +256,10 @@ void ProfiledProgram::rescue(Tracee& tracee) {
   if (!is_read && found == Found::unused && (status & 0x7f) != SIGKILL) return;
   if (!is_read) {
     dprintf(STDERR_FILENO,
-            "tsmalloc: the profile of process %d (%s) is lost, as its memory was gone when it was "
-            "killed: tsmalloc profile PID looks before; TSMALLOC_PROFILE_AT=limit writes a profile "
-            "when memory becomes short\n",
+            "tsmalloc: the profile of process %d (%s) is lost: its memory was gone when it was "
+            "killed. Use tsmalloc profile PID while it runs, or TSMALLOC_PROFILE_AT=limit, which "
+            "writes a profile "
+            "when memory runs short\n",
             tracee.process, process.command());
     return;
   }
@@ -267,8 +269,8 @@ void ProfiledProgram::rescue(Tracee& tracee) {
   tracee.is_written = unwritten == 0;
   if (unwritten != 0)
     dprintf(STDERR_FILENO,
-            "tsmalloc: the profile of process %d is not written to %s: %s; --output FILE names "
-            "another\n",
+            "tsmalloc: cannot write the profile of process %d to %s: %s; choose another with "
+            "--output FILE\n",
             tracee.process, path, os::describe_error(unwritten).text);
 }
 
@@ -315,7 +317,8 @@ void ProfiledProgram::tell_of_those_left() {
     if (process.open(Process::Residency::none) != 0 || image.find(process) != Found::engine)
       continue;
     dprintf(STDERR_FILENO,
-            "tsmalloc: process %d (%s) goes on in the background, and samples: tsmalloc profile %d "
+            "tsmalloc: process %d (%s) keeps running in the background, with sampling on: tsmalloc "
+            "profile %d "
             "reads its profile\n",
             each.process, process.command(), each.process);
   }

@@ -186,18 +186,17 @@ void expect_no_sandbox(const Process& process, const EngineImage& image, bool is
   expect_readable(process, process.read(image.given_back_bytes(), given_back));
   constexpr std::int64_t strict = 1;
   if (mode <= 0 || (mode != strict && (is_forced || given_back != 0))) return;
-  fail(exit_missing,
-       "process %d (%s) is in a sandbox (seccomp), which may end it for the system call madvise%s",
+  fail(exit_missing, "process %d (%s) runs under seccomp, which may kill it for calling madvise%s",
        process.pid(), process.command(),
-       mode == strict ? "" : ": if the sandbox allows that, --force does it");
+       mode == strict ? "" : "; if its filter allows madvise, use --force");
 }
 
 int print_purge(const Process& process, const Purge& purge) {
-  std::printf("Process %d (%s): %.1f MiB went back; stops: %zu, the longest of %.1f ms\n",
+  std::printf("Process %d (%s): %.1f MiB returned; stopped %zu times, for at most %.1f ms\n",
               process.pid(), process.command(), mib(purge.bytes()), purge.stops(),
               static_cast<double>(purge.longest_ns()) / static_cast<double>(ns_per_ms));
   if (purge.stops() == 0)
-    std::printf("No free page of it is resident: tsmalloc explain %d tells where the rest is\n",
+    std::printf("It has no resident free pages: tsmalloc explain %d shows where its memory is\n",
                 process.pid());
   return std::fflush(stdout) == 0 ? 0 : errno;
 }
@@ -227,22 +226,22 @@ int purge_process(pid_t pid, bool is_forced, bool is_json, std::size_t& bytes) {
   open_engine(process, Process::Residency::none, image);
   if (!SystemCaller::is_possible())
     fail(exit_missing,
-         "memory of another process goes back on x86-64 alone so far: TSMALLOC_BACKGROUND=on, or "
-         "ts_purge() in the program, does it anywhere");
+         "purging another process works only on x86-64 so far: TSMALLOC_BACKGROUND=on, or "
+         "ts_purge() in the program, works everywhere");
   expect_no_sandbox(process, image, is_forced);
   Purge purge{process};
   purge.run();
   bytes = purge.bytes();
   expect_written((is_json ? print_purge_as_json : print_purge)(process, purge));
   if (purge.refusal() == ESRCH)
-    fail(exit_missing, "process %d (%s) has ended meanwhile", process.pid(), process.command());
+    fail(exit_missing, "process %d (%s) has ended", process.pid(), process.command());
   if (purge.is_given_up())
     fail(exit_missing,
-         "process %d (%s) is never seen outside of its page heap, where the rest lies: try again",
+         "process %d (%s) was inside its page heap at every attempt, so some memory was not "
+         "purged: try again",
          process.pid(), process.command());
   if (purge.refusal() != 0)
-    fail(exit_missing,
-         "the system refused the rest: %s; it does so for memory that is locked (mlock)",
+    fail(exit_missing, "the kernel refused the rest: %s; it does so for locked memory (mlock)",
          strerrordesc_np(purge.refusal()));
   return 0;
 }
@@ -271,7 +270,7 @@ int purge(char** arguments) {
     return purge_process(pid, is_forced, is_json, bytes[i]);
   });
   for (const std::size_t each : bytes) sum += each;
-  if (!is_json) std::printf("%.1f MiB went back in all\n", mib(sum));
+  if (!is_json) std::printf("%.1f MiB returned in total\n", mib(sum));
   expect_written(std::fflush(stdout) == 0 ? 0 : errno);
   return status;
 }

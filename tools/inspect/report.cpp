@@ -37,7 +37,7 @@ void print_classes(const Account& account) {
   std::sort(std::begin(order), std::end(order), [&](unsigned a, unsigned b) {
     return free_in(account.classes[a]) > free_in(account.classes[b]);
   });
-  std::printf("\nOf what is free in slabs:\n");
+  std::printf("\nFree memory in slabs:\n");
   for (std::size_t i = 0; i < shown; ++i) {
     const Account::Class& c = account.classes[order[i]];
     if (free_in(c) == 0) break;
@@ -94,7 +94,7 @@ int print_text(const Report& report, const StrandedSites& sites) {
   const Account& account = report.account;
   std::printf("Process %d (%s): %.1f MiB resident (peak %.1f)", account.pid, account.command,
               mib(account.resident), mib(account.peak));
-  if (account.has_engine) std::printf(", %.1f MiB of them tsmalloc's", mib(account.engine()));
+  if (account.has_engine) std::printf(", %.1f MiB of it tsmalloc's", mib(account.engine()));
   std::printf("\n\n         MiB  of all\n");
   for (const Part& part : parts) {
     const std::size_t bytes = account.*part.bytes;
@@ -115,12 +115,12 @@ int print_text(const Report& report, const StrandedSites& sites) {
               account.ended_heaps, account.slabs, plural(account.slabs));
   std::printf("%zu large block%s\n", account.large_blocks, plural(account.large_blocks));
   if (account.limit != 0)
-    std::printf("\nFree memory goes back at once beyond %.1f MiB\n", mib(account.limit));
+    std::printf("\nFree memory is purged at once above %.1f MiB\n", mib(account.limit));
   if (account.hard_limit != 0)
-    std::printf("%sNo memory beyond %.1f MiB\n", account.limit != 0 ? "" : "\n",
+    std::printf("%sHard limit: %.1f MiB\n", account.limit != 0 ? "" : "\n",
                 mib(account.hard_limit));
   if (account.pages >= std::size_t{1} << 20)
-    std::printf("\nGive %.1f MiB back: tsmalloc purge %d\n", mib(account.pages), account.pid);
+    std::printf("\nTo return %.1f MiB: tsmalloc purge %d\n", mib(account.pages), account.pid);
   if (account.unclear != 0)
     std::printf("%zu page%s changed owners meanwhile and count%s as other mappings\n",
                 account.unclear, plural(account.unclear), account.unclear == 1 ? "s" : "");
@@ -205,11 +205,12 @@ int print_prometheus(const Report* begin, const Report* end) {
       {"peak_resident_bytes", "The most resident memory so far.", &Account::peak},
       {"live_bytes", "Blocks of the program, resident or not.", &Account::live},
       {"threads", "Threads of the process.", &Account::threads},
-      {"heaps", "heaps, one for each thread that allocated", &Account::heaps},
-      {"ended_heaps", "of those, heaps of threads that ended", &Account::ended_heaps},
+      {"heaps", "Heaps, one for each thread that allocated.", &Account::heaps},
+      {"ended_heaps", "Of those, heaps of ended threads.", &Account::ended_heaps},
       {"large_blocks", "Blocks of more than 64 KiB.", &Account::large_blocks},
-      {"limit_bytes", "limit beyond which free memory goes back; 0: none yet", &Account::limit},
-      {"hard_limit_bytes", "limit beyond which malloc fails; 0: none", &Account::hard_limit},
+      {"limit_bytes", "Free memory is purged before the heap passes this; 0: none.",
+       &Account::limit},
+      {"hard_limit_bytes", "Limit beyond which malloc fails; 0: none.", &Account::hard_limit},
       {"pinned_bytes", "Free room beside sampled blocks: an estimate, 0 without samples.",
        &Account::pinned},
   };

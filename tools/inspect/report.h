@@ -21,20 +21,20 @@ struct Part {
 };
 
 inline constexpr Part parts[] = {
-    {Use::program, "small_blocks", &Account::small, "the program's blocks, up to 64 KiB"},
+    {Use::program, "small_blocks", &Account::small, "the program's blocks of up to 64 KiB"},
     {Use::program, "large_blocks", &Account::large, "the program's larger blocks"},
     {Use::free, "bins", &Account::bins, "free, in the threads' cache bins and batches"},
     {Use::free, "waiting", &Account::waiting,
      "freed by other threads, until the owner collects it"},
     {Use::free, "free_in_slabs", &Account::in_slabs, "free, in slabs beside blocks in use"},
-    {Use::free, "ended_threads", &Account::ended, "free, in slabs and bins of threads that ended"},
-    {Use::free, "free_pages", &Account::pages, "free pages, kept to be used again"},
-    {Use::free, "huge_page_ends", &Account::ends, "ends of huge pages, which no block has touched"},
+    {Use::free, "ended_threads", &Account::ended, "free, in slabs and bins of ended threads"},
+    {Use::free, "free_pages", &Account::pages, "free pages, kept for reuse"},
+    {Use::free, "huge_page_ends", &Account::ends, "unused tails of huge pages"},
     {Use::tables, "tables", &Account::tables, "the allocator's tables"},
-    {Use::outside, "heap", &Account::heap, "the heap of brk(), which the C library's malloc uses"},
+    {Use::outside, "heap", &Account::heap, "the brk() heap, used by the C library's malloc"},
     {Use::outside, "files", &Account::files, "programs, libraries and other files"},
-    {Use::outside, "stacks", &Account::stacks, "stacks of threads that wait"},
-    {Use::outside, "shared", &Account::shared, "memory to share with other processes"},
+    {Use::outside, "stacks", &Account::stacks, "stacks of waiting threads"},
+    {Use::outside, "shared", &Account::shared, "shared memory"},
     {Use::outside, "other_mappings", &Account::others, "other mappings of the program"},
 };
 

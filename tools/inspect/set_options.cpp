@@ -58,22 +58,22 @@ int print_all() {
 // Changes this process's options, which are those of the other one.
 void change(const CommandLine& line, const char* assignment) {
   const char* const equals = std::strchr(assignment, '=');
-  if (equals == nullptr) line.fail_at(assignment, "no NAME=VALUE");
+  if (equals == nullptr) line.fail_at(assignment, "not NAME=VALUE");
   const Name name = name_of(assignment);
   switch (change_option(name.text, equals + 1)) {
     case 0:
       return;
     case ENOENT:
-      line.fail_at(assignment, "no such option: tsmalloc set PID prints all");
+      line.fail_at(assignment, "unknown option; tsmalloc set PID lists them");
     case EPERM:
-      line.fail_at(assignment, "this option is for the start of a process");
+      line.fail_at(assignment, "can only be set when a process starts");
     default: {
       char values[128] = "";
       write_option_values(name.text, values, sizeof values);
       char reason[192];
       const bool is_limit = std::strstr(name.text, "LIMIT") != nullptr;
-      format(reason, sizeof reason, "the value is none of %s%s", values,
-             is_limit ? ", or LIMIT is above HARD_LIMIT" : "");
+      format(reason, sizeof reason, "expected one of %s%s", values,
+             is_limit ? "; LIMIT must not be above HARD_LIMIT" : "");
       line.fail_at(assignment, reason);
     }
   }

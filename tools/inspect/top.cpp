@@ -98,7 +98,7 @@ int watch_process(Watch& watch, pid_t pid) {
   while (watch.goes_on() && is_there) is_there = look(watch, pid);
   watch.end();
   if (!is_there)
-    std::fprintf(stderr, "tsmalloc: process %d has ended, or cannot be read any more\n", pid);
+    std::fprintf(stderr, "tsmalloc: process %d has ended, or can no longer be read\n", pid);
   return 0;
 }
 
@@ -113,7 +113,7 @@ int watch_processes(Watch& watch, const Processes& processes) {
     if (is_first) status = reports.status();
     if (reports.begin() == reports.end()) {
       watch.end();
-      fail(exit_missing, "no process of these is left, or can be read");
+      fail(exit_missing, "none of these processes is left, or can be read");
     }
     if (const int unwritten = watch.show(reports); unwritten != 0) {
       watch.end();
@@ -135,7 +135,8 @@ class Output {
     char path[] = "/tmp/tsmalloc-top-XXXXXX";
     descriptor_ = mkostemp(path, O_CLOEXEC);
     if (descriptor_ < 0)
-      fail(exit_missing, "no file for the command's output: %s; send it to one: ... >FILE 2>&1",
+      fail(exit_missing,
+           "cannot create a file for the command's output: %s; redirect it: ... >FILE 2>&1",
            strerrordesc_np(errno));
     unlink(path);
   }
@@ -183,7 +184,7 @@ int watch_command(Watch& watch, char** command) {
   Output output;
   output.take(watch.has_screen());
   const pid_t child = fork();
-  if (child < 0) fail(exit_missing, "no process can be started: %s", strerrordesc_np(errno));
+  if (child < 0) fail(exit_missing, "cannot start a process: %s", strerrordesc_np(errno));
   if (child == 0) {
     watch.restore_signals();
     output.become_standard();
@@ -198,7 +199,8 @@ int watch_command(Watch& watch, char** command) {
   output.print();
   constexpr int least_of_run = 126;  // it was not started, and that was told
   if (!watch.has_begun() && !(WIFEXITED(status) && WEXITSTATUS(status) >= least_of_run))
-    std::fprintf(stderr, "tsmalloc: %s ended, or served nothing by tsmalloc, before a look at it\n",
+    std::fprintf(stderr,
+                 "tsmalloc: %s ended before it could be inspected, or did not use tsmalloc\n",
                  command[0]);
   constexpr int of_signal = 128;
   return WIFEXITED(status) ? WEXITSTATUS(status) : of_signal + WTERMSIG(status);

@@ -65,15 +65,14 @@ Examples:
 Permissions and exit status: as for explain. A process without tsmalloc has no stats.
 )";
 
-constexpr char one_form[] = "one form at a time";
+constexpr char one_form[] = "only one output format at a time";
 
 int print_map_text(const Report& report, const StrandedSites& sites, const List<MapPiece>& map) {
   const Account& account = report.account;
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
   constexpr std::size_t rows = 16;
-  std::printf(
-      "Process %d (%s): %.1f MiB of tsmalloc's are resident, of %.1f of its address space\n\n",
-      account.pid, account.command, mib(account.engine()), mib(account.mapped));
+  std::printf("Process %d (%s): %.1f MiB resident of %.1f MiB that tsmalloc has mapped\n\n",
+              account.pid, account.command, mib(account.engine()), mib(account.mapped));
   print_map(account, map, is_terminal ? terminal_columns() : 80, rows,
             is_terminal && !forbids_colours(), "\n");
   print_slabs(map);
@@ -257,7 +256,7 @@ int stats(char** arguments) {
     wait();
     if (image.look_again(process) == Found::engine && print_stats(process, image, format)) continue;
     if (print_anew(process.pid(), format)) continue;
-    std::fprintf(stderr, "tsmalloc: process %d has ended, or runs another program\n",
+    std::fprintf(stderr, "tsmalloc: process %d has ended, or now runs another program\n",
                  process.pid());
     break;
   }
@@ -302,7 +301,8 @@ int explain(char** arguments) {
          report.reason.text);
   if (page != nullptr) {
     if (const int error = write_map_page(page, report, sites, map); error != 0)
-      fail(exit_usage, "%s: %s: --html FILE names another", page, os::describe_error(error).text);
+      fail(exit_usage, "%s: %s; choose another with --html FILE", page,
+           os::describe_error(error).text);
     std::printf("Process %d (%s): %s\n", report.account.pid, report.account.command, page);
     expect_written(std::fflush(stdout) == 0 ? 0 : errno);
   } else if (form == Form::json) {

@@ -141,7 +141,7 @@ void Watch::print_history() const {
     const std::size_t level = history_[look % most_history] * (levels - 1) / most;
     std::fputs(has_blocks_ ? blocks[level] : letters[level], stdout);
   }
-  std::printf("  at most %.1f MiB%s", mib(most), clear_line);
+  std::printf("  peak %.1f MiB%s", mib(most), clear_line);
 }
 
 void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole,
@@ -169,7 +169,7 @@ void Watch::begin_page(const Account& account) {
   if (account.peak != 0) std::printf(", peak %.1f", mib(account.peak));
   std::printf("%s%s", has_colours_ ? plain : "", clear_line);
   print_history();
-  std::printf("every %g s; Ctrl-C ends this%s%s", seconds, clear_line, clear_line);
+  std::printf("every %g s; press Ctrl-C to stop%s%s", seconds, clear_line, clear_line);
 }
 
 int Watch::end_page() {
