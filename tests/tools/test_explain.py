@@ -326,7 +326,7 @@ def test_limits_in_effect(start: Start, program: Path) -> None:
     account = account_of(process)
     assert (account["limit_bytes"], account["hard_limit_bytes"]) == (4 << 30, 8 << 30)
     text = tell(process.pid).stdout
-    assert "goes back at once beyond 4096.0 MiB" in text
+    assert "is purged at once above 4096.0 MiB" in text
     assert "Hard limit: 8192.0 MiB" in text
 
 
@@ -433,9 +433,9 @@ def test_wrong_usage_of_top(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("library", "said"),
     [
-        (None, "has no tsmalloc"),
-        ("libtsmalloc-secure.so", "has libtsmalloc-secure.so"),
-        ("libtsmalloc-lock-best.so", "has libtsmalloc-lock-best.so"),
+        (None, "does not run on tsmalloc"),
+        ("libtsmalloc-secure.so", "runs on libtsmalloc-secure.so"),
+        ("libtsmalloc-lock-best.so", "runs on libtsmalloc-lock-best.so"),
     ],
 )
 def test_another_allocator(start: Start, program: Path, library: str | None, said: str) -> None:
@@ -462,13 +462,13 @@ def without_engine(process: subprocess.Popen[bytes]) -> str:
 
 
 def test_an_engine_that_serves_nothing(start: Start, program: Path) -> None:
-    assert "has served nothing yet" in without_engine(start(program, "nothing"))
+    assert "has loaded tsmalloc but not used it yet" in without_engine(start(program, "nothing"))
 
 
 def test_memory_of_the_c_library(start: Start, program: Path) -> None:
     process = start(program, "small", library=None)
     assert is_about(account_of(process)["resident"]["heap"], WHOLE)
-    assert "has no tsmalloc" in without_engine(process)
+    assert "does not run on tsmalloc" in without_engine(process)
 
 
 FIRST_MALLOC = """
@@ -506,7 +506,10 @@ def test_an_engine_behind_another_allocator(
     library = f"{other}:{paths.library('libtsmalloc.so')}"
     process = start(program, "little", library=library)
     said = without_engine(process)
-    assert f"has served nothing; it also has {other.name}, which may come before it" in said
+    assert (
+        f"has loaded tsmalloc but not used it; it has also loaded {other.name}, which may take precedence"
+        in said
+    )
 
 
 def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
@@ -600,7 +603,7 @@ def test_an_answer_that_cannot_be_written(start: Start, program: Path) -> None:
                 check=False,
             )
         assert done.returncode == 1
-        assert b"cannot be written" in done.stderr
+        assert b"cannot write" in done.stderr
 
 
 # --- against the tracker -------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def test_programs_that_a_preload_does_not_reach(prefix: Prefix, tmp_path: Path) 
     program = tmp_path / "program"
     shutil.copy("/bin/true", program)
     os.chown(program, 65534, 65534)
-    for mode, text in ((0o4755, "user's rights"), (0o2755, "group's rights"), (0o2644 | 0o100, "")):
+    for mode, text in ((0o4755, "setuid"), (0o2755, "setgid"), (0o2644 | 0o100, "")):
         program.chmod(mode)
         said = prefix("run", "--", program).stderr
         assert text in said
@@ -258,7 +258,7 @@ def test_what_is_missing_is_named(prefix: Prefix) -> None:
         f"tsmalloc: {prefix.secure} is missing: install the package libtsmalloc0 into this prefix\n"
     )
     prefix.add_home("#!/no/such/python\n")
-    assert "the lab cannot be started" in prefix("compare", "true").stderr
+    assert "cannot start the lab" in prefix("compare", "true").stderr
     shutil.rmtree(prefix.libraries)
     assert "is missing" in prefix("lib").stderr
     assert prefix("--help").returncode == 0
@@ -276,7 +276,7 @@ def test_help_and_version(prefix: Prefix) -> None:
             [prefix.front, "lib"], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert done.returncode == 1
-    assert b"cannot be written" in done.stderr
+    assert b"cannot write" in done.stderr
 
 
 def test_the_manual_page_has_every_verb() -> None:

@@ -165,11 +165,11 @@ def test_threads_and_forks(program: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        ("missing/p.pb", "no such folder"),
+        ("missing/p.pb", "no such directory"),
         ("folder", "it is a directory"),
         ("x" * 300, "the path is too long|error 36"),
         ("y" * 2000, "is too long; using the default"),
-        ("link", "it is a link"),
+        ("link", "it is a symbolic link"),
         ("pipe", "it is a device, a pipe or a socket"),
     ],
 )
@@ -241,7 +241,7 @@ def test_a_limit_of_the_size_of_files_is_told_in_a_line(program: Path, tmp_path:
         cwd=tmp_path,
     )
     assert (ran.returncode, ran.stdout) == (0, "ready\n")
-    assert "a limit of the size of files (ulimit -f)" in ran.stderr
+    assert "the file size limit (ulimit -f)" in ran.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -471,14 +471,14 @@ def test_under_nohup_a_hang_up_ends_nothing(server: subprocess.Popen[str], tmp_p
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (("--interval", "2T", "{pid}"), 1, "no interval"),
-        (("--interval", "{pid}"), 1, "no process is named"),
+        (("--interval", "2T", "{pid}"), 1, "not an interval"),
+        (("--interval", "{pid}"), 1, "no process given"),
         (("--seconds", "0", "{pid}"), 1, "'0' is not a number of at least 0.01"),
-        (("--frequently", "{pid}"), 1, "no such option"),
-        (("--output", "missing/x.pb", "{pid}"), 1, "no such folder"),
-        (("--output", "kept.pb", "{pid}"), 1, "kept.pb exists: --force overwrites it"),
+        (("--frequently", "{pid}"), 1, "unknown option"),
+        (("--output", "missing/x.pb", "{pid}"), 1, "no such directory"),
+        (("--output", "kept.pb", "{pid}"), 1, "kept.pb exists: overwrite it with --force"),
         (("4194999",), 2, "no process 4194999"),
-        (("{other}",), 2, "no tsmalloc"),
+        (("{other}",), 2, "does not run on tsmalloc"),
     ],
 )
 def test_bad_input(
@@ -744,7 +744,7 @@ def test_without_the_right_to_trace_the_program_runs_all_the_same(
     refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_ptrace")
     ran = taken_to_the_end(tmp_path, program, "everything", before=[refuse])
     assert ran.returncode == 0
-    assert re.fullmatch(r"tsmalloc: the program cannot be traced [^\n]*\n", ran.stderr), ran.stderr
+    assert re.fullmatch(r"tsmalloc: cannot trace the program [^\n]*\n", ran.stderr), ran.stderr
     assert round(sites_of(profile_of(tmp_path))["keeps_small"].flat.total) == MANY * 100
     ran = taken_to_the_end(tmp_path / "none", program, "_exit", before=[refuse])
     assert ran.returncode == 3
@@ -776,7 +776,7 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     assert round(sites_of(profile_of(folder))["keeps_small"].flat.total) == MANY * 100
     ran = front("--output", folder / "a" / "b", "--", program, "everything")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "no such folder" in ran.stderr
+    assert "no such directory" in ran.stderr
     (tmp_path / "a_file").touch()
     ran = front("--output", f"{tmp_path / 'a_file'}/", "--", program, "everything")
     assert (ran.returncode, ran.stdout) == (1, "")
