@@ -381,7 +381,7 @@ def test_nothing_to_look_at(start: Start, program: Path, verb: str) -> None:
     else:
         assert "does not run on tsmalloc" in refusal(verb, start(program, "obey", library=None).pid)
         if os.getuid() == 0 and is_kernel_thread(2):
-            assert "a thread of the kernel" in refusal(verb, 2)
+            assert "a kernel thread" in refusal(verb, 2)
     for wrong in ("", "x", "0", "-1", "--yaml 1", "--json --prometheus 1"):
         assert f"tsmalloc {verb} " in refusal(verb, *wrong.split(), status=1)
     assert told(verb, "--help").startswith(f"Usage: tsmalloc {verb} ")
