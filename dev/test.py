@@ -43,7 +43,7 @@ PROCESSORS = len(os.sched_getaffinity(0))
 JOBS = str(PROCESSORS)
 # Tests wait more than compilers do, and a few of the C++ ones sleep for most of a minute.
 TESTS_AT_ONCE = str(PROCESSORS + 2)
-WORKERS = str(PROCESSORS + 1)
+WORKERS = str(PROCESSORS + 2)
 LOG_LINES_SHOWN = 60
 FAILURES_SHOWN = 10
 FAILURE_LINES_SHOWN = 20
