@@ -101,7 +101,7 @@ CHECK("a thread that a constructor waits for frees a foreign block") {
   char text[4096] = "";
   rewind(file);
   const size_t length = fread(text, 1, sizeof text - 1, file);
-  EXPECT(strstr(text, "of another allocator") != NULL, "%zu bytes: %s", length, text);
+  EXPECT(strstr(text, "by another allocator") != NULL, "%zu bytes: %s", length, text);
   // The calls: of the program, and of the plugin. (Under musl, no call is found there.)
   const bool has_calls = strstr(text, "plugins(") != NULL && strstr(text, "plugin_thread") != NULL;
   EXPECT(has_calls || PLUGIN_CXX[0] == '\0', "%s", text);
