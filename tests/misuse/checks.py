@@ -8,8 +8,8 @@ import subprocess
 
 AT_ONCE = "stopped at once"
 LATER = "stopped later"
-REPORTED = "reported at once, goes on"
-REPORTED_LATER = "reported later, goes on"
+REPORTED = "reported at once, continues"
+REPORTED_LATER = "reported later, continues"
 
 Result = subprocess.CompletedProcess[str]
 faults: list[str] = []

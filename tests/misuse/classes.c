@@ -106,12 +106,12 @@ static const char* outcome_of(const char* said, int status) {
   }
   if (WEXITSTATUS(status) == 2 && !went_on) return "not tried";
   if (WEXITSTATUS(status) != 0) return went_on ? "stopped later" : "stopped at once";
-  if (strchr(said, 'r') != NULL) return "reported at once, goes on";
-  if (strchr(said, 'R') != NULL) return "reported later, goes on";
+  if (strchr(said, 'r') != NULL) return "reported at once, continues";
+  if (strchr(said, 'R') != NULL) return "reported later, continues";
   if (strchr(said, 'o') != NULL) return "blocks overlap";
   if (strchr(said, sees_old_contents) != NULL) return "old contents are read";
   if (strchr(said, sees_zeros) != NULL) return "zeros are read";
-  if (strchr(said, gets_it_again) != NULL) return "is handed out again at once";
+  if (strchr(said, gets_it_again) != NULL) return "reused at once";
   if (strchr(said, gets_others) != NULL) return "waits";
   if (strchr(said, misses_goal) != NULL) return "fails";
   return "nothing";

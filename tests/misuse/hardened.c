@@ -90,7 +90,7 @@ CLASS("overflow of two zeros", small) { overflow_by_zeros(small, 2); }
 CLASS("overflow of two zeros, odd size", small) { overflow_by_zeros(101, 2); }
 CLASS("overflow of two zeros, 300 kB", large) { overflow_by_zeros(large, 2); }
 
-CLASS("overflow of 1 byte after realloc to less", small) {
+CLASS("overflow of 1 byte after shrinking realloc", small) {
   char* const a = opaque(realloc(get(110), 105));
   *(char*)opaque(a + 105) = 1;
   put(a);
@@ -103,13 +103,13 @@ static void string_without_end_of(size_t bytes) {
   memset(opaque(a), 'x', usable);
   say(strlen(opaque(a)) == usable ? sees_zeros : sees_old_contents);
 }
-CLASS("string without an end", small) { string_without_end_of(small); }
-CLASS("string without an end, odd size", small) { string_without_end_of(101); }
+CLASS("unterminated string", small) { string_without_end_of(small); }
+CLASS("unterminated string, odd size", small) { string_without_end_of(101); }
 // In a slot with one byte of room.
-CLASS("string without an end, 1 byte short of a slot", small) { string_without_end_of(small - 1); }
-CLASS("string without an end, odd size of 5 kB", 5001) { string_without_end_of(5001); }
-CLASS("string without an end, 64 KiB", 65536) { string_without_end_of(65536); }
-CLASS("string without an end, 300 kB", large) { string_without_end_of(large); }
+CLASS("unterminated string, 1 byte short of a slot", small) { string_without_end_of(small - 1); }
+CLASS("unterminated string, odd size of 5 kB", 5001) { string_without_end_of(5001); }
+CLASS("unterminated string, 64 KiB", 65536) { string_without_end_of(65536); }
+CLASS("unterminated string, 300 kB", large) { string_without_end_of(large); }
 
 CLASS("underflow", small) {
   char* block[40];
@@ -158,12 +158,12 @@ CLASS("underflow, then realloc", small) {
   put(realloc(opaque(second), 2 * small));
 }
 
-CLASS("write behind the end after realloc to less", large) {
+CLASS("write past the end after shrinking realloc", large) {
   char* const a = opaque(realloc(get(2 * large), large));
   *(char*)opaque(a + large + 3 * page) = 1;
 }
 
-CLASS("read behind the end after realloc to less", large) {
+CLASS("read past the end after shrinking realloc", large) {
   char* const a = opaque(realloc(get(2 * large), large));
   say(*(char*)opaque(a + large + 3 * page) != 0 ? sees_old_contents : sees_zeros);
 }
@@ -269,10 +269,10 @@ CLASS("double free of 300 kB, another between", large) {
 }
 
 CLASS("free of an unaligned pointer", small) { put(get(small) + 1); }
-CLASS("free inside of a block", small) { put(get(small) + 16); }
+CLASS("free inside a block", small) { put(get(small) + 16); }
 CLASS("free of an unaligned pointer, 300 kB", large) { put(get(large) + 1); }
-CLASS("free of 1 MiB behind a block", small) { put(get(small) + (1 << 20)); }
-CLASS("free of 1 GiB behind a block", small) { put(get(small) + ((size_t)1 << 30)); }
+CLASS("free 1 MiB past a block", small) { put(get(small) + (1 << 20)); }
+CLASS("free 1 GiB past a block", small) { put(get(small) + ((size_t)1 << 30)); }
 
 static void free_of_mapping(int protection) {
   char* const mapped = mmap(NULL, 16 * page, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -293,7 +293,7 @@ CLASS("usable size of a freed block", small) {
   char* const a = freed(small);
   opaque((void*)malloc_usable_size(opaque(a)));
 }
-CLASS("usable size inside of a block", small) {
+CLASS("usable size inside a block", small) {
   opaque((void*)malloc_usable_size(opaque(get(small) + 16)));
 }
 CLASS("usable size of an unaligned pointer", small) {
@@ -312,22 +312,22 @@ static void delete_sized(size_t bytes, size_t named) {
   const Delete delete_ = (Delete)find("_ZdlPvm");
   delete_(opaque(new_(bytes)), named);
 }
-CLASS("sized delete of more", small) { delete_sized(small, 4 * small); }
-CLASS("sized delete of less", small) { delete_sized(4 * small, small); }
-CLASS("sized delete of 1 byte more", small) { delete_sized(small - 8, small - 7); }
-CLASS("sized delete of 1 byte less", small) { delete_sized(small, small - 1); }
-CLASS("sized delete of more than 300 kB", large) { delete_sized(large, large + page); }
-CLASS("sized delete of less than 300 kB", large) { delete_sized(large, large - page); }
-CLASS("sized delete of 1 byte less than 300 kB", large) { delete_sized(large, large - 1); }
+CLASS("sized delete, larger size", small) { delete_sized(small, 4 * small); }
+CLASS("sized delete, smaller size", small) { delete_sized(4 * small, small); }
+CLASS("sized delete, 1 byte more", small) { delete_sized(small - 8, small - 7); }
+CLASS("sized delete, 1 byte less", small) { delete_sized(small, small - 1); }
+CLASS("sized delete of 300 kB, larger size", large) { delete_sized(large, large + page); }
+CLASS("sized delete of 300 kB, smaller size", large) { delete_sized(large, large - page); }
+CLASS("sized delete of 300 kB, 1 byte less", large) { delete_sized(large, large - 1); }
 CLASS("sized delete of a small block as 300 kB", small) { delete_sized(small, large); }
-CLASS("sized delete of another alignment", small) {
+CLASS("sized delete, wrong alignment", small) {
   const AlignedNew new_ = (AlignedNew)find("_ZnwmSt11align_val_t");
   const AlignedDelete delete_ = (AlignedDelete)find("_ZdlPvmSt11align_val_t");
   delete_(opaque(new_(small, 1024)), small, 16);
 }
-CLASS("free_sized of more", small) { ((Delete)find("free_sized"))(get(small), 4 * small); }
-CLASS("free_sized of less", small) { ((Delete)find("free_sized"))(get(4 * small), small); }
-CLASS("free_aligned_sized of another alignment", small) {
+CLASS("free_sized, larger size", small) { ((Delete)find("free_sized"))(get(small), 4 * small); }
+CLASS("free_sized, smaller size", small) { ((Delete)find("free_sized"))(get(4 * small), small); }
+CLASS("free_aligned_sized, wrong alignment", small) {
   void* const a = opaque(aligned_alloc(1024, small));
   ((AlignedDelete)find("free_aligned_sized"))(a, 16, small);
 }

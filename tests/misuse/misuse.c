@@ -114,15 +114,15 @@ CLASS("free of libc's own block", small) {
 
 CLASS("free of a misaligned pointer", small) { put(get(small) + 1); }
 
-CLASS("free inside of a block", 256) { put(get(256) + 64); }
+CLASS("free inside a block", 256) { put(get(256) + 64); }
 
-CLASS("free inside of another thread's block", small) {
+CLASS("free inside another thread's block", small) {
   put((char*)in_thread(get_small, NULL) + 16);
 }
 
-CLASS("free inside of 300 kB", large) { put(get(large) + 64); }
+CLASS("free inside 300 kB", large) { put(get(large) + 64); }
 
-CLASS("free of a page inside of 300 kB", large) { put(get(large) + 65536); }
+CLASS("free of a page inside 300 kB", large) { put(get(large) + 65536); }
 
 CLASS("realloc of a freed block", small) {
   char* const a = freed(small);
@@ -134,7 +134,7 @@ CLASS("realloc of freed 300 kB", large) {
   opaque(realloc(opaque(a), 2 * large));
 }
 
-CLASS("realloc inside of a block", 256) { opaque(realloc(opaque(get(256) + 64), 1000)); }
+CLASS("realloc inside a block", 256) { opaque(realloc(opaque(get(256) + 64), 1000)); }
 
 CLASS("realloc of a variable", small) { opaque(realloc(opaque(variable + 16), 1000)); }
 
@@ -147,7 +147,7 @@ CLASS("usable size of a variable", small) {
   opaque((void*)malloc_usable_size(opaque(variable + 16)));
 }
 
-CLASS("sized free of another size", small) {
+CLASS("sized free, wrong size", small) {
   void (*sized)(void*, size_t) = free_sized;
   // operator delete(void*, unsigned long)
   if (sized == NULL) sized = (void (*)(void*, size_t))dlsym(RTLD_DEFAULT, "_ZdlPvm");
@@ -160,7 +160,7 @@ CLASS("write after free", small) {
   memset(opaque(a), 'z', small);
 }
 
-CLASS("write behind the end", small) {
+CLASS("write past the end", small) {
   char* const a = get(small);
   get(small);
   memset(opaque(a), 'z', small + 16);
@@ -178,7 +178,7 @@ CLASS("40 writes after free of 3 kB", medium) {
   }
 }
 
-CLASS("40 writes behind the end of 3 kB", medium) {
+CLASS("40 writes past the end of 3 kB", medium) {
   for (int i = 0; i < several; ++i) {
     char* const a = get(medium);
     *(char*)opaque(a + malloc_usable_size(a)) = 'z';

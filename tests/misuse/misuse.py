@@ -49,17 +49,17 @@ PROMISES = {
     "free of an unmapped address": AT_ONCE,
     "free of libc's own block": REPORTED,
     "free of a misaligned pointer": AT_ONCE,
-    "free inside of a block": AT_ONCE,
-    "free inside of another thread's block": AT_ONCE,
-    "free inside of 300 kB": AT_ONCE,
-    "free of a page inside of 300 kB": AT_ONCE,
+    "free inside a block": AT_ONCE,
+    "free inside another thread's block": AT_ONCE,
+    "free inside 300 kB": AT_ONCE,
+    "free of a page inside 300 kB": AT_ONCE,
     "realloc of a freed block": AT_ONCE,
     "realloc of freed 300 kB": AT_ONCE,
-    "realloc inside of a block": AT_ONCE,
+    "realloc inside a block": AT_ONCE,
     "realloc of a variable": AT_ONCE,
     "usable size of freed 300 kB": AT_ONCE,
     "usable size of a variable": AT_ONCE,
-    "sized free of another size": AT_ONCE,
+    "sized free, wrong size": AT_ONCE,
     "write after free": LATER,
 }
 
@@ -103,7 +103,7 @@ def check_choices(run: Run) -> None:
     """TSMALLOC_ON_MISUSE decides what happens, and each kind is reported once."""
     result = run("double free", ON_MISUSE="continue")
     expect(result.returncode == 0 and len(reports(result)) == 1, "continue goes on", result)
-    for name in ("double free", "free of a variable", "free inside of 300 kB"):
+    for name in ("double free", "free of a variable", "free inside 300 kB"):
         result = run(name, ON_MISUSE="silent")
         expect(result.returncode == 0 and result.stderr == "", "silent says nothing", result)
     result = run("free of libc's own block", ON_MISUSE="abort")
@@ -125,7 +125,7 @@ def check_guards(run: Run) -> None:
             r"tsmalloc: use after free: 0x\w+, of a sampled block of \d+ .*",
         ),
         (
-            "40 writes behind the end of 3 kB",
+            "40 writes past the end of 3 kB",
             r"tsmalloc: access outside of a block in use: 0x\w+, .*",
         ),
     ):

@@ -1,11 +1,11 @@
-"""The classes of misuse.c, hardened.c and techniques.c, and the traps of traps.c, under allocators:
-tables of docs/misuse.md and docs/traps.md.
+"""Runs misuse.c, hardened.c, techniques.c and traps.c under allocators, for the tables of
+docs/misuse.md and docs/traps.md.
 
 Usage: table.py [--write] PROGRAM... NAME=LIBRARY.so[:VARIABLE=VALUE]...   (NAME= for libc's own)
 
 Prints each program's table; with --write, it replaces the one between its two marks in its page.
 In the column "tsmalloc", what misuse.py promises is bold. A crash in the call at fault counts as
-stopped at once. Of techniques, those that succeed are counted, and bold; of traps, those that hold.
+stopped at once. Techniques that succeed are counted, and bold; traps that pass are counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SUCCEEDS = "succeeds"
 
 
 def outcomes(program: str, library: str) -> dict[str, str]:
-    """What becomes of each class under a library; of libc's own malloc, if it is empty."""
+    """The outcome of each class under a library, or under libc's own malloc if it is empty."""
     environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MALLOC_CHECK_")}
     path, *settings = re.split(r":(?=[A-Z_]+=)", library)
     environment |= dict(setting.split("=", 1) for setting in settings)
@@ -45,7 +45,7 @@ def table(program: str, columns: dict[str, dict[str, str]]) -> list[str]:
     if program == "techniques":
         row, counted, what = "technique", (SUCCEEDS,), SUCCEEDS
     if program == "traps":
-        row, counted, what = "trap", ("holds",), "holds"
+        row, counted, what = "pitfall", ("passes",), "passes"
 
     def cell(name: str, misuse: str) -> str:
         outcome = columns[name][misuse]

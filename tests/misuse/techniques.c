@@ -552,8 +552,8 @@ static void sized_delete(size_t bytes, size_t named) {
   char* const neighbour = named > bytes ? row[2] : row[1] + named;
   judge(lies_over(neighbour, 1, named, 64));
 }
-TECHNIQUE("sized delete of more") { sized_delete(small, 10 * small); }
-TECHNIQUE("sized delete of less") { sized_delete(10 * small, small); }
+TECHNIQUE("sized delete, larger size") { sized_delete(small, 10 * small); }
+TECHNIQUE("sized delete, smaller size") { sized_delete(10 * small, small); }
 
 // ---- what is read or changed outside ----
 
@@ -572,7 +572,7 @@ TECHNIQUE("read of a neighbour") {
 }
 
 // The text in a block has no end.
-TECHNIQUE("read of a neighbour as a text") {
+TECHNIQUE("read of a neighbour as a string") {
   char** const row = get_row(small);
   put_secret(row[1], small);
   const size_t usable = malloc_usable_size(row[0]);
