@@ -1,6 +1,6 @@
-// Traps: an allocator's own thread, and memory that goes back by itself, may break a program: one
-// trap a process. `traps`, or LD_PRELOAD=libjemalloc.so.2 traps, prints a line for each: its name,
-// a tab, and "holds", or what went wrong. `traps NAME` is one of them, in this process.
+// Pitfalls of an allocator's background thread and of purging, each in its own process. `traps`, or
+// LD_PRELOAD=libjemalloc.so.2 traps, prints a line for each: its name, a tab, and "passes" or what
+// went wrong. `traps NAME` runs one of them in this process.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -130,7 +130,7 @@ static const char* end_of(pid_t child) {
   // Some children work for four seconds, and for more on a busy machine.
   for (int i = 0; i < 2000; ++i) {
     if (waitpid(child, &status, WNOHANG) == child)
-      return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? NULL : "a child ended otherwise";
+      return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? NULL : "a child failed";
     sleep_ms(10);
   }
   kill(child, SIGKILL);
@@ -149,7 +149,7 @@ extern const Trap __stop_traps[];
 // Returns what goes wrong, or null.
 #define TRAP(name) LISTED_FUNCTION(Trap, traps, const char*, name)
 
-TRAP("forks beside the thread") {
+TRAP("fork with a background thread") {
   be_threaded();
   start(burst_until_over, 0);
   const char* broken = NULL;
@@ -171,18 +171,18 @@ static const char* gives_back(size_t peak) {
     if (resident_kb() * 10 < peak) return NULL;
   }
   static char text[100];
-  snprintf(text, sizeof text, "%zu %% of the peak stay after 1 s", 100 * resident_kb() / peak);
+  snprintf(text, sizeof text, "%zu%% of the peak stays after 1 s", 100 * resident_kb() / peak);
   return text;
 }
 
-TRAP("idle memory goes back, to 10 % in 1 s") {
+TRAP("idle memory is purged to 10% in 1 s") {
   const pthread_t thread = start(burst_but_some, 250);
   burst_but_some((void*)250);
   pthread_join(thread, NULL);
   return gives_back(peak_kb());
 }
 
-TRAP("and in the child of a fork") {
+TRAP("the same in a fork child") {
   be_threaded();
   const pid_t child = fork();
   if (child == 0) {
@@ -193,16 +193,16 @@ TRAP("and in the child of a fork") {
     for (int i = 0; i < 10 && resident_kb() * 5 > peak; ++i) sleep_ms(100);
     _exit(resident_kb() * 5 > peak);
   }
-  return end_of(child) == NULL ? NULL : "a fifth of the peak stays in a child with threads";
+  return end_of(child) == NULL ? NULL : "a fifth of the peak stays";
 }
 
-TRAP("setuid beside the thread") {
+TRAP("setuid with a background thread") {
   be_threaded();
   if (setgid(getgid()) != 0 || setuid(getuid()) != 0) return "setuid is refused";
   return NULL;
 }
 
-TRAP("signals are left to the program") {
+TRAP("signals reach only program threads") {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGUSR1);
@@ -225,11 +225,11 @@ static bool may_unshare(void) {
   return end_of(child) == NULL;
 }
 
-TRAP("one thread stays one") {
+TRAP("a single thread stays single") {
   const bool may = may_unshare();
   burst(64);
   sleep_ms(300);
-  if (threads() != 1) return "a process of one thread has two";
+  if (threads() != 1) return "a single-threaded process has two";
   const char* const single = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
   if (single != NULL && *single == 0) return "libc takes it for threaded";
   if (may && unshare(CLONE_NEWUSER) != 0) return "unshare(CLONE_NEWUSER) fails";
@@ -263,7 +263,7 @@ TRAP("pthread_create that allocates") {
   return NULL;
 }
 
-TRAP("pthread_create that refuses") {
+TRAP("pthread_create that fails") {
   refuses_others = true;
   is_programs = true;
   const pthread_t thread = start(burst_in_thread, 64);
@@ -284,7 +284,7 @@ TRAP("large thread-local storage") {
   return NULL;
 }
 
-TRAP("vforks beside the thread") {
+TRAP("vfork with a background thread") {
   be_threaded();
   start(burst_until_over, 0);
   for (int i = 0; i < 200; ++i) {
@@ -314,7 +314,7 @@ static int burst_as_guest(void* ignored) {
 }
 
 // Children that no handler of pthread_atfork hears of: in memory of their own, and in the parent's.
-TRAP("raw clones beside the thread") {
+TRAP("raw clone with a background thread") {
   // A thread of which the first call is a free starts nothing: the next malloc, the child's, may have to.
   in_thread(free_it, (size_t)malloc(100));
   alignas(16) static char stack[mb];
@@ -362,7 +362,7 @@ static int is_kept_by(char* block) {
 
 // In the child that is memory without pages, of which the system takes nothing back. It is the longest
 // that is free there.
-TRAP("memory that forks leave out") {
+TRAP("MADV_DONTFORK memory") {
   be_threaded();
   enum { bytes = 64 * mb };
   char* const block = whole_pages(bytes);
@@ -377,15 +377,15 @@ TRAP("memory that forks leave out") {
     _exit(cpu_seconds() - before < 0.1 ? 0 : 2);
   }
   free(block);
-  return end_of(child) == NULL ? NULL : "memory that a fork left out keeps other memory";
+  return end_of(child) == NULL ? NULL : "MADV_DONTFORK memory prevents purging";
 }
 
-TRAP("a locked block beside others") {
+TRAP("a locked block among others") {
   enum { bytes = 32 * mb };
   be_threaded();
   char* const block = whole_pages(bytes);
   if (mlock(block, bytes) != 0) return not_here;
-  return is_kept_by(block) ? "a locked block keeps other memory" : NULL;
+  return is_kept_by(block) ? "a locked block prevents purging" : NULL;
 }
 
 static bool is_early;
@@ -426,10 +426,10 @@ TRAP("locked memory") {
   sleep_ms(1000);
   const double before = cpu_seconds();
   sleep_ms(1000);
-  return cpu_seconds() - before < 0.1 ? NULL : "it tries again and again";
+  return cpu_seconds() - before < 0.1 ? NULL : "it keeps retrying";
 }
 
-TRAP("nothing wakes up at rest") {
+TRAP("no wakeups at rest") {
   be_threaded();
   sleep_ms(4000);
   const size_t before = switches_of_others();
@@ -475,7 +475,7 @@ static void run_and_print(const char* name) {
   } else if (WEXITSTATUS(status) != 0) {
     snprintf(said, sizeof said, "exit status %d", WEXITSTATUS(status));
   }
-  printf("%s\t%s\n", name, said[0] != '\0' ? said : "holds");
+  printf("%s\t%s\n", name, said[0] != '\0' ? said : "passes");
   fflush(stdout);
 }
 

@@ -13,11 +13,11 @@ import tempfile
 from pathlib import Path
 
 # The option asks for a thread.
-NOT_WITH = {"on": {"one thread stays one"}}
+NOT_WITH = {"on": {"a single thread stays single"}}
 NOT_HERE = "cannot be tried here"
 
 
-# Begin before all else, and go on behind it.
+# They start before main, or run on after it.
 EARLY_AND_LATE = ("threads in a constructor", "threads after exit")
 
 
@@ -32,7 +32,7 @@ def run(library: str, *command: str, **options: str) -> str:
 
 
 def main(program: str, library: str) -> int:
-    """Prints what does not hold."""
+    """Prints what does not pass."""
     broken = []
     with tempfile.TemporaryDirectory() as folder:
         profile = {"PROFILE": "4K", "PROFILE_OUTPUT": f"{folder}/%p"}
@@ -45,7 +45,7 @@ def main(program: str, library: str) -> int:
             broken += [
                 f"{options}: {trap}: {outcome}"
                 for trap, outcome in outcomes.items()
-                if outcome not in ("holds", NOT_HERE) and trap not in excepted
+                if outcome not in ("passes", NOT_HERE) and trap not in excepted
             ]
         for trap in (*EARLY_AND_LATE, *NOT_WITH["on"]):
             output = Path(folder) / "profile"
