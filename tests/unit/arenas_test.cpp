@@ -1,6 +1,6 @@
-// Strategy `arenas`: when one is made, which threads use it, and where blocks return to. Threads
-// are stopped inside a call of the system (fake_os.h), where they hold their arena, so that nothing
-// here depends on timing.
+// Strategy `arenas`: when an arena is created, which threads use it, and where freed blocks go. The
+// tests stop threads inside a system call (fake_os.h), where they hold their arena, so nothing here
+// depends on timing.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,8 +19,8 @@ namespace {
 
 using ArenasHeap = Arenas<BestFit>;
 
-// Stops the first thread that asks the system for memory of `bytes`, inside that call, until told
-// to go on.
+// Stops the first thread that asks the system for `bytes` of memory inside that call until it is
+// released.
 class Stop {
  public:
   explicit Stop(std::size_t bytes) {
@@ -45,7 +45,7 @@ class Stop {
     stopped_ = false;
     changed_.notify_all();
   }
-  // Requests for mappings so far, granted or about to be.
+  // Requests for mappings so far, including one in progress.
   unsigned maps() const { return maps_; }
 
  private:
@@ -61,8 +61,8 @@ struct ArenasTest : ::testing::Test {
 
   static constexpr std::size_t chunk_bytes = 65536;
 
-  // Has `threads` threads allocate while the first holds its arena; returns what they got, in the
-  // order of the threads. `expected_arenas` are made meanwhile.
+  // Has `threads` threads allocate while the first holds its arena. Returns their blocks in thread
+  // order. `expected_arenas` are created meanwhile.
   static std::vector<void*> allocate_at_once(ArenasHeap& heap, unsigned threads,
                                              unsigned expected_arenas) {
     std::vector<void*> blocks(threads);
@@ -73,7 +73,7 @@ struct ArenasTest : ::testing::Test {
     const unsigned maps = stop.maps();
     for (unsigned i = 1; i < threads; ++i)
       running.emplace_back([&, i] { blocks[i] = heap.allocate(large, 16); });
-    // Each arena beyond the first is a mapping; then its growth waits behind the stopped thread's.
+    // Each arena beyond the first needs a mapping; its growth then waits for the stopped thread.
     await([&] { return stop.maps() >= maps + expected_arenas - 1; });
     stop.go_on();
     for (std::thread& thread : running) thread.join();
@@ -94,14 +94,14 @@ TEST_F(ArenasTest, AThreadThatFindsAllArenasBusyMakesOne) {
 TEST_F(ArenasTest, ABlockReturnsToItsArenaWhoeverFreesIt) {
   Scoped<ArenasHeap> heap{growing_by(SourceKind::mmap, chunk_bytes)};
   const std::vector<void*> blocks = allocate_at_once(*heap, 2, 2);
-  // This thread's arena is the first one; the block goes back to the second.
+  // This thread's arena is the first one; the block is returned to the second.
   heap->release(blocks[1]);
   EXPECT_EQ(owner_of(blocks[1]), 1U);
   EXPECT_NE(heap->allocate(large, 16), blocks[1]);
   for (const BlockView& block : blocks_of(*heap)) {
     EXPECT_TRUE(block.owner == 0 || block.state == BlockState::free);
   }
-  // Whole again: all of its chunk is one free block.
+  // All of its chunk is one free block again.
   EXPECT_TRUE(heap->trim(0));
   for (const BlockView& block : blocks_of(*heap)) EXPECT_EQ(block.owner, 0U);
   EXPECT_TRUE(heap->is_valid());
@@ -122,7 +122,7 @@ TEST_F(ArenasTest, AThreadStaysWithItsArena) {
   first.join();
   starter.join();
   fake_os::refuse_nothing();
-  // All arenas are idle now; each thread goes on where it was.
+  // All arenas are idle now; each thread stays with its own.
   second.run([&] { EXPECT_EQ(owner_of(heap->allocate(large, 16)), 1U); });
   EXPECT_EQ(owner_of(heap->allocate(large, 16)), 0U);
   EXPECT_EQ(heap->measures().heaps, 2U);
@@ -157,12 +157,12 @@ TEST_F(ArenasTest, AThreadWaitsWhereThereIsNoMemoryForAnArena) {
   fake_os::refuse_nothing();
 }
 
-// The system gives no more, but another arena has it lying free.
+// The system refuses, but another arena has free memory.
 TEST_F(ArenasTest, ARequestIsServedElsewhereBeforeItFails) {
   Scoped<ArenasHeap> heap{growing_by(SourceKind::mmap, chunk_bytes)};
   const std::vector<void*> blocks = allocate_at_once(*heap, 2, 2);
   heap->release(blocks[1]);
-  void* const keep = heap->allocate(large, 16);  // both arenas' chunks are in part in use
+  void* const keep = heap->allocate(large, 16);  // both chunks are partly used
   fake_os::refuse(fake_os::Call::map);
   std::vector<void*> mine;
   bool from_first = false;

@@ -1,4 +1,4 @@
-// Tags and blocks: the layout in memory, and the arithmetic of sizes.
+// Tags and blocks: memory layout and size arithmetic.
 #include "classic/block.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ TEST_F(BlockInMemory, TagIsReplacedOnlyIfItIsTheExpectedOne) {
   block->set_tag(old);
   Tag expected = fresh;
   EXPECT_FALSE(block->replace_tag(expected, fresh));
-  EXPECT_EQ(expected.word(), old.word());  // tells what it found
+  EXPECT_EQ(expected.word(), old.word());  // returns what it found
   EXPECT_TRUE(block->replace_tag(expected, fresh));
   EXPECT_EQ(block->tag().word(), fresh.word());
 }
@@ -121,8 +121,8 @@ TEST(Request, RefusesOverflow) {
   EXPECT_EQ(Request::of(1, std::size_t{1} << 63).search_bytes, 0U);
 }
 
-// Wherever the block lies: the payload is aligned, the head is nothing or a block, and what is
-// asked for fits behind it.
+// Wherever the block lies, the payload is aligned, the head is empty or a whole block, and the
+// request fits after it.
 TEST(Request, HeadBeforeAnAlignedPayloadIsNothingOrABlock) {
   for (std::size_t alignment = 16; alignment <= 4096; alignment *= 2) {
     const Request request = Request::of(100, alignment);

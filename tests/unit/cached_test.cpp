@@ -1,5 +1,5 @@
-// Strategy `cached`: what the oracle of tests/property does not see of the caches, and that they are
-// halved, which its traces rarely come to.
+// Strategy `cached`: what the oracle of tests/property cannot see of the caches, including their
+// halving, which its traces rarely reach.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ TEST_F(CachedTest, ACacheOutOfBalanceIsHalved) {
   const Buffer buffer{std::size_t{4} << 20};
   Scoped<CachedHeap> heap{buffer.config()};
   heap->allocate(large, 16);  // from here on, the segment grows by whole blocks
-  // Sizes enough that no single one is out of balance before all together are.
+  // Enough sizes that the total is out of balance before any single size is.
   std::vector<void*> blocks;
   for (std::size_t bytes = 32; bytes <= max_cached_block_bytes; bytes += granule_bytes) {
     for (unsigned i = 0; i < 2 * batch_blocks(bytes); ++i)
@@ -76,7 +76,7 @@ TEST_F(CachedTest, AnEndingThreadNeedsNoCache) {
   const Buffer buffer{65536};
   Scoped<CachedHeap> heap{buffer.config()};
   fake_os::refuse(fake_os::Call::map);
-  Worker worker;  // has no table of states, and gets none
+  Worker worker;  // has no per-thread state and gets none
   worker.run([&] {
     void* const block = heap->allocate(100, 16);
     ASSERT_NE(block, nullptr);
@@ -86,7 +86,7 @@ TEST_F(CachedTest, AnEndingThreadNeedsNoCache) {
   fake_os::refuse_nothing();
 }
 
-// The walk marks cached blocks and takes the marks off again.
+// The walk marks cached blocks, and clears the marks at the end.
 TEST_F(CachedTest, AWalkLeavesNoTrace) {
   const Buffer buffer{65536};
   Scoped<CachedHeap> heap{buffer.config()};

@@ -1,5 +1,5 @@
-// Call stacks of this program, and walks over stacks made by hand. Comparisons with another unwinder
-// are in tests/unwind.
+// Call stacks of this program, and walks over hand-made stacks. tests/unwind compares with another
+// unwinder.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -20,7 +20,7 @@ using os::UnwoundStack;
 
 constexpr std::size_t page = 4096;
 
-// So many pages that can be read, and one behind them that cannot.
+// This many readable pages, followed by one that is not.
 class Pages {
  public:
   explicit Pages(std::size_t count) : count_{count} {
@@ -80,7 +80,7 @@ TEST(RowCache, KeepsRowsUntilItIsCleared) {
   EXPECT_EQ(cache.find(highest + 1), 0U) << "no address of a program";
   cache.clear();
   EXPECT_EQ(cache.find(0x1000), 0U);
-  // More rows than there is room for: each that is found is the right one.
+  // More rows than fit: every row that is found is the right one.
   unsigned found = 0;
   for (int i = 1; i <= 6000; ++i)
     cache.add(0x10000 + static_cast<std::uintptr_t>(i), {os::FrameRow::Kind::usual, {}, 8 * i, {}});
@@ -93,17 +93,17 @@ TEST(RowCache, KeepsRowsUntilItIsCleared) {
   EXPECT_GT(found, 2000U);
 }
 
-// ---- walks by frame pointers, through code of no module ----
+// ---- frame-pointer walks through code outside any module ----
 
 class FramePointers : public ::testing::Test {
  protected:
-  // A frame whose pair of words lies there.
+  // A frame whose saved pair of words is at that address.
   void put(std::uintptr_t pair, std::uintptr_t next_pair, std::uintptr_t return_to) {
     Pages::word(pair) =
         next_pair == 0 ? 0 : next_pair - static_cast<std::uintptr_t>(os::pair_offset);
     Pages::word(pair + 8) = return_to;
   }
-  // How many steps are made from the first page's beginning.
+  // How many steps a walk from the start of the first page takes.
   unsigned walk(std::uintptr_t first_pair) {
     os::Registers registers{code, stack.begin(), {}};
     registers.saved[os::frame_pointer] = first_pair - static_cast<std::uintptr_t>(os::pair_offset);
@@ -123,7 +123,7 @@ class FramePointers : public ::testing::Test {
 TEST_F(FramePointers, LeadToTheOutermostFrame) {
   const std::uintptr_t s = stack.begin();
   put(s + 16, s + 64, code + 8);
-  put(s + 64, s + 3 * page - 8, code + 16);  // over the border of two pages
+  put(s + 64, s + 3 * page - 8, code + 16);  // across a page boundary
   put(s + 3 * page - 8, 0, code + 24);
   EXPECT_EQ(walk(s + 16), 3U);
   EXPECT_TRUE(is_whole);
@@ -176,7 +176,7 @@ TEST(CallStacks, BeginWithTheCallerThatIsNamed) {
   take_below(all, 10, nullptr);
   UnwoundStack some;
   take_below(some, 10, reinterpret_cast<const void*>(all.frames[10]));
-  // Of a recursion, the innermost.
+  // In a recursion, the innermost frames.
   std::uint32_t left_out = 0;
   while (all.frames[left_out] != all.frames[10]) ++left_out;
   ASSERT_GT(left_out, 0U);
@@ -200,7 +200,7 @@ TEST(CallStacks, AreOfModulesThatAreMet) {
   EXPECT_EQ(os::module_met(os::max_modules), nullptr);
 }
 
-// Threads take stacks of the same shape while others forget all rows, and look for modules.
+// Threads take stacks of the same shape while others drop all rows and look up modules.
 TEST(CallStacks, AreTheSameInThreads) {
   os::refresh_modules();
   constexpr unsigned levels = 20;

@@ -1,4 +1,5 @@
-// Control groups as files under a root of the test's own: each kind of tree, and each kind of damage.
+// cgroups as files under a root directory that the test makes: each kind of hierarchy, and each
+// kind of damage.
 #include "os/cgroup.h"
 
 #include <gtest/gtest.h>
@@ -32,14 +33,14 @@ class Cgroups : public ::testing::Test {
     std::ofstream{file} << text;
   }
   void be_in(const std::string& lines) { write("proc/self/cgroup", lines); }
-  // A file of a group of version 2, and of version 1.
+  // A file of a version 2 cgroup, and of a version 1 cgroup.
   void write_v2(const std::string& path, std::size_t value) {
     write("sys/fs/cgroup/" + path, std::to_string(value) + "\n");
   }
   void write_v1(const std::string& path, std::size_t value) {
     write("sys/fs/cgroup/memory/" + path, std::to_string(value) + "\n");
   }
-  // The limit that is found, 0 if none is.
+  // The limit found, or 0.
   std::size_t limit() {
     errno = 7;
     const bool found = os::find_cgroup(root_.c_str(), group_);
@@ -99,7 +100,7 @@ TEST_F(Cgroups, WithoutALimitOfVersion1ThereIsNone) {
   EXPECT_EQ(limit(), 0U);
 }
 
-// The memory controller is version 1's; version 2 is mounted beside it, without controllers.
+// The memory controller is version 1's; version 2 is also mounted, without controllers.
 TEST_F(Cgroups, OfAHybridTreeAreVersion1s) {
   be_in("0::/user.slice\n4:memory:/user.slice\n");
   write_v1("user.slice/memory.limit_in_bytes", 64 * mib);
@@ -116,7 +117,7 @@ TEST_F(Cgroups, ControllersAreWholeWords) {
   EXPECT_EQ(limit(), 32 * mib);
 }
 
-// In a namespace of groups, its root is "/", and has the files of a group.
+// In a cgroup namespace the root is "/", and has the files of a cgroup.
 TEST_F(Cgroups, OfANamespaceAreAtItsRoot) {
   be_in("0::/\n");
   write_v2("memory.max", 128 * mib);
@@ -126,7 +127,8 @@ TEST_F(Cgroups, OfANamespaceAreAtItsRoot) {
   EXPECT_EQ(limit(), 128 * mib) << "nothing outside is looked at";
 }
 
-// A container without a namespace of groups: the host's path, and the container's own group mounted.
+// A container without a cgroup namespace: the path is the host's, and the container's own cgroup is
+// mounted.
 TEST_F(Cgroups, OfAContainerWithTheHostsPathAreAtTheRoot) {
   be_in("0::/system.slice/docker-0123.scope\n");
   write_v2("memory.max", 96 * mib);
@@ -157,7 +159,7 @@ TEST_F(Cgroups, MalformedFilesAreNone) {
     write("sys/fs/cgroup/a/memory.max", text);
     EXPECT_EQ(limit(), 0U) << text;
   }
-  write("sys/fs/cgroup/a/memory.max", "4194304");  // without an end of the line
+  write("sys/fs/cgroup/a/memory.max", "4194304");  // without a newline
   EXPECT_EQ(limit(), 4 * mib);
 }
 

@@ -1,5 +1,5 @@
-// Puts the double of the operating system, and what sources keep of it for the whole process, into
-// the state of a new process.
+// Resets the operating system double, and what sources keep of it for the whole process, to the
+// state of a new process.
 #pragma once
 
 #include "classic/leaving_memory.h"
@@ -9,8 +9,8 @@
 namespace ts::testing {
 
 inline void clean_system(std::size_t break_offset = 0) {
-  // With everything refused, a source still grows into what destroyed heaps left behind: until
-  // nothing of that is left.
+  // Even with everything refused, a source can still grow into what destroyed heaps left behind, so
+  // use that up first.
   fake_os::refuse_if([](const fake_os::Request&) { return true; });
   classic::send_leaving();
   classic::Source drain{

@@ -1,5 +1,6 @@
-// Counting, compiled into heaps of this program's own: each event once, where and when it happens, in
-// the numbers of the thread that made it happen. The finished libraries' reports are lab/tests/native's.
+// Event counts, compiled into this program's own heaps: each event counts once, where and when it
+// happens, in the numbers of the thread that caused it. lab/tests/native tests the reports of the
+// finished libraries.
 #include "base/event_counts.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ std::uint64_t total(Event event) {
   return sum;
 }
 
-// The counts since this was made.
+// The counts since this object was made.
 class Since {
  public:
   Since() {
@@ -117,15 +118,15 @@ TYPED_TEST(EventCounts, OfAFewCallsAreThoseThatTheyMake) {
   void* const first = this->allocate(2000);
   void* const second = this->allocate(2000);
   const Since since;
-  void* const third = this->allocate(2000);  // cut from what is free behind
+  void* const third = this->allocate(2000);  // cut from the free block after it
   EXPECT_EQ(since[Event::splits], 1U);
   EXPECT_EQ(since[Event::merges], 0U);
   EXPECT_EQ(since[Event::growth_calls], 0U);
   this->heap->release(second);  // between two blocks in use
   EXPECT_EQ(since[Event::merges], 0U);
-  this->heap->release(third);  // and with the free one behind
+  this->heap->release(third);  // and with the following free one
   EXPECT_EQ(since[Event::merges], 2U);
-  EXPECT_TRUE(this->heap->resize(first, 3000));  // into what lies behind, but not all of it
+  EXPECT_TRUE(this->heap->resize(first, 3000));  // into part of what follows
   EXPECT_EQ(since[Event::merges], 3U);
   EXPECT_EQ(since[Event::splits], 2U);
   this->heap->release(first);
@@ -168,7 +169,7 @@ TEST(EventCountsOfPerThread, KnowWhoFreesWhatAnotherAllocated) {
   std::thread other{[&] {
     for (void*& block : theirs) block = heap->allocate(100, min_alignment);
     step = 1;
-    while (step != 2) std::this_thread::yield();  // not to be adopted
+    while (step != 2) std::this_thread::yield();  // may not be adopted
   }};
   while (step != 1) std::this_thread::yield();
   heap->release(heap->allocate(100, min_alignment));
@@ -224,7 +225,7 @@ TEST(EventCountsOfTrimming, AreWhatTheSegmentLost) {
 
 // ---- locks ----
 
-// A thread that asks for a lock which another one holds.
+// A thread that asks for a lock held by another.
 template <class Ask>
 void wait_once(Ask ask, void (*let_go)(void*), void* lock, const Since& since) {
   std::thread waiter{ask};

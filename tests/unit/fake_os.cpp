@@ -27,7 +27,7 @@ namespace {
 using fake_os::Call;
 using fake_os::Event;
 
-// The length of OS pages, for the whole of a process. The system's own may be shorter.
+// The length of OS pages for the whole process. The real system's may be shorter.
 const std::size_t page = [] {
   const char* const wanted = std::getenv("TS_FAKE_PAGE_BYTES");
   return wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : std::size_t{4096};
@@ -72,7 +72,7 @@ State& state() {
   return *the_state;
 }
 
-// A mapping where the system likes, at a multiple of `page`.
+// A mapping at a multiple of `page` that the system chooses.
 void* map_pages(std::size_t bytes, int protection, int flags) {
   void* const answer = ::mmap(nullptr, bytes + page, protection, flags, -1, 0);
   if (answer == MAP_FAILED) return answer;
@@ -99,7 +99,7 @@ bool is_refused(Call call, const void* begin, std::size_t bytes) {
 
 std::byte* page_after(std::byte* address) { return address + (-address_of(address) & (page - 1)); }
 
-// Moves the break and makes exactly the pages below it accessible. Under the mutex.
+// Moves the break and makes exactly the pages below it accessible. The mutex is held.
 bool set_break(std::byte* end) {
   State& s = state();
   if (end < s.region || end > s.region + break_region_bytes) return false;
@@ -116,7 +116,7 @@ bool set_break(std::byte* end) {
   return true;
 }
 
-// Takes [begin, begin + bytes) out of the table of mappings, splitting one if need be.
+// Removes [begin, begin + bytes) from the table of mappings, splitting one if need be.
 void forget_mapping(std::byte* begin, std::size_t bytes) {
   auto& mapped = state().mapped;
   auto found = mapped.upper_bound(begin);
@@ -132,8 +132,8 @@ void forget_mapping(std::byte* begin, std::size_t bytes) {
   }
 }
 
-// The range that has all of [begin, begin + bytes); the end of the table if none does. Under the
-// mutex, as the next two.
+// The range that contains all of [begin, begin + bytes), or the end of the table. The mutex is
+// held, as in the next two.
 auto range_with(std::byte* begin, std::size_t bytes) {
   auto& ranges = state().ranges;
   auto found = ranges.upper_bound(begin);
@@ -146,7 +146,7 @@ void add_range(std::byte* begin, std::size_t bytes) {
   auto& ranges = state().ranges;
   std::byte* end = begin + bytes;
   const auto behind = ranges.lower_bound(begin);
-  if (behind != ranges.end() && behind->first < end) std::abort();  // over what is there
+  if (behind != ranges.end() && behind->first < end) std::abort();  // over existing memory
   if (behind != ranges.end() && behind->first == end) {
     end = behind->second;
     ranges.erase(behind);
@@ -171,7 +171,7 @@ bool remove_range(std::byte* begin, std::size_t bytes) {
   return true;
 }
 
-// A mapping of address space, at `begin` exactly unless that is null. Under no lock.
+// Maps address space, at exactly `begin` unless that is null. No lock is held.
 std::byte* map_range(Call call, void* begin, std::size_t bytes, int protection) {
   if (bytes == 0 || bytes % page != 0 || address_of(begin) % page != 0) std::abort();
   if (is_refused(call, begin, bytes)) return nullptr;
@@ -189,7 +189,7 @@ std::byte* map_range(Call call, void* begin, std::size_t bytes, int protection) 
   return granted;
 }
 
-// Whether a call for a part of a range is granted; the range has to be there. Under no lock.
+// Whether to grant a call for part of a range, which must exist. No lock is held.
 bool is_granted_within(Call call, void* begin, std::size_t bytes) {
   if (bytes == 0 || bytes % page != 0 || address_of(begin) % page != 0) std::abort();
   {
@@ -498,7 +498,7 @@ bool remap(void* begin, std::size_t bytes) noexcept {
   return false;
 }
 
-// A refused one has taken the contents.
+// A refused call has taken the contents.
 bool protect(void* begin, std::size_t bytes) noexcept {
   return ::madvise(begin, bytes, MADV_DONTNEED) == 0 &&
          is_granted_within(Call::protect, begin, bytes) && ::mprotect(begin, bytes, PROT_NONE) == 0;
@@ -522,7 +522,7 @@ bool can_move_pages() noexcept {
 
 bool is_locked(const void*, std::size_t) noexcept { return false; }
 
-// By copying, so that sanitizers follow. A refused `leave` loses the range that has no pages.
+// Copies, so that sanitizers can follow. A refused `leave` loses the range that has no pages.
 bool move_pages(void* from, std::size_t bytes, void* to, std::size_t to_bytes,
                 bool& is_left) noexcept {
   if (address_of(from) % page != 0 || to_bytes < bytes) std::abort();
@@ -601,7 +601,7 @@ void call_at_bad_access(void (*look)(const void* address)) noexcept {
   state().at_bad_access = look;
 }
 
-// A number instead of frames: the how manieth stack it is.
+// A number instead of frames: the how-manieth stack it is.
 void take_call_stack(CallStack& stack) noexcept {
   static std::atomic<std::uintptr_t> taken{0};
   stack.frames[0] = reinterpret_cast<void*>(++taken);

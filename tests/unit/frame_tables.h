@@ -1,5 +1,5 @@
-// Tables of frames made by hand: a module whose bytes are .eh_frame_hdr and .eh_frame, and whose code
-// lies some way behind them.
+// Hand-made unwind tables: a module whose bytes are .eh_frame_hdr and .eh_frame, with its code some
+// way after them.
 #pragma once
 
 #include <cstdint>
@@ -67,12 +67,12 @@ class MadeTables {
 
   MadeTables() { bytes_.reserve(4096); }  // addresses stay
 
-  // Where code begins; functions are added in the order of their addresses.
+  // Where code begins; add functions in address order.
   std::uintptr_t code() const {
     return reinterpret_cast<std::uintptr_t>(bytes_.data()) + code_distance;
   }
 
-  // A common entry, and the place of it. The bytes are all behind the identity.
+  // A common entry (CIE) and its place. The bytes all follow the identity.
   std::size_t add_raw_common(const Bytes& content) {
     return add_entry(cfa::join({{0, 0, 0, 0}, content}));
   }
@@ -96,7 +96,7 @@ class MadeTables {
     put(content, 12, length);
     pairs_.push_back({begin, add_entry(cfa::join({content, {0}, program}))});
   }
-  // The same with pointers relative to their place, of eight bytes, as letters R of 0x1c say.
+  // The same with eight-byte relative pointers, as letters R of 0x1c say.
   void add_relative_function(std::size_t common, std::uintptr_t begin, std::uint64_t length,
                              const Bytes& program) {
     const std::size_t at = entries_.size() + 8;
@@ -104,13 +104,13 @@ class MadeTables {
     relative_.push_back(at);
   }
 
-  // The tables, whose header is at their beginning. No function may be added afterwards.
+  // The tables, with their header at the beginning. Add no function afterwards.
   os::FrameTables tables() {
     bytes_.assign(12 + 8 * pairs_.size(), 0);
     const Bytes start = {1, 0xff, 0x03, 0x3b};
     std::memcpy(bytes_.data(), start.data(), start.size());
     put(bytes_, 4, static_cast<std::uint32_t>(pairs_.size()));
-    // Behind the pairs, entries begin at a multiple of 4.
+    // After the pairs, entries start at a multiple of 4.
     bytes_.resize(8 + 8 * pairs_.size());
     const auto begin = reinterpret_cast<std::uintptr_t>(bytes_.data());
     const std::size_t entries_at = bytes_.size();

@@ -1,5 +1,5 @@
-// The reader of .eh_frame on tables made by hand: what each operation means, what is beyond it, and
-// tables that lie.
+// The reader of .eh_frame on hand-made tables: the meaning of each operation, unsupported input,
+// and wrong tables.
 #include "unwind/frame_tables.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ FrameRow row(Base base, int cfa_offset, int frame, int address, int base_registe
   return {Kind::usual, base, cfa_offset, {frame, address, base_register}};
 }
 
-// The row of a function's instruction, so many units behind its beginning.
+// The row of a function's instruction, this many units past its start.
 FrameRow row_of(const Bytes& program, unsigned units = 0, const Bytes& start = usual_start) {
   MadeTables made;
   made.add_function(made.add_common(start), made.code(), 64 * unit, program);
@@ -141,7 +141,7 @@ TEST(FrameTables, ARealignedFrameIsFoundByItsFramePointer) {
                  cfa::saved_by(bp, cfa::sum(fp, -32))});
   const FrameRow expected{Kind::realigned, Base::frame_pointer, -24, {0, -8, -32}};
   EXPECT_EQ(row_of(program), expected);
-  // Of a register, or with a frame pointer, that realigned frames do not have.
+  // Relative to a register, or to a frame pointer, which realigned frames do not have.
   EXPECT_EQ(row_of(cfa::define_by(cfa::join({cfa::sum(sp, 16), {cfa::dereference}}))).kind,
             Kind::unknown);
   EXPECT_EQ(row_of(cfa::define_by(cfa::join({cfa::sum(fp, 16), {cfa::dereference}}))).kind,
@@ -233,8 +233,8 @@ TEST(FrameTables, AugmentationsAreReadByTheirLetters) {
   EXPECT_EQ(kind({'z', 'R', 0}, {0x50}), Kind::unknown) << "aligned";
 }
 
-// Each byte of good tables, changed to each value: something else is found, or nothing, and no byte
-// outside of the tables is read (which AddressSanitizer sees).
+// Changes each byte of good tables to each value: the reader finds something else or nothing, and
+// reads no byte outside the tables (AddressSanitizer would see that).
 TEST(FrameTables, AnyByteMayBeDamaged) {
   MadeTables made;
   const std::size_t common =
@@ -260,7 +260,7 @@ TEST(FrameTables, AnyByteMayBeDamaged) {
     byte = kept;
   }
   EXPECT_GT(changed, 1000U);
-  // And cut off anywhere.
+  // And truncated at any point.
   for (std::uintptr_t end = tables.begin; end < tables.end; ++end)
     os::find_frame_row({tables.begin, end, tables.header}, code + 300);
   EXPECT_EQ(os::find_frame_row({tables.begin + 1, tables.end, tables.header}, code).kind,

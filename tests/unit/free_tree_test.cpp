@@ -15,7 +15,7 @@
 namespace ts::testing {
 namespace {
 
-// Free blocks of chosen sizes at chosen places; nothing else is in the memory between them.
+// Free blocks of chosen sizes at chosen addresses, with nothing else in between.
 class Blocks {
  public:
   explicit Blocks(std::size_t bytes) : memory_{bytes} {}
@@ -43,7 +43,7 @@ void append_in_order(Block* t, std::vector<Block*>& out) {
   append_in_order<Tree>(Tree::right(t), out);
 }
 
-// The preference of the fit, said once more.
+// The preference of the fit, implemented independently.
 template <class Fit>
 bool is_better(const Block* a, const Block* b) {
   if constexpr (std::is_same_v<Fit, BestFit>) {
@@ -123,8 +123,7 @@ TYPED_TEST(FreeTreeOf, HoldsWhatASetHolds) {
   EXPECT_EQ(tree.bytes(), 0U);
 }
 
-// The search turns down what `accept` turns down, and offers what is acceptable in the order of the
-// policy, each block once.
+// The search skips what `accept` rejects, and offers acceptable blocks in policy order, each once.
 TYPED_TEST(FreeTreeOf, FindsTheNextOneWhenTheFirstIsTurnedDown) {
   Blocks memory{400 * 4096 + 64};
   std::mt19937_64 random{2};
@@ -153,7 +152,7 @@ TYPED_TEST(FreeTreeOf, FindsTheNextOneWhenTheFirstIsTurnedDown) {
   }
 }
 
-// Addresses that come in order, with large strides, or in bit-reversed order do not unbalance it.
+// Addresses in order, with large strides, or in bit-reversed order do not unbalance the tree.
 TYPED_TEST(FreeTreeOf, StaysShallowForRegularAddresses) {
   using Tree = typename TypeParam::Tree;
   constexpr unsigned bits = 15;
@@ -177,7 +176,7 @@ TYPED_TEST(FreeTreeOf, StaysShallowForRegularAddresses) {
   }
 }
 
-// A tree by address can put the tail of a block, or a larger block, into the place of it.
+// A tree by address can replace a block with its tail, or with a larger block.
 TEST(FreeTreeByAddress, ReplacesABlockByOneThatEndsWithIt) {
   using Tree = FirstFit::Tree;
   constexpr std::size_t places = 500;
@@ -194,7 +193,8 @@ TEST(FreeTreeByAddress, ReplacesABlockByOneThatEndsWithIt) {
     const std::size_t place = random() % places;
     const std::size_t old_bytes = sizes[place];
     Block* const old = block_at(place);
-    // By 32 or more, as in a heap, so that the new block's tag does not lie on the old one's links.
+    // By 32 or more, as in a heap, so that the new block's tag does not overlap the old one's
+    // links.
     sizes[place] = 32 + 32 * (random() % 100);
     tree.replace(old, old_bytes, block_at(place));
     const std::size_t wanted = 32 + 16 * (random() % 200);
@@ -212,7 +212,7 @@ TEST(FreeTreeByAddress, ReplacesABlockByOneThatEndsWithIt) {
 
 // ---- is_valid ----
 
-// The largest size that a node tells of its subtree does not fit the subtree.
+// The largest size recorded in a node does not match its subtree.
 TEST(FreeTreeIsValid, SeesAWrongLargestSize) {
   Blocks memory{64 * 4096 + 64};
   FirstFit::Tree tree;
@@ -234,7 +234,7 @@ TYPED_TEST(FreeTreeOf, IsNotValidWhenItsLinksOrSizesAreDamaged) {
   root->link_word(0) = right;
   root->link_word(1) = left;
   EXPECT_FALSE(tree.is_valid()) << "children exchanged";
-  // Both, since the root that the blocks' addresses make may have but one.
+  // Both, since the root that the blocks' addresses determine may have only one.
   root->link_word(0) = 0;
   root->link_word(1) = 0;
   EXPECT_FALSE(tree.is_valid()) << "the subtrees lost";

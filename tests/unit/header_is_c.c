@@ -1,7 +1,8 @@
-/* The public headers are plain C, and complete in themselves: this file compiles, as strict C99, with nothing else included before them. */
+/* The public headers are plain C and self-contained: this file compiles as strict C99 and includes
+   nothing before them. */
 #include "tsmalloc/arena.h"
 #include "tsmalloc/tsmalloc.h"
-/* in any order */
+/* Order does not matter. */
 #include "tsmalloc/classic.h"
 
 int header_is_c(void);
@@ -18,7 +19,7 @@ int header_is_c(void) {
   return works;
 }
 
-/* Without a library, that is. */
+/* What the header answers without a library. */
 int engine_header_is_c(void) {
   return !ts_available() && ts_version() == 0 && ts_usable_size(NULL) == 0 &&
          ts_good_size(100, 0) == 100 && ts_good_size(100, 3) == 0 && ts_trim(0) >= 0 &&

@@ -1,9 +1,9 @@
-// The engine's header is C++ of any age: this file compiles as strict C++98, with nothing else
-// included before it.
+// The engine's header works in any C++: this file compiles as strict C++98, and includes nothing
+// before it.
 #include "tsmalloc/arena.h"
 #include "tsmalloc/tsmalloc.h"
 
-// Without a library, that is.
+// What the header answers without a library.
 extern "C" int engine_header_is_cxx() {
   return !ts_available() && ts_version() == 0 && ts_usable_size(NULL) == 0 &&
          ts_good_size(100, 0) == 100 && ts_good_size(100, 3) == 0 && ts_trim(0) >= 0 &&

@@ -1,5 +1,5 @@
-// Shared by the tests of the public interface: a heap that ends with its scope, and what it holds
-// as values. No test logic.
+// Shared by the tests of the public interface: a heap that is destroyed with its scope, and the
+// heap's contents as values.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,7 @@
 
 #include "tsmalloc/classic.h"
 
-// How many times less work a test does in this build; 1 where nothing slows it down (CMake sets
-// it).
+// The factor by which tests do less work in this build; 1 if nothing slows it down (set by CMake).
 #ifndef TS_TEST_SLOWNESS
 #define TS_TEST_SLOWNESS 1
 #endif
@@ -23,7 +22,7 @@ inline constexpr std::size_t tag_bytes = 8;
 inline constexpr std::size_t chunk_overhead_bytes = 32;
 inline constexpr std::size_t buffer_bytes = std::size_t{4} << 20;
 
-// A heap, its buffer if it has one, and its end.
+// A heap, with its buffer if it has one, destroyed at the end of the scope.
 class Heap {
  public:
   explicit Heap(ts_heap_options options) : Heap{options, buffer_bytes} {}

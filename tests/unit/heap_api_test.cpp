@@ -12,7 +12,7 @@ namespace {
 
 using namespace ts::testing::api;
 
-// Whole pages of [begin, begin + bytes) that are in memory; unmapped ones are not.
+// Whole pages of [begin, begin + bytes) that are resident; unmapped ones are not.
 std::size_t resident_pages(const unsigned char* begin, std::size_t bytes) {
   const std::uintptr_t first =
       (reinterpret_cast<std::uintptr_t>(begin) + 4095) & ~std::uintptr_t{4095};
@@ -80,7 +80,7 @@ TEST_P(EveryHeap, ServesEveryFunction) {
     ts_heap_free(heap, aligned);
   }
 
-  // Used memory comes back as zeros.
+  // Reused memory is zeroed.
   void* const dirty = ts_heap_malloc(heap, 5000);
   std::memset(dirty, 0xff, 5000);
   ts_heap_free(heap, dirty);
@@ -131,7 +131,7 @@ TEST_P(EveryHeap, SetsErrno) {
   EXPECT_EQ(errno, 42);
 }
 
-// The walk shows every byte of the segment, in order within each chunk, and the measures are its
+// The walk covers every byte of the segment, in order within each chunk, and the statistics are its
 // sums.
 TEST_P(EveryHeap, WalkAndMeasuresAgree) {
   ts_heap_options wanted = options();
@@ -163,7 +163,7 @@ TEST_P(EveryHeap, WalkAndMeasuresAgree) {
   EXPECT_EQ(free_blocks, measures.free_blocks);
   EXPECT_EQ(cached_bytes, measures.cached_size);
   EXPECT_GE(measures.growth_calls, 1U);
-  // (A heap over sbrk may live in what an earlier one left behind, without any call.)
+  // (A heap over sbrk may reuse what an earlier one left behind, without any call.)
   EXPECT_TRUE(wanted.source == TS_SOURCE_SBRK || measures.sbrk_calls == 0);
   EXPECT_EQ(measures.subheaps, 1U);
   EXPECT_EQ(cached_bytes != 0, wanted.strategy == TS_STRATEGY_CACHED);

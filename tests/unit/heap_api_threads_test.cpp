@@ -1,5 +1,5 @@
 // The public C interface under threads: many heaps in one process, threads and heaps that come and
-// go, the fixed share, and the functions of the source reports. Forks are stress/fork_heaps.cpp's.
+// go, the fixed share, and the source report functions. stress/fork_heaps.cpp covers forks.
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -15,7 +15,7 @@ namespace {
 using namespace ts::testing::api;
 using ts::testing::Worker;
 
-// A thread lives with its share; what it frees of others' is its own from then on.
+// A thread keeps to its share; blocks of others that it frees belong to it from then on.
 TEST(FixedShare, EndsWhileOthersHaveMemory) {
   constexpr std::size_t share = 65'536;
   constexpr std::size_t in_share = share / (1000 + tag_bytes);
@@ -33,7 +33,7 @@ TEST(FixedShare, EndsWhileOthersHaveMemory) {
       void* const theirs = ts_heap_malloc(heap, 60'000);
       EXPECT_NE(theirs, nullptr) << "the other thread's share is untouched";
       EXPECT_EQ(ts_heap_malloc(heap, 10'000), nullptr);
-      // From the end, since a block that changes hands merges only with what lies behind it.
+      // From the end, since a block that changes owner merges only with the block after it.
       for (std::size_t i = 20; i-- > 0;) ts_heap_free(heap, mine[i]);
       EXPECT_NE(ts_heap_malloc(heap, 10'000), nullptr) << "it has taken over what it freed";
     });
@@ -155,7 +155,7 @@ TEST(Reports, LockHeapMeasuresItsDataSegment) {
   ts_free_lock(nullptr);
 }
 
-// Growth takes what is missing, and no more.
+// Growth adds only what is missing.
 TEST(Reports, LockHeapGrowsByExactlyWhatIsMissing) {
   void* const hold = ts_malloc_lock(1);
   const std::size_t segment = ts_data_segment_size();
@@ -194,7 +194,7 @@ TEST(Reports, RefusalSetsErrno) {
 // Report C: a block freed by another thread joins the freeing thread's heap.
 TEST(Reports, NoLockBlockJoinsTheFreeingThreadsHeap) {
   void* const block = ts_malloc_nolock(5000);
-  void* const border = ts_malloc_nolock(100);  // keeps it from merging with what is behind
+  void* const border = ts_malloc_nolock(100);  // keeps it from merging with the block after it
   ASSERT_NE(block, nullptr);
   Worker other;
   other.run([&] {

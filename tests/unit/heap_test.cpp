@@ -1,5 +1,5 @@
-// The promises of all 18 heaps (base/heap_like.h) that tests/property does not hold to an oracle
-// address by address: trimming on request, want of memory, misuse, and the heap's own check.
+// Promises of all 18 heaps (base/heap_like.h) that tests/property does not check against an oracle
+// address by address: trimming on request, lack of memory, misuse, and the heap's own check.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -44,7 +44,7 @@ TEST_P(HeapTest, DestroyGivesEverythingBack) {
     clean_system();
     Worker other;
     {
-      // So that both threads have their tables of states already.
+      // So that both threads already have their per-thread state.
       const Buffer buffer{65536};
       Scoped<Arenas<BestFit>> any{buffer.config()};
       any->release(any->allocate(1, 16));
@@ -67,7 +67,7 @@ TEST_P(HeapTest, DestroyGivesEverythingBack) {
   }
 }
 
-// ---- Giving memory back ----
+// ---- Returning memory ----
 
 TEST_P(HeapTest, TrimGivesFreeMappingsBack) {
   const auto heap = make(growing_by(SourceKind::mmap, 65536));
@@ -79,7 +79,7 @@ TEST_P(HeapTest, TrimGivesFreeMappingsBack) {
   for (void* block : blocks) heap->release(block);
   EXPECT_TRUE(heap->trim(0));
   EXPECT_EQ(heap->measures().chunks, 1U);
-  // A strategy may keep a few nodes of its own.
+  // A strategy may keep a few nodes for itself.
   EXPECT_LE(fake_os::mapped_bytes(), before + (std::size_t{2} << 20));
   EXPECT_EQ(static_cast<unsigned char*>(kept)[large - 1], 1);
   EXPECT_TRUE(heap->is_valid());
@@ -107,8 +107,8 @@ TEST_P(HeapTest, TrimGivesTheEndOfTheBreakBack) {
   EXPECT_TRUE(heap->is_valid());
 }
 
-// The system refuses; chunks that lie free in this heap make room (an end of growth by address
-// space, say), and the request is served.
+// The system refuses, but free chunks in this heap make room (as at an address space limit), and
+// the request succeeds.
 TEST_P(HeapTest, MakesRoomWhenTheSystemRefusesToGrow) {
   const auto heap = make(growing_by(SourceKind::mmap));
   std::vector<void*> blocks;
@@ -125,8 +125,8 @@ TEST_P(HeapTest, MakesRoomWhenTheSystemRefusesToGrow) {
   heap->release(big);
 }
 
-// Mappings are refused, the break is not (as when a process has too many mappings): no thread gets
-// a state of its own, and requests are served, or fail, but never eat up the segment.
+// Mappings are refused, but the break can move (as when a process has too many mappings): no thread
+// gets per-thread state, and requests succeed or fail, but never leak the segment.
 TEST_P(HeapTest, RefusedMappingsDoNotEatTheBreak) {
   const auto heap = make(growing_by(SourceKind::sbrk));
   fake_os::refuse(fake_os::Call::map);
@@ -141,7 +141,7 @@ TEST_P(HeapTest, RefusedMappingsDoNotEatTheBreak) {
   heap->release(block);
 }
 
-// What the system does not take back stays in use, and is not forgotten.
+// What the system refuses to take back stays in use and is not lost.
 TEST_P(HeapTest, GivesBackLaterWhatTheSystemRefusedToTake) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
     const std::size_t mapped_before = fake_os::mapped_bytes();
@@ -162,7 +162,7 @@ TEST_P(HeapTest, GivesBackLaterWhatTheSystemRefusedToTake) {
   }
 }
 
-// Blocks that were freed when there was no memory for nodes wait, and are not forgotten.
+// Blocks freed when there was no memory for nodes wait, and are not lost.
 TEST(LockFreeTest, KeepsWhatItCanNotFileYet) {
   clean_system();
   const Buffer buffer{std::size_t{1} << 20};
@@ -170,8 +170,7 @@ TEST(LockFreeTest, KeepsWhatItCanNotFileYet) {
   std::vector<void*> blocks;
   for (int i = 0; i < 500; ++i) blocks.push_back(heap->allocate(1000, 16));
   fake_os::refuse(fake_os::Call::map);
-  // Threads without a stash, and without any way to get nodes: every other block, so that nothing
-  // merges.
+  // Threads without a stash and no way to get nodes: every other block, so that nothing merges.
   std::thread{[&] {
     for (std::size_t i = 0; i < blocks.size(); i += 2) heap->release(blocks[i]);
   }}.join();
@@ -190,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(, MisuseDeathTest, all_heaps(), heap_name);
 
 constexpr const char* not_in_use = "^tsmalloc: free of a block that is not in use: 0x[0-9a-f]+\n$";
 
-// After the block was merged with a free one behind it, or before it.
+// After the block was merged with a free one after it, or before it.
 TEST_P(MisuseDeathTest, DoubleFreeOfAMergedBlockAborts) {
   const Buffer buffer{65536};
   const auto heap = make(buffer.config());
@@ -206,7 +205,7 @@ TEST_P(MisuseDeathTest, DoubleFreeOfAMergedBlockAborts) {
   EXPECT_EXIT(heap->release(a), ::testing::KilledBySignal(SIGABRT), not_in_use);
 }
 
-// An address that no heap handed out, and that looks like nothing.
+// An address that no heap returned, with nothing recognizable there.
 TEST_P(MisuseDeathTest, FreeOfAForeignPointerAborts) {
   const Buffer buffer{65536};
   const auto heap = make(buffer.config());
@@ -222,7 +221,7 @@ class IsValid : public HeapTest {
     HeapTest::SetUp();
     for (void*& block : blocks) {
       block = heap->allocate(large, 16);
-      std::memset(block, 0xee, heap->usable_size(block));  // whole blocks, and no tag looks so
+      std::memset(block, 0xee, heap->usable_size(block));  // no tag looks like this
     }
     heap->release(blocks[1]);
     heap->release(blocks[3]);
@@ -230,7 +229,7 @@ class IsValid : public HeapTest {
   }
   void TearDown() override { EXPECT_TRUE(heap->is_valid()) << "the test has to undo its damage"; }
 
-  // Damages a word, asks, and repairs it.
+  // Damages a word, expects a report, and repairs the word.
   bool is_valid_with(std::uint64_t& word, std::uint64_t damaged) {
     const std::uint64_t sound = std::exchange(word, damaged);
     const bool valid = heap->is_valid();
@@ -244,7 +243,7 @@ class IsValid : public HeapTest {
   void* blocks[6] = {};  // used, free, used, free, used, used
 };
 
-// The lock-free heap keeps no tags of free blocks, and its trees outside of the segment.
+// The lock-free heap keeps no tags of free blocks, and its trees are outside the segment.
 INSTANTIATE_TEST_SUITE_P(, IsValid,
                          heaps_where([](const Cell& cell) { return cell.strategy != "lockfree"; }),
                          heap_name);
@@ -275,7 +274,7 @@ TEST_P(IsValid, SeesAWrongPreviousFree) {
   std::uint64_t& behind_free = tag_of(blocks[2]);
   std::uint64_t& behind_used = tag_of(blocks[5]);
   EXPECT_FALSE(is_valid_with(behind_used, behind_used | Tag::previous_free_flag));
-  // Where owners can change, a block may have forgotten.
+  // Where owners can change, the block may be unknown.
   if (!is("nolock")) {
     EXPECT_FALSE(is_valid_with(behind_free, behind_free & ~Tag::previous_free_flag));
   }

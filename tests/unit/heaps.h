@@ -1,5 +1,5 @@
-// What tests of the 18 heaps share: their list and names, a heap that cleans up after itself, a
-// buffer for it to live in, and the walk as a vector. No test logic.
+// Shared by the tests of the 18 heaps: their list and names, a heap that cleans up after itself, a
+// buffer for it, and the walk as a vector.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include "any_heap.h"
 #include "classic/variants.h"
 
-// How many times less work a test does in this build (set by CMake); 1 where nothing slows it down.
+// The factor by which tests do less work in this build (set by CMake); 1 if nothing slows it down.
 #ifndef TS_TEST_SLOWNESS
 #define TS_TEST_SLOWNESS 1
 #endif
@@ -28,16 +28,16 @@ namespace ts::testing {
 using namespace ts::classic;
 
 inline constexpr unsigned slowness = TS_TEST_SLOWNESS;
-// More than the cached strategy caches, so that all strategies treat such blocks alike.
+// More than the cached strategy caches, so that all strategies treat such blocks the same way.
 inline constexpr std::size_t large = 2000;
 
-// The number of the heap or arena that a block belongs to.
+// The number of the heap or arena that owns a block.
 inline std::uint32_t owner_of(const void* payload) {
   return Block::of_payload(payload)->tag().owner();
 }
 
 // A test that runs once on each of the 18 heaps: TEST_P, with INSTANTIATE_TEST_SUITE_P(, Suite,
-// all_heaps(), heap_name). Its name ends in that of the heap: Suite.Test/lock_best.
+// all_heaps(), heap_name). Its name ends with the heap's, as in Suite.Test/lock_best.
 class HeapSuite : public ::testing::TestWithParam<Cell> {
  protected:
   static std::unique_ptr<AnyHeap> make(const HeapConfig& config) { return GetParam().make(config); }
@@ -46,7 +46,7 @@ class HeapSuite : public ::testing::TestWithParam<Cell> {
 
 inline auto all_heaps() { return ::testing::ValuesIn(cells); }
 
-// How gtest shows which heap a test failed on.
+// How gtest prints the heap on which a test failed.
 inline void PrintTo(const Cell& cell, std::ostream* out) { *out << cell.name('-'); }
 
 // The heaps for which `keep` holds.
@@ -61,7 +61,7 @@ inline std::string heap_name(const ::testing::TestParamInfo<Cell>& info) {
   return info.param.name('_');
 }
 
-// A heap that gives everything back at the end of its scope.
+// A heap that returns all its memory at the end of its scope.
 template <class Heap>
 class Scoped {
  public:
@@ -80,7 +80,7 @@ class Scoped {
   std::unique_ptr<Heap> heap_;
 };
 
-// Memory for a heap of its own, at an address of a given remainder modulo 16.
+// Memory for a heap of its own, at an address with a given remainder modulo 16.
 class Buffer {
  public:
   explicit Buffer(std::size_t bytes, std::size_t offset = 0)
@@ -116,7 +116,7 @@ inline HeapConfig growing_by(SourceKind kind, std::size_t growth_bytes = 0,
       .thread_share_bytes = 0};
 }
 
-// All blocks of a heap, in the order of the walk.
+// All blocks of a heap, in walk order.
 template <class Heap>
 std::vector<BlockView> blocks_of(Heap& heap) {
   std::vector<BlockView> blocks;

@@ -1,5 +1,5 @@
-// The locks: mutual exclusion, the two rules of the writer-preferring lock, no wake lost, and the
-// state after a fork.
+// The locks: mutual exclusion, the two rules of the writer-preferring lock, no lost wake-ups, and
+// the state after a fork.
 #include "os/mutex.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace ts::testing {
 namespace {
 
-// A thread that does one thing; and another can wait until it sleeps over it.
+// A thread that does one thing; another thread can wait until it sleeps in it.
 class Sleeper {
  public:
   template <class Job>
@@ -57,7 +57,7 @@ void await_sleep(const Sleepers& sleepers) {
 
 TEST(MutexTest, ExcludesAllOthers) {
   Mutex mutex;
-  std::size_t count = 0;  // unguarded but by the mutex: a race shows as a wrong sum, or to tsan
+  std::size_t count = 0;  // guarded only by the mutex: a race shows as a wrong sum, or in TSan
   constexpr unsigned threads = 8;
   constexpr std::size_t rounds = 100'000 / slowness;
   run_threads(threads, [&](unsigned i) {
@@ -84,7 +84,7 @@ TEST(MutexTest, TryLockFailsWhileLocked) {
   mutex.unlock();
 }
 
-// Threads that are parked, not spinning, are woken one after the other.
+// Parked (not spinning) threads are woken one after the other.
 TEST(MutexTest, WakesEveryParkedThread) {
   Mutex mutex;
   std::atomic<int> passed{0};
@@ -140,7 +140,7 @@ TEST(SharedMutexTest, WriterPassesOnlyWhenNobodyReadsOrWrites) {
   mutex.unlock_shared();
 }
 
-// The rule that gives the lock its name: a writer that only waits keeps new readers out.
+// The rule that gives the lock its name: even a waiting writer blocks new readers.
 TEST(SharedMutexTest, ReaderDoesNotPassAWaitingWriter) {
   SharedMutex mutex;
   std::atomic<bool> wrote{false};
@@ -167,7 +167,7 @@ TEST(SharedMutexTest, ReaderDoesNotPassAWaitingWriter) {
   mutex.unlock_shared();
 }
 
-// A writer that unlocks hands over to the writers that wait, and only then to the readers.
+// A writer that unlocks hands over to waiting writers first, and only then to readers.
 TEST(SharedMutexTest, WaitingWritersGoBeforeWaitingReaders) {
   SharedMutex mutex;
   std::atomic<int> writers_done{0};
@@ -226,8 +226,8 @@ TEST(SharedMutexTest, IsFreeAfterAReset) {
   mutex.unlock();
 }
 
-// Many readers and writers, for long: no wake is lost (a lost one hangs the test), writers are
-// alone, and what a writer wrote is seen whole.
+// Many readers and writers for a long time: no wake-up is lost (that would hang the test), writers
+// are exclusive, and readers see what a writer wrote completely.
 TEST(SharedMutexTest, SurvivesALongCrowd) {
   SharedMutex mutex;
   constexpr unsigned threads = 8;
@@ -239,7 +239,7 @@ TEST(SharedMutexTest, SurvivesALongCrowd) {
   run_threads(threads, [&](unsigned i) {
     std::mt19937 random{i};
     for (unsigned round = 0; round < rounds; ++round) {
-      // A phase of mostly readers, one of mostly writers.
+      // A phase of mostly readers, then one of mostly writers.
       const unsigned writers_in_eight = round / 4096 % 2 == 0 ? 1 : 6;
       if (random() % 8 < writers_in_eight) {
         if (random() % 4 != 0 || !mutex.try_lock()) mutex.lock();
@@ -266,8 +266,8 @@ TEST(SharedMutexTest, SurvivesALongCrowd) {
 
 // ---- ForkLock ----
 
-// The first of several heaps takes the mutex for all, the last lets it go; on either side of the
-// fork.
+// The first of several heaps takes the mutex for all of them and the last releases it, in parent
+// and child.
 TEST(ForkLockTest, HoldsFromTheFirstPrepareToTheLastReturn) {
   ForkLock lock;
   const auto is_held = [&] {

@@ -1,5 +1,5 @@
-// Strategy `nolock`: threads without a heap of their own, and heaps without a thread. Which heap
-// owns a block is for the oracle of tests/property to say.
+// Strategy `nolock`: threads without a heap of their own, and heaps without a thread. The oracle of
+// tests/property checks which heap owns a block.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -20,7 +20,7 @@ struct NoLockTest : ::testing::Test {
   void SetUp() override { clean_system(); }
 };
 
-// Two threads alive at the same time have two heaps, and the death of both leaves both to others.
+// Two live threads have two heaps, and when both end, both heaps are left to others.
 TEST_F(NoLockTest, AllDeadHeapsAreAdopted) {
   const Buffer buffer{65536};
   Scoped<NoLock> heap{buffer.config()};
@@ -34,7 +34,8 @@ TEST_F(NoLockTest, AllDeadHeapsAreAdopted) {
   }
 }
 
-// A thread in its last moments, whose heap is already left to others, still allocates and frees.
+// A thread in its last moments, whose heap is already available to others, still allocates and
+// frees.
 TEST_F(NoLockTest, AnEndingThreadUsesTheCommonHeap) {
   static const Buffer buffer{65536};
   static Scoped<NoLock>* heap = nullptr;
@@ -47,7 +48,7 @@ TEST_F(NoLockTest, AnEndingThreadUsesTheCommonHeap) {
   static pthread_key_t key;
   const auto at_end = [](void* value) {
     if (++rounds == 1) {
-      pthread_setspecific(key, value);  // once more, when the heap's own end is past for sure
+      pthread_setspecific(key, value);  // once more, surely after the heap was given up
       return;
     }
     void* const block = (*heap)->allocate(large, 16);
@@ -65,7 +66,7 @@ TEST_F(NoLockTest, AnEndingThreadUsesTheCommonHeap) {
   EXPECT_EQ(bytes_in(blocks_of(*scoped), BlockState::used), 0U);
 }
 
-// No memory for a heap of its own: the thread uses the common one, and gets its own later.
+// No memory for a heap of its own: the thread uses the common one until it can have one.
 TEST_F(NoLockTest, AThreadWithoutMemoryForAHeapUsesTheCommonOne) {
   const Buffer buffer{65536};
   Scoped<NoLock> heap{buffer.config()};

@@ -1,5 +1,5 @@
-// The calls of os.h over the real system. Heaps whose break others move, or which the system refuses
-// to move, are Policy (tests/property) and conformance.scarcity.
+// The calls of os.h on the real system. Heaps whose break is moved by others, or cannot move, are
+// covered by Policy (tests/property) and conformance.scarcity.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -106,7 +106,7 @@ TEST(SecureRandom, IsAnotherOneInEachGeneratorAndAfterAFork) {
   EXPECT_EQ(drawn.size(), 2002U);
 }
 
-// What goes in comes out once, after as many as the queue is long at least.
+// Every pointer that goes in comes out once, after at least as many others as the queue is long.
 TEST(SecureQuarantine, KeepsEachForAWhile) {
   constexpr unsigned length = 16;
   const auto random = std::make_unique<Random>();
@@ -132,7 +132,7 @@ TEST(SecureQuarantine, KeepsEachForAWhile) {
   EXPECT_NEAR(static_cast<double>(waited) / came, 2.0 * length, 3.0);
 }
 
-// A slab whose first slots are in use, one waiting, and the others free.
+// A slab whose first slots are in use, followed by one waiting, and the rest free.
 Slab make_slab() {
   Slab slab{};
   slab.used[0] = 0b0111;
@@ -213,7 +213,7 @@ TEST(SecureTail, TellsWhatWasAskedFor) {
   }
 }
 
-// The mark and the word: any change. Between them: any but none.
+// The mark and the word detect any change. Between them: any but none.
 TEST(SecureTail, EachChangedBitIsFound) {
   const auto random = std::make_unique<Random>();
   for (const std::size_t asked : {1U, 7U, 8U, 100U, 103U, 104U, 2040U, 5000U, 100'000U}) {
@@ -233,7 +233,7 @@ TEST(SecureTail, EachChangedBitIsFound) {
   }
 }
 
-// At once, so that nothing but what was asked for is read.
+// At once, so that only the requested bytes are read.
 TEST(SecureTail, EndsAStringThatHasNoEnd) {
   for (unsigned number = 1; number < class_count; ++number) {
     const SizeClass& c = size_class_of(number);
@@ -250,7 +250,7 @@ TEST(SecureTail, EndsAStringThatHasNoEnd) {
   }
 }
 
-// One zero changes nothing, and each that follows it does.
+// One zero changes nothing, and each following one does.
 TEST(SecureTail, FindsTwoZeros) {
   for (const std::size_t asked : {1U, 100U, 103U, 118U, 119U, 120U, 5000U, 20'000U, 65'536U}) {
     const SizeClass& c = size_class_of(class_for(asked));
@@ -266,7 +266,7 @@ TEST(SecureTail, FindsTwoZeros) {
 TEST(SecureTail, EachChangedBitBehindALargeBlockIsFound) {
   for (const std::size_t bytes : {1U, 5U, 8U, 9U, 15U, 16U, 100U, 4095U}) {
     const std::uint64_t canary = make_canary(0x9876'5432'1012'3456);
-    // A short tail is read together with what is before it.
+    // A short tail is read together with the bytes before it.
     std::vector<std::byte> page(sizeof canary + bytes);
     std::byte* const tail = page.data() + sizeof canary;
     write_large_tail(tail, bytes, canary);
@@ -305,7 +305,7 @@ TEST(SecureLargeTable, AgreesWithAMap) {
   LargeTable table{};
   std::map<std::uintptr_t, std::size_t> model;
   for (unsigned step = 0; step < 30'000; ++step) {
-    // Few addresses, so that homes are shared, and many that come again.
+    // Few addresses, many of them repeated, so that they collide.
     const std::uintptr_t begin = (1 + random->below(3000)) * min_page_bytes;
     LargeBlock* const found = table.find(begin);
     ASSERT_EQ(found != nullptr, model.contains(begin));
@@ -335,7 +335,7 @@ TEST(SecureLargeTable, AgreesWithAMap) {
   EXPECT_EQ(count, model.size());
 }
 
-// Runs in a child of its own, since it takes addresses of the whole process.
+// Runs in a child, since it uses up addresses of the whole process.
 template <class Body>
 void in_child(Body body) {
   EXPECT_EXIT(
@@ -353,20 +353,20 @@ std::size_t mapping_count() {
   return count;
 }
 
-// Of which a process may have about 65,000.
+// A process may have about 65,000 mappings.
 TEST(SecureHeap, NeedsFewMappingsForManyBlocks) {
   Secure heap;
   const std::size_t before = mapping_count();
   std::vector<void*> blocks(100'000);
   for (void*& block : blocks) block = heap.allocate(500, 16);
-  EXPECT_LT(mapping_count() - before, 1000U);  // 3,125 slabs, and as many guards
+  EXPECT_LT(mapping_count() - before, 1000U);  // 3,125 slabs, and as many guard pages
   EXPECT_TRUE(heap.is_valid());
   for (void* const block : blocks) heap.release(block);
   EXPECT_TRUE(heap.is_valid());
 }
 
-// Pages of long slots that nobody touches get no memory: neither from a malloc or a resize, nor from
-// a free or a look at all.
+// Pages of long slots that the program never touched get no memory from malloc, resize, free or a
+// check.
 TEST(SecureHeap, LeavesUntouchedPagesAlone) {
   Secure heap;
   heap.release(heap.allocate(100, 16));
@@ -401,8 +401,8 @@ TEST(SecureHeap, LeavesUntouchedPagesAlone) {
   EXPECT_TRUE(heap.is_valid());
 }
 
-// Mappings are short after a few: blocks of all sizes and alignments, resized, moved, freed and
-// allocated again, keep their contents, need hardly more, and are zero when they are handed out.
+// Mappings run out early: blocks of all sizes and alignments, resized, moved, freed and allocated
+// again, keep their contents, need few further mappings, and are zeroed when allocated.
 TEST(SecureHeap, GoesOnWithoutFurtherMappings) {
   in_child([] {
     Secure heap;
@@ -464,7 +464,7 @@ TEST(SecureHeap, GoesOnWithoutFurtherMappings) {
         EXPECT_LT(mapping_count(), before + 3 * few);
       }
     }
-    // A part of a group ends with a tail, too.
+    // Part of a group also ends with a tail.
     void* pages = nullptr;
     for (int i = 0; i < 20; ++i) pages = heap.allocate(64 * page_bytes(), 16);
     static_cast<char*>(pages)[64 * page_bytes()] = 1;
@@ -477,7 +477,7 @@ TEST(SecureHeap, GoesOnWithoutFurtherMappings) {
   });
 }
 
-// A range serves again when it has waited: few mappings are made, and each block is zero.
+// A range is reused after its quarantine: few mappings are made, and each block is zeroed.
 TEST(SecureHeap, UsesRangesOfLargeBlocksAgain) {
   Secure heap;
   constexpr std::size_t bytes = 200'000;
@@ -513,8 +513,8 @@ TEST(SecureHeap, ResizesInPlaceToWhatIsAskedFor) {
   heap.release(block);
 }
 
-// Until it grows, or another block gets its addresses: with the old contents behind it, it would look
-// damaged, and show them.
+// Until it grows, or another block gets its addresses: with the old contents after it, that would
+// look damaged, and expose them.
 TEST(SecureHeap, ALargeBlockShrinksWhereTheSystemTakesNoPages) {
   in_child([] {
     Secure heap;
@@ -531,7 +531,7 @@ TEST(SecureHeap, ALargeBlockShrinksWhereTheSystemTakesNoPages) {
   });
 }
 
-// Takes all addresses from one on, and leaves gaps of less than 64 KiB.
+// Takes all addresses from a given one on, leaving gaps of less than 64 KiB.
 void take_addresses_above(std::uintptr_t lowest) {
   for (std::size_t bytes = std::size_t{1} << 46; bytes >= std::size_t{64} << 10;) {
     void* const begin = os::reserve(bytes);
@@ -541,7 +541,7 @@ void take_addresses_above(std::uintptr_t lowest) {
   }
 }
 
-// The system's next place is in a region then.
+// Then the system places the next mapping in a region.
 TEST(SecureHeap, LargeBlocksLieOutsideOfTheRegions) {
   Secure heap;
   heap.release(heap.allocate(100, 16));
@@ -567,7 +567,7 @@ TEST(SecureHeap, LargeBlocksLieOutsideOfTheRegions) {
   });
 }
 
-// A mapping of the program's takes a slab's place from it, and no memory from the program.
+// A mapping of the program takes a slab's place, but the program loses no memory.
 TEST(SecureHeap, GoesOnWhereARegionIsTaken) {
   Secure heap;
   constexpr std::size_t bytes = 3000;

@@ -1,5 +1,5 @@
-// Where memory comes from, call by call, as far as the oracle of tests/property does not foretell
-// it: measures, refusals, what destroyed heaps left behind, and what another library sees.
+// Where memory comes from, call by call, as far as the oracle of tests/property does not predict
+// it: statistics, refusals, what destroyed heaps left behind, and what another library sees.
 #include "classic/source.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct SourceTest : ::testing::Test {
   static std::size_t bytes_of(const Growth& growth) {
     return static_cast<std::size_t>(growth.end - growth.begin);
   }
-  // What a heap does with a new chunk: one block, and the fence.
+  // What a heap does with a new chunk: one block plus the fence.
   static void tag(const Growth& growth) {
     growth.chunk->first_block()->set_tag(
         Tag{growth.chunk->bytes() - Chunk::overhead_bytes, 0, Tag::used_flag | Tag::first_flag});
@@ -82,7 +82,7 @@ TEST_F(SourceTest, ReportsRefusalWithoutAnyChange) {
   }
 }
 
-// What lies in the middle of the data segment when its heap is destroyed serves the next source.
+// Memory in the middle of the data segment when its heap is destroyed is used by the next source.
 TEST_F(SourceTest, ReusesWhatADestroyedHeapLeftBehind) {
   auto old = std::make_unique<Source>(config(SourceKind::sbrk));
   const Growth left = old->grow(100'000, 100'000, nullptr);
@@ -124,7 +124,7 @@ TEST_F(SourceTest, KeepsWhatTheSystemDoesNotTakeBack) {
   EXPECT_EQ(fake_os::discarded_bytes(), bytes);  // it costs no memory meanwhile
   EXPECT_EQ(measures_of(source).segment_bytes, 0U);
   EXPECT_EQ(measures_of(source).chunks, 0U);
-  // The next growth has it.
+  // The next growth uses it.
   fake_os::take_events();
   EXPECT_EQ(source.grow(50'000, 50'000, nullptr).begin, begin);
   EXPECT_EQ(source.grow(4096, 4096, nullptr).begin, end - 8192);
@@ -135,7 +135,7 @@ TEST_F(SourceTest, KeepsWhatTheSystemDoesNotTakeBack) {
 
 // ---- What another library sees (leaving_memory.h) ----
 
-// Everything that goes is announced first, the page at the end of the break as a whole.
+// All memory is announced before it is returned, including the whole page at the end of the break.
 TEST_F(SourceTest, AnnouncesThePagesOfTheBreak) {
   Source source{config(SourceKind::sbrk)};
   const Growth growth = source.grow(50'000, 50'000, nullptr);
@@ -154,8 +154,9 @@ TEST_F(SourceTest, AnnouncesThePagesOfTheBreak) {
   EXPECT_FALSE(send_leaving());
 }
 
-// Another library, called as memory goes, uses the heap: its memory does not share the last page, and
-// what it gives back goes afterwards. What lies below the moved break is for the next growth.
+// Another library, called when memory is returned, uses the heap. Its memory does not share the
+// last page, and what it returns goes afterwards. Memory below the moved break is left for the next
+// growth.
 TEST_F(SourceTest, SurvivesUseWhileItSends) {
   Source source{config(SourceKind::sbrk)};
   Source other{config(SourceKind::sbrk)};

@@ -1,4 +1,4 @@
-// States of threads for heaps: remembered, handed back at the thread's end, void once the heap is
+// Per-thread state of heaps: remembered, returned when the thread ends, and void once the heap is
 // gone.
 #include "classic/thread_slots.h"
 
@@ -18,7 +18,7 @@
 namespace ts::testing {
 namespace {
 
-// Stands for a heap: keeps an int per thread, and counts what comes back.
+// A stand-in for a heap: keeps an int per thread, and counts what is returned.
 struct Owner {
   ThreadSlots slots{this, retire};
   std::atomic<int> retired{0};
@@ -81,13 +81,13 @@ TEST(ThreadSlotsTest, AThreadsEndHandsItsStatesBack) {
   EXPECT_EQ(b.retired, 1);
   EXPECT_EQ(b.last_retired, &states[4]);
   std::thread{[&] { EXPECT_EQ(a.slots.get(), nullptr); }}.join();
-  EXPECT_EQ(a.retired, 1);  // a thread without a state has nothing to hand back
+  EXPECT_EQ(a.retired, 1);  // a thread without state returns nothing
   a.slots.close();
   b.slots.close();
 }
 
-// The slot of a destroyed heap is used again, by a heap that must not see the states of the old
-// one; and nothing of the old heap is handed back when the thread ends.
+// The slot of a destroyed heap is reused by another heap, which must not see the old states.
+// Nothing of the old heap is returned when the thread ends.
 TEST(ThreadSlotsTest, StatesOfADestroyedHeapAreVoid) {
   auto old = std::make_unique<Owner>();
   Owner fresh;
@@ -104,7 +104,7 @@ TEST(ThreadSlotsTest, StatesOfADestroyedHeapAreVoid) {
   fresh.slots.close();
 }
 
-// A closed heap may begin anew.
+// A closed heap may start again.
 TEST(ThreadSlotsTest, CanBeUsedAgainAfterClose) {
   Owner owner;
   ASSERT_TRUE(owner.set(&states[0]));
@@ -115,8 +115,7 @@ TEST(ThreadSlotsTest, CanBeUsedAgainAfterClose) {
   owner.slots.close();
 }
 
-// Destructors of thread-specific data that run after ours: the thread has no table any more, and
-// gets none.
+// Thread-specific destructors that run after ours: the thread no longer has a table, and gets none.
 TEST(ThreadSlotsTest, AnEndingThreadGetsNoTable) {
   static Owner owner;
   static std::atomic<int> seen_ready;
@@ -126,7 +125,7 @@ TEST(ThreadSlotsTest, AnEndingThreadGetsNoTable) {
   static pthread_key_t key;
   ASSERT_EQ(pthread_key_create(&key,
                                [](void* value) {
-                                 // Run it once more, in the next round: surely after ours.
+                                 // Runs it again in the next round, surely after ours.
                                  if (++runs == 1) pthread_setspecific(key, value);
                                  if (runs != 2) return;
                                  seen_ready = owner.slots.make_ready() ? 1 : -1;
@@ -153,7 +152,7 @@ TEST(ThreadSlotsTest, ServesAThousandHeapsAndRefusesTheRest) {
   EXPECT_GT(owners.size(), 1000U);
   ASSERT_LT(owners.size(), 1100U) << "no limit found";
   EXPECT_EQ(owners.back()->slots.get(), nullptr);
-  // A refused heap is served once another one is gone.
+  // A refused heap gets a slot once another heap is gone.
   owners.front()->slots.close();
   EXPECT_TRUE(owners.back()->set(&states[1]));
   EXPECT_EQ(owners.back()->slots.get(), &states[1]);
@@ -175,7 +174,7 @@ TEST(ThreadSlotsTest, ManyThreadsComeAndGo) {
   owner.slots.close();
 }
 
-// In the child, the forking thread keeps its state; the lock of the tables is free.
+// In the child, the forking thread keeps its state, and the lock of the tables is free.
 TEST(ThreadSlotsTest, AChildOfForkKeepsTheForkingThreadsState) {
   Owner owner;
   Worker other;

@@ -1,5 +1,5 @@
-// The lock-free strategy's parts: the pool of nodes under contention, and the tree whose old
-// versions stay as they are.
+// Parts of the lock-free strategy: the node pool under contention, and the tree whose old versions
+// stay unchanged.
 #include "classic/version_tree.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(NodePoolTest, UsesNodesAgainBeforeItMapsMore) {
   EXPECT_EQ(pool.nodes->mapped_bytes(), 0U);
 }
 
-// Nodes wander between threads through the shared chains; at any time a node has one owner.
+// Nodes move between threads through the shared chains; each has one owner at any time.
 TEST(NodePoolTest, GivesEachNodeToOneThreadAtATime) {
   Pool pool;
   constexpr unsigned threads = 6;
@@ -69,7 +69,7 @@ TEST(NodePoolTest, GivesEachNodeToOneThreadAtATime) {
       for (std::size_t n = random() % 200; n > 0; --n) {
         const NodeNumber number = pool.nodes->take(stash);
         ASSERT_NE(number, 0U);
-        // Only the owner writes; a second owner would be seen here.
+        // Only the owner writes, so a second owner would be noticed here.
         pool.nodes->at(number).address.store(i + 1, std::memory_order_relaxed);
         mine.push_back(number);
       }
@@ -99,7 +99,7 @@ using Model = std::set<Extent, Before<Order>>;
 template <class Order>
 class VersionTreeOf : public ::testing::Test {
  protected:
-  // One change, as the heap makes it: a builder per attempt.
+  // One change, made as the heap does: one builder per attempt.
   template <class Edit>
   NodeNumber change(Edit edit) {
     VersionBuilder builder{*pool.nodes, stash};
@@ -174,7 +174,7 @@ TYPED_TEST(VersionTreeOf, HoldsWhatASetHolds) {
   }
 }
 
-// What came before the change is still there, node by node, as long as nothing was recycled.
+// The version before the change is still there, node by node, as long as nothing was recycled.
 TYPED_TEST(VersionTreeOf, LeavesTheOldVersionAsItWas) {
   std::mt19937_64 random{6};
   std::vector<NodeNumber> versions{0};
@@ -207,8 +207,8 @@ TYPED_TEST(VersionTreeOf, LeavesTheOldVersionAsItWas) {
   }
 }
 
-// An attempt that fails gives all its nodes back, one that succeeds those that it replaced: in the
-// long run a tree costs a node per block.
+// A failed attempt returns all its nodes, a successful one those that it replaced: in the long run
+// a tree costs one node per block.
 TYPED_TEST(VersionTreeOf, LosesNoNodes) {
   std::mt19937_64 random{7};
   NodeNumber root = 0;
@@ -274,7 +274,7 @@ TEST(VersionTree, FindsLowestSmallestLargestAndNeighbours) {
   }
 }
 
-// A block in a tree by address shrinks to its tail, or grows downwards, in its place.
+// In a tree by address, a block shrinks to its tail or grows downwards in place.
 TEST(VersionTree, ReplacesABlockByOneThatEndsWithIt) {
   Pool pool;
   NodePool::Stash stash;
@@ -305,7 +305,7 @@ TEST(VersionTree, ReplacesABlockByOneThatEndsWithIt) {
   }
 }
 
-// A reader of a version that others are overwriting may walk in a circle: it stops, and says so.
+// A reader of a version that is being overwritten may walk in a cycle: it stops and reports that.
 TEST(VersionTree, NoticesACircle) {
   Pool pool;
   NodePool::Stash stash;

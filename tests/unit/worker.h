@@ -1,5 +1,5 @@
-// Threads: one that does one thing after another when told to, and nothing in between, so that a test
-// can say which thread does what, in which order; and many that do the same.
+// Threads for tests: one that performs one action at a time when told to, so that a test decides
+// which thread does what and in which order; and many that do the same.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@ namespace ts::testing {
 class Worker {
  public:
   Worker() : thread_{[this] { work(); }} {}
-  // The thread ends, and with it all that heaps keep for it.
+  // Ends the thread, and with it all that heaps keep for it.
   ~Worker() {
     start(nullptr);
     thread_.join();
@@ -64,7 +64,7 @@ void await(const Condition& holds) {
   while (!holds()) std::this_thread::yield();
 }
 
-// Runs work(number) in so many threads, to their end.
+// Runs work(number) in this many threads, and joins them.
 template <class Work>
 void run_threads(unsigned count, Work work) {
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// Heaps and threads: attachment, the end of a thread, abandoned heaps, the common heap, and forks.
+// Heaps and threads: attachment, thread exit, abandoned heaps, the common heap, and forks.
 #include <cerrno>
 #include <thread>
 
@@ -23,7 +23,7 @@ void abandon(ThreadHeap& heap, bool keeps_bins) {
 
 std::uint32_t heap_count() { return engine::page_map.heap_count.load(); }
 
-// Slabs of so many pages, full of blocks.
+// This many pages of slabs, full of blocks.
 std::vector<void*> fill_pages(ThreadHeap& heap, std::size_t pages) {
   std::vector<void*> blocks;
   while (engine::pages_of_slabs(heap) < pages) blocks.push_back(allocate(heap, 4000));
@@ -68,7 +68,7 @@ TS_ENGINE_TEST(Abandoned, ACollectionGoesThroughThemInTurn) {
   EXPECT_EQ(kept(), (std::vector<bool>{false, false, false}));
   expect_sound();
   EXPECT_TRUE(engine::collect_abandoned(0));
-  // Each heap once, however many are asked for: the queue is as it was.
+  // Each heap comes up once, however many are asked for, and the queue is unchanged.
   ThreadHeap* const first = engine::adopt_abandoned();
   ThreadHeap* const second = engine::adopt_abandoned();
   ThreadHeap* const third = engine::adopt_abandoned();
@@ -84,7 +84,7 @@ TS_ENGINE_TEST(Abandoned, ACollectionRetiresEmptySlabs) {
   EXPECT_TRUE(engine::collect_abandoned(1));
   EXPECT_EQ(heap.slabs[class_for(100)], 0U) << "blocks in bins keep no slab";
   expect_sound();
-  // What is freed by others later, too.
+  // Also what others free later.
   EXPECT_EQ(engine::adopt_abandoned(), &heap);
   void* const q = allocate(heap, 100);
   flush_heap(heap);
@@ -126,7 +126,8 @@ TS_ENGINE_TEST(Abandoned, HeapsWithoutSlabsAreGivenBackAndServeAnew) {
   }
   EXPECT_EQ(heaps[6]->random, 1U);
 
-  // The lowest numbers first, then one more. Each serves, and the kept heap is the one to adopt.
+  // The lowest numbers first, then a new one. All of them can allocate, and the kept heap is the
+  // one to adopt.
   std::vector<void*> blocks;
   for (unsigned i = 0; i < count; ++i) {
     if (i == 6) continue;
@@ -156,7 +157,7 @@ TS_ENGINE_TEST(Abandoned, AHeapThatWasGivenBackSamplesIfOthersDo) {
   }
   EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
   expect_sound();
-  // A thread that switches sampling may still come by.
+  // A thread that switches sampling may still visit the heap.
   for (ThreadHeap* const heap : heaps) heap->self.fetch_or(engine::sampling_bit);
   for (ThreadHeap* const heap : heaps) {
     EXPECT_EQ(&make_heap(), heap);
@@ -175,7 +176,7 @@ TS_ENGINE_TEST(Abandoned, OneThreadCollectsAndOthersGoOn) {
   allocate(heap, 100);
   abandon(heap, true);
   {
-    const Guard guard{engine::collection_lock};  // as of the thread that collects
+    const Guard guard{engine::collection_lock};  // on behalf of the collecting thread
     EXPECT_FALSE(engine::collect_abandoned(1));
     EXPECT_TRUE(heap.keeps_bins);
     EXPECT_EQ(engine::adopt_abandoned(), &heap);
@@ -197,7 +198,7 @@ TS_ENGINE_TEST(Abandoned, BinsAreKeptUpTo16MebibytesOfSlabs) {
   EXPECT_TRUE(engine::may_keep_bins(limit - pages));
   EXPECT_FALSE(engine::may_keep_bins(limit - pages + 1));
   expect_sound();
-  // What is flushed, or adopted, counts no more.
+  // Flushed or adopted blocks no longer count.
   EXPECT_TRUE(engine::collect_abandoned(1));
   EXPECT_TRUE(engine::may_keep_bins(limit));
   EXPECT_EQ(engine::adopt_abandoned(), &heap);
@@ -312,7 +313,7 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
   }}.join();
   EXPECT_EQ(pending_of(span_of(p)), 2U) << "its end sent the batch";
   expect_sound();
-  // The block may be of the adopted heap.
+  // The block may belong to the adopted heap.
   EXPECT_NE(engine::adopt_abandoned(), nullptr);
   abandon(owner, true);
   std::thread{[&] {
@@ -322,7 +323,7 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
     EXPECT_EQ(owner.bins[class_for(48)].head, q);
   }}.join();
   expect_sound();
-  // Without a heap: at once.
+  // Without a heap, the free takes effect at once.
   fake_os::refuse(fake_os::Call::call_at_thread_exit);
   const std::uint32_t pending = pending_of(span_of(p));
   std::thread{[&] { release(r); }}.join();
@@ -403,7 +404,7 @@ TS_ENGINE_TEST(Fork, InAProcessOfOneThreadAbandonsNone) {
   ThreadHeap& other = make_heap();
   const As as{own};
   fake_os::set_has_one_thread(true);
-  // The fork may be that of a signal handler, above a call that has a lock.
+  // A signal handler may fork on top of a call that holds a lock.
   engine::page_heap.lock().lock();
   engine::Engine engine;
   engine.fork_prepare();

@@ -1,5 +1,5 @@
-// The engine's addresses under a system that refuses: each call in turn, a kind of call, or all
-// that is large.
+// The engine's address range on a system that refuses single calls, one kind of call, or every
+// large request.
 #include "core/address_range.h"
 
 #include <cstring>
@@ -15,8 +15,8 @@ using engine::huge_page_bytes;
 using fake_os::Call;
 using fake_os::Request;
 
-// All tables have zero-filled elements of the first `pages`, and the pages can be committed. What
-// is written to is reset.
+// All tables have zero-filled elements for the first `pages`, and the pages can be committed.
+// Resets what it writes.
 void use_tables(const AddressRange& range) {
   const std::size_t pages = range.pages();
   if (pages == 0) return;
@@ -41,7 +41,7 @@ void use_heap(std::uint32_t number) {
   page_map.heaps[number].busy.store(false);
 }
 
-// A life of a range, in which each call may be refused once: what was had stays.
+// The life of a range in which each call may be refused once: memory that was granted is kept.
 void live(AddressRange& range) {
   std::uint32_t heaps = 0;
   const auto extend = [&](std::size_t pages) {
@@ -73,7 +73,7 @@ void live(AddressRange& range) {
   extend(before);
   add_heap(41);
   fake_os::refuse_nothing();
-  // Whatever was refused, it works now.
+  // Whatever was refused before works now.
   EXPECT_TRUE(extend(100'000));
   EXPECT_TRUE(range.add_heap(100));
   for (std::uint32_t i = 1; i <= 100; ++i) use_heap(i);
@@ -107,7 +107,7 @@ TEST(AddressRange, WhatCannotBeGivenBackIsThereTheNextTime) {
       fake_os::refuse(Call::unmap, Call::decommit);
       range.shrink(1000);
       EXPECT_EQ(range.pages(), 1000U);
-      // Without a new mapping over what is there, which the double forbids.
+      // Without mapping over existing memory, which the double forbids.
       EXPECT_TRUE(range.extend(50'000));
       use_tables(range);
       fake_os::refuse_nothing();
@@ -180,7 +180,7 @@ TS_ENGINE_TEST(AddressRange, StepsAreHalvedUntilTheyAreGranted) {
     ASSERT_TRUE(range.extend(range.pages() + 1));
     EXPECT_EQ(range.pages(), megabytes / 2 * first) << "twice as many, and from 16 MiB on 16 more";
   }
-  // Where the system places nothing at a chosen address, all addresses are there.
+  // Where the system ignores address hints, the range still gets all its addresses.
   if (fake_os::range_bytes() > std::size_t{1} << 30) return;
   ASSERT_TRUE(range.extend(100'000));
   const std::size_t before = range.pages();
@@ -189,7 +189,7 @@ TS_ENGINE_TEST(AddressRange, StepsAreHalvedUntilTheyAreGranted) {
   ASSERT_TRUE(range.extend(before + 1));
   EXPECT_GT(range.pages(), before + 1);
   EXPECT_LE(range.pages(), before + 1000);
-  // The last try is for exactly what is needed.
+  // The last attempt asks for exactly what is needed.
   const std::size_t now = range.pages();
   const std::size_t more = align_up(3, pages_per_os_page());
   fake_os::refuse_if(

@@ -1,6 +1,6 @@
-// Arenas and scopes, where only the engine's inside shows it: bins and batches, marks, handles,
-// frees by other threads, and forks. Whose blocks are whose, how scopes nest, and what each call
-// answers is for the oracle of fuzz.arena_operations to say.
+// Arenas and scopes where only the engine's internals show the effect: bins and batches, marks,
+// handles, frees by other threads, and forks. The oracle of fuzz.arena_operations covers ownership
+// of blocks, nesting of scopes, and return values.
 #include "features/arenas/arenas.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void* allocate(std::size_t bytes) {
   return p;
 }
 
-// The heap that a block belongs to; null of a large one that no arena has.
+// The heap that owns a block; null for a large block outside any arena.
 ThreadHeap* owner_of(const void* p) {
   const engine::PageMapEntry entry = engine::entry_of(p);
   if (entry != engine::large_entry) return engine::heap_of(entry);
@@ -73,7 +73,7 @@ TS_ENGINE_TEST(Arenas, ASecondThreadsFreesAreOverWhenTheyReturn) {
     for (const engine::RemoteBatch& batch : heap.batches) EXPECT_EQ(batch.count, 0U);
     expect_sound();
     EXPECT_EQ(engine::destroy_arena(arena), 0);
-    // New blocks of the thread are its own.
+    // New blocks of the thread belong to it.
     for (const std::size_t bytes : some_sizes) {
       ThreadHeap* const expected = bytes <= engine::max_small_bytes ? &heap : nullptr;
       EXPECT_EQ(owner_of(allocate(bytes)), expected);
@@ -208,7 +208,7 @@ TS_ENGINE_TEST(Arenas, ADoubleFreeIsReported) {
   release(static_cast<std::byte*>(p) + 1);
   EXPECT_EQ(fake_os::take_misuses().size(), 1U);
   EXPECT_EQ(engine::destroy_arena(arena), 0);
-  release(p);  // a stray pointer
+  release(p);  // an invalid pointer
   release(large);
   EXPECT_EQ(fake_os::take_misuses().size(), 2U);
 }
@@ -219,7 +219,7 @@ TS_ENGINE_TEST(Arenas, NoBlockOfAScopeIsSampled) {
   enter(arena);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(owner_of(allocate(100)), engine::arena_of(arena));
   leave();
-  // A frame may be.
+  // But a frame may exist.
   std::thread{[&] {
     for (int i = 0; i < 200; ++i) enter(i % 2 == 0 ? arena : 0);
   }}.join();
@@ -289,7 +289,7 @@ TS_ENGINE_TEST(Arenas, AForkKeepsThoseOfItsThreadAndRecoversOthers) {
   expect_sound("in the child");
 }
 
-// A block that another thread is to free, which counts it then.
+// A block for another thread to free; that thread counts it.
 struct Passed {
   void* block;
   std::atomic<int>* left;
@@ -318,8 +318,8 @@ class Queue {
   std::vector<Passed> passed_;
 };
 
-// One of the threads that create, use and destroy arenas beside one another. The next one frees a
-// half of the blocks.
+// One of several threads that create, use and destroy arenas concurrently. The next one frees half
+// of its blocks.
 void use_arenas(unsigned seed, int steps, Queue& own, Queue& next) {
   std::mt19937 random{seed};
   for (int step = 0; step < steps; ++step) {

@@ -1,5 +1,5 @@
 // When a process gets a background thread, and what ts_housekeep() does without one.
-// tests/footprint has the same of whole processes.
+// tests/footprint checks the same in whole processes.
 #include "features/background/background_thread.h"
 
 #include <cerrno>
@@ -19,7 +19,7 @@ namespace {
 
 using engine::housekeep;
 
-// How often a thread was asked for. All are refused.
+// How often the engine tried to start a thread. All attempts are refused.
 unsigned asked = 0;
 
 void refuse_threads() {
@@ -31,7 +31,7 @@ void refuse_threads() {
   });
 }
 
-// The steps of a malloc by a thread without a heap, but for the heap.
+// What malloc does in a thread without a heap, except attaching one.
 void thread_begins() {
   engine::hooks::thread_begins();
   engine::hooks::attend();
@@ -109,7 +109,7 @@ TS_ENGINE_TEST(BackgroundThread, TheChildOfAForkCountsItsOwnThreads) {
   refuse_threads();
   ThreadHeap& heap = make_heap();
   {
-    const As as{heap};  // the thread that forks has one
+    const As as{heap};  // the forking thread has one
     engine::fork_prepare();
     engine::fork_child();
   }
@@ -138,7 +138,7 @@ void leave_dirty(unsigned spans) {
   fake_os::set_clock(begin_ms);
 }
 
-// Does steps, each when it is due, until none is; returns how many milliseconds that took.
+// Performs steps as they fall due until none is left; returns how many milliseconds that took.
 std::uint64_t housekeep_until_none_is_due(std::size_t most_of_a_step) {
   std::uint64_t now = begin_ms;
   for (int steps = 0; steps < 100; ++steps) {
@@ -219,7 +219,7 @@ std::size_t pending_pages(const ThreadHeap& heap) {
   return pages;
 }
 
-// The first ones before the heap is abandoned, further ones when nothing else is left to do.
+// Some before the heap is abandoned, the others when nothing else is left to do.
 TS_ENGINE_TEST(BackgroundThread, CollectsWhatWasFreedOfHeapsWithoutAThread) {
   ThreadHeap& ended = make_heap();
   ThreadHeap& other = make_heap();

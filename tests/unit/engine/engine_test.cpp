@@ -1,5 +1,5 @@
-// Large blocks, blocks with a slab of their own, and the engine as a whole: four heaps that play
-// with one another's blocks.
+// Large blocks, blocks with a slab of their own, and the engine as a whole: four heaps that
+// allocate and free each other's blocks.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -146,14 +146,14 @@ TS_HEAP_TEST(LargeBlocks, MoveWithTheirPages) {
   expect_sound();
   EXPECT_TRUE(engine.resize(moved, 2 * bytes + 1)) << "into the tail";
   expect_sound();
-  // A refused move leaves all as it was.
+  // A refused move changes nothing.
   const std::size_t touched = page_heap.touched_pages();
   fake_os::refuse(fake_os::Call::move_pages);
   EXPECT_EQ(engine.move(moved, 8 * bytes), nullptr);
   EXPECT_TRUE(std::all_of(moved, moved + bytes, [](unsigned char b) { return b == 0x33; }));
   EXPECT_EQ(page_heap.touched_pages(), touched);
   expect_sound();
-  // Where the old place is lost, it stays in use.
+  // If the old place is lost, it stays counted as used.
   fake_os::refuse(fake_os::Call::leave);
   auto* const again = static_cast<unsigned char*>(engine.move(moved, 8 * bytes));
   ASSERT_NE(again, nullptr);
@@ -162,7 +162,7 @@ TS_HEAP_TEST(LargeBlocks, MoveWithTheirPages) {
   EXPECT_FALSE(engine.is_block(moved, FoundBy::realloc));
   expect_misuse(Misuse::double_free, FoundBy::realloc, moved);
   expect_sound();
-  // A system that takes addresses is not asked again.
+  // A system that loses addresses is not asked again.
   fake_os::refuse_nothing();
   fake_os::take_events();
   EXPECT_EQ(engine.move(again, 16 * bytes), nullptr);
@@ -247,7 +247,7 @@ TS_HEAP_TEST(LargeBlocks, NoneMovesWhileMemoryIsLocked) {
   EXPECT_NE(engine.move(p, 4 * bytes), nullptr) << "after the next look";
 }
 
-// The bytes of each remapped range since the last call.
+// The bytes of each range remapped since the last call.
 Sizes remapped() {
   Sizes bytes;
   for (const fake_os::Event& e : fake_os::take_events())
@@ -255,7 +255,7 @@ Sizes remapped() {
   return bytes;
 }
 
-// Moves blocks of 512 KiB to 1 MiB, so many. Those stay dirty that moved last.
+// Moves this many blocks of 512 KiB to 1 MiB. The last ones moved stay dirty.
 bool move_blocks(unsigned times) {
   engine::Engine engine;
   constexpr std::size_t bytes = std::size_t{512} << 10;
@@ -287,7 +287,7 @@ TS_HEAP_TEST(LargeBlocks, WhereManyPagesMovedComeNewMappings) {
   page_heap.trim(0);
   EXPECT_EQ(remapped(), Sizes{longest});
   expect_sound();
-  // Memory that is lost by it is not used again.
+  // Memory lost that way is not used again.
   release(engine.allocate(bytes, without_colour));
   fake_os::refuse(fake_os::Call::remap);
   page_heap.trim(0);
@@ -329,7 +329,7 @@ TS_HEAP_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {
   void* const p = engine.allocate(bytes, without_colour);
   fake_os::refuse_memory();
   EXPECT_EQ(engine.move(p, std::size_t{1} << 30), nullptr);
-  // Without a tail, if that much is granted.
+  // Without a tail, if the system grants that much.
   fake_os::refuse_if([](const fake_os::Request& r) {
     return r.call == fake_os::Call::commit && r.bytes > 8 * bytes;
   });
@@ -341,7 +341,7 @@ TS_HEAP_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {
 std::size_t offset_in_page(const void* p) { return address_of(p) % page_bytes; }
 
 TS_HEAP_TEST(LargeBlocks, BeginInDifferentLines) {
-  // A set of a first cache has 8 ways or more.
+  // A set of an L1 cache has at least 8 ways.
   for (const std::size_t bytes :
        {std::size_t{66'000}, std::size_t{80'000}, std::size_t{131'072}, std::size_t{800'000},
         std::size_t{1} << 20, std::size_t{8'000'000}}) {
@@ -357,7 +357,7 @@ TS_HEAP_TEST(LargeBlocks, BeginInDifferentLines) {
     for (const auto& [offset, count] : lines) EXPECT_LE(count, 4) << bytes << " at " << offset;
     EXPECT_GE(lines.size(), 9U) << bytes;
   }
-  // Nor do blocks have a colour that replace each other at once, or have an alignment of their own.
+  // Blocks that replace each other at once, or that ask for an alignment, get no colour.
   EXPECT_EQ(offset_in_page(engine.allocate(engine::max_small_bytes, 16)), 0U);
   EXPECT_EQ(offset_in_page(engine.allocate(1'000'000, 4096)) % 4096, 0U);
 }
@@ -366,7 +366,7 @@ TS_HEAP_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   auto* const p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
   const std::size_t colour = offset_in_page(p);
-  engine.allocate(bytes, 16);  // what lies behind it
+  engine.allocate(bytes, 16);  // whatever follows it
   std::memset(p, 0x33, bytes);
   EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
   auto* const moved = static_cast<unsigned char*>(engine.move(p, 4 * bytes));
@@ -468,7 +468,7 @@ TS_HEAP_TEST(Engine, APurgeDelayOfZeroKeepsNothingAndANegativeOneAll) {
   EXPECT_LT(dirty_after_release_of(std::size_t{96} << 20), (std::size_t{96} << 20) / page_bytes);
 }
 
-// Of how many OS pages within the memory there is one.
+// One in how many OS pages of the memory that is resident.
 std::size_t resident_pages(const void* begin, const void* end) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));  // whatever fake_os says
   auto* const first = reinterpret_cast<void*>(align_down(address_of(begin), page));
@@ -497,7 +497,7 @@ TS_HEAP_TEST(Engine, ATrimGivesBackTheTablesOfFreeMemory) {
   for (std::size_t i = 1; i < blocks.size(); ++i) release(blocks[i]);
   engine.trim(0);
   expect_sound();
-  // Of long OS pages, fewer lie in such memory as a whole.
+  // With long OS pages, fewer of them fit entirely into such memory.
   EXPECT_LT(resident(), full / (os::page_bytes() <= page_bytes ? 10 : 4)) << "of " << full;
   EXPECT_TRUE(engine.owns(first));
   EXPECT_FALSE(engine.owns(blocks.back()));
@@ -510,8 +510,8 @@ TS_HEAP_TEST(Engine, ATrimGivesBackTheTablesOfFreeMemory) {
   engine.trim(0);
 }
 
-// Four heaps allocate and free one another's blocks, whole or in part; every block keeps what was
-// written into it, and each step leaves the engine without a fault.
+// Four heaps allocate and free each other's blocks, fully or in part. Every block keeps its
+// contents, and the engine is sound after each step.
 void play(unsigned seed, bool may_refuse) {
   std::mt19937_64 random{seed};
   const auto below = [&](std::size_t n) { return random() % n; };
@@ -530,7 +530,7 @@ void play(unsigned seed, bool may_refuse) {
   };
   std::uint64_t now = 1000;
   if (may_refuse) fake_os::refuse_if([&](const fake_os::Request&) { return below(4) == 0; });
-  // Of a few sizes at a time, so that slabs fill and empty.
+  // A few sizes at a time, so that slabs fill up and become empty.
   std::size_t largest = 100;
   for (int step = 0; step < rounds(6000) && !::testing::Test::HasFailure(); ++step) {
     if (step % 500 == 0) largest = std::size_t{16} << below(14);

@@ -12,7 +12,7 @@
 namespace ts::engine {
 namespace {
 
-// The order of lists: exact up to 63 pages, then the three bits behind the leading one.
+// The order of the lists: exact up to 63 pages, then by the three bits after the leading one.
 unsigned list_rank(std::size_t pages) {
   if (pages < 64) return static_cast<unsigned>(pages);
   const auto width = static_cast<unsigned>(std::bit_width(pages));
@@ -55,7 +55,7 @@ struct FreeSpanLists : ::testing::Test {
     }
     ASSERT_TRUE(is_in[static_cast<std::size_t>(found - spans.get())]);
     ASSERT_GE(found->pages, pages);
-    // Good fit: of the request's own list, or of the next one that has any.
+    // Good fit: from the request's own list, or from the next one that is not empty.
     if (fitting != 0 && in_own <= 16) {
       ASSERT_EQ(list_rank(found->pages), own);
     } else {
@@ -114,7 +114,7 @@ TEST_F(FreeSpanLists, ASpanIsFoundByEachShorterRequestAtEachBoundaryOfLists) {
 }
 
 TEST_F(FreeSpanLists, OnlySixteenOfTheOwnListAreLookedAt) {
-  insert(0, 127);  // 120 to 127 share a list, in which the last that came is the first
+  insert(0, 127);  // 120 to 127 share a list, last in, first out
   for (std::size_t i = 1; i <= 15; ++i) insert(i, 120);
   EXPECT_EQ(free_spans.find(121), &spans[0]);
   insert(16, 120);

@@ -1,6 +1,6 @@
-// Tests of the engine's parts. The engine is one per process, and its state is spread over its
-// files; so each test runs in a child of its own, which begins with an engine that no call has
-// touched, over a system that refuses nothing (unit/fake_os.h).
+// Fixtures for tests of the engine's parts. There is one engine per process, with its state spread
+// over its files, so each test runs in a child that starts with an untouched engine on a system
+// that refuses nothing (unit/fake_os.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 
 namespace ts::testing {
 
-// No part of the engine has a fault.
+// No part of the engine is damaged.
 inline void expect_sound(const char* when = "") {
   const Fault fault = engine::find_engine_fault();
   ASSERT_FALSE(fault) << fault.equation << ' ' << when << " at " << fault.where;
@@ -29,7 +29,7 @@ inline void expect_sound(const char* when = "") {
 
 inline void expect_no_misuse() { EXPECT_TRUE(fake_os::take_misuses().empty()); }
 
-// Runs `body` in a child; its failures are printed there and fail the test here.
+// Runs `body` in a child. Failures there are printed and fail the test here.
 template <class Body>
 void in_child(Body body) {
   std::fflush(nullptr);
@@ -39,7 +39,7 @@ void in_child(Body body) {
     fake_os::reset();
     body();
     std::fflush(nullptr);
-    // Not _Exit, which would lose what a build for coverage counts.
+    // _Exit would lose the counters of a coverage build.
     std::exit(::testing::Test::HasFailure() ? 1 : 0);
   }
   int status = 0;
@@ -48,10 +48,11 @@ void in_child(Body body) {
       << "the child ended with status " << status;
 }
 
-// False in a test that leaves the engine with a fault.
+// False in a test that leaves the engine damaged.
 inline bool ends_sound = true;
 
-// The same of a whole test: in its end the engine is sound, and each misuse was looked at.
+// For a whole test: at its end the engine must be sound, and the test must have checked each
+// misuse.
 template <class Body>
 void run_engine_test(Body body) {
   in_child([&] {
@@ -71,7 +72,7 @@ void run_engine_test(Body body) {
   }                                                           \
   static void suite##_##name()
 
-// The same for a thread with a heap, which both have names.
+// The same for a thread with a heap; the body has names for both.
 #define TS_HEAP_TEST(suite, name)                                                          \
   static void suite##_##name(::ts::engine::ThreadHeap& heap, ::ts::engine::Engine engine); \
   TEST(suite, name) {                                                                      \
@@ -100,14 +101,14 @@ using engine::Span;
 using engine::SpanState;
 using engine::ThreadHeap;
 
-// How many of the engine's pages an OS page has; 1 where that is shorter.
+// How many of the engine's pages an OS page holds, or 1 if it is shorter.
 inline std::size_t pages_per_os_page() {
   return os::page_bytes() <= page_bytes ? 1 : os::page_bytes() / page_bytes;
 }
-// A free span of fewer pages may lack a whole OS page, and is not purged.
+// A shorter free span may not contain a whole OS page, and is not purged.
 inline std::size_t least_purged_pages() { return 2 * pages_per_os_page() - 1; }
 
-// The calling thread has this heap, or this image of none, as long as the object lives.
+// The calling thread uses this heap, or this stand-in for no heap, during the object's life.
 class As {
  public:
   explicit As(engine::HeapFront* heap) : before_{engine::this_thread.heap} {
@@ -133,7 +134,7 @@ inline void* allocate(ThreadHeap& heap, std::size_t bytes, std::size_t alignment
   return engine::Engine{}.allocate(bytes, alignment);
 }
 
-// Not inlined, as Engine::release() is: coverage counts the branches of each copy.
+// Not inlined, like Engine::release(): coverage counts the branches of each copy.
 [[gnu::noinline]] inline void release(void* p) { engine::Engine{}.release(p); }
 
 inline void release(ThreadHeap& heap, void* p) {
@@ -154,13 +155,13 @@ inline void flush_bin_of(ThreadHeap& heap, unsigned size_class) {
   engine::flush_bin(heap, size_class);
 }
 
-// The heap's bursts of frees put no lists aside: they bypass the bin.
+// The heap keeps no spare lists from bursts of frees: they bypass the bin.
 inline void have_no_spare_lists(ThreadHeap& heap) { heap.bursts_without_lists = 60'000; }
 
-// An alignment with which a large block begins with its span, for tests that count in pages.
+// An alignment at which a large block starts with its span, for tests that count in pages.
 inline constexpr std::size_t without_colour = page_bytes;
 
-// The heap allocates blocks of the size from now on, and has none in its bin.
+// From now on the heap allocates blocks of this size, and its bin is empty.
 inline void use_class_of(ThreadHeap& heap, std::size_t bytes) {
   release(heap, allocate(heap, bytes));
   flush_bin_of(heap, class_for(bytes));
@@ -177,7 +178,7 @@ inline std::size_t list_length(const Block* block) {
   return length;
 }
 
-// The first class whose slabs are long, from this one on.
+// The first class from this one on whose slabs are long.
 inline unsigned long_class(unsigned from = 1) {
   while (size_classes[from].slab_pages == 1) ++from;
   return from;
@@ -185,7 +186,7 @@ inline unsigned long_class(unsigned from = 1) {
 
 inline Span& span_of(const void* p) { return page_map.spans[engine::page_of(p)]; }
 
-// The only misuse since the last look is of this kind.
+// The only misuse reported since the last check is of this kind.
 inline void expect_misuse(Misuse kind, FoundBy found_by, const void* where) {
   const std::vector<fake_os::ReportedMisuse> misuses = fake_os::take_misuses();
   ASSERT_EQ(misuses.size(), 1U);

@@ -1,5 +1,4 @@
-// Slabs, cache bins and refills, on heaps made by hand: several heaps in one thread, which takes
-// one after the other for its own.
+// Slabs, cache bins and refills, on hand-made heaps: one thread uses several heaps in turn.
 #include <algorithm>
 #include <cerrno>
 #include <random>
@@ -23,7 +22,7 @@ TS_ENGINE_TEST(Refill, CarvesAPageOfTheFirstSlabOfEachClass) {
   ThreadHeap& heap = make_heap();
   for (unsigned c = 1; c < class_count; ++c) {
     const SizeClass& k = size_classes[c];
-    if (class_for(k.block_bytes) != c) continue;  // a class of the same size serves
+    if (class_for(k.block_bytes) != c) continue;  // any class of the same size will do
     void* const p = allocate(heap, k.block_bytes);
     ASSERT_NE(p, nullptr);
     const Span& slab = span_of(p);
@@ -82,13 +81,13 @@ TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
     const std::vector<std::uintptr_t*> blocks = fill_slabs(heap, c, 8);
     const std::int32_t capacity = heap.capacities[c];
     std::size_t next = 0;
-    // A full bin is closed by the twelfth free in a row that finds it full.
+    // The twelfth consecutive free that finds the bin full bypasses it from then on.
     while (heap.bins[c].capacity_left > 0) release(heap, blocks[next++]);
     EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
     for (const std::size_t end = next + 11; next < end;) release(heap, blocks[next++]);
     EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
     expect_sound();
-    // A malloc in between, and it begins anew.
+    // A malloc in between restarts the count.
     void* const in_between = allocate(heap, size_classes[c].block_bytes);
     for (const std::size_t end = next + 12; next < end;) release(heap, blocks[next++]);
     EXPECT_EQ(engine::counted_blocks(heap, c), capacity);
@@ -111,9 +110,9 @@ TS_ENGINE_TEST(Slabs, OfABurstOfFreesTakeBlocksWithoutAWordOfThemChanged) {
     }
     EXPECT_FALSE(span_of(blocks[next - 1]).has_keys);
     expect_sound();
-    // A second free of each of them is found in the call.
+    // The call detects a double free of each of them.
     for (std::size_t i = 0; i < next; ++i) {
-      if (span_of(blocks[i]).state != SpanState::slab) continue;  // it went back
+      if (span_of(blocks[i]).state != SpanState::slab) continue;  // it was returned
       release(heap, blocks[i]);
       expect_misuse(Misuse::double_free, FoundBy::free, blocks[i]);
     }
@@ -151,7 +150,7 @@ TS_ENGINE_TEST(Slabs, HaveTheirFreeBlocksMarkedByAFreeThatABinTakes) {
     expect_misuse(Misuse::double_free, FoundBy::free, p);
   }
   expect_sound();
-  // A retirement clears the keys.
+  // Retiring a slab clears the keys.
   for (std::size_t i = next + 1; i < blocks.size(); ++i) release(heap, blocks[i]);
   release(heap, opened);
   flush_heap(heap);
@@ -166,7 +165,7 @@ TS_ENGINE_TEST(Refill, TakesFromSeveralSlabsUntilHalfOfTheBinIsFull) {
   for (std::uint32_t i = 0; i < 4 * engine::blocks_in_slab(k, 1); ++i)
     blocks.push_back(allocate(heap, k.block_bytes));
   expect_sound();
-  // A few blocks of each slab come back.
+  // A few blocks of each slab return.
   std::vector<Span*> slabs;
   for (std::size_t i = 0; i < blocks.size(); i += engine::blocks_in_slab(k, 1)) {
     for (std::size_t j = 0; j < 10; ++j) release(heap, blocks[i + j]);
@@ -193,7 +192,7 @@ TS_ENGINE_TEST(Refill, TakesAPartOfALongSlab) {
   EXPECT_EQ(heap.slabs[c], 4U);
   Span& slab = *engine::slab_of(blocks.back());
   EXPECT_EQ(slab.pages, k.slab_pages);
-  // All of a full long slab, but one block, so that it stays.
+  // All blocks of a full long slab but one, so that the slab stays.
   Span& full = *engine::slab_of(blocks[blocks.size() / 2]);
   bool keeps_one = true;
   for (void* const p : blocks) {
@@ -249,7 +248,7 @@ TS_ENGINE_TEST(Refill, OneRefillInTurnCollectsForAllClasses) {
   }
   (void)other;
   EXPECT_EQ(pending_of(span_of(p)), 1U);
-  for (unsigned i = 0; i < class_count; ++i) {  // each refill of another class looks at one bin
+  for (unsigned i = 0; i < class_count; ++i) {  // each refill of another class checks one bin
     flush_bin_of(heap, 1);
     allocate(heap, 16);
   }
@@ -313,7 +312,7 @@ TS_ENGINE_TEST(Slabs, AnEmptyLongSlabIsRetiredThoughItIsTheOnlyOne) {
   ASSERT_EQ(heap.slabs[last_class], 2U);
   Span* const first = engine::slab_of(blocks[0]);
   ASSERT_LT(first->pages, k.slab_pages);
-  // The short first one is used up, so the long one alone is listed.
+  // The short first slab is used up, so only the long one is listed.
   for (std::size_t i = 1; i < blocks.size(); ++i) release(heap, blocks[i]);
   flush_bin_of(heap, last_class);
   EXPECT_EQ(heap.slabs[last_class], 1U);
@@ -322,7 +321,7 @@ TS_ENGINE_TEST(Slabs, AnEmptyLongSlabIsRetiredThoughItIsTheOnlyOne) {
   EXPECT_EQ(heap.slabs[last_class], 1U) << "a first slab stays";
 }
 
-// Bins that hold the only block of a slab are bounded by their capacity alone.
+// A bin that holds the only block of a slab is limited by its capacity alone.
 TS_ENGINE_TEST(Slabs, ABinThatAlonePinsALongSlabIsFlushed) {
   ThreadHeap& heap = make_heap();
   for (unsigned c = 1; c < engine::first_single_class; ++c) {
@@ -335,7 +334,7 @@ TS_ENGINE_TEST(Slabs, ABinThatAlonePinsALongSlabIsFlushed) {
     EXPECT_GE(slabs, 3U);
     for (void* const p : blocks) release(heap, p);
     expect_sound();
-    // Without a flush by hand: what is left is at most what the bin holds.
+    // Without an explicit flush, at most the bin's contents remain.
     std::uint32_t long_ones = 0;
     page_heap.for_each([&](const Span& span) {
       if (span.state == SpanState::slab && span.size_class == c && span.pages > 1 &&
@@ -380,7 +379,7 @@ TS_ENGINE_TEST(Slabs, MoreReturnsThanUsesAreReported) {
   EXPECT_EQ(used_by(slab), 0U);
 }
 
-// As a longjmp out of a refill leaves it.
+// The state after a longjmp out of a refill.
 TS_ENGINE_TEST(Slabs, AnEmptySlabThatLostABlockIsRetired) {
   ThreadHeap& heap = make_heap();
   const std::vector<std::uintptr_t*> blocks = fill_slabs(heap, small_class, 3);
@@ -424,8 +423,8 @@ TS_ENGINE_TEST(CacheBins, OfTheFirstHeapsAreWide) {
   }
 }
 
-// Blocks of many slabs, freed in an order in which all slabs become sparse together: what a bin
-// keeps of the last ones keeps their slabs.
+// Blocks of many slabs, freed in an order that makes all slabs sparse at the same time: the last
+// blocks stay in a bin and keep their slabs.
 TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsAreSparse) {
   for (std::uint32_t i = 0; i < engine::max_heaps_with_wide_bins; ++i) make_heap();
   ThreadHeap& heap = make_heap();
@@ -440,7 +439,7 @@ TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsAreSparse) {
   EXPECT_EQ(heap.capacities[small_class], 0);
   EXPECT_LE(heap.slabs[small_class], 4U);
   expect_sound();
-  // Refills widen the bin again: twice with used blocks, at once with fresh ones.
+  // Refills raise the bin's capacity again: in two steps with used blocks, at once with fresh ones.
   allocate(heap, k.block_bytes);
   EXPECT_EQ(heap.capacities[small_class], 2);
   expect_sound();
@@ -456,7 +455,7 @@ TS_ENGINE_TEST(CacheBins, ANarrowBinIsRefilledFromSeveralSlabsUpToItsCapacity) {
   for (std::uint32_t i = 0; i < 12 * engine::blocks_in_slab(k, 1); ++i)
     blocks.push_back(allocate(heap, k.block_bytes));
   flush_bin_of(heap, small_class);
-  // One free block in each slab, beside a bin of no capacity.
+  // One free block in each slab, and a bin of no capacity.
   heap.capacities[small_class] = 0;
   heap.bins[small_class].capacity_left = 0;
   std::set<Span*> seen;
@@ -475,7 +474,7 @@ TS_ENGINE_TEST(CacheBins, ANarrowBinIsRefilledFromSeveralSlabsUpToItsCapacity) {
   }
 }
 
-// In a process of few threads, which cache little in all, a few slabs are no evidence.
+// In a process with few threads, which cache little in total, a few slabs are no evidence.
 TS_ENGINE_TEST(CacheBins, StayWideWhileAFewSlabsOfFewThreadsAreSparse) {
   ThreadHeap& heap = make_heap();
   const SizeClass& k = size_classes[small_class];
@@ -491,7 +490,7 @@ TS_ENGINE_TEST(CacheBins, StayWideWhileAFewSlabsOfFewThreadsAreSparse) {
 TS_ENGINE_TEST(CacheBins, AFlushSendsForeignBlocksToTheirHeap) {
   ThreadHeap& heap = make_heap();
   ThreadHeap& other = make_heap();
-  // Blocks that share no cache line stay with the thread that frees them.
+  // Blocks that share no cache line stay with the freeing thread.
   std::vector<void*> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(allocate(heap, 1024));
   const unsigned c = class_for(1024);
@@ -521,7 +520,7 @@ TS_ENGINE_TEST(CacheBins, ADamagedListIsReportedByAFlush) {
   p->next = static_cast<Block*>(foreign);
   flush_bin_of(heap, small_class);
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, foreign);
-  // A ring, of which the flush unlinks the first block.
+  // A cycle, whose first block the flush unlinks.
   ThreadHeap& fresh = make_heap();
   auto* const ring = static_cast<Block*>(allocate(fresh, 64));
   release(fresh, ring);
@@ -536,7 +535,7 @@ TS_ENGINE_TEST(CacheBins, ADamagedListIsReportedByAFlush) {
   r->next = middle;
   flush_bin_of(heap, small_class);
   expect_misuse(Misuse::no_beginning, FoundBy::a_later_call, middle);
-  // A write after the free, that spares the link.
+  // A write after free that leaves the link intact.
   auto* const written = static_cast<Block*>(allocate(heap, 64));
   release(heap, written);
   written->key = 1;
@@ -555,7 +554,7 @@ TS_ENGINE_TEST(CacheBins, ARingIsReportedByTheMallocThatComesToItsBeginning) {
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, p);
 }
 
-// As a longjmp out of a refill leaves it.
+// The state after a longjmp out of a refill.
 TS_ENGINE_TEST(CacheBins, AListThatIsLongerThanItsCountIsNoDamage) {
   for (const bool flushes : {true, false}) {
     ThreadHeap& heap = make_heap();
@@ -579,7 +578,7 @@ TS_ENGINE_TEST(CacheBins, AListThatIsLongerThanItsCountIsNoDamage) {
 TS_ENGINE_TEST(CacheBins, ALinkToNowhereIsReportedByARefill) {
   ThreadHeap& heap = make_heap();
   allocate(heap, 64);
-  // The second: a list that ended before its count.
+  // The second fault: a list shorter than its count.
   for (const std::uintptr_t address : {std::uintptr_t{0x1000}, std::uintptr_t{0}}) {
     auto* const nowhere = reinterpret_cast<Block*>(unrelated(address));  // or compilers warn
     heap.bins[small_class].head = nowhere;
@@ -588,7 +587,7 @@ TS_ENGINE_TEST(CacheBins, ALinkToNowhereIsReportedByARefill) {
   }
 }
 
-// As damage, or a longjmp out of a purge, leaves it.
+// The state after damage, or after a longjmp out of a purge.
 TS_ENGINE_TEST(CacheBins, AListedSlabWithoutBlocksGivesNone) {
   for (const unsigned c : {small_class, long_class(), last_class}) {
     ThreadHeap& heap = make_heap();
@@ -611,8 +610,8 @@ TS_ENGINE_TEST(CacheBins, AListedSlabWithoutBlocksGivesNone) {
   }
 }
 
-// The child of a fork may see the block's bit without the count: one block more counts as used than
-// there are, for good.
+// The child of a fork may see the block's bit without the count, and then counts one used block too
+// many forever.
 TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
   for (const bool is_long : {false, true}) {
     const SizeClass& k = size_classes[is_long ? long_class() : small_class];

@@ -1,4 +1,4 @@
-// Which memory gets huge pages, with a system that says what was touched as the test wants it.
+// Which memory gets huge pages, on a system that reports the touched pages the test dictates.
 #include "features/hugepages/huge_pages.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using fake_os::Event;
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
-// A thread that asks for large blocks, and what each made it ask of the system.
+// A thread that asks for large blocks, and the madvise calls that each one caused.
 struct Requests {
   engine::ThreadHeap& heap = make_heap();
   As as{heap};
@@ -45,7 +45,7 @@ bool is(const Event& event, Call call, const std::byte* begin, std::size_t bytes
   return event.call == call && event.begin == begin && event.bytes == bytes;
 }
 
-// All pages of each range were touched, or none.
+// Either all pages of each range were touched, or none.
 void touch_all() {
   fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
 }
@@ -61,7 +61,7 @@ TS_ENGINE_TEST(HugePages, BlocksBelow4MebibytesAskForNothing) {
   }
 }
 
-// All of it lies in wishes of one kind.
+// All of it has the same huge-page advice.
 bool is_covered(const std::vector<Event>& wishes, Call call, const std::byte* begin,
                 std::size_t bytes) {
   std::size_t covered = 0;
@@ -141,11 +141,11 @@ TS_ENGINE_TEST(HugePages, AFilledProbeSpeaksForBlocksOfFourTimesItsLength) {
   EXPECT_EQ(r.wishes[0].bytes % huge_page_bytes, 0U);
   EXPECT_GE(r.wishes[0].begin, p);
   EXPECT_LT(r.wishes[0].begin, p + huge_page_bytes);
-  // A longer one is a probe itself, with small pages all over.
+  // A longer block is a probe itself, on small pages throughout.
   std::byte* const longer = r.allocate(32 * mebibyte + page_bytes);
   ASSERT_EQ(r.wishes.size(), 1U);
   EXPECT_TRUE(is(r.wishes[0], Call::refuse_huge_pages, longer, 32 * mebibyte + page_bytes));
-  // Which speaks for longer ones still, once it is filled.
+  // Once it is filled, it argues for huge pages in longer blocks too.
   r.allocate(128 * mebibyte);
   ASSERT_EQ(r.wishes.size(), 1U);
   EXPECT_EQ(r.wishes[0].call, Call::prefer_huge_pages);
@@ -185,7 +185,7 @@ TS_ENGINE_TEST(HugePages, AProbeAmongPromisingBlocksHasSmallPagesInItsMiddle) {
   EXPECT_EQ(address_of(window) % huge_page_bytes, 0U);
   EXPECT_GT(window, p + bytes / 4);
   EXPECT_LT(window, p + 3 * bytes / 4);
-  // The window is what tells: huge pages elsewhere are touched as a whole.
+  // Only the window decides: huge pages elsewhere are fully touched.
   fake_os::answer_touched_pages([window](const std::byte* begin, std::size_t, std::size_t n) {
     return begin == window ? 0 : n;
   });
@@ -202,13 +202,13 @@ TS_ENGINE_TEST(HugePages, TheLastHugePageReachesIntoCleanMemoryBehindTheBlock) {
   Requests r;
   touch_all();
   r.allocate(64 * mebibyte);
-  // Committed memory goes by huge pages: what follows is clean up to the end of one.
+  // Memory is committed in whole huge pages: what follows is clean up to the end of one.
   std::byte* const p = r.allocate(20 * mebibyte + page_bytes);
   ASSERT_EQ(r.wishes.size(), 1U);
   const std::byte* const end = r.wishes[0].begin + r.wishes[0].bytes;
   EXPECT_GE(end, p + 20 * mebibyte + page_bytes);
   EXPECT_EQ(address_of(end) % huge_page_bytes, 0U);
-  // But not where the next one has to begin at a huge page, too.
+  // Except where the next block also has to start at a huge page.
   std::byte* const q = r.allocate(20 * mebibyte + page_bytes, huge_page_bytes);
   ASSERT_EQ(r.wishes.size(), 1U);
   EXPECT_LE(r.wishes[0].begin + r.wishes[0].bytes, q + 20 * mebibyte + page_bytes);
@@ -221,11 +221,11 @@ TS_ENGINE_TEST(HugePages, AReleaseIsTheLastWordOnAProbe) {
   touch_none();
   std::byte* const p = r.allocate(8 * mebibyte);
   std::byte* const other = r.allocate(8 * mebibyte);
-  r.allocate(mebibyte);  // so that what is free is not the end
-  release(other);        // no probe: nothing is looked at
+  r.allocate(mebibyte);  // so that the free part is not at the end
+  release(other);        // no probe: nothing is checked
   touch_all();
   release(p);
-  touch_none();  // whatever is there later says nothing of it
+  touch_none();  // whatever is there later is no evidence
   r.allocate(32 * mebibyte);
   EXPECT_TRUE(std::any_of(r.wishes.begin(), r.wishes.end(), [](const Event& event) {
     return event.call == Call::prefer_huge_pages;
@@ -253,14 +253,14 @@ TS_ENGINE_TEST(HugePages, AfterManyRequestsAllPiecesBecomeOneAgain) {
 
 std::size_t steps() { return engine::page_map.page_count.load() / engine::pages_per_huge_page; }
 
-// Growth of the page heap, as blocks of a size in use make it, by steps of a huge page.
+// Grows the page heap as blocks of a size in use do, in steps of one huge page.
 struct Growth {
   engine::ThreadHeap& heap = make_heap();
   As as{heap};
   engine::Engine engine;
-  std::string asked;  // of each step a letter: h if it asked for a huge page, else s
+  std::string asked;  // one letter per step: h if it asked for a huge page, else s
 
-  // Until so many steps are full.
+  // Until this many steps are full.
   std::string fill(std::size_t until, std::size_t block_bytes) {
     while (steps() < until) EXPECT_NE(engine.allocate(block_bytes, 16), nullptr);
     for (const Event& event : fake_os::take_events()) {
@@ -304,7 +304,7 @@ TS_ENGINE_TEST(HugePages, GrowthStopsAskingOnceAStepIsNotFull) {
 
 TS_ENGINE_TEST(HugePages, AStepMayBeFilledAWhileAfterTheNextOneBegan) {
   if (debug_level >= 2) GTEST_SKIP() << "the counts that it writes are no heap's, as level 2 sees";
-  ends_sound = false;  // counts of slabs are written over
+  ends_sound = false;  // slab counts are overwritten
   Growth growth;
   growth.fill(6, 1000);
   const auto set_used = [](std::size_t step, std::uint32_t (*used)(const engine::Span&)) {

@@ -1,4 +1,4 @@
-// Walks, measures and maps of the engine against what the test did itself.
+// Walks, statistics and maps of the engine, compared with what the test did.
 #include <iostream>
 #include <map>
 #include <set>
@@ -13,7 +13,7 @@
 namespace ts::testing {
 namespace {
 
-// What a walk says of each block.
+// What a walk reports for each block.
 std::map<const void*, BlockView> walk() {
   std::map<const void*, BlockView> blocks;
   const auto visit = [](const BlockView& block, void* to) {
@@ -175,7 +175,7 @@ TS_ENGINE_TEST(Inspect, MeasuresTellWhereFreeMemoryIs) {
   EXPECT_EQ(ended.page_bytes(), measures.page_bytes());
 }
 
-// What find_block() says of an address.
+// What find_block() reports for an address.
 struct FoundBlock {
   explicit FoundBlock(const void* p) : is_there{engine::find_block(p, block, pages)} {}
 

@@ -1,5 +1,5 @@
-// Every equation of the engine is broken once, by one field that a test changes by hand, and the
-// check names it. A last test reads the sources: no equation is left out.
+// For each invariant of the engine, breaks it by changing one field and expects the check to name
+// it. The last test reads the sources to make sure that no invariant is missing.
 #include "core/invariants.h"
 
 #include <filesystem>
@@ -31,7 +31,7 @@ using engine::large_entry;
 using engine::PageHeapTest;
 using engine::unlisted;
 
-// An engine with one of each: what a row of the tables below breaks.
+// An engine with one of everything: what the rows of the tables below break.
 struct Whole {
   static constexpr unsigned small = class_for(48);
   const unsigned long_one = long_class();
@@ -45,7 +45,7 @@ struct Whole {
   Span* fresh;                // the last: not carved to its end
   Span* long_slab;
   Span* large;
-  Span* dirty;  // free spans; clean memory lies behind the last
+  Span* dirty;  // free spans; clean memory follows the last
   Span* clean;
 
   Whole() {
@@ -72,7 +72,7 @@ struct Whole {
     clean = &span_of(next);
     release(heap, big);
     dirty = &span_of(big);
-    // At the end: each refill may collect.
+    // Last, since any refill may collect.
     release(heap, blocks[200]);
     release(heap, blocks[201]);
     for (int i = 210; i < 240; ++i) release(other, blocks[static_cast<std::size_t>(i)]);
@@ -94,7 +94,7 @@ struct Whole {
   engine::RemoteBatch& batch() {
     return other.batches[engine::first_page_of(slab) % engine::batch_count];
   }
-  // Of a queue of sparse slabs.
+  // For a queue of sparse slabs.
   std::uint32_t link(const Span& span) {
     return static_cast<std::uint32_t>(engine::first_page_of(&span) + 1);
   }
@@ -114,8 +114,8 @@ struct Whole {
     engine::leave_scope();
     return *engine::arena_of(made);
   }
-  // Samples each malloc of the heap from now on: a small sample, and a large one; then almost none,
-  // so that its sampling bin has blocks.
+  // Samples each malloc of the heap from now on: one small, one large. Then almost none, so that
+  // its sampling bin has blocks.
   engine::CacheBin& sampling_bin() {
     const As as{heap};
     EXPECT_TRUE(engine::set_sampling_interval(1));
@@ -136,7 +136,7 @@ struct Row {
   Break breaks;
 };
 
-// Found by a look at the whole engine.
+// Found by checking the whole engine.
 const std::vector<Row>& engine_rows() {
   static const std::vector<Row> rows = {
       {"spans tile the pages in use", [](Whole& w) { w.large->pages = 0; }},
@@ -205,7 +205,7 @@ const std::vector<Row>& engine_rows() {
        [](Whole& w) { engine::remote_word_of(w.slab, 2).fetch_or(1); }},
       {"pending blocks count as used",
        [](Whole& w) {
-         // All blocks are free but those that are pending, and these do not count as used.
+         // All blocks are free except the pending ones, and those do not count as used.
          engine::set_keyless(*w.slab, true);
          for (std::uint32_t first = 0; first < w.slab->slab_blocks; first += 64)
            engine::free_word_of(*w.slab, first / 64)
@@ -283,7 +283,7 @@ const std::vector<Row>& engine_rows() {
   return rows;
 }
 
-// Found by a look at `heap` alone.
+// Found by checking only `heap`.
 const std::vector<Row>& heap_rows() {
   static const std::vector<Row> rows = {
       {"a cache bin's list ends", [](Whole& w) { w.bin().head->next = w.bin().head; }},
@@ -299,7 +299,7 @@ const std::vector<Row>& heap_rows() {
       {"a closed cache bin has no capacity, and no sampling bin beside it",
        [](Whole& w) { w.bin().head = engine::bypassed_bin(); }},
       {"a cache bin has beginnings of blocks",
-       [](Whole& w) {  // behind the last block there is room for a link
+       [](Whole& w) {  // there is room for a link after the last block
          w.bin().head = reinterpret_cast<Block*>(engine::block_at(*w.slab, w.slab->slab_blocks));
        }},
       {"a cache bin's capacity is at most its class's",
@@ -357,7 +357,7 @@ const std::vector<Row>& heap_rows() {
       {"queued slabs are linked in both directions",
        [](Whole& w) {
          w.queue();
-         w.fresh->next_sparse = w.link(*w.slab);  // a ring
+         w.fresh->next_sparse = w.link(*w.slab);  // a cycle
        }},
       {"a queue has as many pages as it counts",
        [](Whole& w) {
@@ -372,7 +372,7 @@ const std::vector<Row>& heap_rows() {
   return rows;
 }
 
-// Found by a look at `other` alone, which has a batch of blocks of `heap`.
+// Found by checking only `other`, which has a batch of blocks of `heap`.
 const std::vector<Row>& other_rows() {
   static const std::vector<Row> rows = {
       {"a batch without a slab is empty", [](Whole& w) { w.batch().slab = nullptr; }},
@@ -390,7 +390,7 @@ const std::vector<Row>& other_rows() {
   return rows;
 }
 
-// Of free spans, beside the page heap: `spans` has two of 5 pages and one of 100.
+// Free spans apart from the page heap: `spans` has two of 5 pages and one of 100.
 using BreakSpans = void (*)(FreeSpans& spans, Span* all);
 struct SpansRow {
   const char* equation;
@@ -431,7 +431,7 @@ TEST(Invariants, EachEquationOfTheEngineIsFoundBroken) {
       expect_no_misuse();
       row.breaks(whole);
       expect_fault(engine::find_engine_fault(), row.equation);
-      // From level 1 on it ends the program.
+      // From level 1 on it aborts the program.
       if constexpr (debug_level == 0) {
         EXPECT_FALSE(engine::Engine{}.is_valid());
       }
@@ -439,7 +439,7 @@ TEST(Invariants, EachEquationOfTheEngineIsFoundBroken) {
   }
 }
 
-// Where OS pages are shorter than a slab, so that it may have purged blocks and others.
+// Where OS pages are shorter than a slab, so that some of its blocks may be purged.
 TEST(Invariants, ASlabWithPurgedBlocksIsUnmarked) {
   if (os::page_bytes() >= page_bytes) return;
   in_child([] {
@@ -471,7 +471,7 @@ TEST(Invariants, EachEquationOfAHeapIsFoundBroken) {
       ASSERT_GT(whole.batch().count, 0U);
       row.breaks(whole);
       expect_fault(fault_of(whole.other), row.equation);
-      // The whole is not sound without its heaps.
+      // The engine as a whole is unsound if one of its heaps is.
       expect_fault(engine::find_engine_fault(), row.equation);
     });
   }
@@ -511,7 +511,7 @@ TEST(InvariantsDeathTest, AFaultEndsTheProgramWithItsEquation) {
       EXPECT_DEATH(engine::Engine{}.is_valid(), "pages in use are committed");
     }
     PageHeapTest::committed() = committed;
-    // In a process of one thread, all of the engine is looked at.
+    // In a single-threaded process the whole engine is checked.
     ++whole.other.slabs[Whole::small];
     for (int i = 0; i < 256; ++i) engine::check_slow_path(whole.heap);
     fake_os::set_has_one_thread(true);

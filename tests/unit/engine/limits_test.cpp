@@ -1,5 +1,5 @@
-// Limits of memory on a system that says what a group uses as the test wants it. tests/footprint
-// has the same of whole processes.
+// Memory limits on a system that reports the cgroup usage the test dictates. tests/footprint checks
+// the same in whole processes.
 #include "features/limits/limits.h"
 
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t mebi = 1 << 20;
 
-// A thread that allocates, in a process whose options were read.
+// A thread that allocates, in a process that has read its options.
 struct Program {
   engine::ThreadHeap& heap = make_heap();
   As as{heap};
@@ -27,11 +27,11 @@ struct Program {
   void* allocate(std::size_t bytes) {
     return heaps.allocate(bytes, bytes < mebi ? 16 : without_colour);
   }
-  // Grows by blocks of 1 MiB.
+  // Grows in blocks of 1 MiB.
   void grow(std::size_t megabytes) {
     for (; megabytes != 0; --megabytes) ASSERT_NE(allocate(mebi), nullptr);
   }
-  // Leaves so much dirty, in pieces of 1 MiB that no larger block fits into.
+  // Leaves this much dirty, in pieces of 1 MiB that no larger block fits into.
   void leave_dirty(std::size_t megabytes) {
     std::vector<void*> freed;
     for (; megabytes != 0; --megabytes) {
@@ -48,7 +48,7 @@ void set(const char* name, const char* value) {
   engine::follow_options_soon();
 }
 
-// The group uses what the engine touched, and so much more.
+// The cgroup uses what the engine touched, plus this much.
 std::size_t others = 0;
 std::size_t used_by_group() { return others + page_heap.touched_pages() * engine::page_bytes; }
 
@@ -132,7 +132,7 @@ TS_ENGINE_TEST(Limits, WhatIsLiveAboveTheLimitIsPurgedForOnceASecond) {
   fake_os::set_clock(12'000);
   program.grow(20);
   EXPECT_EQ(fake_os::looks_at_group(), before + 2) << "before the purge, and after it";
-  // What gets dirty meanwhile goes back all the same.
+  // What becomes dirty meanwhile is purged too.
   program.leave_dirty(10);
   ASSERT_NE(program.allocate(4 * mebi), nullptr);
   EXPECT_GE(fake_os::discarded_bytes(), 9 * mebi);
@@ -186,7 +186,7 @@ TS_ENGINE_TEST(Limits, TheHardOneRefusesUntilMemoryIsFree) {
   EXPECT_EQ(program.heaps.move(blocks[0], 2 * mebi), nullptr);
   release(blocks[3]);
   release(blocks[7]);
-  void* const larger = program.allocate(2 * mebi);  // of fresh memory: neither is long enough
+  void* const larger = program.allocate(2 * mebi);  // both fresh, and neither long enough
   EXPECT_NE(larger, nullptr);
   EXPECT_GE(fake_os::discarded_bytes(), mebi);
   EXPECT_EQ(program.allocate(mebi), nullptr);

@@ -1,4 +1,4 @@
-// Misuse by the program, each kind where it is found, and sampled blocks on pages of their own.
+// Each kind of misuse, where it is detected, and sampled blocks on guarded pages.
 #include "core/misuse.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ TS_HEAP_TEST(Misuse, OfASmallBlock) {
   expect_misuse(Misuse::wrong_size, FoundBy::sized_free, b);
 }
 
-// An address in a slab behind the blocks handed out so far. free cannot tell; the slab can.
+// An address in a slab past the blocks allocated so far: free cannot tell, but the slab can.
 TS_ENGINE_TEST(Misuse, OfAPlaceThatWasNeverHandedOut) {
   ThreadHeap& heap = make_heap();
   const unsigned c = class_for(64);
@@ -58,7 +58,7 @@ TS_ENGINE_TEST(Misuse, OfAPlaceThatWasNeverHandedOut) {
   expect_no_misuse();
   flush_bin_of(heap, c);
   expect_misuse(Misuse::no_beginning, FoundBy::a_later_call, fresh);
-  // At once, where the bin does not take it.
+  // At once, if the bin does not take it.
   {
     const engine::HeapHold hold{heap};
     engine::set_capacity(heap, c, 0);
@@ -69,7 +69,7 @@ TS_ENGINE_TEST(Misuse, OfAPlaceThatWasNeverHandedOut) {
   EXPECT_NE(allocate(heap, 64), fresh);
 }
 
-// In all places in a block where a small one may have been.
+// At every place inside a block where a small block may have been.
 std::size_t marks_in(const void* begin, std::size_t bytes) {
   std::size_t marks = 0;
   for (std::size_t at = 0; at + sizeof(Block) <= bytes; at += 16)
@@ -77,7 +77,7 @@ std::size_t marks_in(const void* begin, std::size_t bytes) {
   return marks;
 }
 
-// Or a copy of it, where a small block begins again, would be taken for free.
+// Otherwise a copy of it at the start of a small block would look like a freed block.
 TS_ENGINE_TEST(Misuse, LargeBlocksHaveNoMarksOfSmallOnesThatWereThere) {
   ThreadHeap& heap = make_heap();
   ThreadHeap& other = make_heap();
@@ -114,7 +114,7 @@ TS_HEAP_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, written);
   EXPECT_EQ(written->key, 77U);
   expect_sound("after a write to the second word");
-  // A link to a block in use, which stays as it is.
+  // A link to a block in use, which stays intact.
   in_use->key = 77;
   testing::release(linked);
   linked->next = in_use;
@@ -123,7 +123,7 @@ TS_HEAP_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, in_use);
   EXPECT_EQ(in_use->key, 77U);
   expect_sound("after a write to a link");
-  // A free block of a slab, without a link, is handed out whatever was written to it.
+  // A slab's free block without a link is still handed out, whatever was written to it.
   for (const std::uint16_t bypassed_refills : {std::uint16_t{0}, std::uint16_t{2}}) {
     flush_bin_of(heap, c);
     const engine::Span& slab = *heap.partial[c];
@@ -139,7 +139,7 @@ TS_HEAP_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
     heap.bypassed_refills = 0;
     expect_sound("after a write to a slab's block");
   }
-  // In the common heap, of a thread that ended.
+  // In the common heap, left by an ended thread.
   const As ended{engine::ended_heap};
   auto* const next = static_cast<Block*>(engine.allocate(64, 16)) + 64 / sizeof(Block);
   next->key = 77;
@@ -148,7 +148,7 @@ TS_HEAP_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
   EXPECT_EQ(next->key, 77U);
 }
 
-// A second free is found in the call, whether a bin took the block, gave it back, or never had it.
+// The call detects a double free whether a bin took the block, has returned it, or never had it.
 TS_ENGINE_TEST(Misuse, OfASmallBlockWhoseBinIsFull) {
   for (const std::size_t between : {0U, 1U, 50U, 300U, 600U}) {
     ThreadHeap& heap = make_heap();
@@ -197,7 +197,7 @@ TS_HEAP_TEST(Misuse, OfForeignMemory) {
   fake_os::has_other_allocators(false);
   release(&on_stack);
   expect_misuse(Misuse::no_pointer, FoundBy::free, &on_stack);
-  // A program with two allocators may free many: that many are looked at.
+  // A program with two allocators may free many: this many are checked.
   for (int i = 0; i < 2000; ++i) release(&on_stack);
   EXPECT_EQ(fake_os::take_misuses().back().kind, Misuse::foreign_pointer);
   release(nullptr);
@@ -274,7 +274,7 @@ TS_HEAP_TEST(SampledGuard, MisuseIsReportedWithBothCallStacks) {
   ::testing::internal::CaptureStderr();
   fake_os::access_badly(p);
   int on_stack = 0;
-  fake_os::access_badly(&on_stack);  // none of its business
+  fake_os::access_badly(&on_stack);  // not tsmalloc's concern
   said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("use after free"), std::string::npos) << said;
   EXPECT_NE(said.find("allocated here"), std::string::npos);
@@ -309,7 +309,7 @@ TS_HEAP_TEST(SampledGuard, AChangedOptionCountsAtOnce) {
   current_options.guard_sample = 1'000'000'000;
   void* const first = engine::hooks::allocate_guarded(c);
   ASSERT_NE(first, nullptr);
-  engine::hooks::allocate_guarded(c);  // the first distance is the least
+  engine::hooks::allocate_guarded(c);  // the first distance is the smallest
   EXPECT_EQ(engine::hooks::allocate_guarded(c), nullptr) << "the next one is far away";
   current_options.guard_sample = 1;
   EXPECT_NE(engine::hooks::allocate_guarded(c), nullptr);
@@ -322,7 +322,7 @@ TS_HEAP_TEST(SampledGuard, AChangedOptionCountsAtOnce) {
 
 TS_HEAP_TEST(SampledGuard, LargerBlocksThanAPageAreNotSampled) {
   current_options.guard_sample = 1;
-  const std::size_t bytes = os::page_bytes() + 1;  // a large block, if not of a slab
+  const std::size_t bytes = os::page_bytes() + 1;  // a large block, or one of a slab
   for (int i = 0; i < 100; ++i)
     ASSERT_NE(engine::entry_of(engine::Engine{}.allocate(bytes, 16)), 0U);
 }
@@ -338,7 +338,7 @@ TS_HEAP_TEST(SampledGuard, WithoutMemoryABlockIsNotSampled) {
   fake_os::refuse_nothing();
   void* const p = sample(100);
   EXPECT_NE(p, nullptr);
-  // A page that cannot be protected: less is noticed.
+  // If a page cannot be protected, fewer errors are detected.
   fake_os::refuse(fake_os::Call::protect);
   release(p);
   EXPECT_EQ(engine::hooks::foreign_bytes(p), 0U);
@@ -362,7 +362,7 @@ TS_HEAP_TEST(SampledGuard, OneThreadTakesASampleAtATime) {
   EXPECT_TRUE(was_asked);
   EXPECT_NE(p, nullptr);
   EXPECT_EQ(within, nullptr);
-  // The child of a fork has no such thread any more.
+  // The child of a fork no longer has that thread.
   engine::forget_samples_in_progress();
   EXPECT_NE(sample(100), nullptr);
 }

@@ -1,4 +1,4 @@
-// What tests see of a page heap's inside: to break it on purpose, and to know its bounds.
+// Access to a page heap's internals: to break it on purpose, and to read its bounds.
 #pragma once
 
 #include "core/page_heap.h"

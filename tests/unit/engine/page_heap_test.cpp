@@ -1,5 +1,5 @@
-// The page heap against an oracle that knows of each page whether it is used, dirty or clean. The
-// system grants everything, or refuses some of it.
+// The page heap against an oracle that knows whether each page is used, dirty or clean. The system
+// grants everything, or refuses some requests.
 #include "core/page_heap.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using From = PageHeap::From;
 
 enum class Page : unsigned char { used, dirty, clean };
 
-// As slow paths do: what a release leaves to be sent is sent at their end.
+// As slow paths do: they send what a release leaves for later at their end.
 void release_span(Span* span) {
   page_heap.release(span);
   page_heap.send_purges();
@@ -29,7 +29,7 @@ void release_span_clean(Span* span, std::size_t dirty = 0) {
   page_heap.send_purges();
 }
 
-// Where a page was written to, so that a page that is not zero is noticed.
+// Marks written pages, to notice pages that should be zero but are not.
 constexpr std::size_t marks[] = {0, 4096 + 40, page_bytes - 8};
 
 class Oracle {
@@ -93,7 +93,7 @@ class Oracle {
     fake_os::refuse_if([this](const fake_os::Request& request) {
       const bool is = number(3) == 0;
       if (is && request.call == fake_os::Call::discard) {
-        see_events();  // what came before may be a part of this
+        see_events();  // earlier memory may be part of this
         set_pages(page_at(request.begin), request.bytes / page_bytes, Page::dirty);
       }
       return is;
@@ -125,7 +125,7 @@ class Oracle {
     std::fill_n(pages_.begin() + static_cast<std::ptrdiff_t>(first), count, page);
   }
 
-  // What was discarded is clean, also beyond the end.
+  // Discarded memory is clean, also past the end.
   void see_events() {
     for (const fake_os::Event& event : fake_os::take_events()) {
       if (event.call != fake_os::Call::discard || event.begin == nullptr) continue;
@@ -155,7 +155,7 @@ class Oracle {
     see_events();
     if (span == nullptr) {
       ++refused;
-      // A dirty span of the next longer list would have served.
+      // A dirty span of the next longer list would have been enough.
       ASSERT_TRUE(from == From::clean || dirty_run < (pages + alignment - 1) * 9 / 8 + 2);
       ASSERT_TRUE(from == From::dirty || may_refuse_) << "the system has memory";
       return;
@@ -171,7 +171,7 @@ class Oracle {
     ASSERT_TRUE(from != From::clean || span->zeroed);
     const std::size_t end = engine::PageHeapTest::top();
     if (end > end_before) {
-      // Fresh memory; behind a dirty span it is part of that, unless it has to be clean.
+      // Fresh memory. It extends a preceding dirty span, unless it has to be clean.
       const bool joins = end_before != 0 && pages_.back() == Page::dirty && from != From::clean;
       pages_.resize(end, joins ? Page::dirty : Page::clean);
     }
@@ -181,7 +181,7 @@ class Oracle {
       dirty += pages_[i] == Page::dirty ? 1 : 0;
       if (span->zeroed) expect_zero(i);
     }
-    // A dirty span, or a long one with a part of its clean neighbours.
+    // A dirty span, or a long one that includes part of its clean neighbours.
     const bool is_joined = !span->zeroed && dirty != pages;
     ASSERT_EQ(dirty, span->zeroed ? 0 : is_joined ? dirty : pages);
     if (is_joined) {
@@ -240,7 +240,7 @@ class Oracle {
     std::size_t free_behind = 0;
     const bool was_last = first + used.pages == pages_.size();
     if (pages < used.pages) set_pages(first + pages, used.pages - pages, Page::dirty);
-    // One free span: what lies behind a change of kind does not count.
+    // One free span: what follows a change of kind does not count.
     std::size_t i = first + used.pages;
     const std::size_t behind = i;
     while (pages >= used.pages && i < pages_.size() && pages_[i] == pages_[behind] &&
@@ -266,7 +266,7 @@ class Oracle {
       touch(first, pages);
       used.is_touched = true;
     }
-    // Before, so that a purge of the tail counts afterwards.
+    // Before, so that purging the tail counts afterwards.
     see_events();
     if (done) used.pages = pages;
   }
@@ -299,7 +299,7 @@ class Oracle {
     return static_cast<std::size_t>(std::count(pages_.begin(), pages_.end(), kind));
   }
 
-  // The spans are what the oracle says, page by page, and none can be merged.
+  // The spans match the oracle page by page, and none can be merged.
   void compare() {
     const Fault fault = page_heap.find_fault();
     ASSERT_FALSE(fault) << fault.equation;
@@ -434,7 +434,7 @@ TS_ENGINE_TEST(PageHeap, ACallPurgesSlicesOfALongSpanFromItsEnd) {
   EXPECT_EQ(engine::PageHeapTest::clean().pages(), 64 * mib);
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 136 * mib);
   EXPECT_FALSE(page_heap.find_fault());
-  // The next one goes on.
+  // The next purge continues.
   release_span(allocate_pages(1, From::dirty));
   EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 72 * mib);
 }
@@ -452,13 +452,13 @@ TS_ENGINE_TEST(PageHeap, WhatWasPurgedInPartServesWhole) {
   EXPECT_EQ(engine::PageHeapTest::top(), top);
   EXPECT_FALSE(page_heap.find_fault());
   release_span(most);
-  // But not where it would have to be clean, or aligned.
+  // Except where it would have to be clean or aligned.
   EXPECT_TRUE(allocate_pages(190 * mib, From::clean)->zeroed);
   EXPECT_GT(engine::PageHeapTest::top(), top);
   EXPECT_FALSE(page_heap.find_fault());
 }
 
-// vm.overcommit_memory=2: what is not committed is inaccessible here, as it is there.
+// vm.overcommit_memory=2: uncommitted memory is inaccessible here too.
 TS_ENGINE_TEST(PageHeap, PurgedMemoryGivesUpItsCharge) {
   fake_os::set_counts_all_memory(true);
   Span* const span = allocate_pages(4 * mib);
@@ -493,7 +493,7 @@ TS_ENGINE_TEST(PageHeap, AJoinedSpanMayBeginInCleanMemory) {
   EXPECT_EQ(engine::PageHeapTest::clean().pages() % (2 * mib), mib);
   EXPECT_FALSE(page_heap.find_fault());
   release_span(joined);
-  // A short one does not join, nor one of which most would be clean.
+  // A short span does not join, nor one that would be mostly clean.
   EXPECT_EQ(allocate_pages(9 * mib, From::dirty), nullptr);
   EXPECT_FALSE(page_heap.find_fault());
 }
@@ -549,11 +549,11 @@ TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
   std::size_t pages = page_heap.end_round();
   EXPECT_TRUE(page_heap.is_settled());
   EXPECT_EQ(pages, 14 * mib);
-  // 8 MiB, or a little more, up to the beginning of a huge page.
+  // 8 MiB, or a little more, up to the next huge page boundary.
   const std::size_t gone = page_heap.purge_slice(pages);
   EXPECT_GE(gone, 8 * mib);
   EXPECT_LT(gone, 10 * mib);
-  // A part of an OS page at either end stays dirty.
+  // The partial OS page at either end stays dirty.
   const std::size_t parts = 2 * (page_map.pages_per_os_page - 1);
   EXPECT_GE(engine::PageHeapTest::dirty().pages(), 15 * mib - gone);
   EXPECT_LE(engine::PageHeapTest::dirty().pages(), 15 * mib - gone + parts);
@@ -580,7 +580,7 @@ TS_ENGINE_TEST(PageHeap, PiecesBelow64KibibytesAreLeftByAPurgeAndTakenByATrim) {
   EXPECT_FALSE(page_heap.trim(0));
 }
 
-// The other pages are shared with neighbours, which may be in use.
+// Neighbours, which may be in use, share the other pages.
 TEST(PageHeap, OnlyWholeOsPagesArePurged) {
   const std::size_t unit = pages_per_os_page();
   for (std::size_t first = 1; first <= unit; ++first) {
@@ -618,7 +618,7 @@ TS_ENGINE_TEST(PageHeap, ARefusedDiscardLeavesTheMemoryDirty) {
   EXPECT_TRUE(page_heap.trim(0));
 }
 
-// The allocation fails during the purge, which ends before it is waited for.
+// The allocation fails during the purge, which ends before anyone waits for it.
 TS_ENGINE_TEST(PageHeap, APurgeThatHasEndedMeanwhileIsWorthAnotherAttempt) {
   page_heap.limit(PageHeap::no_limit, 12 * mib * page_bytes);
   release_span(allocate_pages(8 * mib));
@@ -659,7 +659,7 @@ TS_ENGINE_TEST(PageHeap, ARefusedCommitGivesTheAddressesBack) {
 }
 
 TS_ENGINE_TEST(PageHeap, AFreeSpanAtTheEndIsFoundHoweverManyAreListedBeforeIt) {
-  // Spans of 64 pages share a list with those of up to 71; of it, find() looks at 16.
+  // Spans of 64 pages share a list with those of up to 71; find() checks only 16 of its entries.
   Span* const last_but_one = allocate_pages(70);
   std::vector<Span*> spans;
   for (int i = 0; i < 17; ++i) {

@@ -1,4 +1,4 @@
-// The rule of when memory goes back, as a function of the time and two sizes: no clock, no memory.
+// The purge policy as a function of time and two sizes: no clock, no memory.
 #include "core/purge_policy.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(PurgePolicy, SurplusIsMoreThanFourMebibytesAndThanAQuarterInUse) {
         << row.in_use << ", " << row.dirty;
 }
 
-// A call of the policy, in a table of scripts.
+// One call of the policy in a scripted table.
 struct Call {
   enum Kind { keep, end_round, purge, dirty, growth, watches } kind;
   std::uint64_t now = 0;
@@ -163,7 +163,7 @@ TEST(PurgePolicy, WithANegativeDelayNothingGoes) {
   EXPECT_TRUE(PurgeDelay{}.is_automatic());
 }
 
-// Also much memory, or little of a large process: only the time counts.
+// Even for a lot of memory, or little of a large process: only time counts.
 TEST(PurgePolicy, ADelayIsHowLongMemoryIsIdle) {
   for (const std::uint64_t ms : {300, 1000, 10'000}) {
     for (const std::size_t in_use : {0, 10'000'000}) {
@@ -199,7 +199,7 @@ TEST(PurgePolicy, AProcessIsSettledAfterQuietRounds) {
   EXPECT_FALSE(policy.is_settled());
 }
 
-// Of memory that stayed dirty through a window, half of what is allowed stays.
+// If memory stays dirty for a whole window, half of the threshold stays.
 constexpr std::size_t after_idle(std::size_t pages, std::size_t idle, std::size_t limit) {
   return pages - idle + limit / 2;
 }
@@ -298,8 +298,8 @@ TEST(PurgePolicy, Backoff) {
     run(script);
 }
 
-// A program that lets go of `pages` and takes them again, each for half of `period` milliseconds,
-// with a release each 10 ms; returns how often memory went back within a minute.
+// A program that frees `pages` and allocates them again, each for half of `period` milliseconds,
+// with a release every 10 ms. Returns how often memory was purged within a minute.
 int purges_within_a_minute(std::size_t pages, std::uint64_t period) {
   Policy policy;
   std::size_t dirty_pages = 0;
@@ -307,7 +307,7 @@ int purges_within_a_minute(std::size_t pages, std::uint64_t period) {
   bool is_taken = true;
   for (std::uint64_t now = 1000; now < 61000; now += 10) {
     const bool takes = now % period < period / 2;
-    if (takes && !is_taken) {  // takes all of it: fresh memory, where some went back
+    if (takes && !is_taken) {  // takes all of it, fresh memory for purged parts
       if (dirty_pages < pages && policy.watches_growth()) policy.note_growth(now);
       dirty_pages = 0;
       policy.note_dirty(0);
@@ -329,7 +329,7 @@ int purges_within_a_minute(std::size_t pages, std::uint64_t period) {
 
 TEST(PurgePolicy, ASawtoothOfShortPeriodsKeepsItsMemory) {
   EXPECT_EQ(purges_within_a_minute(peak_limit, 100), 0);  // never idle for a window
-  // Above the peak limit: once, and again when the backoff is forgotten, every ten seconds.
+  // Above the peak limit: one purge, then one every ten seconds, when the backoff expires.
   const int high = purges_within_a_minute(2 * peak_limit, 100);
   EXPECT_GE(high, 5);
   EXPECT_LE(high, 7);

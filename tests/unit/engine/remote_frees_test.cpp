@@ -1,5 +1,4 @@
-// Frees of other heaps' blocks, their collection by the owner, and reclaims: on heaps of one
-// thread.
+// Remote frees, their collection by the owner, and reclaims, on several heaps of one thread.
 #include "core/remote_frees.h"
 
 #include <algorithm>
@@ -20,7 +19,7 @@ namespace {
 using engine::blocks_in_slab;
 using engine::RemoteBatch;
 
-constexpr std::size_t bytes = 48;  // no multiple of a cache line: frees of others are sent
+constexpr std::size_t bytes = 48;  // no multiple of a cache line, so remote frees are sent
 constexpr unsigned size_class = class_for(bytes);
 constexpr const SizeClass& c = size_classes[size_class];
 
@@ -81,7 +80,7 @@ TS_ENGINE_TEST(RemoteFrees, AnotherWordOrSlabSendsTheBatchBefore) {
   EXPECT_EQ(batch_of(other, blocks[0]).word, 1U);
   EXPECT_EQ(batch_of(other, blocks[0]).count, 1U);
   expect_sound();
-  // Of a slab that shares the place in the table. (The owner's refills collect meanwhile.)
+  // From a slab with the same table slot. (Meanwhile the owner's refills collect.)
   std::vector<void*> further;
   const Span* slab_there = nullptr;
   while (slab_there == nullptr) {
@@ -120,7 +119,7 @@ TS_ENGINE_TEST(RemoteFrees, OfBlocksOfWholeCacheLinesStayWhereTheyAreFreed) {
   ThreadHeap& other = make_heap();
   const unsigned k = class_for(1024);
   ASSERT_EQ(size_classes[k].block_bytes % cache_line_bytes, 0U);
-  // Not with a thread that has not allocated such blocks: it would only keep them.
+  // Not in a thread that never allocated such blocks: it would only hoard them.
   void* const early = allocate(owner, 1024);
   release(other, early);
   EXPECT_EQ(engine::first_block(other.bins[k]), nullptr);
@@ -134,7 +133,7 @@ TS_ENGINE_TEST(RemoteFrees, OfBlocksOfWholeCacheLinesStayWhereTheyAreFreed) {
   expect_misuse(Misuse::double_free, FoundBy::free, p);
   expect_sound();
   EXPECT_EQ(allocate(other, 1024), p);
-  // But not where the bin has no capacity left.
+  // But not if the bin has no capacity left.
   std::vector<void*> blocks;
   for (int i = 0; i < 100; ++i) blocks.push_back(allocate(owner, 1024));
   for (void* const q : blocks) release(other, q);
@@ -168,10 +167,11 @@ TS_ENGINE_TEST(RemoteFrees, OfLongSlabsHaveABitForEachBlock) {
 
 // ---- misuse ----
 
-// The next free of the block cannot know of the last, as where two threads free it at once.
+// The next free of the block cannot see the previous one, as when two threads free it at the same
+// time.
 void* forgotten(void* p) { return engine::clear_key(static_cast<engine::Block*>(p)); }
 
-// By the owner at once; by others, which do not look at the block, when the owner collects.
+// By the owner at once; by others, which do not read the block, when the owner collects.
 TS_ENGINE_TEST(RemoteFrees, OfABlockThatItsOwnerHasAsFreeAreNoticed) {
   ThreadHeap& owner = make_heap();
   ThreadHeap& other = make_heap();
@@ -209,7 +209,7 @@ TS_ENGINE_TEST(RemoteFrees, ADoubleFreeIsNoticedInTheBatchTheWordOrTheCollection
   release(other, blocks[0]);
   release(other, blocks[0]);
   expect_misuse(Misuse::double_free, FoundBy::free, blocks[0]);
-  // In the slab's word, when a second batch is sent: what is not repeated is counted.
+  // In the slab's word, when a second batch is sent: only blocks that are not repeated count.
   release(third, blocks[0]);
   release(third, blocks[1]);
   engine::flush_batches(other);
@@ -223,7 +223,7 @@ TS_ENGINE_TEST(RemoteFrees, ADoubleFreeIsNoticedInTheBatchTheWordOrTheCollection
   EXPECT_TRUE(collect_from(owner));
   EXPECT_EQ(engine::count_free_blocks(slab), 2U);
   expect_sound();
-  // When the owner collects a block that it has freed.
+  // When the owner collects a block that it freed itself.
   release_at_once(blocks[9]);
   release(owner, blocks[9]);
   release(owner, blocks[10]);
@@ -240,7 +240,7 @@ TS_ENGINE_TEST(RemoteFrees, PlacesWithoutABlockAreNoticed) {
   Span& slab = span_of(p);
   release(other, p + 8);
   expect_misuse(Misuse::no_beginning, FoundBy::free, p + 8);
-  // Not carved yet: the owner finds out.
+  // Not carved yet: the owner detects it.
   ASSERT_LT(slab.carved, slab.slab_blocks);
   std::byte* const stray = engine::block_at(slab, slab.carved);
   release_at_once(stray);
@@ -256,7 +256,7 @@ TS_ENGINE_TEST(RemoteFrees, BitsThatAForkCutOffAreDropped) {
   const std::vector<void*> blocks = fill_slab(owner);
   release(other, blocks[0]);
   auto& batch = const_cast<RemoteBatch&>(batch_of(other, blocks[0]));
-  batch.count = 0;  // the bit is set, and not counted
+  batch.count = 0;  // the bit is set, but not counted
   release(other, blocks[64]);
   EXPECT_EQ(pending_of(span_of(blocks[0])), 0U);
   EXPECT_EQ(std::popcount(batch.bits), 1);
@@ -265,7 +265,7 @@ TS_ENGINE_TEST(RemoteFrees, BitsThatAForkCutOffAreDropped) {
 
 // ---- reclaims ----
 
-// Slabs that are freed entirely by others while their owner does nothing.
+// Slabs whose blocks are all freed by others while their owner is idle.
 struct Blocked {
   ThreadHeap& owner = make_heap();
   ThreadHeap& other = make_heap();
@@ -284,7 +284,7 @@ struct Blocked {
 };
 
 TS_ENGINE_TEST(Reclaim, TakesSlabsThatOthersFreedFromABlockedOwner) {
-  // The last batches of 32 slabs are sent by a flush, which reclaims nothing.
+  // A flush sends the last batches of 32 slabs, and reclaims nothing.
   constexpr std::uint32_t slabs = 64 + engine::batch_count;
   Blocked heaps{slabs};
   heaps.free_all();
@@ -296,7 +296,7 @@ TS_ENGINE_TEST(Reclaim, TakesSlabsThatOthersFreedFromABlockedOwner) {
   EXPECT_EQ(heaps.owner.partial[size_class], nullptr);
   expect_sound();
   EXPECT_FALSE(engine::reclaim_all());
-  // Their remote frees are all zero again: the memory serves as another slab.
+  // Their remote frees are all zero again, so the memory can become another slab.
   const std::vector<void*> again = fill_slab(heaps.owner);
   for (void* const p : again) release_at_once(p);
 }
@@ -333,7 +333,7 @@ TS_ENGINE_TEST(Reclaim, AHeldHeapIsLeftAlone) {
 
 TS_ENGINE_TEST(Reclaim, SlabsWithBlocksInUseGoBackOntoTheStack) {
   Blocked heaps{30};
-  // One block of every third slab stays in use, and one of every fifth in a bin of the owner.
+  // One block of every third slab stays in use, and one of every fifth stays in a bin of the owner.
   std::vector<void*> stay;
   std::uint32_t slabs_left = 0;
   for (std::size_t slab = 0; slab < 30; ++slab) {
@@ -389,7 +389,7 @@ TS_ENGINE_TEST(Reclaim, OfAllHeapsTakesTheEmptySlabsThatTheyKeep) {
   expect_sound();
   release(heap, p);
   EXPECT_EQ(keep_empty(bytes), 1U);
-  // A block that is freed twice is pending, though none is used.
+  // A block freed twice is pending, though none is used.
   ends_sound = false;
   Span& slab = *heap.partial[size_class];
   void* const freed = engine::memory_of(&slab);
@@ -404,7 +404,7 @@ TS_ENGINE_TEST(Reclaim, NumbersThatDoNotFitAreLeftToTheOwner) {
   std::vector<Span*> slabs;
   for (std::size_t i = 0; i < 3; ++i)
     slabs.push_back(&span_of(heaps.blocks[i * blocks_in_slab(c, 1)]));
-  // A bit beyond the carved blocks; a bit too few; a count that is off.
+  // A bit past the carved blocks; a missing bit; a wrong count.
   const std::uint32_t blocks = blocks_in_slab(c, 1);
   ASSERT_NE(blocks % 64, 0U);
   auto& last_word = engine::remote_word_of(slabs[0], blocks / 64);
@@ -421,7 +421,7 @@ TS_ENGINE_TEST(Reclaim, NumbersThatDoNotFitAreLeftToTheOwner) {
 }
 
 TS_ENGINE_TEST(Reclaim, AnOwnerWaitsForAReclaimer) {
-  // The hold of a reclaimer ends before the lock is free again; the owner takes both in turn.
+  // A reclaimer drops its hold before it releases the lock; the owner takes both in turn.
   ThreadHeap& heap = make_heap();
   ASSERT_TRUE(engine::try_hold(heap, engine::Holder::reclaimer));
   engine::reclaim_lock.lock();

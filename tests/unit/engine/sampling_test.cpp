@@ -1,5 +1,5 @@
-// Sampling for the heap profile: that estimates are right whatever is kept and whatever is freed,
-// with errors as large as they say; where blocks go; what switching and cut-off calls leave behind.
+// Sampling for the heap profile: unbiased estimates whatever is kept and freed, with errors as
+// large as reported; where blocks go; and the effects of switching and of interrupted calls.
 #include "features/profile/sampling.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ namespace {
 using engine::Estimate;
 using engine::samples;
 
-// The sums of a call site, over all of its rows.
+// Totals of a call site over all of its rows.
 struct Site {
   Estimate allocated;
   Estimate in_use;
@@ -63,7 +63,7 @@ ThreadHeap& begin(std::size_t interval, std::uint64_t seed = 1) {
   return heap;
 }
 
-// Mean and deviation of a number over many runs.
+// Mean and standard deviation over many runs.
 class Series {
  public:
   void add(double value) {
@@ -88,9 +88,9 @@ constexpr std::size_t interval_of_placeholders = small * engine::blocks_per_plac
 
 // ---- what is sampled ----
 
-// One site keeps its blocks, another frees them at once, a third comes in bursts: the case in which
-// samples at refills of the net flow are all of the second site. (All runs share one heap, so each
-// begins in the state in which the one before ended.)
+// One site keeps its blocks, another frees them at once, a third comes in bursts. Sampling the net
+// flow at refills would attribute all samples to the second site here. (All runs share one heap, so
+// each starts in the state that the previous one left.)
 void expect_all_sites_are_sampled(std::size_t distance) {
   ThreadHeap& heap = begin(distance);
   const As as{heap};
@@ -117,12 +117,12 @@ void expect_all_sites_are_sampled(std::size_t distance) {
     for (void* const p : blocks) release(p);
     EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
   }
-  // Within four deviations of the mean, which 1,000 seeds make half a percent or less.
+  // Within four standard errors of the mean; with 1,000 seeds that is half a percent or less.
   EXPECT_NEAR(kept.mean(), loops, 4 * kept.error_of_mean());
   EXPECT_NEAR(freed.mean(), loops, 4 * freed.error_of_mean());
   EXPECT_NEAR(bursts.mean(), 200, 4 * bursts.error_of_mean());
-  // Samples are independent: their number is binomial. (20 % are four and a half standard errors of
-  // the variance of 1,000 seeds, so that no build has fewer.)
+  // Samples are independent, so their number is binomial. (20% is four and a half standard errors
+  // of the variance over 1,000 seeds, so no build uses fewer.)
   const double p = 1 - std::exp(-static_cast<double>(small) / static_cast<double>(distance));
   EXPECT_NEAR(kept_samples.variance(), loops * p * (1 - p), loops * p * 0.2);
   expect_no_misuse();
@@ -138,8 +138,7 @@ TS_ENGINE_TEST(SamplingTest, SoAreTheyWithProxies) {
   EXPECT_EQ(samples.placeholder_bytes, 0U);
 }
 
-// The mirror image: what is freed is what was allocated long ago, and the list only shrinks and
-// grows.
+// The mirror image: it frees what was allocated long ago, and the list only shrinks and grows.
 TS_ENGINE_TEST(SamplingTest, ShrinkingAndGrowingSitesAreSampledAsOftenAsTheyAllocate) {
   ThreadHeap& heap = begin(interval, 7);
   const As as{heap};
@@ -167,8 +166,8 @@ TS_ENGINE_TEST(SamplingTest, ShrinkingAndGrowingSitesAreSampledAsOftenAsTheyAllo
   EXPECT_NEAR(second.mean(), 500 * small + 72 * 300, 4 * second.error_of_mean());
 }
 
-// Of all sizes together, estimates of bytes are right, and 95 % intervals of the variance that
-// samples tell of cover the truth as often.
+// Over all sizes together, estimates of bytes are right, and 95% intervals from the variance that
+// samples report cover the truth that often.
 TS_ENGINE_TEST(SamplingTest, IntervalsCoverTheTruth) {
   ThreadHeap& heap = begin(8192, 3);
   const As as{heap};
@@ -273,7 +272,7 @@ TS_ENGINE_TEST(SamplingTest, FreePushesIntoTheSamplingBin) {
   EXPECT_EQ(heap.bins[c].head, nullptr);
 }
 
-// Each malloc is one of those that are to pass before the next sample, or its block is still there.
+// Each malloc either counts down to the next sample, or its block is still there.
 TS_ENGINE_TEST(SamplingTest, EachMallocPassesOnce) {
   ThreadHeap& heap = begin(engine::max_sampling_interval);
   const As as{heap};
@@ -314,7 +313,8 @@ TS_ENGINE_TEST(SamplingTest, BothBinsHoldWhatOneMay) {
   EXPECT_EQ(heap.slabs[c], 0U);
 }
 
-// Bins that scavenging bypasses stay empty: a refill gives one block, whose link is its slab's.
+// Bins that scavenging bypasses stay empty: a refill returns one block, whose link belongs to its
+// slab.
 TS_ENGINE_TEST(SamplingTest, AClosedBinIsHandedOutAlone) {
   ThreadHeap& heap = begin(engine::max_sampling_interval);
   const As as{heap};
@@ -401,7 +401,7 @@ TS_ENGINE_TEST(SamplingTest, ProxiesOfThreadsThatEndedAreFreedByOthers) {
   EXPECT_EQ(heap.slabs[class_for(small)], 0U);
 }
 
-// One block in sixteen stays, of one site: all of the room beside them is what that site pins.
+// One block in sixteen stays, all from one site, which strands all the free bytes next to them.
 TS_ENGINE_TEST(SamplingTest, WhatASitePinsIsTheFreeRoomOfItsSlabs) {
   ThreadHeap& heap = begin(interval_of_placeholders, 9);
   const As as{heap};
@@ -462,7 +462,7 @@ TS_HEAP_TEST(SamplingTest, SwitchesInTheMiddle) {
   for (void* const p : blocks) release(p);
   EXPECT_EQ(samples.in_use.count, 0U);
   EXPECT_NEAR(samples.live_bytes, 0, 1);
-  // Once it is off, the sampling bins go home in time.
+  // After sampling stops, the sampling bins are returned in time.
   engine::set_sampling_interval(0);
   for (int i = 0; i < 100'000 && heap.has_sampling_bins; ++i) {
     blocks.assign(200, nullptr);
@@ -473,7 +473,7 @@ TS_HEAP_TEST(SamplingTest, SwitchesInTheMiddle) {
   EXPECT_FALSE(heap.has_sampling_bins);
 }
 
-// As a thread may see a switch: its heap's bit, and the interval not yet, or not any more.
+// What a thread may see during a switch: its heap's bit but not yet, or no longer, the interval.
 TS_ENGINE_TEST(SamplingTest, AHeapThatHasSeenNoIntervalTakesNoSample) {
   ThreadHeap& heap = begin(interval);
   const As as{heap};
@@ -485,7 +485,7 @@ TS_ENGINE_TEST(SamplingTest, AHeapThatHasSeenNoIntervalTakesNoSample) {
   EXPECT_GT(sums_of(site_a).allocated.samples, 0U);
 }
 
-// What a slow path leaves for its end may bypass the bins.
+// What a slow path defers to its end may bypass the bins.
 TS_ENGINE_TEST(SamplingTest, ATurnIsInItsBinBeforeTheWorkThatClosesIt) {
   ThreadHeap& heap = make_heap();
   ASSERT_TRUE(engine::set_sampling_interval(engine::max_sampling_interval));
@@ -555,8 +555,8 @@ TS_ENGINE_TEST(SamplingTest, TheOptionStartsAndStops) {
   EXPECT_FALSE(set_option("PROFILE", "2T"));
 }
 
-// Guarded blocks come as well, and each of their mallocs passes, too.
-// Where the program asks for no profile, a tracer at the probes gets samples, which have no stacks.
+// Guarded blocks are sampled as well, and their mallocs count down too. If the program asked for no
+// profile, a tracer at the probes gets samples without stacks.
 TS_HEAP_TEST(SamplingTest, ATracerStartsAndStopsWhatTheProgramDoesNotAskFor) {
   const auto attach = [](std::uint16_t tracers) {
     engine::probe_semaphores.alloc.store(tracers);
@@ -572,7 +572,7 @@ TS_HEAP_TEST(SamplingTest, ATracerStartsAndStopsWhatTheProgramDoesNotAskFor) {
   EXPECT_EQ(samples.in_use.count, 0U);
   attach(0);
   EXPECT_FALSE(engine::is_sampling(heap));
-  // A profile that the program starts is its own.
+  // A profile started by the program belongs to it.
   for (const bool comes_first : {true, false}) {
     if (!comes_first) attach(1);
     EXPECT_EQ(engine::start_profile(1), 0);
@@ -605,7 +605,7 @@ TS_ENGINE_TEST(SamplingTest, GuardedBlocksAreHandedOutWhileAHeapSamples) {
   EXPECT_NEAR(allocated.mean(), 1000, 4 * allocated.error_of_mean());
 }
 
-// ---- misuse, and want of memory ----
+// ---- misuse and lack of memory ----
 
 TS_ENGINE_TEST(SamplingTest, DoubleFreeOfASampleIsFound) {
   ThreadHeap& heap = begin(1);
@@ -658,7 +658,7 @@ TS_ENGINE_TEST(SamplingTest, WithoutRoomSamplesAreDroppedAndBlocksAreNot) {
   EXPECT_EQ(samples.in_use.count, 0U);
 }
 
-// As a malloc within a sample finds it, and as a longjmp out of a signal handler leaves it.
+// The state seen by a malloc within a sample, and after a longjmp out of a signal handler.
 TS_ENGINE_TEST(SamplingTest, ASampleWithinASampleIsPassedOverAndOneThatWasLeftIsForgotten) {
   ThreadHeap& heap = begin(1);
   const As as{heap};

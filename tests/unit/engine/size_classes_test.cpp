@@ -24,8 +24,8 @@ TEST(SizeClasses, EachRequestGetsTheSmallestClassThatHoldsIt) {
 TEST(SizeClasses, ARequestIsRoundedUpByAFifthAtMost) {
   for (std::size_t bytes = 128; bytes <= max_shared_bytes; ++bytes) {
     const std::size_t block_bytes = size_classes[class_for(bytes)].block_bytes;
-    // An eighth to the next class, of which each block gets its share of a slab's end: at most one
-    // part in 16 of the slab. 9/8 * 16/15 = 6/5.
+    // An eighth to the next class, plus the block's share of the slab's unused end, at most one
+    // part in 16 of the slab: 9/8 * 16/15 = 6/5.
     ASSERT_LE(block_bytes - bytes, bytes / 5 + fine_unit) << bytes;
   }
   for (std::size_t bytes = 1; bytes <= 128; ++bytes)

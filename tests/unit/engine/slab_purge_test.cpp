@@ -1,5 +1,5 @@
-// Sparse slabs: which OS pages go back, which blocks the lists keep, how purged blocks are
-// used again, and when a heap's owner does all that.
+// Sparse slabs: which OS pages are purged, which blocks the lists keep, how purged blocks are used
+// again, and when a heap's owner does all that.
 #include "features/sparse/slab_purge.h"
 
 #include <algorithm>
@@ -37,13 +37,13 @@ void scavenge_at(ThreadHeap& heap, std::uint64_t milliseconds) {
   engine::scavenge(heap);
 }
 
-// Whether a slab of one page may have an OS page that no used block overlaps.
+// Whether a slab of one page can contain an OS page that no used block overlaps.
 bool has_short_pages() { return engine::os_pages_in_page() > 1; }
 bool has_purges() { return engine::os_pages_in_page() != 0; }
 
 std::size_t discarded_since(std::size_t before) { return fake_os::discarded_bytes() - before; }
 
-// Blocks of one class that fill some slabs of a heap, and none is in its bin.
+// Blocks of one class that fill some slabs of a heap, with an empty bin.
 struct Filled {
   ThreadHeap& heap = make_heap();
   unsigned size_class;
@@ -62,7 +62,7 @@ struct Filled {
   }
   Span& last() { return *engine::slab_of(blocks.back()); }
 
-  // Frees all blocks but those of which `stays(number in its slab)` holds, and empties the bin.
+  // Frees all blocks except where `stays(number in its slab)`, and empties the bin.
   template <class Stays>
   void free_unless(Stays stays) {
     const engine::SizeClass& c = size_classes[size_class];
@@ -117,12 +117,12 @@ TS_ENGINE_TEST(SlabPurge, OfEachClassGivesBackWhatNoUsedBlockOverlaps) {
     ASSERT_EQ(used_by(slab) + engine::count_free_blocks(slab), slab.slab_blocks);
     expect_sound("after a purge");
     ASSERT_TRUE(filled.are_whole());
-    // A second purge finds nothing new.
+    // A second purge finds nothing.
     const std::uint32_t purged_blocks = slab.purged_blocks;
     purge(filled.heap, slab);
     ASSERT_EQ(slab.purged_blocks, purged_blocks);
     expect_sound("after a second purge");
-    // All blocks are used again before the heap takes another slab.
+    // All blocks are used again before the heap gets another slab.
     while (used_by(slab) != slab.slab_blocks) filled.take(size_classes[c].block_bytes);
     while (filled.heap.bins[c].head != nullptr) filled.take(size_classes[c].block_bytes);
     EXPECT_EQ(filled.heap.slabs[c], 1U) << "class " << c;
@@ -158,7 +158,8 @@ TS_ENGINE_TEST(SlabPurge, AtRandomPointsKeepsTheEngineSound) {
   }
 }
 
-// As a longjmp out of a signal handler leaves it: no block is free, and pages and counts disagree.
+// The state after a longjmp out of a signal handler: no block is free, and pages and counts
+// disagree.
 TS_ENGINE_TEST(SlabPurge, ThatNeverReturnsLosesBlocksAndGivesNoneTwice) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
@@ -233,7 +234,8 @@ TS_ENGINE_TEST(SlabPurge, PartlyRefusedPurgesThatPart) {
   EXPECT_EQ(discarded_since(before), unused_bytes(slab, {7}));
 }
 
-// A block of the list may reach into a purged OS page, which is resident again once it was used.
+// A listed block may reach into a purged OS page, which becomes resident again when the block is
+// used.
 TS_ENGINE_TEST(SlabPurge, APageThatAListedBlockReachesIntoIsPurgedAgain) {
   if (!has_short_pages()) return;
   Filled filled{engine::class_for(848), 1};
@@ -293,7 +295,7 @@ TS_ENGINE_TEST(SlabPurge, ASlabWithPurgedBlocksIsReclaimedAndRetired) {
   engine::Engine{}.trim(0);
   expect_sound();
   EXPECT_LE(filled.heap.slabs[filled.size_class], 1U);
-  // The pages of the retired slab begin anew.
+  // The pages of the retired slab start afresh.
   const Filled again{filled.size_class, 2};
   EXPECT_TRUE(again.are_whole());
 }
@@ -311,7 +313,7 @@ TS_ENGINE_TEST(Scavenging, PurgesWhatStayedSparseThroughARound) {
   EXPECT_EQ(discarded_since(before), 0U);
   scavenge_at(filled.heap, 1100);
   EXPECT_EQ(discarded_since(before), 0U) << "the round has not ended";
-  // The clock of this system stands still within a call, which therefore does not end early.
+  // The clock of this system stands still within a call, so the call does not stop early.
   scavenge_at(filled.heap, 1300);
   EXPECT_GT(discarded_since(before), engine::min_sparse_queue_pages * page_bytes);
   EXPECT_EQ(filled.heap.first_sparse, 0U);
@@ -320,7 +322,7 @@ TS_ENGINE_TEST(Scavenging, PurgesWhatStayedSparseThroughARound) {
   EXPECT_TRUE(filled.are_whole());
 }
 
-// A slab that goes on emptying is looked at again, at each half.
+// A slab that continues to empty is checked again each time it halves.
 TS_ENGINE_TEST(Scavenging, PurgesAgainWhatGoesOnEmptying) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
@@ -420,7 +422,7 @@ TS_ENGINE_TEST(Scavenging, BeforeAWaitSaysWhenItHasToBeDoneAgain) {
   EXPECT_TRUE(filled.are_whole());
 }
 
-// A program of some small blocks now and then comes by, until the work is done.
+// A program that uses a few small blocks now and then visits until the work is done.
 TS_ENGINE_TEST(Scavenging, AHeartbeatComesByThroughClosedBins) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
@@ -436,7 +438,7 @@ TS_ENGINE_TEST(Scavenging, AHeartbeatComesByThroughClosedBins) {
   EXPECT_GT(discarded_since(before), engine::min_sparse_queue_pages * page_bytes);
   EXPECT_EQ(filled.heap.first_sparse, 0U);
   EXPECT_EQ(filled.heap.bypassed_refills, 0U);
-  // Bins are open again.
+  // Bins are in use again.
   release(filled.heap, allocate(filled.heap, 64));
   EXPECT_GT(filled.heap.capacities[engine::class_for(64)], 0U);
 }

@@ -1,4 +1,4 @@
-// Lists of full bins that bursts of frees put aside.
+// Lists of full bins that bursts of frees set aside.
 #include "core/spare_lists.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t bytes = 128;
 constexpr unsigned size_class = class_for(bytes);
 
-// Blocks of a heap, enough for so many lists and half a bin.
+// Blocks of a heap, enough for this many lists and half a bin.
 std::vector<void*> allocate_for(ThreadHeap& heap, std::uint32_t lists) {
   const std::uint32_t of_list = engine::max_bin_capacity(heap, size_classes[size_class]);
   std::vector<void*> blocks;
@@ -29,7 +29,7 @@ void release_all(ThreadHeap& heap, const std::vector<void*>& blocks) {
   for (void* const p : blocks) release(heap, p);
 }
 
-// The heap has this many lists, of blocks of this size.
+// The heap has this many lists of blocks of this size.
 std::vector<void*> put_lists_aside(ThreadHeap& heap, std::uint32_t lists) {
   std::vector<void*> blocks = allocate_for(heap, lists);
   release_all(heap, blocks);
@@ -149,7 +149,7 @@ TS_ENGINE_TEST(SpareLists, OthersTakeThoseOfAnIdleThread) {
   EXPECT_EQ(heap.spare_list_count, 0U);
 }
 
-// Blocks of whole cache lines stay in the bin of the thread that frees them.
+// Blocks of whole cache lines stay in the freeing thread's bin.
 TS_ENGINE_TEST(SpareLists, HaveBlocksOfOtherHeapsToo) {
   ThreadHeap& owner = make_heap();
   ThreadHeap& heap = make_heap();

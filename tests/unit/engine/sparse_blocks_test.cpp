@@ -1,5 +1,5 @@
-// Large blocks of which the beginning alone is touched, with a system that says what was touched as
-// the test wants it.
+// Large blocks touched only at their beginning, on a system that reports the touched pages the test
+// dictates.
 #include <cstring>
 
 #include "core/large_memory.h"
@@ -17,7 +17,8 @@ using fake_os::Event;
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 constexpr std::size_t bytes = 20 * mebibyte;
 
-// A thread whose large blocks are touched, as the system tells, in so many of the pages looked at.
+// A thread whose large blocks are touched, so the system reports, in this many of the checked
+// pages.
 struct Blocks {
   engine::ThreadHeap& heap = make_heap();
   As as{heap};
@@ -39,7 +40,7 @@ struct Blocks {
     EXPECT_NE(p, nullptr);
     return p;
   }
-  // What the free gave back.
+  // What the free purged.
   static std::vector<Event> release_block(std::byte* p) {
     fake_os::take_events();
     release(p);
@@ -50,7 +51,7 @@ struct Blocks {
     EXPECT_FALSE(page_heap.find_fault());
     return discards;
   }
-  // Allocates and frees a block so often: how many of the frees gave memory back.
+  // Allocates and frees a block this often; returns how many of the frees purged memory.
   unsigned discards_of(unsigned times) {
     unsigned count = 0;
     for (unsigned i = 0; i < times; ++i) count += release_block(allocate()).empty() ? 0 : 1;
@@ -72,7 +73,7 @@ TS_ENGINE_TEST(SparseBlocks, GiveBackWhatLiesBehindTheFirstEighth) {
   EXPECT_EQ(discards[0].bytes, bytes / 8 * 7);
   EXPECT_EQ(PageHeapTest::dirty().pages(), bytes / 8 / page_bytes);
   EXPECT_EQ(PageHeapTest::clean().pages(), bytes / 8 * 7 / page_bytes);
-  // The next one begins where memory is touched, also one of about the same length.
+  // The next one starts where memory is touched, even if it is about as long.
   std::byte* const q = b.allocate(bytes * 7 / 8);
   EXPECT_EQ(q, p);
   EXPECT_EQ(Blocks::release_block(q).size(), 1U);
@@ -141,7 +142,7 @@ TS_ENGINE_TEST(SparseBlocks, SayNothingOfOtherLengths) {
   EXPECT_TRUE(engine::are_sparse(bytes / page_bytes));
   EXPECT_FALSE(engine::are_sparse(2 * bytes / page_bytes));
   EXPECT_FALSE(engine::are_sparse(bytes / 2 / page_bytes));
-  // Nor is a shorter one looked at.
+  // A shorter one is not checked either.
   b.looks = 0;
   b.touched = 0;
   EXPECT_TRUE(Blocks::release_block(b.allocate(4 * mebibyte - page_bytes)).empty());
