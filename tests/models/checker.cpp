@@ -41,13 +41,13 @@ struct Store {
   Clock seen{};              // when each thread first read or wrote it; 0: not yet
   std::uint32_t number = 0;  // in the order of execution
   bool is_seq_cst = false;
-  bool is_taken = false;  // a read-modify-write has read it, and comes next
+  bool is_taken = false;  // a read-modify-write has read it, and follows it
 };
 
 struct Location {
   const void* address = nullptr;
-  std::uint64_t execution = 0;  // all below is of this one, but `users`
-  std::uint8_t users = 0;       // a bit for each thread that has ever come here
+  std::uint64_t execution = 0;  // all below but `users` is of this one
+  std::uint8_t users = 0;       // one bit for each thread that ever accessed it
   std::vector<Store> stores;    // in modification order
   Clock written{};              // each thread's last plain write,
   Clock read{};                 // plain read,
@@ -75,7 +75,7 @@ struct Thread {
   unsigned waits_bytes = 0;  // 0: for a mutex
   Word waits_value = 0;
   bool is_done = false;
-  std::vector<Write> writes;  // since its last release, if there may be a cut
+  std::vector<Write> writes;  // since its last release, if cuts are possible
 };
 
 struct Step {
@@ -123,7 +123,7 @@ class Machine {
         outcome.failure = failure_ + story();
         break;
       }
-      // There was no choice of a thread where only one came by.
+      // With a single candidate there was no choice.
       if (has_new_user_ && !is_random_)
         path_.clear();
       else if (!is_random_ && !next_path()) {
@@ -339,7 +339,7 @@ class Machine {
     location.stores.clear();
   }
 
-  // A store that the child of a fork cannot see without all those before.
+  // A store that the child of a fork cannot see without all stores before it.
   void publish(const Where& where) {
     const Order order = begin(Kind::store, nullptr, Order::release, where);
     if (releases(order) && !is_omitted_) threads_[current_].writes.clear();
@@ -373,7 +373,7 @@ class Machine {
 
   unsigned thread_count() const { return static_cast<unsigned>(scenario_->threads.size()); }
 
-  // An access to no memory fails like others: it is what some mistakes lead to.
+  // An access to no memory fails like other errors: some planted mistakes lead to it.
   static void catch_faults() {
     static std::array<std::byte, stack_bytes> stack;
     stack_t alternative{};
@@ -438,7 +438,7 @@ class Machine {
     scenario_->enter(current_);
     swapcontext(&main_, first);
     if (state_ != State::done && state_ != State::cut) return;
-    // In a thread as well, so that a failure leaves it.
+    // Also in a thread, so that a failure can leave it.
     ends_by_cut_ = state_ == State::cut;
     state_ = State::ends;
     prepare(threads_[0], &Machine::end_execution);
@@ -457,7 +457,7 @@ class Machine {
   static void end_execution();
   static void begin_thread();
 
-  // From a thread, for good.
+  // Leaves a thread for good.
   [[noreturn]] void leave(State state) {
     state_ = state;
     setcontext(&main_);
@@ -471,7 +471,7 @@ class Machine {
     return at_atomic(thread.waits_at, thread.waits_bytes).stores.back().value == thread.waits_value;
   }
 
-  // Chooses the thread of the next step; `goes_on`: the current one could do it.
+  // Chooses the thread of the next step; `goes_on`: the current one could continue.
   unsigned next_thread(bool goes_on) {
     std::array<unsigned, most_threads> threads;
     unsigned count = 0;
@@ -515,7 +515,7 @@ class Machine {
       Location& location = at_address(at);
       has_new_user_ |= location.users != 0 && (location.users & me) == 0;
       location.users |= static_cast<std::uint8_t>(me);
-      // What no other thread looks at may as well be done with what comes before it.
+      // What no other thread accesses can be done together with the step before it.
       if (location.users != me) pick_thread(true);
     }
     ++threads_[current_].clock[current_];
@@ -556,7 +556,7 @@ class Machine {
     return *location;
   }
 
-  // The same of an atomic object; its first store is what was there when the execution began.
+  // The same for an atomic object; its first store is its value when the execution began.
   Location& at_atomic(const void* at, unsigned bytes) {
     Location& location = at_address(at);
     if (location.stores.empty()) {
@@ -567,8 +567,8 @@ class Machine {
     return location;
   }
 
-  // The last store that the current thread knows of: none before it can be read, or come after what
-  // the thread stores.
+  // The last store known to the current thread: it can read none before it, and what it stores
+  // comes after it.
   std::size_t floor_of(const Location& location, bool is_seq_cst) const {
     const Thread& me = threads_[current_];
     Clock known = me.clock;
@@ -584,7 +584,7 @@ class Machine {
     return 0;
   }
 
-  // The latest first.
+  // Latest first.
   std::size_t pick_store(Location& location, std::size_t floor) {
     const std::size_t last = location.stores.size() - 1;
     if (location.stale_reads[current_] >= limits_.stale_reads) return last;
@@ -626,8 +626,8 @@ class Machine {
     insert(location, bytes, index + 1, value, order, sequence);
   }
 
-  // Before a store that a cut may find missing, though later ones are not. One to the thread's own
-  // stack is never looked at again, and its variable may be gone by then.
+  // Before a store that a cut may lose, though later ones survive. Stores to the thread's own stack
+  // are never checked again, and the variable may be gone by then.
   void log_write(void* at, unsigned bytes) {
     if (limits_.cut == 0 || is_on_stack(at)) return;
     Word before = 0;
@@ -700,7 +700,7 @@ class Machine {
   bool is_omitted_ = false;
   bool has_new_user_ = false;
   bool ends_by_cut_ = false;
-  bool is_skipped_ = false;  // goes on to its end in any one way
+  bool is_skipped_ = false;  // runs to its end in any one way
   std::minstd_rand random_;
   std::vector<Choice> path_;
   std::size_t depth_ = 0;
@@ -725,8 +725,8 @@ class Machine {
   std::vector<Mutation> mutations_;
 };
 
-// Zero until its constructor runs, and so idle. The guard of a function's static object would take
-// a third of the time.
+// Zero, and so idle, until its constructor runs. A guarded function-local static would take a third
+// of the time.
 Machine the_machine;
 Machine& machine() { return the_machine; }
 
@@ -735,7 +735,7 @@ void Machine::begin_thread() {
   m.scenario_->threads[m.current_]();
   m.threads_[m.current_].is_done = true;
   m.pick_thread(false);
-  std::abort();  // no thread that is done is picked
+  std::abort();  // no finished thread is picked
 }
 
 void Machine::fail_by_fault() {

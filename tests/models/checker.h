@@ -1,19 +1,19 @@
-// A stateless model checker: runs a few threads of a scenario again and again, in one system
-// thread. Each time it chooses the thread that does the next atomic access, and the store that a
+// A stateless model checker: runs the few threads of a scenario again and again, in one system
+// thread. Each time it chooses the thread that makes the next atomic access, and the store that a
 // load reads.
 //
 // The memory model is C++20's without loads that read from the future (load buffering): a store
 // takes a place in its location's modification order. A load may return any store that coherence
-// and happens-before leave to it. Vector clocks follow releases, acquires, release sequences and
-// fences. Plain<T> is memory that only one thread may touch at a time: an access that another one's
-// does not happen before is a data race, and a failure. The model of seq_cst is exact for fences,
-// and for accesses among themselves; mixtures of the two follow C++11's paragraphs.
+// and happens-before allow. Vector clocks track releases, acquires, release sequences and fences.
+// Plain<T> is memory that only one thread may access at a time: an access that is not ordered by
+// happens-before is a data race, and a failure. Seq_cst is modelled exactly if a scenario uses only
+// fences or only accesses of that order; mixtures follow the rules of C++11.
 //
-// explore() goes depth first through all choices, with a bound on preemptions: switches away from a
-// thread that could go on. explore_at_random() has no such bound. A failure names each step.
+// explore() searches all choices depth first, with a bound on preemptions: switches away from a
+// thread that could continue. explore_at_random() has no such bound. A failure lists each step.
 //
-// Atomic and Plain keep what is known of them elsewhere, by address; they have the size of what
-// they hold, and are plain memory outside a run, where a scenario sets up and checks its end.
+// Atomic and Plain keep their history elsewhere, by address. They have the size of their value, and
+// are plain memory outside a run, where a scenario sets up and checks its end.
 #pragma once
 
 #include <array>
@@ -49,26 +49,26 @@ struct Scenario {
 struct Limits {
   unsigned preemptions = 2;
   std::uint64_t executions = 10'000'000;
-  // More accesses than this, plain loads included, are taken for a loop without end.
+  // An execution with more accesses than this, plain loads included, counts as an endless loop.
   unsigned steps = 20'000;
-  // How often a thread may read what is not the latest store of a location.
+  // How often a thread may read a store that is not the latest of its location.
   unsigned stale_reads = 3;
-  // How often a weak compare-exchange fails in an execution without a reason.
+  // How often a weak compare-exchange fails spuriously in an execution.
   unsigned spurious_failures = 0;
   // Whether a store may come before earlier ones in the modification order.
   bool stores_out_of_order = false;
-  // If it is not 0: all threads stop for good after so many stores, plain ones included, as they do
-  // in the child of a fork. A fork holds all mutexes: while another thread has one, there is none.
+  // If not 0: all threads stop for good after this many stores, plain ones included, as they do in
+  // the child of a fork. A fork holds all mutexes, so there is no cut while another thread has one.
   unsigned cut = 0;
-  // Of so many last stores of each thread since its last release any may be missing at a cut: the
-  // compiler may have put them later. Read-modify-writes stay where they are.
+  // Any of this many last stores of each thread since its last release may be missing at a cut: the
+  // compiler may have moved them later. Read-modify-writes stay where they are.
   unsigned missing_stores = 6;
 };
 
 struct Outcome {
   std::string failure;  // empty if there is none
   std::uint64_t executions = 0;
-  std::uint64_t unfinished = 0;  // of those, how many ended at the limit of steps,
+  std::uint64_t unfinished = 0;  // of those, how many ended at the step limit,
   std::uint64_t cuts = 0;        // by a cut,
   std::uint64_t skipped = 0;     // or where a mutex was held at a cut
   bool is_complete = false;      // no choice is left within the bounds
@@ -80,9 +80,9 @@ Outcome explore_at_random(const Scenario& scenario, const Limits& limits, std::u
 
 // Ends the execution as a failure.
 void fail(std::string_view what);
-// How steps call this memory.
+// What to call this memory in listed steps.
 void name(const void* begin, std::size_t bytes, std::string_view name);
-// The calling thread ends the life of atomic objects: all stores to them must have happened before.
+// The calling thread ends the lifetime of atomic objects: all stores to them must happen before.
 void destroy(const void* begin, std::size_t bytes, std::size_t stride);
 
 enum class Kind : std::uint8_t {
@@ -99,7 +99,7 @@ enum class Kind : std::uint8_t {
   unlock,
 };
 
-// An atomic access in the source, as it was met in executions.
+// An atomic access in the source that executions reached.
 struct Site {
   Where where;
   Kind kind;
@@ -108,18 +108,19 @@ struct Site {
 };
 std::string text_of(const Site& site);
 std::string_view text_of(Order order);
-// The sites that executions meet from collect_sites() to collected_sites().
+// The sites reached between collect_sites() and collected_sites().
 void collect_sites();
 std::vector<Site> collected_sites();
 
-// A mistake to be planted at a site: another memory order, or no access at all. (A load returns 0
-// then, a compare-exchange true, another read-modify-write the latest value, and nothing is stored.)
+// A mistake to plant at a site: another memory order, or no access at all. (Without the access, a
+// load returns 0, a compare-exchange true, another read-modify-write the latest value, and nothing
+// is stored.)
 struct Mutation {
   Site site;
   Order order = Order::relaxed;
   bool omits = false;
 };
-void plant(std::vector<Mutation> mutations);  // in place of those before
+void plant(std::vector<Mutation> mutations);  // instead of the earlier ones
 
 namespace detail {
 Word load(const void* at, unsigned bytes, Order order, const Where& where);
@@ -192,7 +193,7 @@ class Atomic {
                              Where where = Where::current()) noexcept {
     return compare_exchange(expected, desired, success, failure, true, where);
   }
-  // Sleeps until the latest store is this value, and reads it (acquire).
+  // Sleeps until the latest store is this value, then reads it (acquire).
   void wait_for(T value, Where where = Where::current()) const noexcept {
     detail::wait_for(this, sizeof(T), detail::word_of(value), where);
   }

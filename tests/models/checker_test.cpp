@@ -1,6 +1,5 @@
-// The outcomes that the checker must find, and must never find, in programs with known ones: the
-// litmus tests of papers on the memory model. Each names all results that the model allows; a
-// search must see these and no others.
+// Litmus tests of papers on the memory model, whose outcomes are known. Each lists all results that
+// the model allows; the checker must find all of these and no others.
 #include "checker.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +18,7 @@ constexpr Order seq_cst = Order::seq_cst;
 
 using Results = std::set<std::vector<int>>;
 
-// Shared memory of every program here, and the reads of its threads.
+// The shared memory of every program here, and what its threads read.
 struct Memory {
   Atomic<int> x;
   Atomic<int> y;
@@ -35,7 +34,7 @@ struct Found {
   bool is_complete;
 };
 
-// Without a bound for small programs.
+// No bound, for small programs.
 constexpr unsigned any_number = 100;
 
 Found all_of(std::size_t reads, std::vector<std::function<void()>> threads,
@@ -158,7 +157,7 @@ TEST(Litmus, StoreBuffering) {
   EXPECT_EQ(store_buffering(release, false), weak);
 }
 
-// What stays in x and y is the last store in each one's modification order.
+// x and y end with the last store in their modification order.
 TEST(Litmus, TwoStoresEach) {
   const auto final_values = [](Order order) {
     Results results;
@@ -288,7 +287,7 @@ TEST(Litmus, WriteToReadCausality) {
   EXPECT_TRUE(through_another(relaxed).contains({1, 1, 0}));
 }
 
-// A read-modify-write of another thread goes on with a release sequence; a store ends it.
+// A read-modify-write of another thread continues a release sequence; a store ends it.
 Found release_sequence(bool by_store) {
   return all_of(1, {[] {
                       m.data = 1;
@@ -350,7 +349,7 @@ TEST(Litmus, Mutex) {
   EXPECT_EQ(all_of(0, {[=] { both(&m.x, &m.y); }, [=] { both(&m.x, &m.y); }}).failure, "");
 }
 
-// ---- a stack that is pushed one by one, and taken whole ----
+// ---- a stack that is pushed one by one, and popped whole ----
 
 struct Node {
   Plain<Node*> next;
@@ -450,7 +449,8 @@ TEST(Bounds, EndlessLoopsAreCutShort) {
 
 // ---- cuts ----
 
-// The values of x, data, y that the child of a fork may find; a thread stores them in this order.
+// The values of x, data and y that the child of a fork may find. A thread stores them in this
+// order.
 Results cut(bool with_fence) {
   Results results;
   for (unsigned at = 1; at <= 3; ++at) {

@@ -55,7 +55,7 @@ static_assert(tested.carve_blocks == 2 && tested.slab_pages == 1 && tested.first
 constexpr std::size_t page_limit = batch_count + 1;
 // Slabs 0 and 32 share a batch.
 constexpr std::array<unsigned, 4> slab_pages{0, 1, 2, batch_count};
-constexpr unsigned first_heaps = 4;  // exist from the beginning
+constexpr unsigned first_heaps = 4;  // exist from the start
 constexpr unsigned heap_limit = 5;
 constexpr unsigned blocks_per_page = blocks_in_slab(tested, 1);
 
@@ -75,7 +75,7 @@ alignas(page_bytes) constinit std::byte page_memory[page_limit * page_bytes] = {
 
 // The state of the program, and the double of the page heap.
 struct Program {
-  std::array<bool, page_limit * blocks_per_page> is_live{};  // the program has it
+  std::array<bool, page_limit * blocks_per_page> is_live{};  // the program holds it
   std::array<bool, page_limit> is_retired{};
   Plain<Span*> retired = nullptr;  // page heap's lock
   Atomic<int> mail{0};
@@ -91,7 +91,7 @@ ThreadHeap& heap(unsigned number) { return tables.heaps[number]; }
 Span& slab(unsigned page) { return tables.spans[page]; }
 void* block(unsigned page, unsigned number) { return block_at(slab(page), number); }
 
-// The link and the mark of a free block go.
+// Clears the link and the mark of a free block.
 void clear(void* p) {
   static_cast<Block*>(p)->next = nullptr;
   static_cast<Block*>(p)->key = 0;
@@ -104,7 +104,7 @@ std::size_t index_of(const void* p) {
   return place.slab_page * blocks_per_page + place.number;
 }
 
-// ---- making slabs by hand, before the threads begin ----
+// ---- hand-made slabs, before the threads begin ----
 
 void (*on_thread_exit)(void*) = nullptr;
 
@@ -123,7 +123,7 @@ void make_first_tables() {
   std::memcpy(first_tables, tables_bytes, sizeof first_tables);
 }
 
-// heap_lifecycle.cpp keeps its queue in variables of its own: what an execution left there goes.
+// heap_lifecycle.cpp keeps its queue in its own variables: reset what an execution left there.
 void empty_queue_of_abandoned() {
   for (ThreadHeap& each : tables.heaps) each.from_fork = each.recounts = false;
   for (unsigned i = 0; i < heap_limit && adopt_abandoned() != nullptr; ++i) {
@@ -187,7 +187,7 @@ void make_span_in_use(Span& span) {
   span.used.store(0, std::memory_order_relaxed);
 }
 
-// A slab of so many blocks, of which the program has the first `live`.
+// A slab of this many blocks; the program holds the first `live`.
 void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   Span& made = slab(page);
   const HeapHold hold{heap(owner)};
@@ -210,10 +210,10 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
 
 // ---- what the program does ----
 
-// Between the program and the engine: the compiler moves no store over a call.
+// The boundary between the program and the engine: the compiler moves no store across a call.
 void call(testing::Where where = testing::Where::current()) { testing::detail::publish(where); }
 
-// The program writes to a block that it has.
+// The program writes to a block that it holds.
 void use(void* p) {
   if (!program.is_live[index_of(p)]) testing::fail("the program uses a block that it has freed");
   call();
@@ -227,7 +227,7 @@ void free_block(void* p) {
   release(p);
 }
 
-// The same of another heap's block, into a batch; the bin would keep one of this class first.
+// The same for another heap's block, through a batch; the bin would first keep one of this class.
 void free_remotely(void* p) {
   use(p);
   program.is_live[index_of(p)] = false;
@@ -251,7 +251,7 @@ void* allocate() {
   return p;
 }
 
-// The calling thread ends. Blocks that it frees after that are freed at once.
+// The calling thread ends. Blocks that it frees afterwards are freed at once.
 void end_thread() { on_thread_exit(&current_heap()); }
 
 void collect_held() {
@@ -285,8 +285,8 @@ void* receive() {
 
 enum class Place : std::uint8_t { nowhere, in_use, on_slab, in_bin };
 
-// Each block is in one place, and the counts agree. `in_child`: some blocks may be lost, but none
-// is in two places.
+// Each block is in one place, and the counts agree. With `in_child`, some blocks may be lost, but
+// none may be in two places.
 void check_blocks(bool in_child) {
   std::array<Place, page_limit * blocks_per_page> places{};
   const auto put = [&](const void* p, Place place) {
@@ -337,7 +337,7 @@ void check_blocks(bool in_child) {
   }
 }
 
-// At the end all threads have ended, or wait for good.
+// At the end all threads have ended, or wait forever.
 void end() {
   if (const Fault fault = find_abandoned_fault()) return testing::fail(fault.equation);
   for_each_heap([](ThreadHeap& each) {
@@ -352,7 +352,7 @@ void end() {
     collect(each);
   });
   check_blocks(false);
-  // Twice: what lies in one heap's bins may belong to another that was flushed before.
+  // Twice, since one heap's bins may contain blocks of a heap that was flushed before.
   for (int round = 0; round < 2; ++round) {
     for_each_heap([](ThreadHeap& each) {
       const HeapHold hold{each};
@@ -400,8 +400,8 @@ void in_child() {
   check_blocks(true);
 }
 
-// In the one thread, of heap 2, that left a call by longjmp and goes on; its heap may be held or
-// busy for ever.
+// In the one thread, of heap 2, that left a call by longjmp and continues; its heap may stay held
+// or busy forever.
 void after_longjmp() {
   this_thread.heap = &heap(2);
   const unsigned page = slab_pages.back();
@@ -413,14 +413,14 @@ void after_longjmp() {
   check_blocks(true);
 }
 
-// The same, and it takes all blocks that are left.
+// The same, and allocates all remaining blocks.
 void allocate_after_longjmp() {
   this_thread.heap = &heap(2);
   for (unsigned i = 0; i < 2 * blocks_per_page; ++i) allocate();
   check_blocks(true);
 }
 
-// `heaps`: those of the threads; 0 for none.
+// `heaps`: the threads' heaps; 0 for none.
 Scenario scenario_of(void (*make)(), std::vector<unsigned> heaps,
                      std::vector<std::function<void()>> threads, void (*after_cut)() = in_child) {
   Scenario scenario;
@@ -452,16 +452,16 @@ void two_slabs() {
   make_slab(0, 1, 4, 4);
 }
 void one_slab() { make_slab(0, 1, 3, 3); }
-// Slab 0 has a free block, too, so that it is listed.
+// Slab 0 has a free block too, so it is listed.
 void listed_slabs() {
   make_slab(1, 1, 2, 1);
   make_slab(0, 1, 5, 4);
 }
 
-// One slab, which stays where it is empty.
+// One slab, which stays when it becomes empty.
 void only_slab() { make_slab(0, 1, 4, 2); }
 
-// Slab 0 has a free block beside two in use, and two more in the next OS page.
+// Slab 0 has a free block next to two used ones, and two more in the next OS page.
 void slab_to_purge() {
   make_slab(1, 1, 2, 1);
   make_slab(0, 1, 5, 2);
@@ -500,13 +500,13 @@ void free_third_and_fourth() {
 }
 void reclaim_owner() { reclaim(heap(1)); }
 
-// So far apart that no block of a scenario is a sample.
+// So far apart that no block of a scenario is sampled.
 void switch_sampling(bool on) {
   set_sampling_interval(on ? max_sampling_interval : 0);
   if (!takes_stacks.load(std::memory_order_relaxed)) testing::fail("samples have no stacks");
 }
 
-// Heap 3 is an arena's.
+// Heap 3 belongs to an arena.
 constexpr ArenaHandle arena_handle = ArenaHandle{1} << generation_shift | 3;
 void make_arena() {
   heap(3).self.fetch_or(arena_bit, std::memory_order_relaxed);
@@ -522,7 +522,7 @@ void arena_with_free_blocks() {
   make_slab(0, 3, 2, 0);
 }
 
-// Unless it is refused for one of the reasons.
+// Unless it is refused for one of these reasons.
 template <class Act>
 void in_scope_of(ArenaHandle handle, std::initializer_list<int> refusals, Act act) {
   const int error = enter_scope(handle);
@@ -563,7 +563,7 @@ void purge_first() {
 
 }  // namespace
 
-// ---- doubles of what the tested code calls ----
+// ---- doubles of the functions that the tested code calls ----
 
 void PageHeap::release(Span* span) noexcept {
   const auto page = static_cast<unsigned>(first_page_of(span));
@@ -678,7 +678,7 @@ std::uint64_t coarse_milliseconds() noexcept { return 0; }
 std::uint64_t process_id() noexcept { return 1; }
 std::uint32_t thread_id() noexcept { return 1; }
 std::size_t page_bytes() noexcept { return 4096; }
-// The links in it are gone; the program must not have a block of it.
+// Its links are gone; the program must hold none of its blocks.
 bool discard_unseen(void*, std::size_t) noexcept { return false; }
 
 bool discard(void* begin, std::size_t bytes) noexcept {

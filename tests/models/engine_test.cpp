@@ -1,5 +1,6 @@
-// The engine's remote frees, reclaims, holds and forks under every interleaving, within the bounds of
-// engine_scenarios.cpp; and the same with one mistake at a time, which some scenario must notice.
+// The engine's remote frees, reclaims, holds and forks under every interleaving, within the bounds
+// of engine_scenarios.cpp; then again with one planted mistake at a time, which some scenario must
+// detect.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ TEST(EngineModel, IsSoundInRandomRuns) {
 
 // ---- mistakes ----
 
-// Every access in the engine's sources that the scenarios meet.
+// Every access in the engine's sources that the scenarios reach.
 std::vector<Site> engine_sites() {
   collect_sites();
   for (NamedScenario scenario : engine_scenarios()) {
@@ -73,13 +74,13 @@ std::string text_of(const Mutation& mutation) {
   return site + " -> " + std::string{testing::text_of(mutation.order)};
 }
 
-// The function of a site, its access, and the outcome: without a line, which moves.
+// A site's function, its access, and the outcome. No line number, which would change.
 std::string short_text(const Mutation& mutation) {
   const std::string text = text_of(mutation);
   return text.substr(text.find(' ') + 1);
 }
 
-// Mistakes that no execution can notice, and why.
+// Mistakes that no execution can detect, and why.
 const std::map<std::string, std::string>& equivalent() {
   static const std::map<std::string, std::string> reasons{
       {"count_given_back fetch_add relaxed left out", "a number for reports"},
@@ -107,7 +108,7 @@ struct Notice {
   std::uint64_t executions = 0;
 };
 
-// With few preemptions first, which most mistakes do not need.
+// First with few preemptions, which is enough for most mistakes.
 Notice first_notice() {
   Notice notice;
   for (const bool few : {true, false}) {
@@ -125,7 +126,7 @@ Notice first_notice() {
   return notice;
 }
 
-// In a process of its own, which a mistake may leave in any state.
+// In a child process, since a mistake may leave any state behind.
 Notice notice_of(const std::vector<Mutation>& mutations) {
   std::array<int, 2> ends{};
   EXPECT_EQ(pipe(ends.data()), 0);

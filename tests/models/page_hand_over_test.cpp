@@ -1,12 +1,11 @@
-// Every interleaving of memory changing hands between threads and the page heap (slabs.cpp:
+// Every interleaving of handing memory over between threads and the page heap (slabs.cpp:
 // retire_slab; large_blocks.cpp: release_large; page_heap_purge.cpp: purge), on a model of five
 // pages. One thread releases a slab and gets memory for another. One gets a slab, passes a block of
-// it to a reader and waits for the return. One or two free a large block. Two or one give free
-// memory back to the system, which works while the lock is free and may refuse. Steps: see
-// explorer.h. That a block's entry is right whenever another thread may look it up is checked after
-// every step.
+// it to a reader and waits for its return. One or two free a large block. One or two purge free
+// memory, without the lock, and the system may refuse. For steps, see explorer.h. After every step,
+// checks that a block's entry is right whenever another thread may look it up.
 //
-// A second free of a block whose memory is in use again is not in the model: nothing tells that
+// The model has no double free of a block whose memory is in use again: nothing distinguishes that
 // block from the old one. The second free has read its entry before.
 #include <gtest/gtest.h>
 
@@ -23,7 +22,7 @@ using Number = std::uint8_t;
 using Pages = std::uint8_t;  // a bit for each
 constexpr Number pages = 5;
 
-// The threads. The purgers have a second number for the step at which the system refuses.
+// The threads. Purgers have a second number, for the step at which the system refuses.
 constexpr Number giver = 0;          // has a slab at pages 0 and 1
 constexpr Number getter = 1;         // passes a block to the reader
 constexpr Number reader = 2;         // has a slab at page 3 all the time
@@ -35,7 +34,7 @@ constexpr Number no_thread = 0xff;
 constexpr Number large_page = 2;
 constexpr Number reader_page = 3;
 
-// A map entry: nothing, a large block, or the slab of a thread. Contents: zero, or whose they are.
+// A map entry: nothing, a large block, or a thread's slab. Contents: zero, or the owner.
 constexpr Number large_entry = 1;
 constexpr Number mark_of(Number thread) { return static_cast<Number>(thread + 2); }
 
@@ -43,10 +42,10 @@ enum class Status : std::uint8_t {
   in_use,  // or between two states
   dirty,
   clean,
-  looks_free,  // in no list, but a release of a neighbour takes it for free
+  looks_free,  // in no list, but a release of a neighbour mistakes it for free
 };
 
-// Steps that can be left out or done otherwise: the explorer must notice each.
+// Steps that can be left out or replaced: the explorer must detect each.
 enum class Mistake : std::uint8_t {
   none,
   clears_entries_after_release,
@@ -64,10 +63,10 @@ enum class Mistake : std::uint8_t {
 struct Rules {
   bool with_second_free = false;  // of the large block; else a second thread that purges
   Mistake mistake = Mistake::none;
-  // How a large block's entry is cleared. An exchange also clears what is there if it is not what was
-  // expected; the process ends then, but other threads go on until it does.
+  // How a large block's entry is cleared. An exchange also clears the entry if it is not the
+  // expected one; the process then aborts, but other threads keep running until it does.
   bool by_compare_exchange = true;
-  bool until_the_end = true;  // their blocks' entries must be right even so
+  bool until_the_end = true;  // even so, their blocks' entries must be right
 };
 
 struct Span {
@@ -79,7 +78,7 @@ struct Span {
 struct Thread {
   Number step = 0;
   Span span{};     // that it has or is purging
-  Pages todo = 0;  // a purger that remembers spans: which
+  Pages todo = 0;  // spans remembered by the purger
   bool refused = false;
   bool operator==(const Thread&) const = default;
 };
@@ -88,7 +87,7 @@ enum class Mail : std::uint8_t { none, passed, returned };
 
 struct State {
   std::array<Number, pages> entry{};    // any
-  std::array<Number, pages> content{};  // the thread that has it
+  std::array<Number, pages> content{};  // the owner
   std::array<Status, pages> status{};   // lock
   std::array<Number, pages> owner{};    // the thread that got it from the page heap
   Mail mail = Mail::none;
@@ -122,7 +121,7 @@ class Model {
     s.status[4] = Status::dirty;
     s.owner[4] = no_thread;
     s.content[4] = mark_of(reader);
-    // Not both at once: the states are many enough.
+    // Not both at once, which would make too many states.
     s.thread[rules_.with_second_free ? purgers[1] : freers[1]].step = done;
     return s;
   }
@@ -309,7 +308,7 @@ class Model {
       case insert: {
         const bool is_clean = !t.refused || rules_.mistake == Mistake::believes_in_every_discard;
         if (!inserts_first) set_status(s, t.span, is_clean ? Status::clean : Status::dirty);
-        // Where the system refuses once, it may refuse for ever.
+        // Where the system refuses once, it may refuse forever.
         t.step = t.refused ? done : Number{take};
         t.span = {};
         t.refused = false;
@@ -345,7 +344,7 @@ class Model {
 
   // ---- the page heap, under its lock ----
 
-  // The first of the longest runs of pages with a property.
+  // The first of the longest runs of pages with a given property.
   template <class Has>
   static Span longest(Has has) {
     Span best;
@@ -386,7 +385,7 @@ class Model {
       s.owner[g] = no_thread;
     }
     set_status(s, span, Status::dirty);
-    // The spans before and behind are part of the new one if they look as if they were of its kind.
+    // The spans before and after join the new one if they look like spans of its kind.
     for (int g = span.begin - 1; g >= 0 && merge(s, g); --g) {
     }
     for (int g = span.begin + span.count; g < pages && merge(s, g); ++g) {
@@ -399,7 +398,7 @@ class Model {
     const bool is_other = status == Status::clean;
     if (is_same) status = Status::dirty;
     if (!is_other || rules_.mistake != Mistake::merges_clean_with_dirty) return is_same;
-    // One kind for the whole span: the neighbour's.
+    // One kind for the whole span, the neighbour's.
     for (Status& each : s.status) each = each == Status::dirty ? Status::clean : each;
     return false;
   }
@@ -446,8 +445,8 @@ TEST(PageHandOverModel, OneOfTwoFreesIsTold) {
   EXPECT_GT(explorer.states(), 10000U);
 }
 
-// Until the process has ended, an exchange would cost another thread the entry of a block in use: that
-// thread's free might then be the one that is told.
+// Until the process ends, an exchange would destroy the entry of another thread's used block, and
+// that thread's free might then be the one reported.
 TEST(PageHandOverModel, AnExchangeMightHitAnotherBlock) {
   EXPECT_NE(explore({.with_second_free = true, .by_compare_exchange = false}), "");
 }

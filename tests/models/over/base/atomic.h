@@ -1,4 +1,4 @@
-// Stands before src/base/atomic.h in the include path of the models: scheduled atomics.
+// Scheduled atomics for the models, found before src/base/atomic.h in the include path.
 #pragma once
 
 #include "checker.h"
@@ -13,7 +13,7 @@ inline void fence(std::memory_order order,
   testing::detail::fence(order, where);
 }
 
-// As base/platform.h has it; the model has no order by dependence, and acquires.
+// As in base/platform.h; the model has no dependency ordering, so this acquires.
 inline std::size_t exclusive_or(std::uint32_t value, const Atomic<std::uint32_t>& other,
                                 std::source_location where = std::source_location::current()) {
   return value ^ other.load(std::memory_order_acquire, where);

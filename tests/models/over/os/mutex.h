@@ -1,4 +1,4 @@
-// Stands before src/os/mutex.h in the include path of the models: mutexes that the checker schedules.
+// Mutexes that the checker schedules, found before src/os/mutex.h in the include path.
 #pragma once
 
 #include <source_location>
@@ -25,7 +25,7 @@ class TS_CAPABILITY("mutex") Mutex {
   void unlock(Where where = Where::current()) noexcept TS_RELEASE() {
     testing::detail::unlock(this, where);
   }
-  // Around a fork, of which the models see the child alone, in one thread.
+  // Around a fork. The models have only its child, in one thread.
   void lock_for_fork() noexcept TS_NO_ANALYSIS {}
   void unlock_after_fork() noexcept TS_NO_ANALYSIS {}
   void reset_after_fork() noexcept TS_NO_ANALYSIS {}
