@@ -1,6 +1,5 @@
-// The thread of the library that gives idle memory back
-// (src/features/background/background_thread.h): when there is one, what it leaves alone, and that
-// memory goes back although nothing is called.
+// The thread that returns idle memory to the system (src/features/background/background_thread.h):
+// when it exists, what it leaves alone, and that it returns memory while the program calls nothing.
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -19,10 +18,10 @@
 
 enum { mb = 1 << 20 };
 
-// Each thread has them; so the least stack of a thread is that large.
+// Each thread has them, so the minimum stack size includes them.
 static _Thread_local volatile char thread_local_bytes[2 * mb];
 
-// Stands before the C library's: allocates, as sanitizers and profilers do, and may refuse threads.
+// Interposes the C library's: allocates, as sanitizers and profilers do, and can refuse threads.
 static volatile bool refuses_threads;
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                    void* argument) {
@@ -40,13 +39,13 @@ static long switches_of_task(long task) {
   return figure_of(path, "\nvoluntary_ctxt_switches:");
 }
 
-// How many threads the process has; allocates nothing.
+// How many threads the process has. Allocates nothing.
 static unsigned threads(void) { return (unsigned)figure_of("/proc/self/status", "Threads:"); }
 
 // The background threads of this process: how many, and the last one.
 static unsigned background_threads(long* task) { return threads_named("tsmalloc", task); }
 
-// The same, once the thread has had time to begin.
+// The same, after the thread has had time to start.
 static unsigned background_threads_soon(long* task) {
   unsigned found = 0;
   for (int tries = 0; tries < 200 && (found = background_threads(task)) == 0; ++tries) idle(10);
@@ -58,14 +57,14 @@ static void* allocate(void* unused) {
   return unused;
 }
 
-// More than a thread frees without a heap.
+// More than a thread frees without getting a heap.
 enum { freed_blocks = 20 };
 static void* only_free(void* blocks) {
   for (int i = 0; i < freed_blocks; ++i) free(((void**)blocks)[i]);
   return NULL;
 }
 
-// Has the process have a background thread, and returns its number.
+// Makes the process get a background thread, and returns its number.
 static long begin_with_a_background_thread(void) {
   long task = 0;
   allocate(NULL);
@@ -74,7 +73,7 @@ static long begin_with_a_background_thread(void) {
   return task;
 }
 
-// As an event loop to which nothing comes in.
+// Like an event loop that receives nothing.
 static void loop_until_no_step_is_due(void) {
   unsigned waited = 0;
   unsigned steps = 0;
@@ -87,7 +86,7 @@ static void loop_until_no_step_is_due(void) {
   report_figure("%u steps, in %u ms", steps, waited);
 }
 
-// ---- when there is one ----
+// ---- when there is a thread ----
 
 CHECK("free starts none, and a later malloc does") {
   long task = 0;
@@ -96,7 +95,7 @@ CHECK("free starts none, and a later malloc does") {
   run_thread(only_free, blocks);
   idle(50);
   EXPECT(threads() == 1, "a free started a background thread");
-  // The child is in the memory of its parent, and is another process.
+  // The child shares its parent's memory, but is another process.
   const pid_t child = vfork();
   if (child == 0) {
     for (int i = 0; i < 10000; ++i) opaque_pointer(malloc(16 + (size_t)i % 1000));
@@ -121,7 +120,7 @@ static void* wait_for_ever(void* unused) {
   return unused;
 }
 
-// Its calls never come here, but it may have memory given back.
+// Its calls never come here, but it may purge memory.
 CHECK("beside a thread that never allocates") {
   need_glibc("it tells whether there is a second thread");
   start_thread(wait_for_ever, NULL);
@@ -165,7 +164,7 @@ CHECK("a child has none until its second thread") {
   EXPECT(status == 0, "the child ends with status %d", status);
 }
 
-// ---- what it does ----
+// ---- what the thread does ----
 
 static void expect_that_bursts_go_back(void (*wait)(void)) {
   static const size_t sizes[] = {64, 1000, 20000, 1000000};
@@ -188,7 +187,7 @@ CHECK("memory goes back without a call") {
   expect_that_bursts_go_back(idle_for_long);
 }
 
-// Freed while it is at work on memory that was freed before.
+// Frees memory while the thread purges memory freed before.
 CHECK("what is freed later goes back, too") {
   enum { blocks = 8, bytes = 24 * mb };
   allocate(NULL);
@@ -212,7 +211,7 @@ static void* allocate_and_end(void* unused) {
   return unused;
 }
 
-// One block in 20 stays, so that slabs do. Only the background thread is left to collect the
+// One block in 20 stays, and keeps the slabs. Only the background thread is left to collect the
 // others.
 CHECK("what is freed of an ended thread's goes back") {
   long task = 0;
@@ -239,7 +238,7 @@ CHECK("it is not woken at rest") {
   EXPECT(switches_of_task(task) == before, "the background thread was woken with nothing to do");
 }
 
-// The child is in the parent's memory, and no handler of forks runs.
+// The child shares the parent's memory, and no fork handler runs.
 CHECK("it outlives a vfork") {
   long task = begin_with_a_background_thread();
   for (int i = 0; i < 100; ++i) {
@@ -269,7 +268,7 @@ CHECK("it gets no signals") {
     if (signal == SIGKILL || signal == SIGSTOP) continue;
     EXPECT((blocked >> (signal - 1) & 1) != 0, "signal %d is not blocked", signal);
   }
-  // The C library's, which setuid() waits for in each thread.
+  // The C library's signal, for which setuid() waits in each thread.
   sigset_t own;
   sigprocmask(SIG_SETMASK, NULL, &own);
   EXPECT(sigismember(&own, SIGTERM) == 0, "the program's own signals stayed blocked");
@@ -317,7 +316,7 @@ CHECK("a program's own steps leave the process to it") {
 
 // ---- the option ----
 
-// How many there are once that number has had time to change to `wanted`.
+// How many background threads there are, after allowing time for a change to `wanted`.
 static unsigned background_threads_until(unsigned wanted) {
   long task = 0;
   unsigned found = background_threads(&task);
@@ -341,7 +340,7 @@ CHECK("the option starts and ends it") {
       idle(1500);
       EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
     }
-    if (i % 2 == 0) idle(300);  // until it rests
+    if (i % 2 == 0) idle(300);  // until it sleeps
     REQUIRE(ts_option_set("BACKGROUND", "off") == 0, "the option is refused");
     EXPECT(background_threads_until(0) == 0, "there is one after `off`");
     EXPECT(threads() == 1, "%u threads", threads());
@@ -377,7 +376,7 @@ static void* free_when_late(void* p) {
   return NULL;
 }
 
-// Allocates for the first time in the last round of destructors, after which no end is told.
+// First allocates in the last round of destructors, after which the end is not announced.
 static pthread_key_t rounds;
 static void allocate_in_last_round(void* round) {
   const uintptr_t next = (uintptr_t)round + 1;
@@ -389,9 +388,9 @@ static void* end_in_rounds(void* unused) {
   return unused;
 }
 
-// The last thread is the first one, with a background thread at rest; or another one after it, in a
-// program that has all keys by then, or not; or one that has only freed. Or the end of one is not
-// told.
+// The last thread is the first one while the background thread sleeps, or another one after it, in
+// a program that has or has not used up all keys; or one that has only freed. Or its end is not
+// announced.
 typedef enum {
   first_thread,
   later_thread,

@@ -1,7 +1,7 @@
-// How much memory stays resident: after a burst, with many threads that wait, with blocks that one
-// thread allocates and another frees, and after threads have come and gone. Bounds are multiples of
-// the bytes that the program itself has in use. And, because the ways of memory between threads are
-// the same: of two threads that free one block, one is told.
+// How much memory stays resident: after a burst, with many waiting threads, with blocks freed by
+// another thread than allocated them, and after threads have come and gone. Bounds are multiples of
+// what the program itself has in use. As it concerns the same transfers between threads: if two
+// threads free one block, one of them is reported.
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -34,7 +34,6 @@ CHECK("after a burst of 500 MB less than a tenth stays resident") {
 // Where threads wait for one another at the end of their work.
 static pthread_barrier_t all_done;
 
-// Runs so many threads at once.
 static void run_threads(unsigned count, void* (*run)(void*), void* argument) {
   static pthread_t ids[500];
   REQUIRE(count <= COUNT_OF(ids), "%u threads", count);
@@ -74,7 +73,7 @@ static size_t peak_of_turns(size_t each, unsigned threads) {
 CHECK("256 waiting threads hold half as much again as one") {
   static const size_t sizes[] = {100, 900, 5000, 20000, 100000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    // Each in a process of its own, where memory has no past.
+    // Each in a process of its own, where memory has no history.
     int results[2];
     REQUIRE(pipe(results) == 0, "pipe failed");
     for (int round = 0; round < 2; ++round) {
@@ -133,7 +132,8 @@ CHECK("a stream between threads holds what is live") {
 
 enum { short_lived_blocks = 5000 };
 
-// The two threads of a pair hold their blocks at the same time, so every pair needs as much.
+// The two threads of a pair hold their blocks at the same time, so every pair needs the same
+// amount.
 static void* live_shortly(void* pair) {
   char* blocks[short_lived_blocks];
   for (size_t i = 0; i < short_lived_blocks; ++i) blocks[i] = written(200);
@@ -159,7 +159,7 @@ static void ended_threads_leave_nothing(void) {
 
 CHECK("threads that end leave nothing behind") { ended_threads_leave_nothing(); }
 
-// Where glibc has no key left for an allocator that would learn of ends by one.
+// On glibc, when no key is left that would tell an allocator about thread exits.
 CHECK("nor where the program has all keys") {
   free(malloc(100));
   pthread_key_t key;
@@ -200,7 +200,7 @@ static void* use_some_blocks(void* unused) {
   return unused;
 }
 
-// Nor do the structures of their heaps stay.
+// The structures of their heaps do not stay either.
 CHECK("after a trim they leave little behind") {
   enum { threads = 300 };
   const size_t early = memory("VmRSS:");
@@ -218,7 +218,7 @@ static void* use_a_block_of_each_size(void* unused) {
   return unused;
 }
 
-// A page of memory for each class of sizes.
+// A page of memory for each size class.
 CHECK("many threads with few blocks hold pages") {
   enum { threads = 500 };
   run_threads(threads, use_a_block_of_each_size, NULL);
@@ -228,7 +228,7 @@ CHECK("many threads with few blocks hold pages") {
   EXPECT(peak <= (size_t)threads * (200 << 10), "%d threads hold %zu bytes", threads, peak);
 }
 
-// Memory that is given back, and needed again at once, stays for a while, and not for good.
+// Purged memory that is soon needed again stays for a while, but not forever.
 CHECK("memory that was needed again is given back in the end") {
   for (int i = 0; i < 3; ++i) burst((size_t)64 << 20, (size_t)64 << 20);
   for (int tenths = 0; tenths < 115; ++tenths) {
@@ -268,7 +268,7 @@ static void free_loads(void) {
   trimmed = memory("VmRSS:");
 }
 
-// All but the last one, which frees what they took while they wait.
+// All but the last one, which frees their blocks while they wait.
 static void* take_load_or_free_all(void* unused) {
   const unsigned number = atomic_fetch_add(&loads_taken, 1);
   const bool is_owner = number < waiting_owners;
@@ -322,8 +322,7 @@ CHECK("of two threads that free a large block one is told") {
   }
 }
 
-// Of this process: bytes of huge pages that are resident, or SIZE_MAX where the system does not
-// count them.
+// This process's resident bytes in huge pages, or SIZE_MAX where the system does not count them.
 static size_t huge_page_bytes(void) {
   const long kilobytes = figure_of("/proc/self/smaps_rollup", "AnonHugePages:");
   return kilobytes < 0 ? SIZE_MAX : (size_t)kilobytes << 10;
@@ -339,7 +338,7 @@ static bool system_has_huge_pages(void) {
 
 enum { large_blocks = 16, large_bytes = 10 << 20 };
 
-// Allocates large blocks one after another, of each of which so much is filled before the next.
+// Allocates large blocks one after another, and fills part of each before the next.
 static void take_large_blocks(int count, size_t filled) {
   for (int i = 0; i < count; ++i) {
     char* block = malloc(large_bytes);
@@ -355,8 +354,8 @@ CHECK("large blocks that are hardly touched hold little") {
          large_blocks, memory("VmRSS:") >> 10);
 }
 
-// Blocks of 5 to 25 MB in turn, of each of which 64 KB and the end are touched: what is resident in
-// the end, when they have been all over the memory that they use.
+// Blocks of 5 to 25 MB in turn, each touched in 64 KB and at its end: what is resident once they
+// have been everywhere in the memory that they use.
 static void sparse_blocks_begin_where_others_did(void) {
   enum { live = 8, times = 4000 };
   char* blocks[live] = {NULL};
@@ -382,7 +381,7 @@ CHECK("large blocks in turn, hardly touched, hold little") {
   sparse_blocks_begin_where_others_did();
 }
 
-// The same with as many addresses as the C library's malloc needs, and half as many again.
+// The same with as much address space as the C library's malloc needs, and half as much again.
 CHECK("large blocks in turn, hardly touched, need few addresses") {
   const struct rlimit limit = {(size_t)320 << 20, (size_t)320 << 20};
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit fails");
@@ -396,7 +395,7 @@ static void* free_large_blocks(void* unused) {
   return unused;
 }
 
-// A free looks at a file of the system, which no child is to have.
+// A free reads a system file, which the child must not have.
 CHECK("a fork inherits no file that free has open") {
   enum { forks = 300 };
   if (fcntl(3, F_GETFD) != -1) skip_check("the program began with a descriptor 3");
@@ -414,7 +413,7 @@ CHECK("a fork inherits no file that free has open") {
          (int)forks);
 }
 
-// The same filled: few pages go back in between.
+// The same, filled: few pages are purged in between.
 CHECK("large blocks in turn, filled, fault in once") {
   enum { times = 100, bytes = 12 << 20 };
   char* block = NULL;
@@ -432,8 +431,8 @@ CHECK("large blocks in turn, filled, fault in once") {
          usage.ru_minflt);
 }
 
-// What blocks that were filled had for it, those that are not filled any longer do not get for
-// long: one in eight tells, and until then each has two huge pages at most, about its ends.
+// The huge pages that filled blocks earned do not last once blocks are no longer filled: one block
+// in eight is a probe, and until then each has at most two huge pages, at its ends.
 CHECK("large blocks that are no longer filled soon hold little") {
   take_large_blocks(large_blocks + 1, large_bytes);  // the next probe is seven blocks away
   const size_t filled = memory("VmRSS:");
@@ -444,7 +443,7 @@ CHECK("large blocks that are no longer filled soon hold little") {
   EXPECT(more <= ((size_t)48 << 20), "%zu bytes", more);
 }
 
-// A byte in each huge page of so many blocks: `most` is by how much memory may grow.
+// A byte in each huge page of this many blocks; `most` is the allowed growth in memory.
 static void expect_growth_of_sparse_blocks(int count, size_t bytes, size_t most) {
   const size_t before = memory("VmRSS:");
   for (int i = 0; i < count; ++i) {
@@ -458,7 +457,7 @@ static void expect_growth_of_sparse_blocks(int count, size_t bytes, size_t most)
   EXPECT(more <= most, "%zu bytes, of %zu at most", more, most);
 }
 
-// Pages that were read only are there, and hold nothing.
+// Pages that were only read are resident, but hold nothing.
 CHECK("large blocks that are only read do not count as filled") {
   const char* block = calloc(1, large_bytes);
   REQUIRE(block != NULL, "calloc is null");
@@ -467,7 +466,7 @@ CHECK("large blocks that are only read do not count as filled") {
   expect_growth_of_sparse_blocks(large_blocks, large_bytes, (size_t)4 << 20);
 }
 
-// Huge pages were right for the blocks that were there before, and are not for these.
+// Huge pages suited the earlier blocks, and do not suit these.
 CHECK("where filled blocks were, sparse ones hold little") {
   burst(large_bytes, (size_t)2 * large_blocks * large_bytes);
   malloc_trim(0);
@@ -487,7 +486,7 @@ CHECK("large blocks that are filled get huge pages") {
   EXPECT(bytes != 0, "%d blocks of 10 MB were filled, and none has a huge page", large_blocks);
 }
 
-// Each ends somewhere else within a huge page, of which no part may stay when it is given back.
+// Each ends at another place within a huge page, no part of which may stay when it is returned.
 CHECK("large blocks that are given back leave nothing behind") {
   static const size_t longest = (size_t)96 << 20;
   static const size_t shortest = (size_t)6 << 20;

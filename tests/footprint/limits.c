@@ -1,9 +1,9 @@
-// Limits of memory (src/features/limits/limits.h): what goes back below the soft one, that malloc fails beyond
-// the hard one, and that neither ends the process. Checks in a control group of their own are skipped
-// where none can be made.
+// Memory limits (src/features/limits/limits.h): what is purged below the soft limit, that malloc
+// fails beyond the hard one, and that neither ends the process. Checks that need a cgroup of their
+// own are skipped if they cannot make one.
 //
-// `limits rounds N MB` does N rounds in a group of so many MiB under any malloc, and says how many it
-// survived.
+// `limits rounds N MB` runs N rounds in a cgroup of that many MiB under any malloc, and prints how
+// many it survived.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,9 +26,9 @@
 
 enum { kb = 1 << 10, mb = 1 << 20, million = 1000000 };
 
-// ---- groups ----
+// ---- cgroups ----
 
-static char group[512];  // the folder; empty if there is none
+static char group[512];  // its directory; empty if there is none
 static bool is_version_1;
 
 static bool write_to_group(const char* name, size_t value) {
@@ -54,7 +54,8 @@ static size_t figure_of_group(const char* name) {
   return (size_t)figure;
 }
 
-// A group of so many bytes below that of this process; false, with the reason, if there is none.
+// Makes a cgroup with this limit in bytes below the process's own; false, with the reason, if that
+// fails.
 static bool make_group(size_t bytes, const char** reason) {
   char lines[8192];
   *reason = "there is no /proc/self/cgroup";
@@ -80,7 +81,7 @@ static void remove_group(void) {
   for (int tries = 0; tries < 200 && rmdir(group) != 0 && errno == EBUSY; ++tries) idle(5);
 }
 
-// Runs it in the group, and returns the status of its process.
+// Runs it in the cgroup, and returns its process's status.
 static int status_in_group(void (*run)(void)) {
   fflush(NULL);
   const pid_t child = fork();
@@ -102,7 +103,7 @@ static void run_in_group(size_t bytes, void (*run)(void)) {
          WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? ", killed" : "");
 }
 
-// ---- a program that is nearly as large as its group ----
+// ---- a program nearly as large as its cgroup ----
 
 static void* written_or_null(size_t bytes) {
   void* const block = malloc(bytes);
@@ -116,8 +117,8 @@ static void* larges[large_blocks];
 static volatile unsigned* survived;  // rounds
 static unsigned wanted_rounds;
 
-// 150 MB stay, in blocks of all sizes. In a round, 80 MB of small blocks come and go, but for a few
-// that keep what is free apart; and then 80 MB of large ones.
+// 150 MB stay, in blocks of all sizes. In each round, 80 MB of small blocks come and go, except for
+// a few that fragment the free memory, and then 80 MB of large ones.
 static void do_rounds(void) {
   static const size_t sizes[] = {48, 100, 1000, 20000, 1000000};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
@@ -168,7 +169,7 @@ static int print_rounds(unsigned rounds, size_t bytes) {
   return 0;
 }
 
-// The group shrinks while the program runs; then what it frees has to go back first.
+// The cgroup's limit shrinks while the program runs; then what it frees must be purged first.
 static void shrink_while_running(void) {
   free(written_or_null(100 * mb));
   void* kept[100];
@@ -192,7 +193,7 @@ CHECK("a program survives when its group shrinks") {
 
 // ---- the soft limit ----
 
-// Blocks of so many bytes, filled, 70 MB in all; then all are free.
+// Blocks of this size, filled, 70 MB in total; then all are freed.
 static void come_and_go(size_t bytes) {
   static void* blocks[70 * mb / 1000];
   const size_t count = 70 * mb / bytes;
@@ -203,7 +204,7 @@ static void come_and_go(size_t bytes) {
   for (size_t i = 0; i < count; ++i) free(blocks[i]);
 }
 
-// The most that is resident while blocks of one size follow those of another.
+// The peak of resident memory while blocks of one size follow those of another.
 static size_t peak_of_sizes(void) {
   come_and_go(1000);
   come_and_go(10 * mb);
@@ -261,7 +262,7 @@ CHECK("malloc fails beyond the hard limit") {
   free(block);
 }
 
-// A block that moves its pages, or grows where it is, needs its growth alone.
+// A block that moves its pages, or grows in place, needs only its growth.
 CHECK("realloc grows up to the hard limit") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
   unsigned char* block = written_or_null(40 * mb);
@@ -302,7 +303,7 @@ CHECK("a child keeps the hard limit") {
 
 // ---- events ----
 
-// (Compilers take it that malloc changes no variable of the program.)
+// (Compilers assume that malloc changes no variable of the program.)
 static volatile size_t events[3];
 static volatile size_t bytes_of_event[3];
 static void note(int event, size_t bytes) {
@@ -338,7 +339,7 @@ CHECK("events are told") {
   free(block);
 }
 
-// What the handler allocates is the program's, wherever the event falls.
+// What the handler allocates belongs to the program, whenever the event comes.
 static void* volatile kept_by_handler;
 static void keep(int event, size_t bytes) {
   if (kept_by_handler == NULL) kept_by_handler = written_or_null(100);
@@ -356,7 +357,7 @@ CHECK("a handler in a scope allocates outside") {
   EXPECT(ts_owns(kept_by_handler) == 1, "its block went with the arena");
 }
 
-// A handler whose own request is refused, too.
+// A handler whose own request is also refused.
 static volatile size_t calls;
 static void ask_for_more(int event, size_t bytes) {
   (void)event, (void)bytes;
@@ -373,7 +374,7 @@ CHECK("a handler is refused and not told") {
   EXPECT(calls <= before + 2000 / 16, "%zu calls", calls - before);
 }
 
-// The handler gives the thread its heap, and the thread keeps it.
+// The handler's call gives the thread its heap, and the thread keeps it.
 static void* first_is_refused(void* heaps) {
   unsigned* const heap = heaps;
   kept_by_handler = NULL;
@@ -418,7 +419,7 @@ static void* trim_until_told(void* unused) {
   return unused;
 }
 
-// What a purge gives back is in no list meanwhile, and yet no memory in use.
+// Memory being purged is in no list meanwhile, but is not in use either.
 CHECK("a purge meanwhile refuses nothing") {
   REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
   trims = true;
@@ -435,7 +436,7 @@ CHECK("a purge meanwhile refuses nothing") {
   EXPECT(refused == 0, "%d of 300", refused);
 }
 
-// ---- what the system is asked ----
+// ---- what is asked of the system ----
 
 static int status_without_open(size_t megabytes) {
   const pid_t child = fork();

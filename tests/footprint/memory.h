@@ -1,4 +1,4 @@
-// Shared by the programs of this folder: the memory of the process, a burst, and time that passes.
+// Shared by the programs of this folder: the process's memory, a burst, and waiting.
 #pragma once
 
 #include <stdio.h>
@@ -8,15 +8,15 @@
 
 #include "conformance/check.h"
 
-// A figure of /proc/self/status, such as "VmRSS:" or "VmHWM:", in bytes.
+// A field of /proc/self/status, such as "VmRSS:" or "VmHWM:", in bytes.
 static inline size_t memory(const char* key) {
   const long kilobytes = figure_of("/proc/self/status", key);
   REQUIRE(kilobytes > 0, "%s is %ld", key, kilobytes);
   return (size_t)kilobytes << 10;
 }
 
-// Allocates and fills blocks of `each` bytes, `total` bytes in all, and frees them. Returns what
-// was resident with them.
+// Allocates and fills blocks of `each` bytes, `total` bytes altogether, and frees them. Returns
+// what was resident before the frees.
 static inline size_t burst(size_t each, size_t total) {
   const size_t count = total / each;
   void** const blocks = malloc(count * sizeof *blocks);

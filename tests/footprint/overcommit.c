@@ -1,5 +1,5 @@
-// Under strict overcommit the kernel counts all private memory that could be written to. What is freed and
-// purged must not stay counted. (TSMALLOC_STRICT_OVERCOMMIT=1 stands for vm.overcommit_memory=2.)
+// Under strict overcommit the kernel counts all writable private memory, so freed and purged memory
+// must not stay counted. (TSMALLOC_STRICT_OVERCOMMIT=1 simulates vm.overcommit_memory=2.)
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { mib = 1 << 20, large_blocks = 64, small_blocks = 64 * 1024, small_bytes = 1000 };
 
-// Bytes of private mappings that can be written to.
+// Bytes of writable private mappings.
 static size_t counted_bytes(void) {
   FILE* maps = fopen("/proc/self/maps", "r");
   REQUIRE(maps != NULL, "no maps");

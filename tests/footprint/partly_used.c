@@ -1,5 +1,5 @@
-// What the hardened heap keeps resident of large blocks of which a program uses a part, such as the
-// stacks of coroutines: the pages that the program touched, and one for the tail of each block.
+// What the hardened heap keeps resident of large blocks that a program uses only in part, such as
+// coroutine stacks: the pages the program touched, and one for the tail of each block.
 #include <malloc.h>
 #include <stdint.h>
 
@@ -12,7 +12,7 @@ typedef void* Get(size_t bytes);
 static void* get(size_t bytes) { return malloc(bytes); }
 static void* get_zeroed(size_t bytes) { return calloc(1, bytes); }
 static void* get_aligned(size_t bytes) { return aligned_alloc(page, bytes); }
-// In place, where the class is the same; the old end is behind what is used.
+// In place if the class is the same; the old end is past the used part.
 static void* get_resized(size_t bytes) {
   return realloc(opaque_pointer(malloc(bytes + 1000)), opaque(bytes));
 }
@@ -34,7 +34,7 @@ static void check_resident(const char* when, size_t count, size_t bytes, size_t 
          most);
 }
 
-// Blocks that are used in part, freed and allocated again: `count` live ones at most.
+// Blocks used in part, freed and allocated again, with at most `count` live ones.
 static void use_in_part(size_t count, size_t bytes, size_t used, Get* get_block, size_t most) {
   uint64_t random = 7;
   for (size_t i = 0; i < count; ++i) renew(i, bytes, used, get_block);
@@ -57,7 +57,7 @@ static void use_in_part(size_t count, size_t bytes, size_t used, Get* get_block,
   check_resident("all freed", count, bytes, most);
 }
 
-// 120 MB are used; three pages of each block are touched.
+// Uses 120 MB, and touches three pages of each block.
 enum { stack = 65536, used_of_stack = 6144, most_of_stacks = 260000000 };
 
 CHECK("stacks of which a tenth is used") {

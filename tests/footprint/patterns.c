@@ -1,7 +1,7 @@
 // Whether memory follows the program: after a peak, across threads, across sizes. Each check is a
-// pattern of use from public complaints about allocators; its bounds are those that the complaints
-// ask for, as multiples of what the program itself has. An idle program calls nothing.
-// TSMALLOC_TEST_TIMES=1 adds how long single calls of malloc and free take.
+// usage pattern from public complaints about allocators, and its bounds are what the complaints ask
+// for, as multiples of the program's own data. An idle program calls nothing. TSMALLOC_TEST_TIMES=1
+// also prints how long single calls of malloc and free take.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,10 +30,10 @@ static size_t above_base(const char* key) {
 static size_t resident(void) { return above_base("VmRSS:"); }
 static size_t peak(void) { return above_base("VmHWM:"); }
 
-// To be called first, when the pattern has what is no part of it.
+// Call this first, once memory that is not part of the pattern is allocated.
 static void begin(void) { base = memory("VmRSS:"); }
 
-// Memory for the pattern's own tables, apart from the heap, resident from the beginning.
+// Memory for the pattern's own tables, outside the heap and resident from the start.
 static void* table(size_t count, size_t each) {
   void* const p = mmap(NULL, count * each, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -41,7 +41,7 @@ static void* table(size_t count, size_t each) {
   return p;
 }
 
-// The bytes that the program has in use, and the most that it had.
+// The bytes that the program has in use, and their peak.
 static atomic_size_t live, most_live;
 
 static void grow_live(size_t bytes) {
@@ -54,7 +54,7 @@ static void grow_live(size_t bytes) {
 
 enum { time_bits = 5, times_count = 40 << time_bits };
 static bool is_timed;
-static atomic_uint times[times_count];  // by nanoseconds, 32 to an octave
+static atomic_uint times[times_count];  // in nanoseconds, 32 per octave
 
 static uint64_t nanoseconds(void) {
   struct timespec now;
@@ -91,7 +91,7 @@ static void report_times(void) {
                 (unsigned long)shown[2], (unsigned long)shown[3] / 1000);
 }
 
-// malloc, all of it written to.
+// malloc, with the whole block written.
 static void* take(size_t bytes) {
   const uint64_t since = is_timed ? nanoseconds() : 0;
   void* const p = malloc(bytes);
@@ -107,7 +107,7 @@ static void drop(void* p) {
   if (is_timed) note_time(since);
 }
 
-// The same of bytes that are counted.
+// The same with the bytes counted.
 static void* take_live(size_t bytes) {
   grow_live(bytes);
   return take(bytes);
@@ -118,9 +118,9 @@ static void drop_live(void* p, size_t bytes) {
   live -= bytes;
 }
 
-// ---- time passes ----
+// ---- waiting ----
 
-// Some small blocks at a time, ten times a second.
+// A few small blocks at a time, ten times a second.
 static void heartbeat_of(unsigned count, unsigned milliseconds) {
   enum { most = 1000 };
   void* blocks[most];
@@ -137,7 +137,7 @@ enum { settle = 2000 };  // milliseconds
 
 // ---- bounds ----
 
-// The goal, and the promise of the engine where that is more.
+// The goal, and the engine's promise where that is larger.
 typedef struct Bound {
   double goal, today;
 } Bound;
@@ -151,8 +151,8 @@ static void expect_at_most(const char* what, double figure, Bound bound) {
   EXPECT(figure <= bound.today, "%s: %.2f", what, figure);
 }
 
-// The two figures of most complaints: the peak as a multiple of what was live, and which part of
-// the peak stays. A failure shows the account.
+// The two figures of most complaints: the peak as a multiple of the live data, and how much of the
+// peak stays. A failure prints the memory report.
 static void expect_memory(Bound peak_of_live, Bound stays_of_peak) {
   const double high = (double)peak();
   const double left = (double)resident();
@@ -185,7 +185,7 @@ static void join_all(void) {
   while (started != 0) pthread_join(ids[--started], NULL);
 }
 
-// Threads that are done wait here, for good: the check ends with the process.
+// Finished threads wait here until the process ends.
 static atomic_uint done;
 
 static void* wait_for_ever(void* unused) {
@@ -203,7 +203,7 @@ static void await_done(unsigned count) {
   while (atomic_load(&done) != count) idle(1);
 }
 
-// A process of more than one thread, as servers are.
+// Makes the process multi-threaded, as servers are.
 static void have_two_threads(void) {
   start(1, allocate_and_wait, NULL);
   await_done(1);
@@ -265,7 +265,7 @@ CHECK("a sawtooth keeps a quarter of its faults and 10 %") {
   expect_memory(none, goal(0.1));
 }
 
-// Requests of 20 MB, and nothing between them.
+// Requests of 20 MB with nothing between them.
 CHECK("a server that is called each 20 ms keeps its pages") {
   enum { requests = 100, first = 10, most = 20000 };
   void** const blocks = table(most, sizeof *blocks);
@@ -297,7 +297,7 @@ CHECK("a server that is called each 20 ms keeps its pages") {
   expect_at_most("MB that stay", (double)resident() / mb, goal(12));
 }
 
-// How many requests of 2 MB are served in a second.
+// How many requests of 2 MB are handled in a second.
 static unsigned requests_in_a_second(uint64_t* state) {
   enum { most = 4000 };
   void* blocks[most];
@@ -314,8 +314,8 @@ static unsigned requests_in_a_second(uint64_t* state) {
   return requests;
 }
 
-// A burst, requests for a second, a rest in which its memory goes back, and requests again. Times
-// are reported, and decide nothing.
+// A burst, requests for a second, a rest in which memory is purged, and requests again. Times are
+// printed, but decide nothing.
 CHECK("a server rests and wakes") {
   enum { most = 500 * mb / 4096 };
   void** const blocks = table(most, sizeof *blocks);
@@ -369,7 +369,7 @@ CHECK("where one block in 16 KB stays 100 MB stay of 437") {
   expect_at_most("MB that stay", (double)now / mb, (Bound){100, 450});
 }
 
-// A peak of untouched memory is none.
+// Untouched memory makes no peak.
 CHECK("an untouched table costs nothing") {
   enum { rounds = 30, bytes = 512 * mb };
   begin();
@@ -469,14 +469,14 @@ CHECK("after request bodies 12 % stays") {
   expect_memory((Bound){1.5, 1.8}, goal(0.12));
 }
 
-// Blocks on their way from the threads that allocate them to those that free them.
+// Blocks on their way from allocating threads to freeing ones.
 enum { way_capacity = 65536 };
 typedef struct Way {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   size_t first, count;
   size_t bytes, most_bytes;
-  unsigned producers;  // that are not done yet
+  unsigned producers;  // not finished yet
   struct {
     void* at;
     size_t bytes;
@@ -496,7 +496,7 @@ static void send(void* p, size_t bytes) {
   pthread_mutex_unlock(&way.mutex);
 }
 
-// Null if no more will come.
+// Null when no more will come.
 static void* receive(size_t* bytes) {
   void* p = NULL;
   pthread_mutex_lock(&way.mutex);
@@ -621,7 +621,7 @@ static pthread_cond_t job_changed = PTHREAD_COND_INITIALIZER;
 static unsigned job_of, jobs_done;
 static void** nodes_of_job;
 
-// Nodes of a document, which are freed in another order than they were allocated in.
+// Nodes of a document, freed in another order than allocated.
 static void do_job(unsigned number) {
   uint64_t state = number;
   size_t count = 0;
@@ -671,7 +671,7 @@ CHECK("a pool of 20 threads needs twice the memory of a job") {
   expect_at_most("MB that stay", (double)resident() / mb, (Bound){20, 40});
 }
 
-// Threads that run one at a time, and share a cache of bounded size.
+// Threads that run one at a time and share a bounded cache.
 enum { cache_slots = 150000, requests_each = 60, interpreter_threads = 25 };
 static struct {
   void* at;
@@ -811,7 +811,7 @@ CHECK("2000 threads that ended keep 16 MB") {
 
 // ---- across sizes ----
 
-// Sizes in turn: each fills so much, then all of it is freed but one block in `kept`.
+// Sizes in turn: each fills this much, then frees all blocks but one in `kept`.
 static void change_sizes(size_t kept, Bound bound) {
   enum { bytes = 240 * mb };
   static const size_t sizes[] = {1000, 300, 3000, 600, 6000, 2000};

@@ -9,7 +9,7 @@
 
 enum { mb = 1 << 20, large_bytes = 40 * mb };
 
-// Whether the mapping of an address has the flag, two letters; and whether the file tells flags.
+// Whether the mapping of an address has the two-letter flag, and whether the file lists flags.
 static bool has_flag(const void* p, const char* flag) {
   char line[4096];
   char wanted[8];
@@ -39,7 +39,6 @@ static char* fill_large(void) {
   return block;
 }
 
-// At the beginning, in the middle, at the end.
 static unsigned parts_with(const char* block, size_t bytes, const char* flag) {
   return (has_flag(block, flag) ? 1U : 0U) + (has_flag(block + bytes / 2, flag) ? 1U : 0U) +
          (has_flag(block + bytes - 1, flag) ? 1U : 0U);
@@ -66,7 +65,7 @@ CHECK("never counts for earlier memory") {
 
 CHECK("always asks for them in the engine's memory alone") {
   REQUIRE(ts_option_set("THP", "always") == 0, "the option is refused");
-  free(malloc(opaque(4 * mb)));  // what was committed before
+  free(malloc(opaque(4 * mb)));  // committed before
   for (int i = 0; i < 3; ++i) {
     const char* const block = fill_large();
     if (!has_flag(block + large_bytes / 2, "hg")) skip_check("the system has no huge pages");
