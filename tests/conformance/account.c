@@ -1,9 +1,9 @@
-// tsmalloc/tsmalloc.h: what the library knows of its memory, and the functions that ask for more of
-// a block than malloc does. Under any other allocator, the header's own answers. account_cxx.cpp
+// tsmalloc/tsmalloc.h: what the library reports of its memory, and the functions that ask more of a
+// block than malloc does. Under any other allocator, the header's own answers. account_cxx.cpp
 // compiles the same checks as C++.
 #include <tsmalloc/arena.h>
 #include <tsmalloc/tsmalloc.h>
-// The functions come first, so that the header needs no other.
+// First, to show that the header needs no other.
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -16,7 +16,7 @@
 
 #include "check.h"
 
-// Whether the library is the engine, be it preloaded or linked in: the others know less.
+// Whether the library is the engine, preloaded or linked in: the others know less.
 static bool is_engine(void) {
   void* const block = malloc(opaque(100));
   const bool knows = ts_block_of(block, NULL, NULL) == 1;
@@ -48,7 +48,7 @@ CHECK("ts_expand shortens a large block, and makes it long again") {
   if (!is_engine()) skip_check("of the engine's large blocks");
   char* const block = (char*)malloc(16 << 20);
   REQUIRE(block != NULL, "null");
-  // Its end goes back, and it may grow into that again.
+  // Its end is returned, and it may grow into that again.
   EXPECT(ts_expand(block, 1 << 20) == 1, "it cannot be shorter");
   EXPECT(ts_expand(block, 16 << 20) == 1, "what lies behind is free");
   fill(block, 16 << 20, 1);
@@ -63,7 +63,7 @@ CHECK("ts_rezalloc zeroes what is new") {
     REQUIRE(block != NULL && first_nonzero(block, bytes + 1) == bytes + 1, "%zu bytes", bytes + 1);
     fill(block, bytes + 1, 5);
     for (int step = 0; step < 4; ++step) {
-      // The program uses less than the block has: what lies behind is garbage to it.
+      // The program uses only part of the block: what follows is garbage to it.
       const size_t old = bytes / 2;
       fill(block, bytes + 1, 5);
       const size_t next = random_size(&random, 200000) + 1;
@@ -141,7 +141,7 @@ CHECK("the figures of ts_stats add up") {
   } else if (is_engine()) {
     EXPECT(s.large_bytes >= (size_t)large << 20 && s.large_bytes < (large + 1) << 20, "%zu",
            s.large_bytes);
-    // Of blocks of the C library, too, such as buffers of stdio.
+    // Also of the C library's blocks, such as stdio buffers.
     EXPECT(s.small_bytes >= live && s.small_bytes < live + live / 100 + 20000,
            "%zu bytes are small blocks, %zu of them the test's", s.small_bytes, live);
     EXPECT(s.table_bytes > 0 && s.growths > 0 && s.heaps > 0, "a figure is 0");
@@ -163,7 +163,7 @@ CHECK("ts_stats fills what fits") {
   EXPECT(room.s.mapped_bytes != 0 || !ts_available(), "the first figure is missing");
   EXPECT(room.s.large_bytes == (size_t)0x5a5a5a5a5a5a5a5a, "what lies behind was written to");
   memset(&room, 0x5a, sizeof room);
-  ts_stats(&room.s, sizeof room);  // a newer program
+  ts_stats(&room.s, sizeof room);  // a program compiled with a newer header
   EXPECT(first_nonzero(room.behind, sizeof room.behind) == sizeof room.behind,
          "what is unknown is not 0");
 }
@@ -226,7 +226,7 @@ CHECK("ts_purge tells how much went back") {
   free(blocks[0]);
 }
 
-// What stays keeps each slab: only OS pages within them go back.
+// Each slab keeps a block, so only OS pages within slabs can be purged.
 CHECK("ts_trim tells of pages within slabs") {
   enum { count = 200000, bytes = 100, stays = 60 };
   static void* blocks[count];
@@ -344,7 +344,7 @@ CHECK("ts_owns knows blocks alone") {
 
 // ---- visits ----
 
-// The engine visits in the order of addresses.
+// The engine visits in address order.
 static bool is_in_order;
 
 typedef struct Sums {
@@ -441,7 +441,7 @@ static int drop_and_allocate(const ts_extent* extent, void* argument) {
   return 0;
 }
 
-// Slabs that a visit empties become other blocks, before the walk comes there.
+// Slabs that a visit empties are reused for other blocks before the walk reaches them.
 CHECK("a visit frees blocks") {
   if (!is_engine()) return;
   destroyed = ts_arena_create();

@@ -1,5 +1,5 @@
-// The aligned functions: every power of two up to 1 MiB, and the page functions. What is refused, and
-// how, is in the table of rules.c; larger alignments are reliability/aligned_allocation.cpp's.
+// The aligned functions: every power of two up to 1 MiB, and the page functions. rules.c tests
+// which calls fail, and how; reliability/aligned_allocation.cpp tests larger alignments.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -32,8 +32,7 @@ CHECK("every power of two to 1 MiB for all sizes") {
   for (size_t f = 0; f < COUNT_OF(functions); ++f) {
     for (size_t alignment = 1; alignment <= 1 << 20; alignment *= 2) {
       void* block[COUNT_OF(sizes)];
-      // All sizes live at once, each filled to its usable end, so that a block that reaches into
-      // another shows.
+      // All sizes are live at once, each filled to its usable end, to reveal overlaps.
       for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
         block[i] = functions[f].allocate(alignment, sizes[i]);
         REQUIRE(block[i] != NULL, "%s(%zu, %zu) is null", functions[f].name, alignment, sizes[i]);

@@ -1,9 +1,10 @@
 // tsmalloc/arena.h: arenas and scopes, in a program whose parts know nothing of them. In libraries
-// without arenas, and without any, each function says so. arenas_cxx.cpp has the same for C++.
+// without arenas, and without any library, each function reports that. arenas_cxx.cpp tests the
+// same for C++.
 //
-// ARENAS_EXPECTED says whether there are any: 1 or 0. Without it, the dynamic linker is asked.
+// ARENAS_EXPECTED tells whether there are any: 1 or 0. If it is unset, the dynamic linker decides.
 #include <tsmalloc/arena.h>
-// The functions come first, so that the header needs no other.
+// First, to show that the header needs no other.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -36,8 +37,8 @@ static struct ts_arena_usage usage_of(ts_arena* arena) {
 
 // ---- a parser that knows malloc and free ----
 
-// A value in parentheses, such as (a (bc d) e): atoms and lists, each node a block, each atom's text
-// another, and the texts of all atoms once more in a buffer that grows.
+// A value in parentheses, such as (a (bc d) e): atoms and lists. Each node is a block, each atom's
+// text another, and the texts of all atoms are also collected in a buffer that grows.
 typedef struct Node {
   struct Node* next;
   struct Node* first;
@@ -220,7 +221,7 @@ CHECK("other threads free an arena's blocks") {
     EXPECT(ts_scope_enter(task.arena) == 0, "refused");
     for (size_t i = 0; i < COUNT_OF(task.blocks); ++i) task.blocks[i] = malloc(16 + i % 700);
     task.blocks[0] = realloc(task.blocks[0], 200000);
-    ts_scope_enter(NULL);  // what a new thread needs is not the arena's
+    ts_scope_enter(NULL);  // what a new thread needs does not belong to the arena
     EXPECT(run_thread(free_all, &task) == &task, "another thread was in the scope");
     ts_scope_leave();
     EXPECT(ts_scope_leave() == 0, "in no scope");
@@ -294,7 +295,7 @@ CHECK("a fork frees the arena of a thread that it lacks") {
   pthread_barrier_wait(&entered);
   const pid_t child = fork();
   if (child == 0) {
-    // The thread was in no change: its arena is free.
+    // The thread was not changing the arena, so the arena is free.
     bool works = ts_scope_enter(task.arena) == 0;
     for (size_t i = 0; i < COUNT_OF(task.blocks); i += 2) free(task.blocks[i]);
     for (int i = 0; i < 1000; ++i) works &= malloc(opaque(100)) != NULL;

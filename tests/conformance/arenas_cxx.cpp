@@ -1,8 +1,8 @@
-// tsmalloc/memory_resource.hpp: containers of std::pmr over an arena and over malloc, and code of
-// the standard library that knows nothing of an arena, in its scope. Without arenas, all but the
+// tsmalloc/memory_resource.hpp: std::pmr containers over an arena and over malloc, and standard
+// library code that knows nothing of arenas, in an arena's scope. Without arenas, all but the
 // scopes works the same.
 #include <tsmalloc/memory_resource.hpp>
-// The header comes first, so that it needs no other.
+// First, to show that it needs no other header.
 #include <cstring>
 #include <list>
 #include <map>
@@ -113,7 +113,7 @@ CHECK("the standard library allocates in a scope") {
   EXPECT(ts_scope_leave() != 0, "a scope was left open");
 }
 
-// An exception leaves scopes, and may be of the arena itself.
+// An exception leaves scopes, and may itself be allocated in the arena.
 CHECK("exceptions leave scopes") {
   ts::arena_resource arena;
   for (int i = 0; i < 100; ++i) {

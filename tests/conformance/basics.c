@@ -1,5 +1,4 @@
-// malloc and free alone: every size is served, aligned, distinct and writable, and freed memory is
-// used again.
+// malloc and free: every size succeeds, aligned, distinct and writable, and freed memory is reused.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -25,13 +24,13 @@ CHECK("malloc serves every size") {
 }
 
 // glibc manual, "Malloc Examples": the address is always a multiple of 16 on 64-bit systems. The C
-// standard asks for less below 16 bytes, and some allocators save memory there.
+// standard requires less below 16 bytes, and some allocators save memory there.
 CHECK("sizes below 16 are aligned to 16") {
   for (size_t bytes = 0; bytes < 16; ++bytes) {
     for (int i = 0; i < 4; ++i) {
       void* block = malloc(bytes);
       EXPECT((uintptr_t)block % 16 == 0, "malloc(%zu) is %p", bytes, block);
-      // Not freed: the next one is to lie elsewhere.
+      // Not freed, so that the next one lies elsewhere.
     }
   }
 }

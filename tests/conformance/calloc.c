@@ -1,4 +1,4 @@
-// calloc: zeroed whatever the memory was before. (What it refuses is in the table of rules.c.)
+// calloc: zeroed whatever the memory held before. (rules.c tests which requests fail.)
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 
 #include "check.h"
 
-// glibc's does, and programs that use what malloc_usable_size tells may rely on it. Sizes just above
-// those of classes and of pages leave most behind the request.
+// glibc zeroes all of it, and programs that use malloc_usable_size may rely on that. Sizes just
+// above those of classes and pages have the most bytes after the request.
 CHECK("calloc zeroes used memory, to the end of what malloc_usable_size tells") {
   static const size_t sizes[] = {0,      1,       16,      17,      24,     64,     100,
                                  129,    256,     1025,    2100,    4096,   5000,   20500,

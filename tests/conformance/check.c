@@ -1,5 +1,5 @@
-// Runs checks, each in a new process (posix_spawn of this very program, so no fork handler of the
-// tested allocator takes part), and reports through write(2): the allocator under test may be
+// Runs checks, each in a new process (posix_spawn of this program, so no fork handler of the tested
+// allocator takes part), and reports through write(2), since the allocator under test may be
 // broken.
 #include "check.h"
 
@@ -51,7 +51,7 @@ void report_figure(const char* format, ...) {
   dprintf(STDOUT_FILENO, "%s: \"%s\": %s\n", program_name, check_name, figure);
 }
 
-// Handed on to the processes of the checks.
+// Passed on to the processes of the checks.
 static const char* const long_variable = "CHECKS_ARE_LONG";
 
 bool check_is_long(void) { return getenv(long_variable) != NULL; }
@@ -260,7 +260,7 @@ size_t anonymous_bytes(void) {
   return kilobytes < 0 ? statm_bytes(1) - statm_bytes(2) : (size_t)kilobytes << 10;
 }
 
-// The dynamic linker only warns about a library that it cannot preload, and every check would then
+// The dynamic linker only warns about a library that it cannot preload, and then every check would
 // test libc.
 static bool preload_took_effect(void) {
   const char* preload = getenv("LD_PRELOAD");
@@ -286,7 +286,7 @@ static int run_here(const Check* check) {
   return check_has_failed() ? failed : passed;
 }
 
-// Runs one check in a process group of its own, so that nothing it started outlives it.
+// Runs one check in its own process group, so that nothing it started outlives it.
 static int run_apart(char* program, const Check* check) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -294,7 +294,8 @@ static int run_apart(char* program, const Check* check) {
   char* arguments[] = {program, (char*)check->name, NULL};
   char* const emulator = getenv("CHECK_EMULATOR");
   char* emulated[] = {emulator, getenv("CHECK_MACHINE"), program, (char*)check->name, NULL};
-  // The kernel cannot run a program of another machine, but its emulator (tests/machines/emulate).
+  // The kernel cannot run a program for another architecture, but its emulator can
+  // (tests/machines/emulate).
   pid_t child = 0;
   const int error = posix_spawn(&child, emulator == NULL ? "/proc/self/exe" : emulator, NULL,
                                 &attributes, emulator == NULL ? arguments : emulated, environ);

@@ -1,6 +1,6 @@
-// The frame of every conformance program: named checks, each run in a process of its own, so that
-// a crash, a hang or an exhausted heap fails that check alone. It refuses to know which allocator
-// it tests, and it allocates nothing itself.
+// The frame of every conformance program: named checks, each run in a process of its own, so that a
+// crash, a hang or an exhausted heap fails only that check. It is independent of the allocator
+// under test, and allocates nothing itself.
 #pragma once
 
 #include <pthread.h>
@@ -20,23 +20,23 @@ typedef struct Check {
   const char* name;
 } Check;
 
-// A check of this program, named by a sentence without a verb of hope:
+// A check of this program, named by a plain statement:
 //
-//   CHECK("free preserves errno") { ... }
+//    CHECK("free preserves errno") { ... }
 #define CHECK(name) LISTED_FUNCTION(Check, checks, void, name)
 
-// What main does, unless the program has its own. Without arguments runs all checks and returns 0
-// if none failed; with one argument runs only the check of that name, in this process (for a
-// debugger). --long before that makes checks that can be longer so.
+// What main does, unless the program has its own. Without arguments, runs all checks and returns 0
+// if none failed; with a check's name, runs only that one, in this process (for a debugger). A
+// preceding --long makes checks longer where they can be.
 int run_checks(int argc, char** argv);
 
-// Prints the expectation and the outcome (a printf format), and goes on.
+// Prints the expectation and the outcome (a printf format), and continues.
 #define EXPECT(condition, ...)                                                     \
   do {                                                                             \
     if (!(condition)) report_failure(__FILE__, __LINE__, #condition, __VA_ARGS__); \
   } while (0)
 
-// The same, and ends the check: nothing after it would make sense.
+// The same, but ends the check: nothing after it would make sense.
 #define REQUIRE(condition, ...)                                    \
   do {                                                             \
     if (!(condition)) {                                            \
@@ -53,40 +53,40 @@ void report_failure(const char* file, int line, const char* expected, const char
 bool check_has_failed(void);
 // Whether the program was started with --long.
 bool check_is_long(void);
-// Says a figure that the check found, for people.
+// Prints a figure that the check found.
 void report_figure(const char* format, ...) __attribute__((format(printf, 1, 2)));
 __attribute__((noreturn)) void end_check(void);
-// Ends the check as neither passed nor failed; only for what the allocator does not claim to offer.
+// Skips the rest of the check; only for what the allocator does not claim to offer.
 __attribute__((noreturn)) void skip_check(const char* reason);
 
-// Ends the check as skipped where the C library is not glibc, for the reason given: it asks for what
-// other C libraries do not do, whatever the allocator.
+// Skips the rest of the check where the C library is not glibc, for the given reason: other C
+// libraries do not do what it tests, whatever the allocator.
 void need_glibc(const char* reason);
 
-// A program of this C library that ends with status 0: LD_PRELOAD reaches it.
+// A program linked with this C library that exits with status 0. LD_PRELOAD affects it.
 #ifndef TRUE_PROGRAM
 #define TRUE_PROGRAM "/bin/true"
 #endif
 
-// The function of this name that the program would call, or null (no allocator must export
+// The function that the program would call by this name, or null (no allocator must export
 // extensions).
 void* find_function(const char* name);
 
-// The file name, without a version, of the library that malloc is in: what is promised beyond the
-// standards is promised of one library.
+// The file name, without a version, of the library that contains malloc: a promise beyond the
+// standards is a promise of one library.
 const char* tested_library(void);
-// Whether it is one of this project's; and whether it is the engine's.
+// Whether it is one of this project's libraries, and whether it is the engine.
 bool library_is_ours(void);
 bool library_is_engine(void);
 
-// A thread; and its result. The check ends if there is none to be had.
+// Starts a thread; joins it and returns its result. The check ends if no thread can be created.
 pthread_t start_thread(void* (*body)(void*), void* argument);
 void* run_thread(void* (*body)(void*), void* argument);
-// So many at once, which get 1, 2, ... for an argument.
+// Starts this many at once, with the arguments 1, 2, ...
 void start_threads(pthread_t* threads, size_t count, void* (*body)(void*));
 void join_threads(const pthread_t* threads, size_t count);
 
-// The wait status of a child, which fork() or posix_spawn() returned, when it has ended.
+// The wait status of a child from fork() or posix_spawn(), after it has ended.
 int status_of(pid_t child);
 
 // A pattern that differs from block to block: fill writes it, first_damage returns the offset of
@@ -98,7 +98,7 @@ size_t first_damage(const void* block, size_t bytes, uint64_t seed);
 void expect_filled(const char* file, int line, const void* block, size_t bytes, uint64_t seed);
 // The offset of the first byte that is not zero, or `bytes`.
 size_t first_nonzero(const void* block, size_t bytes);
-// A block of malloc, or the end of the check: with that pattern, and with ones.
+// A block from malloc, or the end of the check: filled with that pattern, or with ones.
 void* filled(size_t bytes, uint64_t seed);
 void* written(size_t bytes);
 
@@ -112,17 +112,17 @@ size_t random_size(uint64_t* state, size_t limit);
 // basics.c.
 size_t natural_alignment(size_t bytes);
 
-// A value that the compiler cannot see through: neither folds nor warns about.
+// A value opaque to the compiler, which neither folds it nor warns about it.
 size_t opaque(size_t value);
 void* opaque_pointer(void* pointer);
 
-// The number behind `key` in a file such as /proc/self/status, read without the heap; -1 if the file
+// The number after `key` in a file such as /proc/self/status, read without the heap; -1 if the file
 // or the key is missing.
 long figure_of(const char* path, const char* key);
-// The beginning of a file, as a string; false if there is none.
+// The beginning of a file, as a string; false if the file is missing.
 bool read_text(const char* path, char* text, size_t size);
-// How many threads of this process have that name; `last`, if it is not null, gets the number of one.
-// (Opening a folder allocates.)
+// How many threads of this process have that name; `last`, if not null, receives the number of one.
+// (Opening a directory allocates.)
 unsigned threads_named(const char* name, long* last);
 size_t mapping_count(void);
 double seconds_now(void);  // of a monotonic clock
@@ -131,7 +131,7 @@ double seconds_now(void);  // of a monotonic clock
 size_t address_space_bytes(void);
 size_t data_bytes(void);  // private writable memory, resident or not, which RLIMIT_DATA limits
 size_t resident_bytes(void);
-// Of that, what was written to, without files: exact, where resident_bytes() lags behind.
+// The part that was written to, without files: exact, while resident_bytes() lags behind.
 size_t anonymous_bytes(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// Programs whose malloc counts, or logs, and asks libc by glibc's own name, __libc_malloc. They leave
-// the other functions to the allocator, which then gets blocks that it must know.
+// Programs whose malloc counts or logs, and calls glibc's __libc_malloc. They leave the other
+// functions to the allocator, which must recognize the resulting blocks.
 #include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>

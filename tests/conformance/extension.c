@@ -1,10 +1,10 @@
-// tsmalloc/tsmalloc.h: the functions of a tsmalloc library if one is in the process, and what the
-// header does by itself if none is. extension_cxx.cpp compiles the same checks as C++.
+// tsmalloc/tsmalloc.h: the functions if a tsmalloc library is in the process, and the header's own
+// answers if none is. extension_cxx.cpp compiles the same checks as C++.
 //
-// LIBRARY_EXPECTED says which of the two it has to be: 1 or 0. Without it, the dynamic linker is
-// asked.
+// LIBRARY_EXPECTED tells which of the two it must be: 1 or 0. If it is unset, the dynamic linker
+// decides.
 #include <tsmalloc/tsmalloc.h>
-// The functions come first, so that the header needs no other.
+// First, to show that the header needs no other.
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -21,8 +21,8 @@ static bool is_expected(void) {
   return expected != NULL ? strcmp(expected, "1") == 0 : find_function("ts_version") != NULL;
 }
 
-// The answers of all functions: once before main, in a signal handler or in a destructor, and once
-// again.
+// The results of all functions, first called before main, in a signal handler or in a destructor,
+// and then again.
 typedef struct Answers {
   int available;
   int version;
@@ -66,7 +66,7 @@ static void expect_right(const Answers* answers, const char* when) {
   EXPECT(answers->usable == answers->usable_of_malloc, "%s: %zu usable bytes, not %zu", when,
          answers->usable, answers->usable_of_malloc);
   EXPECT(answers->usable_of_null == 0, "%s: null has %zu", when, answers->usable_of_null);
-  // (A malloc without our library may know no size so early: tcmalloc's says 0.)
+  // (A malloc other than ours may not know sizes so early: tcmalloc's returns 0.)
   EXPECT(answers->good >= 1000 && (answers->good <= answers->usable || !is_expected()),
          "%s: ts_good_size(1000, 0) is %zu, usable are %zu", when, answers->good, answers->usable);
   EXPECT(answers->good_aligned >= 1000, "%s: ts_good_size(1000, 4096) is %zu", when,
@@ -121,7 +121,7 @@ static void expect_good(size_t size, size_t alignment) {
   EXPECT(good >= size, "ts_good_size(%zu, %zu) is %zu", size, alignment, good);
   EXPECT(ts_good_size(good, alignment) == good, "ts_good_size(%zu, %zu) is %zu, and of that %zu",
          size, alignment, good, ts_good_size(good, alignment));
-  // The block for `size` has them, so to ask for them costs no more.
+  // The block for `size` has that many bytes, so asking for them costs no more.
   void* block = malloc(size);
   if (alignment > sizeof(void*)) {
     free(block);
@@ -168,7 +168,7 @@ CHECK("absurd sizes and alignments have no good size") {
     EXPECT(ts_good_size(bad_sizes[i], 1 << 20) == 0, "size %zu: %zu", bad_sizes[i],
            ts_good_size(bad_sizes[i], 1 << 20));
   }
-  // Up to the last: none, or one that is its own.
+  // Up to the last: either null or a block of its own.
   for (size_t less = 1; less < SIZE_MAX >> 2; less = less * 2 + 1) {
     const size_t size = PTRDIFF_MAX - less;
     const size_t good = ts_good_size(size, 0);
@@ -257,7 +257,7 @@ CHECK("profiles are written where there are any") {
     EXPECT(ts_profile_write(fileno(file), 7) == EINVAL, "an unknown kind");
     EXPECT(ts_profile_write(-1, TSMALLOC_PROFILE_NOW) == EBADF, "no file");
   }
-  void* const block = malloc(opaque(100));  // a sample, all but surely
+  void* const block = malloc(opaque(100));  // a sample, almost certainly
   EXPECT(ts_profile_write(fileno(file), TSMALLOC_PROFILE_NOW) == started, "it is not written");
   EXPECT(ts_profile_write(fileno(file), TSMALLOC_PROFILE_PEAK) == started, "the peak is not");
   EXPECT((lseek(fileno(file), 0, SEEK_CUR) > 300) == (started == 0), "how long it is");
@@ -291,7 +291,7 @@ CHECK("addresses of the functions work") {
          get("", NULL, 0));
 }
 
-// What an option is; empty if that is not told.
+// An option's value; empty if unavailable.
 static const char* option(const char* name) {
   static char value[32];
   if (ts_option_get(name, value, sizeof value) != 0) value[0] = 0;

@@ -1,5 +1,5 @@
-// Functions of libc that return memory or keep it: they call malloc by name, so what they return is
-// the tested allocator's, with its usable sizes, and may be passed to its realloc and free.
+// libc functions that return or keep memory: they call malloc by name, so their blocks are the
+// tested allocator's, with its usable sizes, and can be passed to its realloc and free.
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -15,7 +15,7 @@
 
 #include "check.h"
 
-// The operations that every block of the allocator allows: tell its size, grow with its contents,
+// What every block of the allocator allows: it reports its size, grows with its contents, and can
 // be freed.
 static void expect_ours(char* block, size_t bytes, const char* origin) {
   REQUIRE(block != NULL, "%s returned null", origin);
@@ -83,7 +83,7 @@ CHECK("getcwd, realpath and scandir") {
   free(entries);
 }
 
-// Not replaced: libc's own computes the product and calls our realloc.
+// Not interposed: libc's own computes the product and calls our realloc.
 CHECK("reallocarray") {
   char* array = reallocarray(NULL, 10, 100);
   REQUIRE(array != NULL, "null");

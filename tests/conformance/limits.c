@@ -1,5 +1,5 @@
-// errno and the sizes that no object can have, or none on this machine: every function refuses them
-// with ENOMEM and a null pointer, and free never touches errno.
+// errno, and sizes that no object can have, or none on this machine: every function fails with
+// ENOMEM and a null pointer, and free never touches errno.
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -59,8 +59,8 @@ CHECK("impossible sizes are refused with ENOMEM") {
   }
 }
 
-// What the machine has, in bytes, where the kernel refuses to promise more at once. None of it is
-// touched by these checks.
+// The machine's memory in bytes, if the kernel refuses to promise more at once. These checks touch
+// none of it.
 static size_t memory_that_is_not_overcommitted(void) {
   char mode = '\0';
   const int file = open("/proc/sys/vm/overcommit_memory", O_RDONLY);
@@ -95,8 +95,8 @@ CHECK("more than the machine has is refused with ENOMEM") {
   free(half);
 }
 
-// A table that grows, and is copied each time: the blocks before, which are free, and the last are
-// more than the machine has, and the kernel would refuse a fork if it counted both.
+// A table that grows by copying: the earlier blocks, which are free, and the last one exceed the
+// machine's memory, and the kernel would refuse a fork if it counted both.
 CHECK("a process with much that is free can fork") {
   if (library_is_ours() && !library_is_engine() &&
       strcmp(tested_library(), "libtsmalloc-secure.so") != 0)

@@ -1,5 +1,5 @@
-// mallopt, one parameter of the manual page after the other: the parameters that are accepted and
-// refused, and the effects of those that have one. docs/embedding.md has the table.
+// mallopt, one parameter of the manual page after the other: which are accepted or refused, and
+// what those with an effect do. docs/embedding.md has the table.
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ CHECK("each parameter is accepted up to the manual's limit, and refused beyond")
   }
 }
 
-// glibc itself takes any number, from 2.35 on at least; and returns 1 for what is no parameter.
+// glibc itself accepts any number, at least from 2.35 on, and returns 1 for unknown parameters.
 CHECK("what is no threshold and no parameter is refused") {
   if (!library_is_ours()) skip_check("glibc accepts it");
   static const int beyond[] = {most_mmap_threshold + 1, -1, ends};
@@ -73,7 +73,7 @@ CHECK("M_PERTURB fills blocks, or is refused") {
   for (size_t i = 0; i < bytes; ++i) REQUIRE(zeroed[i] == 0, "calloc's byte %zu is not zero", i);
 }
 
-// Where the heap is the data segment, it grows by so much more at a time.
+// If the heap is the data segment, it grows by this much more at a time.
 CHECK("M_TOP_PAD makes the break move further") {
   enum { pad = 8 << 20, bytes = 1000, blocks = 4000 };
   EXPECT(mallopt(M_TOP_PAD, pad) == 1, "mallopt(M_TOP_PAD, %d) failed", pad);

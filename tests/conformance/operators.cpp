@@ -1,5 +1,5 @@
-// Every replaceable operator new and delete: sizes, alignments, failure by exception, by null, and
-// through the new-handler.
+// Every replaceable operator new and delete: sizes, alignments, failure by exception or null, and
+// the new-handler.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// One form of new with one form of delete that may take back what it gave.
+// A form of new with a form of delete that may free its block.
 struct Form {
   const char* name;
   void* (*create)(std::size_t bytes, std::size_t alignment);
@@ -141,8 +141,8 @@ CHECK("the new-handler is called until it gives up") {
   }
 }
 
-// The alignments that no type can have, as libstdc++ refuses them: no handler is called, which could
-// not help. Small powers of two are as good as malloc's alignment.
+// Alignments that no type can have. Like libstdc++, we fail without calling a handler, which could
+// not help. Small powers of two are covered by malloc's alignment.
 CHECK("aligned new takes powers of two alone") {
   for (const Form& form : forms) {
     if (!form.aligned) continue;

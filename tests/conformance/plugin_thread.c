@@ -1,5 +1,5 @@
-// A library whose constructor starts a thread and joins it, for plugins.c. The thread does what the
-// program says, while the constructor's has the lock of the dynamic linker.
+// A library for plugins.c whose constructor starts a thread and joins it. The thread does what the
+// program asks, while the constructor's thread holds the dynamic linker's lock.
 #include <pthread.h>
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
-// Libraries that are loaded while the program runs: their memory is the same allocator's, whatever
-// the scope they are loaded into, and a C++ module in a C program can catch std::bad_alloc. While a
-// library's constructor runs, its thread has the lock of the dynamic linker, and may wait for one that
+// Libraries loaded at run time: they get memory from the same allocator, whatever scope they are
+// loaded into, and a C++ module in a C program can catch std::bad_alloc. While a library's
+// constructor runs, its thread holds the dynamic linker's lock, and may wait for a thread that
 // allocates.
 #include <dlfcn.h>
 #include <errno.h>
@@ -68,7 +68,7 @@ static void do_in_constructor(void (*work)(void)) {
   dlclose(open_plugin(PLUGIN_THREAD, RTLD_LOCAL));
 }
 
-// 80 MB and more, for limits that options set (CMakeLists.txt).
+// 80 MB and more, to reach limits that options set (CMakeLists.txt).
 static void allocate_much(void) {
   enum { small_blocks = 20000, large_blocks = 40, large_bytes = 2 << 20 };
   static char* block[small_blocks];
@@ -90,7 +90,7 @@ static void free_foreign_block(void) {
 }
 
 CHECK("a thread that a constructor waits for frees a foreign block") {
-  // (The teaching heaps take it for a mapping of their own.)
+  // (The teaching heaps use a mapping of its own for it.)
   if (!library_is_engine()) skip_check("a foreign pointer ends the process");
   FILE* const file = tmpfile();
   REQUIRE(file != NULL, "tmpfile: %s", strerror(errno));
@@ -102,7 +102,7 @@ CHECK("a thread that a constructor waits for frees a foreign block") {
   rewind(file);
   const size_t length = fread(text, 1, sizeof text - 1, file);
   EXPECT(strstr(text, "by another allocator") != NULL, "%zu bytes: %s", length, text);
-  // The calls: of the program, and of the plugin. (Under musl, no call is found there.)
+  // The program's calls, and the plugin's. (Under musl, no call is found there.)
   const bool has_calls = strstr(text, "plugins(") != NULL && strstr(text, "plugin_thread") != NULL;
   EXPECT(has_calls || PLUGIN_CXX[0] == '\0', "%s", text);
   fclose(file);

@@ -1,5 +1,5 @@
-// realloc: contents survive, and a failure leaves the old block alone. (What null and zero mean is in
-// the table of rules.c.)
+// realloc: contents survive, and a failure leaves the old block alone. (rules.c tests what null and
+// zero mean.)
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#if __has_include(<linux/userfaultfd.h>)  // not with musl's headers alone
+#if __has_include(<linux/userfaultfd.h>)  // not with only musl's headers
 #include <linux/userfaultfd.h>
 #endif
 
@@ -88,8 +88,8 @@ static void expect_zero(const char* block, size_t bytes) {
   EXPECT(at == bytes, "calloc(1, %zu): byte %zu is %d", bytes, at, block[at]);
 }
 
-// An allocator that knows which of its memory was never used need not clear that; and a block that
-// grows, and finds no room behind it, is what makes it look for such memory.
+// An allocator that knows which memory was never used need not clear it; a block that grows with no
+// room after it makes the allocator look for such memory.
 CHECK("calloc clears what a block that grew has left behind") {
   enum { kibibyte = 1 << 10 };
   for (size_t last = 1000; last <= 10000; last += 500) {
@@ -125,7 +125,7 @@ CHECK("calloc clears whatever was there") {
       const size_t kept = slots[slot].bytes < bytes ? slots[slot].bytes : bytes;
       block = realloc(block, bytes);
       REQUIRE(block != NULL, "realloc to %zu is null", bytes);
-      const char filled = (char)0xff;  // -1, or 255 where char has no sign
+      const char filled = (char)0xff;  // -1, or 255 where char is unsigned
       EXPECT(kept == 0 ||
                  (block[0] == filled && block[kept / 2] == filled && block[kept - 1] == filled),
              "realloc to %zu bytes lost some", bytes);
@@ -140,7 +140,7 @@ CHECK("calloc clears whatever was there") {
   for (size_t i = 0; i < COUNT_OF(slots); ++i) free(slots[i].address);
 }
 
-// The system moves the pages of a block up to those that userfaultfd watches, and then refuses.
+// The system moves a block's pages up to those that userfaultfd watches, and then fails.
 CHECK("pages that userfaultfd watches survive") {
 #ifdef UFFD_API
   enum { mebibyte = 1 << 20 };

@@ -1,5 +1,5 @@
-// A program that replaces the forms for arrays, as the standard allows: the nothrow forms forward to
-// them, so its blocks never meet the allocator's own delete[], nor the other way round.
+// A program that replaces the array forms, as the standard allows: the nothrow forms forward to
+// them, so its blocks never reach the allocator's own delete[], nor the other way round.
 #include <cstdint>
 #include <cstdlib>
 #include <new>

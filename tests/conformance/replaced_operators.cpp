@@ -1,5 +1,5 @@
 // A program that replaces only the two plain operators, as the standard allows: all other forms
-// forward to them, so its blocks never meet the allocator's own delete, nor the other way round.
+// forward to them, so its blocks never reach the allocator's own delete, nor the other way round.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -92,8 +92,7 @@ CHECK("aligned forms stay the allocator's on both sides") {
   EXPECT(created == created_before, "an aligned new called the plain one");
 }
 
-// The library's algorithms use odd pairs: stable_sort takes nothrow new and gives back by plain
-// delete.
+// Library algorithms mix forms: stable_sort calls nothrow new and plain delete.
 CHECK("library code mixes forms") {
   std::vector<int> numbers(50000);
   uint64_t random = 17;

@@ -87,13 +87,13 @@ CHECK("malloc_info refuses unknown options") {
   fclose(stream);
 }
 
-// The number behind `key` in the text; -1 if it is not there.
+// The number after `key` in the text; -1 if the key is missing.
 static long long number_after(const char* text, const char* key) {
   const char* const at = strstr(text, key);
   return at != NULL ? strtoll(at + strlen(key), NULL, 10) : -1;
 }
 
-// Of the library that tells it: the parts of the free memory that no cache has are all of it.
+// In the library that reports this, the free memory outside caches is the sum of its parts.
 CHECK("malloc_info tells where the memory is") {
   enum { count = 4096, bytes = 848 };
   void* blocks[count];
@@ -185,8 +185,8 @@ static void* run_reporter(void* argument) {
   return NULL;
 }
 
-// Runs a report in a thread that is being cancelled, or not. Standard error and its stream are one
-// file. Returns the number of lines.
+// Runs a report in a thread, cancelled or not. Standard error and its stream are one file. Returns
+// the number of lines.
 static int lines_of(void (*report)(FILE*), bool is_cancelled) {
   Reporter reporter = {report, tmpfile(), is_cancelled, false};
   REQUIRE(reporter.stream != NULL, "tmpfile: %s", strerror(errno));
@@ -209,7 +209,7 @@ static int lines_of(void (*report)(FILE*), bool is_cancelled) {
   return lines;
 }
 
-// A library may tell more later, of a thread that it has seen since.
+// A library may print more later, about a thread that it has seen meanwhile.
 static void expect_whole(void (*report)(FILE*)) {
   const int lines = lines_of(report, false);
   const int when_cancelled = lines_of(report, true);
@@ -230,14 +230,14 @@ CHECK("malloc_info is whole when its thread is being cancelled") {
   expect_whole(write_info);
 }
 
-// glibc's malloc_info has no room in the smallest stack.
+// glibc's malloc_info does not fit into the smallest stack.
 static void* report_unbuffered(void* unused) {
   malloc_stats();
   if (library_is_ours()) malloc_info(0, stderr);
   return unused;
 }
 
-// Of glibc's programs; musl has threads of 2 KiB.
+// For glibc programs; musl has threads of 2 KiB.
 CHECK("malloc_stats and malloc_info fit the smallest stack") {
   enum { smallest = 16 << 10 };
   pthread_attr_t small;

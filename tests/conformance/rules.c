@@ -1,7 +1,7 @@
-// The C library's rules for each function of the family, as one table: what a call returns, what it
-// does to errno, and what becomes of the block and of the pointer that it was given. The C standard
-// and POSIX, and glibc's manual where they leave a choice; sizes that no object can have are
-// limits.c's, and all powers of two are aligned.c's.
+// The C library's rules for each function of the family, as one table: what a call returns, its
+// effect on errno, and what becomes of the block and the pointer passed in. They come from the C
+// standard and POSIX, and from glibc's manual where those leave a choice. limits.c tests impossible
+// sizes, and aligned.c all powers of two.
 #include <errno.h>
 #include <malloc.h>
 #include <stdint.h>
@@ -27,11 +27,11 @@ typedef enum Function {
 } Function;
 
 typedef enum Outcome {
-  block,        // not null, as aligned as the row says, and errno as it was
+  block,        // not null, aligned as in the row, errno unchanged
   no_memory,    // null, and ENOMEM; the old block is intact
   invalid,      // null, and EINVAL
-  invalid_now,  // invalid; but a block of libc's older releases, and of other libraries
-  freed,        // null, errno as it was, and the old block is gone
+  invalid_now,  // invalid; except for a block of an older libc or another library
+  freed,        // null, errno unchanged, and the old block is freed
 } Outcome;
 
 typedef struct Rule {
@@ -59,8 +59,8 @@ static const char* const names[] = {"malloc(a)",
 #define HUGE ((size_t)1 << 63)  // the largest power of two
 
 static const Rule rules[] = {
-    // A request for nothing is a block of its own; and success leaves errno alone, whatever was
-    // tried on the way to it.
+    // A request for 0 bytes returns a unique block; and success leaves errno alone, even if
+    // something failed on the way.
     {f_malloc, 0, 0, block, 16},
     {f_malloc, 1, 0, block, 16},
     {f_malloc, 3000, 0, block, 16},
@@ -88,12 +88,12 @@ static const Rule rules[] = {
     {f_valloc, 5000, 0, block, 4096},
     {f_pvalloc, 0, 0, block, 4096},
     {f_pvalloc, 5000, 0, block, 4096},
-    // Zero is a size to free by (glibc, and C17 allows it; C23 leaves it undefined).
+    // Zero is a valid size to free by (glibc, and C17 allows it; C23 leaves it undefined).
     {f_realloc, 0, 0, freed, 0},
     {f_array, 0, 0, freed, 0},
     {f_array, 0, SIZE_MAX, freed, 0},
     {f_array, SIZE_MAX, 0, freed, 0},
-    // Products that overflow, to all kinds of small numbers.
+    // Products that overflow, to many different small numbers.
     {f_calloc, ROOT, ROOT, no_memory, 0},
     {f_calloc, ROOT + 1, ROOT, no_memory, 0},
     {f_calloc, SIZE_MAX, 2, no_memory, 0},
@@ -111,7 +111,7 @@ static const Rule rules[] = {
     {f_array, ROOT + 1, ROOT, no_memory, 0},
     {f_array, 2, SIZE_MAX / 2 + 1, no_memory, 0},
     {f_array, SIZE_MAX, SIZE_MAX, no_memory, 0},
-    // Sizes around the largest that an object can have: the old block stays.
+    // Sizes around the largest possible object: the old block stays.
     {f_malloc, MOST, 0, no_memory, 0},
     {f_malloc, (size_t)MOST + 1, 0, no_memory, 0},
     {f_realloc, (size_t)MOST - 1, 0, no_memory, 0},
@@ -146,7 +146,7 @@ static const Rule rules[] = {
     {f_aligned_alloc, HUGE / 2, HUGE / 2, no_memory, 0},
     {f_aligned_alloc, HUGE, 1, no_memory, 0},
     {f_aligned_alloc, HUGE, HUGE, no_memory, 0},
-    // POSIX: a power of two and a multiple of sizeof(void*); and the pointer is not touched.
+    // POSIX: a power of two and a multiple of sizeof(void*). On failure the pointer is not touched.
     {f_posix_memalign, 0, 100, invalid, 0},
     {f_posix_memalign, 1, 100, invalid, 0},
     {f_posix_memalign, 2, 100, invalid, 0},
@@ -176,7 +176,7 @@ static const Rule rules[] = {
     {f_memalign, 4097, 5, block, 8192},
     {f_memalign, ((size_t)1 << 63) + 1, 100, invalid, 0},
     {f_memalign, SIZE_MAX, 100, invalid, 0},
-    // C11 wanted the size to be a multiple of the alignment, C17 does not.
+    // C11 required the size to be a multiple of the alignment, C17 does not.
     {f_aligned_alloc, 64, 1, block, 64},
     {f_aligned_alloc, 64, 65, block, 64},
     {f_aligned_alloc, 4096, 100, block, 4096},
@@ -196,7 +196,7 @@ static const Rule rules[] = {
     {f_aligned_alloc, SIZE_MAX, 100, invalid, 0},
 };
 
-// As the call is written in C. `*pointer` is what posix_memalign was given to write to.
+// The call as written in C. `*pointer` is the variable passed to posix_memalign.
 static void* call(const Rule* rule, void* old, void** pointer) {
   const size_t a = opaque(rule->a);
   const size_t b = opaque(rule->b);
@@ -299,7 +299,7 @@ CHECK("each call returns what it must, and leaves errno and the block") {
   for (size_t i = 0; i < COUNT_OF(rules); ++i) hold_to(&rules[i]);
 }
 
-// Again and again, in every order of magnitude of heap: a block here and there between them.
+// Again and again, with heaps of every order of magnitude: a block here and there between them.
 CHECK("so it does in a heap that is in use") {
   enum { rounds = 30, held = 500 };
   static void* holding[held];
@@ -315,7 +315,7 @@ CHECK("so it does in a heap that is in use") {
   for (size_t i = 0; i < held; ++i) free(holding[i]);
 }
 
-// realloc(p, 0) frees: a gigabyte of them costs nothing.
+// realloc(p, 0) frees: freeing a gigabyte this way leaves nothing behind.
 CHECK("realloc(p, 0) frees") {
   static const struct {
     size_t bytes;

@@ -1,5 +1,5 @@
 // Little memory: limits on address space and data, a break that cannot move, or that other code
-// moves. Requests fail with ENOMEM, nothing is lost, and freed memory can be had again.
+// moves. Requests fail with ENOMEM, nothing is lost, and freed memory can be reused.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,15 +37,15 @@ static void free_all(size_t count, size_t bytes) {
   }
 }
 
-// One size after the other takes all there is and gives it back, so each must be able to use what
-// the one before left.
+// One size after the other takes all memory and frees it, so each must be able to use what the
+// previous one freed.
 static void exhaust_and_recover(void) {
   static const size_t sizes[] = {1 << 20, 4000, 700, 100000, 5 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     const size_t count = exhaust(sizes[i]);
     EXPECT(count * sizes[i] >= room_bytes / 4, "only %zu blocks of %zu bytes fit into %d bytes",
            count, sizes[i], room_bytes);
-    // Every form fails alike.
+    // Every form fails the same way.
     errno = 0;
     void* refused = calloc(16, 1 << 20);
     EXPECT(refused == NULL && errno == ENOMEM, "calloc is %p with errno %d", refused, errno);
@@ -75,8 +75,8 @@ static void limit(__rlimit_resource_t resource, size_t bytes) {
   REQUIRE(setrlimit(resource, &value) == 0, "setrlimit: %s", strerror(errno));
 }
 
-// Runs `body` with little address space left. An allocator that reserved more than any program needs
-// is past the reach of a limit; it meets one in a program that is limited from its start on.
+// Runs `body` with little address space left. An allocator that has reserved more than any program
+// needs is beyond a later limit; it meets one in a program limited from the start.
 static void with_little_address_space(void (*body)(void), const char* name) {
   free(malloc(1000));  // an allocator may reserve address space once
   enum { program_bytes = 32 << 20 };
@@ -98,7 +98,7 @@ CHECK("address space runs out, and frees bring it back") {
   with_little_address_space(exhaust_twice, "twice");
 }
 
-// The work of the program instead of its checks when it was started so.
+// What the program does instead of its checks when started this way.
 __attribute__((constructor)) static void run_limited(void) {
   const char* const name = getenv(limited_run);
   if (name == NULL) return;
@@ -114,13 +114,13 @@ CHECK("data runs out, and frees bring it back for other sizes") {
 }
 
 CHECK("no page can be had for a while") {
-  // Not one page more: requests that need one fail, and work again afterwards.
+  // Not one more page: requests that need one fail, and work again afterwards.
   char* small = malloc(100);
   REQUIRE(small != NULL, "null");
   struct rlimit kept;
   REQUIRE(getrlimit(RLIMIT_DATA, &kept) == 0, "getrlimit: %s", strerror(errno));
   const struct rlimit none = {
-      1, kept.rlim_max};  // not 0: Linux takes that for the hard limit, to please Valgrind
+      1, kept.rlim_max};  // not 0: Linux treats that as the hard limit, to please Valgrind
   REQUIRE(setrlimit(RLIMIT_DATA, &none) == 0, "setrlimit: %s", strerror(errno));
   const size_t count = exhaust(1000);
   free_all(count, 1000);
@@ -184,7 +184,7 @@ CHECK("others move the break") {
     EXPECT_FILLED(block[i], bytes[i], i);
     free(block[i]);
   }
-  // Freeing everything must not take the break back below what others took.
+  // Freeing everything must not move the break below memory that others took.
   expect_untouched(territory, rounds);
   const Territory* last = &territory[rounds - 1];
   EXPECT((char*)sbrk(0) >= last->begin + last->bytes,

@@ -1,6 +1,6 @@
-// Signals: the mask stays as it is, and one that another process sends does what it does without the
-// allocator, even if the allocator has a handler of its own. (Signals in the middle of an allocation
-// are reliability/signals_and_jumps.c's.)
+// Signals: the mask is unchanged, and a signal from another process has the effect that it has
+// without the allocator, even if the allocator has a handler of its own.
+// (reliability/signals_and_jumps.c tests signals in the middle of an allocation.)
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ CHECK("the signal mask is left alone") {
          "the signal mask changed");
 }
 
-// So many that an allocator that guards some of its blocks (TSMALLOC_GUARD_SAMPLE) has begun to.
+// Enough that an allocator that guards some of its blocks (TSMALLOC_GUARD_SAMPLE) has started to.
 static void allocate_some(void) {
   for (int i = 0; i < 5000; ++i) opaque_pointer(malloc(64));
 }
@@ -62,7 +62,7 @@ CHECK(ignored) {
   allocate_some();
   raise(SIGSEGV);
   kill(getpid(), SIGSEGV);
-  // An access is not.
+  // A real access is not ignored.
   const pid_t child = fork();
   if (child == 0) {
     *(volatile char*)opaque_pointer((void*)8) = 1;
@@ -84,7 +84,7 @@ static void at_fault(int number) {
   if (++calls == 2) _exit(5);  // SA_RESETHAND: the same access, on return, ends the process
 }
 
-// Before the library knows of a fault: then its own handler, for sampled blocks, comes first.
+// Before the library's first fault: after that its own handler, for sampled blocks, comes first.
 __attribute__((constructor)) static void await_fault(void) {
   const char* const way = getenv(way_of_fault);
   if (way == NULL) return;

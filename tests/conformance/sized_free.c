@@ -1,4 +1,4 @@
-// Frees that name the size: C23's pair and jemalloc's sdallocx. Newer than the libc headers, hence
+// Frees that take the size: C23's pair and jemalloc's sdallocx. Newer than libc's headers, so
 // looked up by name.
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Threads: those that end while they hold memory, and destructors that run when the allocator's own
-// per-thread state is gone. (Threads that free one another's blocks are torture.c's.)
+// Threads that end while they hold memory, and destructors that run when the allocator's own
+// per-thread state is gone. (torture.c tests threads that free each other's blocks.)
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -54,7 +54,7 @@ CHECK("many threads begin at once") {
 }
 
 // POSIX runs destructors again while they set new values, PTHREAD_DESTRUCTOR_ITERATIONS (4) times.
-// In the last rounds the allocator's own destructor has run long ago.
+// In the last rounds the allocator's own destructor has already run.
 static pthread_key_t keys[3];
 static atomic_int destructor_calls;
 
@@ -98,7 +98,7 @@ CHECK("thread-exit destructors allocate and free in every round") {
          atomic_load(&destructor_calls), expected_calls);
 }
 
-// The keys of a program that makes all that there are.
+// The keys of a program that creates all available keys.
 static pthread_key_t all_keys[PTHREAD_KEYS_MAX];
 static atomic_int values_destroyed;
 
@@ -126,7 +126,7 @@ static void make_all_keys(void) {
          "there are more than PTHREAD_KEYS_MAX keys");
 }
 
-// Has a value for each third key, which no other thread has seen, and blocks that it leaves.
+// Sets a value for each third key, which no other thread has seen, and leaves blocks behind.
 static void* set_all_keys(void* left) {
   enum { blocks = 1000 };
   for (size_t i = 0; i < PTHREAD_KEYS_MAX; ++i) {
@@ -170,7 +170,7 @@ static void* use_and_wait(void* barrier) {
   return use_and_free(NULL);
 }
 
-// When threads, this one too, have allocated, and an allocator may have needed a key.
+// After threads, including this one, have allocated, and an allocator may have needed a key.
 CHECK("a program makes all keys when threads have allocated") {
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, 2);
@@ -199,8 +199,8 @@ CHECK("a program makes all keys of C11") {
 CHECK("threads with small stacks") {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  // What the C library itself and the signal frame need is not ours to shrink: four times the least
-  // that POSIX names.
+  // The stack that the C library itself and the signal frame need is not ours to reduce: four times
+  // the POSIX minimum.
   REQUIRE(pthread_attr_setstacksize(&attributes, 4 * (size_t)PTHREAD_STACK_MIN) == 0,
           "pthread_attr_setstacksize failed");
   pthread_t thread;

@@ -1,6 +1,6 @@
-// Random operations of all kinds against a shadow of what must be there: contents survive, live
-// blocks never overlap, sizes and alignments hold. Single-threaded, and with threads that steal
-// each other's blocks.
+// Random operations of all kinds against a shadow copy: contents survive, live blocks never
+// overlap, sizes and alignments hold. Single-threaded, and with threads that steal each other's
+// blocks.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void adopt(Shadow* shadow, void* block, size_t bytes, uint64_t* random) {
   EXPECT((uintptr_t)block % natural_alignment(bytes) == 0, "%p for %zu bytes", block, bytes);
   EXPECT(malloc_usable_size(block) >= bytes, "%zu usable bytes instead of %zu",
          malloc_usable_size(block), bytes);
-  // Now and then the whole usable size is used, as programs do.
+  // Now and then it uses the whole usable size, as programs do.
   *shadow = (Shadow){block, next_random(random) % 4 == 0 ? malloc_usable_size(block) : bytes,
                      next_random(random)};
   fill(block, shadow->bytes, shadow->seed);
@@ -106,7 +106,7 @@ CHECK("random operations in one thread") {
   }
 }
 
-// Slots that all threads share, each with a lock of its own.
+// Slots shared by all threads, each with its own lock.
 enum { shared_slots = 64 };
 static struct {
   pthread_mutex_t lock;

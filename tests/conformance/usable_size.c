@@ -1,6 +1,7 @@
-// malloc_usable_size and the functions that promise sizes: all that is promised may be written.
-// (Compiled with _FORTIFY_SOURCE=3, under which the compiler tracks requested sizes: programs that
-// use the surplus must go through malloc_good_size or realloc: reliability/usable_size_fortified.c.)
+// malloc_usable_size and the functions that promise sizes: all promised bytes can be written.
+// (Compiled with _FORTIFY_SOURCE=3, under which the compiler tracks requested sizes, so programs
+// that use the surplus must go through malloc_good_size or realloc: see
+// reliability/usable_size_fortified.c.)
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
