@@ -1,6 +1,6 @@
-// Aligned allocation. Every power of two from 1 byte to 1 GB, by every function that takes
-// one, for sizes below and above it: aligned, as long as asked, apart from all others; and what is
-// lost to alignment is bounded.
+// Aligned allocation: every power of two from 1 byte to 1 GB, by every function that takes one, for
+// sizes below and above it. Blocks are aligned, long enough and disjoint, and the memory lost to
+// alignment is bounded.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -55,7 +55,7 @@ struct Piece {
   std::size_t function;
 };
 
-// Both ends of it; what is between them costs memory and shows nothing more.
+// Both ends of the range: what lies between costs memory and proves nothing more.
 constexpr std::size_t end_bytes = 2048;
 
 void write(const Piece& piece, std::uint64_t seed) {
@@ -95,7 +95,7 @@ Piece allocate(std::size_t function, std::size_t alignment, std::size_t bytes) {
   return {begin, usable, alignment, function};
 }
 
-// All of them live at once, written to their usable ends, freed in another order.
+// All are live at once, written to their usable ends, and freed in another order.
 CHECK("alignments to 64 KB, times sizes, times functions") {
   enum { pieces = 2000 };
   static Piece piece[pieces];
@@ -115,7 +115,7 @@ CHECK("alignments to 64 KB, times sizes, times functions") {
   }
 }
 
-// One block at a time, since its address space is as large.
+// One block at a time, because of the address space each needs.
 CHECK("alignments to 1 GB") {
   std::size_t refused = 0;
   for (std::size_t alignment = 1; alignment <= gigabyte; alignment *= 2) {
@@ -139,7 +139,7 @@ CHECK("alignments to 1 GB") {
   if (refused != 0) report_figure("%zu requests of 128 MB and more were refused", refused);
 }
 
-// Memory that is written to, and addresses, of many blocks of one alignment and size.
+// Written memory, and address space, of many blocks of one alignment and size.
 CHECK("what alignment costs is bounded") {
   enum { most_blocks = 4000 };
   static char* block[most_blocks];
@@ -163,7 +163,8 @@ CHECK("what alignment costs is bounded") {
       const double memory = static_cast<double>(anonymous_bytes()) - static_cast<double>(written);
       const double space =
           static_cast<double>(address_space_bytes()) - static_cast<double>(addresses);
-      // Against blocks at every multiple of the alignment, which no allocator can undercut by much.
+      // Compared with blocks at every multiple of the alignment, which no allocator can beat by
+      // much.
       if (memory / least > worst_memory) {
         worst_memory = memory / least;
         worst_alignment = alignment;

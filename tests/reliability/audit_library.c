@@ -1,5 +1,5 @@
-// For LD_AUDIT: the dynamic linker calls it when everything is loaded, and no constructor of the
-// program's libraries has run. It then calls every function of the program's malloc, which it finds
+// For LD_AUDIT: the dynamic linker calls it when everything is loaded, but before any constructor
+// of the program's libraries. It then calls every function of the program's malloc, which it finds
 // in the symbol tables, since it lives in a namespace of its own. It writes "ok" to standard
 // output, or what went wrong.
 #include <elf.h>
@@ -10,7 +10,7 @@
 
 #include "every_function.h"
 
-// The objects of the program's namespace, in the order of search.
+// The objects of the program's namespace, in search order.
 enum { most_objects = 64 };
 static const struct link_map* objects[most_objects];
 static unsigned object_count;
@@ -21,7 +21,7 @@ typedef struct Symbols {
   uint32_t count;
 } Symbols;
 
-// The highest number in the chains of the hash table, and one.
+// The highest number in the hash table's chains, plus one.
 static uint32_t count_symbols(const uint32_t* hash) {
   const uint32_t buckets = hash[0];
   const uint32_t first = hash[1];

@@ -1,5 +1,5 @@
-// Threads that are being cancelled. POSIX (2.9.5.2) names no function of the malloc family as a
-// cancellation point: each does all of its work, whatever it writes or reads for it.
+// Threads that are cancelled. POSIX (2.9.5.2) lists no function of the malloc family as a
+// cancellation point: each completes its work, whatever it writes or reads on the way.
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ static void* run(void* argument) {
   return NULL;
 }
 
-// Whether the work was done to its end, by a thread that was cancelled in the end, or not.
+// Whether the work was completed, by a thread that was cancelled afterwards, or not.
 static bool is_completed(void (*work)(void), bool is_cancelled) {
   Task task = {work, is_cancelled, false};
   pthread_t thread;
@@ -52,7 +52,7 @@ static char variable[64] = "no block";
 
 static void free_a_variable(void) { free(opaque_pointer(variable + 16)); }
 
-// How many lines a process writes to standard error about its misuse.
+// How many lines a process prints to standard error about its misuse.
 static int lines_of_report(bool is_cancelled) {
   FILE* const file = tmpfile();
   REQUIRE(file != NULL, "tmpfile: %s", strerror(errno));
@@ -62,7 +62,7 @@ static int lines_of_report(bool is_cancelled) {
     _exit(is_completed(free_a_variable, is_cancelled) ? 0 : 3);
   }
   const int status = status_of(child);
-  // The call returns, or ends the process.
+  // The call returns, or aborts the process.
   EXPECT(WIFSIGNALED(status) || WEXITSTATUS(status) == 0, "free was cut off (status %d)", status);
   int lines = 0;
   int last = '\n';

@@ -1,6 +1,6 @@
 // The library opens files for some microseconds, while other threads of the program close and open
-// theirs: what the program opened meanwhile stays open. The library's calls are caught, and the program
-// does there what another thread might do at that moment.
+// theirs: the program's files stay open. The test catches the library's calls, and does there what
+// another thread might do at that moment.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -29,7 +29,7 @@ static void catch_reads(void) {
   if (error != 0) skip_check("calls by instruction cannot be caught here");
 }
 
-// Until the library has looked whether memory was used.
+// Until the library has checked whether memory was used.
 static void use_large_blocks(void) {
   catch_reads();
   reads = 0;

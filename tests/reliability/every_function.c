@@ -16,7 +16,7 @@
 typedef void* (*Find)(const char* name);
 typedef void (*Free)(void*);
 
-// What a function that returns a block takes, and one that takes it back, beside the block.
+// The arguments, besides the block, of a function that returns a block, and of one that frees it.
 enum Form { size, count_size, alignment_size, size_alignment, size_tag, size_alignment_tag };
 enum Back { nothing, by_size, by_alignment, by_size_alignment, by_tag, by_alignment_tag };
 
@@ -100,8 +100,8 @@ static bool is_filled(const unsigned char* block, size_t bytes, unsigned char wi
   return true;
 }
 
-// What a block of that size must be aligned to: if the program asks for nothing special, no object
-// in it needs more than its own size.
+// The alignment required of a block of this size: unless the program asks for more, no object in it
+// needs more than its own size.
 static size_t least_alignment(const Pair* how, size_t bytes) {
   if (how->alignment > 16 || bytes >= 16) return how->alignment;
   size_t alignment = 1;
@@ -109,7 +109,7 @@ static size_t least_alignment(const Pair* how, size_t bytes) {
   return alignment;
 }
 
-// All sizes live at once.
+// All sizes are live at once.
 static bool pair_works(void* take, void* give_back, const Pair* how) {
   unsigned char* block[size_count];
   bool works = true;
@@ -153,7 +153,7 @@ static bool posix_memalign_works(Find find) {
   return function(&block, 3, 100) == EINVAL;
 }
 
-// Those that take a block and say something of it, or take it with its size.
+// Those that take a block and report on it, or take it with its size.
 static bool sized_functions_work(Find find) {
   void* (*const allocate_plain)(size_t) = (void* (*)(size_t))find("malloc");
   Free const give_back = (Free)find("free");
@@ -204,9 +204,10 @@ static bool sized_functions_work(Find find) {
   return true;
 }
 
-// With /dev/null as standard error; by system calls, since libc's functions are cancellation points.
+// With /dev/null as standard error; by system calls, since libc's functions are cancellation
+// points.
 static void write_statistics(void (*write_them)(void)) {
-  static atomic_flag is_taken = ATOMIC_FLAG_INIT;  // standard error is the whole process's
+  static atomic_flag is_taken = ATOMIC_FLAG_INIT;  // standard error belongs to the whole process
   while (atomic_flag_test_and_set(&is_taken)) sched_yield();
   const int kept = dup(STDERR_FILENO);
   const int nowhere = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_WRONLY | O_CLOEXEC);
@@ -230,7 +231,7 @@ static bool scopes_work(Find find, void* (*create)(void), int (*enter)(void*)) {
   void* const block = ((void* (*)(size_t))find("malloc"))(1000);
   if (block == NULL) return false;
   if (error == 0) return leave() == 0 && destroy(arena) == 0;
-  // In its last destructors a thread has no heap to return to: it is in no scope.
+  // In its last destructors a thread has no heap to return to, so it is in no scope.
   ((Free)find("free"))(block);
   return error == ENOMEM && leave() == EINVAL && destroy(arena) == 0;
 }
@@ -248,8 +249,7 @@ static bool reports_work(Find find) {
   }
   struct mallinfo (*const old_info)(void) = (struct mallinfo(*)(void))find("mallinfo");
   if (old_info != NULL) old_info();
-  // Which is refused before it looks at its stream: an audit library's would be another C
-  // library's.
+  // It must fail before it reads its stream: an audit library's would belong to another C library.
   int (*const as_xml)(int, FILE*) = (int (*)(int, FILE*))find("malloc_info");
   if (as_xml != NULL && as_xml(1, NULL) == 0) return false;
   int (*const trim)(size_t) = (int (*)(size_t))find("malloc_trim");
@@ -274,7 +274,7 @@ static bool reports_work(Find find) {
   int (*const visit)(int, int (*)(const void*, void*), void*) =
       (int (*)(int, int (*)(const void*, void*), void*))find("ts_visit");
   size_t pieces = 0;
-  // Of pages: of blocks, other threads would have to wait.
+  // Checks pages: for blocks, other threads would have to wait.
   if (visit != NULL && visit(0, count_piece, &pieces) == 0 && pieces == 0) return false;
   int (*const write)(int, int) = (int (*)(int, int))find("ts_stats_write");
   if (write != NULL && write(-1, 0) == 0) return false;
@@ -285,11 +285,11 @@ static bool reports_work(Find find) {
   size_t (*const segment)(void) = (size_t(*)(void))find("ts_data_segment_size");
   size_t (*const free_space)(void) = (size_t(*)(void))find("ts_data_segment_free_space_size");
   if (segment == NULL || free_space == NULL) return true;
-  const size_t free_bytes = free_space();  // first: of other threads, the segment grows meanwhile
+  const size_t free_bytes = free_space();  // first, since other threads grow the segment meanwhile
   return free_bytes <= segment();
 }
 
-// Whether a function by that name keeps `errno` where it must.
+// Whether the named function must preserve `errno`.
 static bool free_keeps_errno(Find find) {
   Free const give_back = (Free)find("free");
   void* const block = ((void* (*)(size_t))find("malloc"))(3 << 20);
@@ -329,7 +329,7 @@ const char* use_every_function(void* (*find)(const char* name), unsigned* called
   return NULL;
 }
 
-// Functions of the malloc family that the tested library leaves to libc have blocks of libc's own.
+// Functions of the malloc family that the tested library leaves to libc return libc's own blocks.
 void* find_in_program(const char* name) {
   void* const function = dlsym(RTLD_DEFAULT, name);
   Dl_info its;

@@ -1,6 +1,6 @@
 // Fork in a threaded program. The child of a process with 64 threads allocates at once, also in
 // threads of its own, forks again and execs; a thousand forks while eight threads allocate do not
-// hang, and a child loses no memory but what a thread was changing at that moment. The program's
+// hang, and a child loses no memory except what a thread was changing at that moment. The program's
 // fork handlers may allocate.
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #include "check.h"
 
-// Blocks that pass from any thread to any other; each begins with its length.
+// Blocks passed from any thread to any other; each begins with its length.
 enum { places = 256 };
 static _Atomic(void*) place[places];
 static atomic_bool stop;
@@ -66,7 +66,7 @@ static void drop_block(void* block) {
   free(block);
 }
 
-// While a child runs, the workers rest: it has a memory of its own, and wants the processor.
+// While a child runs, the workers rest: it has memory of its own, and needs the processor.
 static atomic_bool is_resting;
 static pthread_mutex_t rest = PTHREAD_MUTEX_INITIALIZER;
 static atomic_size_t steps;
@@ -102,8 +102,8 @@ static void start_workers(size_t count) {
   }
 }
 
-// Forks while the workers are at work, each of them about ten steps further than at the last fork.
-// They rest afterwards, until end_rest().
+// Forks while the workers work, each about ten steps further than at the previous fork. Then they
+// rest until end_rest().
 static pid_t fork_amid(size_t workers) {
   const size_t enough = atomic_load(&steps) + 10 * workers;
   while (atomic_load(&steps) < enough) usleep(100);
@@ -213,7 +213,7 @@ static void handle_forks(int argc, char** argv, char** environment) {
 __attribute__((section(".preinit_array"),
                used)) static void (*const before_constructors)(int, char**, char**) = handle_forks;
 
-// Those are older than the allocator's.
+// These handlers are older than the allocator's.
 CHECK("the program's oldest fork handlers allocate") {
   need_glibc("the C library runs no .preinit_array");
   REQUIRE(has_early_handlers, ".preinit_array did not run");
@@ -225,7 +225,7 @@ CHECK("the program's fork handlers allocate") {
   fork_often(drop_all_inherited);
 }
 
-// Bytes in use, as the tested allocator counts them; SIZE_MAX if it does not count.
+// Bytes in use as the tested allocator counts them; SIZE_MAX if it does not count.
 static size_t bytes_in_use(void) {
   struct mallinfo2 (*const info)(void) = (struct mallinfo2(*)(void))find_function("mallinfo2");
   Dl_info theirs;
@@ -237,7 +237,7 @@ static size_t bytes_in_use(void) {
   return all.uordblks + all.hblkhd;
 }
 
-// Bytes in use when the child has freed the blocks of all threads.
+// Bytes in use after the child has freed the blocks of all threads.
 static size_t lost_in_child(size_t workers) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
@@ -282,12 +282,12 @@ CHECK("forks amid threads that allocate lose little") {
   const size_t most = lost[forks - 1] - before;
   report_figure("%zu forks without a hang; children lost %zu bytes (median), %zu at most", forks,
                 median, most);
-  // A thread holds what it can put aside, and at most half of what all of them do.
+  // Bounded by what threads can set aside.
   EXPECT(median <= (size_t)drill_workers << 18, "half of the children lost %zu bytes", median);
   EXPECT(most <= (size_t)drill_workers << 20, "a child lost %zu bytes", most);
 }
 
-// The work of a stream on text: it allocates, as one that compresses or encrypts may.
+// What a stream does to text: it allocates, as a compressing or encrypting stream may.
 static ssize_t write_away(void* unused, const char* text, size_t bytes) {
   (void)unused;
   (void)text;
@@ -295,7 +295,8 @@ static ssize_t write_away(void* unused, const char* text, size_t bytes) {
   return (ssize_t)bytes;
 }
 
-// fflush(NULL) has the C library's list of streams locked meanwhile, and fork wants that lock, too.
+// fflush(NULL) holds the lock of the C library's stream list meanwhile, and fork needs that lock
+// too.
 static void* flush_all_streams(void* unused) {
   FILE* const stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_away});
   REQUIRE(stream != NULL, "fopencookie: %s", strerror(errno));
@@ -327,7 +328,7 @@ CHECK("a fork waits for no thread that waits for it") {
 
 static volatile sig_atomic_t forks_in_handler;
 
-// (A timer of the processor's time would go off with the kernel's ticks alone.)
+// (A processor-time timer would fire only at kernel ticks.)
 static timer_t timer;
 
 static void interrupt_soon(void) {
@@ -346,8 +347,8 @@ static void fork_in_handler(int signal) {
   errno = error;
 }
 
-// POSIX allowed fork in a signal handler until 2024, and the reports of crashes still use it. Where
-// several threads are, this may hang: the owner of a lock is unknown.
+// POSIX allowed fork in a signal handler until 2024, and crash reporters still do it. With several
+// threads this may hang: the owner of a lock is unknown.
 CHECK("a signal handler of a process of one thread forks") {
   const char* const library = tested_library();
   if (strncmp(library, "libtsmalloc-", 12) == 0 && strstr(library, "secure") == NULL)

@@ -1,17 +1,17 @@
-// Callers in the last moments of a process, in two libraries and the program, which all tell one
-// file descriptor that they worked.
+// Callers in the last moments of a process, in two libraries and the program, which all report
+// success to one file descriptor.
 #pragma once
 
 #include <cstddef>
 
-// From now on each late caller writes its letter there, or '?' if a function does not work.
+// From now on each late caller writes its letter there, or '?' if a function fails.
 void late_calls_report_to(int descriptor);
 
-// Calls every function and says so; without effect as long as no report is asked for.
+// Calls every function and reports; no effect while no report is wanted.
 void call_late(char letter);
 
-// Holds memory from its construction on; when it is destroyed it checks and frees that, and calls
-// every function.
+// Holds memory from its construction on; its destructor checks and frees that, and calls every
+// function.
 class LateCalls {
  public:
   explicit LateCalls(char letter);
@@ -25,5 +25,5 @@ class LateCalls {
   char* blocks_[3];
 };
 
-// Makes the second library be linked.
+// Forces the second library to be linked.
 void second_late_library();

@@ -1,4 +1,4 @@
-// The library that holds the common part of late_calls.h, and a static of its own.
+// The library that contains the common part of late_calls.h, and a static of its own.
 #include <unistd.h>
 
 #include <algorithm>

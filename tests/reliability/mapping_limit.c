@@ -1,6 +1,6 @@
-// A process may have some 65,000 mappings, and then memory cannot be had although there is
-// enough. The allocator itself needs few; it lives with what is left, fails properly, tells the
-// reason once, and goes on when there are more to be had.
+// A process may have some 65,000 mappings; beyond that it gets no memory although there is enough.
+// The allocator itself needs few. It copes with what is left, fails properly, reports the reason
+// once, and recovers when mappings become available.
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -26,7 +26,8 @@ static size_t mapping_limit(void) {
 static char* wasted;
 static size_t wasted_bytes;
 
-// Uses up mappings until `left` of them are left: every second page of a range gets other rights.
+// Uses up mappings until `left` of them remain, by changing the protection of every second page of
+// a range.
 static void use_up_mappings(size_t left) {
   const size_t limit = mapping_limit();
   wasted_bytes = 2 * limit * page;
@@ -35,7 +36,7 @@ static void use_up_mappings(size_t left) {
   size_t used = 0;
   while (mprotect(wasted + 2 * used * page, page, PROT_READ) == 0) ++used;
   REQUIRE(errno == ENOMEM && used > limit / 3, "%zu mappings: %s", used, strerror(errno));
-  // Each page that becomes like its neighbours frees two.
+  // Each page that becomes like its neighbours releases two mappings.
   for (size_t i = 0; i < left; i += 2)
     mprotect(wasted + 2 * (used - 1 - i / 2) * page, page, PROT_NONE);
 }
@@ -92,7 +93,7 @@ static void* work_in_thread(void* argument) {
   return NULL;
 }
 
-// Replaces standard error by a pipe, and returns the pipe's other end.
+// Replaces standard error by a pipe, and returns the other end.
 static int begin_listening(void) {
   int ends[2];
   REQUIRE(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "pipe2: %s", strerror(errno));
@@ -141,7 +142,7 @@ CHECK("a refusal for want of mappings is explained once") {
   munmap(wasted, wasted_bytes);
 }
 
-// Other reasons are not taken for this one.
+// Other reasons are not mistaken for this one.
 CHECK("other refusals are not taken for it") {
   const int said = begin_listening();
   const struct rlimit limit = {1 << 30, 1 << 30};
@@ -154,7 +155,7 @@ CHECK("other refusals are not taken for it") {
   EXPECT(read(said, text, sizeof text - 1) <= 0, "it said \"%s\"", text);
 }
 
-// Blocks of all sizes, of which little is touched and half is freed. Only the engine promises this.
+// Blocks of all sizes, little touched, and half of them freed. Only the engine promises this.
 CHECK("gigabytes in pieces need few mappings") {
   enum { blocks = 9000 };
   const size_t before = mapping_count();
@@ -175,14 +176,14 @@ CHECK("gigabytes in pieces need few mappings") {
   EXPECT(more < 200 || !library_is_engine(), "%zu mappings", more);
 }
 
-// Each number as often as others, unlike those of random_size().
+// All numbers equally often, unlike random_size().
 static size_t number_below(uint64_t* state, size_t limit) {
   *state = *state * 6364136223846793005U + 1442695040888963407U;
   return (*state >> 24) % limit;
 }
 
-// As many blocks as fit into 60 GiB, each of which touches a page: their number must not be what
-// refuses them. The engine and the hardened library promise that.
+// As many blocks as fit into 60 GiB, each touching a page: their number must not make requests
+// fail. The engine and the hardened library promise that.
 static void sixty_gigabytes_in_pieces(size_t min_bytes, size_t max_bytes) {
   enum { most = 1 << 20 };
   const size_t wanted = (size_t)60 << 30;
@@ -205,7 +206,7 @@ static void sixty_gigabytes_in_pieces(size_t min_bytes, size_t max_bytes) {
   report_figure("%zu GiB in %zu blocks: %zu mappings", total >> 30, count,
                 mapping_count() - before);
   EXPECT(total >= wanted, "malloc is null after %zu MiB", total >> 20);
-  // In any order, and with others in their place.
+  // In any order, with others allocated in their place.
   for (size_t i = 0; i < count / 2; ++i) {
     const size_t at = number_below(&random, count);
     free(begin[at]);
@@ -220,7 +221,7 @@ static void sixty_gigabytes_in_pieces(size_t min_bytes, size_t max_bytes) {
     refused += larger == NULL;
   }
   EXPECT(refused == 0, "%zu requests are refused when others were freed", refused);
-  // What the program maps itself still finds room.
+  // The program's own mappings still find room.
   void* const own = mmap(NULL, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   EXPECT(own != MAP_FAILED, "mmap: %s", strerror(errno));
   munmap(own, page);
@@ -230,7 +231,7 @@ static void sixty_gigabytes_in_pieces(size_t min_bytes, size_t max_bytes) {
 }
 CHECK("60 GiB in blocks of 64 KiB to 2 MiB") {
   mapping_limit();
-  // Checks of a debug level take time with the square of the number of blocks.
+  // A debug level's checks take time quadratic in the number of blocks.
   if (HEAP_DEBUG_LEVEL > 1) skip_check("the library checks all blocks again and again");
   sixty_gigabytes_in_pieces(65536, 2 << 20);
 }

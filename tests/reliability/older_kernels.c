@@ -1,6 +1,6 @@
 // Kernels that lack a system call, or one of its flags: seccomp refuses it, with each of the errors
-// by which kernels and sandboxes do so. The program is checked to work all the same, and to give
-// memory back to the system. (Calls that fail for want of memory are faults/.)
+// that kernels and sandboxes use. The program must work all the same, and return memory to the
+// system. (faults/ tests calls that fail for lack of memory.)
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,19 +21,19 @@ int malloc_trim(size_t keep_bytes);
 
 enum { most_rules = 8, any_argument = -1, no_filter = 77 };
 
-// Refuses a system call: all of it; or if its argument number `argument` has one of the bits
-// `value`, or, without bits, is that value or a larger one.
+// Refuses a system call: entirely, or if argument number `argument` has one of the bits `value`,
+// or, without bits, is at least that value.
 typedef struct Rule {
   int call;
   int argument;
   bool are_bits;
   unsigned value;
-  int error;  // 0: the world's
+  int error;  // 0: the case's own
 } Rule;
 
 typedef struct World {
-  bool from_start;   // also refused to the dynamic linker, and to the library's first calls
-  bool keeps_freed;  // without the call, memory can not go back
+  bool from_start;   // also refused to the dynamic linker and the library's first calls
+  bool keeps_freed;  // without the call, memory cannot be returned
   Rule rules[most_rules];
 } World;
 
@@ -64,7 +64,7 @@ static void add(unsigned code, unsigned value, unsigned char if_true, unsigned c
   filter[filter_length++] = (struct sock_filter){(unsigned short)code, if_true, if_false, value};
 }
 
-// (Little endian: the lower half of an argument is at its address.)
+// (On little endian the lower half of an argument is at its address.)
 static void add_rule(const Rule* rule, int error) {
   enum { load = BPF_LD | BPF_W | BPF_ABS };
   const unsigned refusal = SECCOMP_RET_ERRNO | (unsigned)(rule->error != 0 ? rule->error : error);
@@ -92,7 +92,7 @@ static void refuse(const World* world, int error) {
   if (set_filter(filter, filter_length, 0) != 0) _exit(no_filter);
 }
 
-// The first rule is in force: a system call that it names fails.
+// The first rule is in force: the system call that it names fails.
 static void expect_refused(const World* world, int error) {
   const Rule* rule = &world->rules[0];
   const long call = rule->call != 0 ? rule->call : (long)rule->value;
@@ -127,8 +127,8 @@ static void expect_stamped(const char* block, size_t end) {
     REQUIRE(memcmp(block + at, &at, sizeof at) == 0, "byte %zu was lost", at);
 }
 
-// Blocks that are long enough for huge pages, and filled: an allocator may look how much of them was
-// touched before it asks for some.
+// Filled blocks long enough for huge pages: an allocator may check how much of them was touched
+// before it asks for huge pages.
 static void fill_long_blocks(void) {
   char* block[probes];
   for (int i = 0; i < probes; ++i) {
@@ -139,7 +139,7 @@ static void fill_long_blocks(void) {
   for (int i = 0; i < probes; ++i) free(block[i]);
 }
 
-// Blocks of many sizes; those that grow are moved, by pages where the system can.
+// Blocks of many sizes; those that grow are moved, by remapping where possible.
 static void* work(void* seed) {
   uint64_t random = *(uint64_t*)seed;
   static __thread char* small[small_blocks];
@@ -191,7 +191,7 @@ static void use_memory(const World* world) {
   const size_t most = (size_t)usage.ru_maxrss * 1024;
   malloc_trim(0);
   const size_t left = resident_pages() * page;
-  // What libc's own malloc keeps for its threads is not in question.
+  // What libc's own malloc keeps for its threads is not tested.
   const bool may_keep = world->keeps_freed || strncmp(tested_library(), "libc.", 5) == 0;
   EXPECT(may_keep || left < most / 4, "%zu of %zu MB stay resident", left >> 20, most >> 20);
 }
@@ -201,7 +201,7 @@ static void use_memory(const World* world) {
 static const int errors[] = {ENOSYS, EINVAL, EPERM};
 static const char* const inside = "--inside";
 
-// The process of one world and error: argv is --inside, the world's number, the error.
+// The child for one case and error: argv is --inside, the case's number, the error.
 static void run_inside(const World* world, int error) {
   expect_refused(world, error);
   statm = world->from_start ? open("/proc/self/statm", O_RDONLY) : statm;

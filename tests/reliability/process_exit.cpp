@@ -1,5 +1,5 @@
-// The end of the process. Handlers of atexit and destructors of statics, in the program and in two
-// libraries, find their memory as they left it, and call every function after all else has ended.
+// Process exit: atexit handlers and destructors of statics, in the program and in two libraries,
+// find their memory intact, and call every function when everything else has ended.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -13,13 +13,13 @@
 
 namespace {
 
-// One in the program, one thread_local of its first thread, one registered by atexit.
+// One in the program, one thread_local of its first thread, one registered with atexit.
 const LateCalls in_program{'p'};
 thread_local const LateCalls in_thread{'t'};
 void at_exit() { call_late('e'); }
 
-// Ends a copy of this process by `end`, which may return: then from main. Compares what its late
-// callers said.
+// Ends a copy of this process by `end`, or by returning from main if `end` returns. Compares the
+// reports of its late callers.
 void expect_late_calls(void (*end)(), const char* expected) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
@@ -55,14 +55,14 @@ void end_by_exit() {
   std::exit(0);
 }
 
-// Within the handler of quick_exit, after which no destructor runs.
+// In a quick_exit handler, after which no destructor runs.
 void end_by_quick_exit() {
   register_all();
   REQUIRE(std::at_quick_exit(at_exit) == 0, "at_quick_exit failed");
   std::quick_exit(0);
 }
 
-// The first thread ends before the process does, whose last thread ends it.
+// The first thread ends before the process, which its last thread ends.
 void* end_process(void*) {
   usleep(20'000);
   std::exit(0);

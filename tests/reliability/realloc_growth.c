@@ -1,6 +1,6 @@
-// realloc of what grows. A list that grows by one element at a time is copied a few times,
-// not at each step; a large buffer that doubles does not need twice its memory on the way. Copies
-// are counted as a program sees them; times are told, and decide nothing.
+// realloc of growing blocks. A list that grows by one element at a time is copied a few times, not
+// at each step; a large buffer that doubles does not need twice its memory on the way. Copies are
+// counted as a program sees them; times are printed, but decide nothing.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { elements = 4 << 20 };
 enum { last_bytes = elements * sizeof(size_t) };
-// Copying at each eighth more would be that much.
+// The copies if each growth by an eighth made one.
 enum { most_moved_bytes = 8 * last_bytes };
 
 typedef struct Growth {
@@ -22,7 +22,7 @@ typedef struct Growth {
   double seconds;
 } Growth;
 
-// A list of numbers, each its own place, that is reallocated for each.
+// A list of numbers, reallocated for each one.
 static Growth grow_by_one(void) {
   Growth growth = {0};
   const double begin = seconds_now();
@@ -49,7 +49,7 @@ static Growth grow_by_one(void) {
   return growth;
 }
 
-// The same in a process that has libc's malloc; its seconds, or 0.
+// The same in a process with libc's malloc; returns its seconds, or 0.
 static double seconds_under_libc(void) {
   static const char* const variable = "SAY_SECONDS";
   if (getenv(variable) != NULL) {
@@ -102,7 +102,7 @@ CHECK("many lists grow in turn") {
   const size_t bytes = (size_t)lists * steps * sizeof(size_t);
   report_figure("%.1f moves a list, of %.2f times the final size", (double)moves / lists,
                 (double)moved_bytes / (double)bytes);
-  // As large as its class, and a part more each time, is what an allocator can do for all.
+  // At best an allocator can give each block its class's size, and a fraction more each time.
   EXPECT(!library_is_engine() || moved_bytes <= 16 * bytes, "%zu bytes were moved to reach %zu",
          moved_bytes, bytes);
 }
@@ -149,12 +149,12 @@ CHECK("buffers that grow and go leave few mappings") {
 
 // ---- doubling ----
 
-// A figure of /proc/self/status, in bytes.
+// A field of /proc/self/status, in bytes.
 static size_t status_bytes(const char* name) {
   return (size_t)figure_of("/proc/self/status", name) << 10;
 }
 
-// Four buffers that are filled, grow in turn by half, and go, so often.
+// Fills four buffers, grows them in turn by half, and frees them, this many times.
 static void grow_and_go(unsigned rounds) {
   enum { buffers = 4, growths = 6, first_bytes = 300000 };
   static char* all[buffers];
@@ -183,20 +183,20 @@ static void addresses_stay_few(void) {
   const size_t after = status_bytes("VmSize:");
   report_figure("%zu MB of addresses after %u rounds, %zu MB after %u", before >> 20, rounds,
                 after >> 20, 2 * rounds);
-  // Less than one first place of a buffer in each round.
+  // Less than one first place of a buffer per round.
   const size_t more = check_is_long() ? (size_t)64 << 20 : (size_t)32 << 20;
   EXPECT(after <= before + more, "%zu MB, and then %zu MB", before >> 20, after >> 20);
 }
 
 CHECK("buffers that grow and go take few addresses") { addresses_stay_few(); }
 
-// The old place of a move could not go back.
+// The old place of a move could not be returned.
 CHECK("the same in a process whose memory is locked") {
   if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) skip_check("memory cannot be locked here");
   addresses_stay_few();
 }
 
-// Memory that a program locked and unlocked again counts for its limit on locked memory no more.
+// Memory that a program locked and unlocked no longer counts towards its limit on locked memory.
 CHECK("locked buffers grow, are unlocked, and go") {
   enum { rounds = 20, buffers = 2, growths = 5 };
   const size_t part = (size_t)512 << 10;
@@ -230,7 +230,7 @@ static size_t peak_bytes(void) { return status_bytes("VmHWM:"); }
 static void doubling(void) {
   const size_t megabyte = (size_t)1 << 20;
   size_t last = check_is_long() ? 1024 * megabyte : 256 * megabyte;
-  // Three times as much has to be there, for allocators that copy.
+  // Three times as much must be available, for allocators that copy.
   while (last > ((size_t)figure_of("/proc/meminfo", "MemAvailable:") << 10) / 3) last /= 2;
   const size_t before = peak_bytes();
   size_t bytes = megabyte;

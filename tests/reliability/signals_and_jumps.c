@@ -1,5 +1,5 @@
 // Signals that interrupt allocating threads: their handlers do what is allowed in them, or jump out
-// of a system call that blocks, never out of an allocation. Memory stays intact and does not grow.
+// of a blocking system call, never out of an allocation. Memory stays intact and does not grow.
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@ typedef struct Waiter {
 } Waiter;
 static _Thread_local Waiter waiter;
 
-// Only what signal-safety(7) names; errno is the interrupted thread's.
+// Only what signal-safety(7) allows; errno belongs to the interrupted thread.
 static void handle(int number) {
   (void)number;
   const int kept = errno;
@@ -100,7 +100,7 @@ CHECK("threads that signals interrupt hold what they held") {
   report_figure("%u signals, %u jumps; %zu KiB resident early, %zu KiB late", atomic_load(&handled),
                 atomic_load(&jumps), early >> 10, late >> 10);
   EXPECT(atomic_load(&jumps) != 0, "no handler has jumped");
-  // The holdings of threads vary with their draws; and the worst fit leaves ever more small pieces.
+  // What threads hold varies with their random draws, and worst fit leaves ever more small pieces.
   const bool may_grow = strstr(tested_library(), "-worst") != NULL;
   EXPECT(may_grow || late <= early * 2 + (16 << 20), "%zu bytes became %zu", early, late);
 }

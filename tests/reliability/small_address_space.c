@@ -1,6 +1,6 @@
 // Limits on address space and data, whenever they are set, and machines that refuse large
-// reservations. A program gets blocks that fit, ENOMEM for others, and its threads and mappings get
-// their memory; when the limit is raised, there is more.
+// reservations. A program gets the blocks that fit, ENOMEM for others, and its threads and mappings
+// get their memory; when the limit is raised, more memory is available.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ static void limit(__rlimit_resource_t resource, size_t bytes) {
   REQUIRE(setrlimit(resource, &both) == 0, "setrlimit: %s", strerror(errno));
 }
 
-// Blocks of so many bytes, until there are no more or `most_bytes` are taken.
+// Blocks of this size, until there are no more or `most_bytes` are taken.
 static size_t take(size_t each, size_t most_bytes) {
   size_t count = 0;
   for (; count < most_blocks && count * each < most_bytes; ++count) {
@@ -81,7 +81,7 @@ static void* use_and_wait(void* barrier) {
   return NULL;
 }
 
-// So many threads at once, each with a heap if heaps are to be had.
+// This many threads at once, each with a heap if possible.
 static void hold_threads(unsigned count, size_t stack_bytes) {
   static pthread_t thread[512];
   REQUIRE(count <= COUNT_OF(thread), "%u", count);
@@ -101,8 +101,8 @@ static void skip_libcs_arenas(void) {
   if (strncmp(tested_library(), "libc.", 5) == 0) skip_check("each of libc's arenas takes 128 MB");
 }
 
-// A limit that a program sets for itself, when the allocator is at work already, leaves room for
-// threads and mappings of others, and the allocator the rest.
+// A limit that a program sets for itself after the allocator has started leaves room for threads
+// and others' mappings, and the rest for the allocator.
 CHECK("a limit that is set late leaves room for others") {
   skip_libcs_arenas();
   free(opaque_pointer(malloc(1000)));
@@ -119,7 +119,7 @@ CHECK("a limit that is set late leaves room for others") {
   give_back(count, 100000);
 }
 
-// A block that did not fit is there when the limit is gone.
+// A block that did not fit is available once the limit is gone.
 static void raise_limit(__rlimit_resource_t resource, size_t now) {
   limit(resource, now + 40 * megabyte);
   const size_t few = take(5000, (size_t)200 * megabyte);
@@ -140,7 +140,7 @@ CHECK("when a limit on address space is raised, there is more") {
 }
 CHECK("when a limit on data is raised, there is more") { raise_limit(RLIMIT_DATA, data_bytes()); }
 
-// A block that cannot be had takes nothing from those that can.
+// A request that fails takes nothing from those that can succeed.
 static void ask_too_much(__rlimit_resource_t resource, size_t now) {
   free(opaque_pointer(malloc(opaque(1000))));
   limit(resource, now + 1000 * (size_t)megabyte);
@@ -178,7 +178,7 @@ static void* wait_and_use(void* barrier) {
   return NULL;
 }
 
-// Memory that large blocks left is there for the first small ones of threads.
+// Memory freed by large blocks is available for threads' first small ones.
 CHECK("threads begin when all addresses are taken") {
   skip_libcs_arenas();
   enum { threads = 40, each = 50000 };
@@ -197,7 +197,7 @@ CHECK("threads begin when all addresses are taken") {
   join_threads(thread, threads);
 }
 
-// Each keeps some blocks of a gigabyte to 64 terabytes, as far as they are to be had, and small ones.
+// Each keeps some blocks of a gigabyte to 64 terabytes, as far as available, and small ones.
 static void* ask_for_absurd_sizes(void* seed) {
   enum { kept = 8, rounds = 300 };
   uint64_t random = (uint64_t)(uintptr_t)seed;
@@ -234,10 +234,10 @@ static int compare_longs(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-// Memory of a program that hardly allocates which no file has, in KiB; the median. (How much of
-// libraries' files is mapped around a fault differs from run to run, by more than all of this.) The
-// shell reads its own smaps_rollup: only that walks the page tables; what rusage and status report is
-// the sum of counters that each processor batches.
+// Anonymous memory of a program that hardly allocates, in KiB; the median. (How much of libraries'
+// files is mapped around a fault differs from run to run, by more than all of this.) The shell
+// reads its own smaps_rollup, because only that walks the page tables; rusage and status report
+// sums of counters that each processor batches.
 static long anonymous_in_shell(bool with_library) {
   char* arguments[] = {(char*)"sh", (char*)"-c",
                        (char*)"while read -r name kib unit; do"

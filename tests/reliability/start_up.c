@@ -1,6 +1,6 @@
-// Calls before the allocator has started. Every function is called from .preinit_array
-// and from an audit library; the first call of all is free(NULL); and the dynamic linker asks for
-// thread-local storage in the middle of a thread's first steps.
+// Calls before the allocator has started. Every function is called from .preinit_array and from an
+// audit library; the very first call is free(NULL); and the dynamic linker allocates thread-local
+// storage in the middle of a thread's first steps.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// "Cannot allocate memory in static TLS block". What the allocator takes of static
-// thread-local storage is so little that it can be loaded when other libraries have theirs already.
+// "Cannot allocate memory in static TLS block": the allocator uses so little static thread-local
+// storage that it can still be loaded after other libraries have taken theirs.
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@
 
 enum { most_tls_bytes = 64 };
 
-// How much thread-local storage the object that malloc is in has.
+// How much thread-local storage the object that contains malloc has.
 typedef struct Storage {
   uintptr_t function;
   size_t bytes;
@@ -50,8 +50,8 @@ CHECK("at most 64 bytes of static thread-local storage are taken") {
 
 static const char* const path_variable = "LIBRARY_TO_LOAD";
 
-// The same check once more, in a process without the preload, which finds the library's path in
-// its environment.
+// The same check again, in a process without the preload, which finds the library's path in its
+// environment.
 __attribute__((noreturn)) static void begin_again_without_preload(const char* check) {
   Dl_info allocator;
   const char* const preload = getenv("LD_PRELOAD");

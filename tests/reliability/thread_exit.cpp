@@ -1,6 +1,6 @@
-// The end of a thread. Destructors of keys that are older and younger than the allocator's own go
-// on allocating in all four rounds. thread_locals hold memory; threads come and go by the hundred
-// thousand or are cancelled: everything works, and nothing is left behind.
+// Thread exit. Destructors of keys older and younger than the allocator's own continue to allocate
+// in all four rounds. thread_locals hold memory; threads come and go by the hundred thousand or are
+// cancelled: everything works, and nothing is left behind.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t megabyte = 1 << 20;
 
-// Runs `threads` of them one after another, in pairs, and says by how much more memory is resident
+// Runs `threads` of them one after another, in pairs, and returns how much more memory is resident
 // than after the first tenth of them.
 std::size_t growth_over(unsigned threads, void* (*body)(void*)) {
   std::size_t early = 0;
@@ -34,7 +34,7 @@ std::size_t growth_over(unsigned threads, void* (*body)(void*)) {
 
 // ---- keys ----
 
-// The first is made before anything allocates, the last after all else.
+// The first is created before anything allocates, the last after everything else.
 pthread_key_t oldest_key;
 pthread_key_t youngest_key;
 std::atomic<unsigned> destructor_calls{0};
@@ -94,8 +94,8 @@ CHECK("destructors of keys call every function in every round") {
          destructor_calls.load());
 }
 
-// The values of the last round are lost: 600 bytes a thread, and what lies between them, which is
-// more where each block is cut from the largest free one.
+// The values of the last round are lost: 600 bytes per thread, and the gaps between them, which are
+// larger where each block is cut from the largest free one.
 CHECK("what is allocated in the last destructors keeps nothing else") {
   const unsigned threads = check_is_long() ? 100'000 : 6000;
   make_youngest_key();
@@ -171,7 +171,7 @@ void release_all(void* argument) {
   for (std::size_t i = 0; i < 20; ++i) std::free(blocks[i]);
 }
 
-// Allocates until it is cancelled: at pthread_testcancel, or in a system call that waits.
+// Allocates until cancelled: at pthread_testcancel, or in a blocking system call.
 void* work_until_cancelled(void* argument) {
   void* blocks[20] = {};
   pthread_cleanup_push(release_all, blocks);
@@ -187,8 +187,8 @@ void* work_until_cancelled(void* argument) {
   return nullptr;
 }
 
-// In the first half a heap that places blocks at random, as the hardened one, comes to use all the
-// memory that it spreads them over.
+// During the first half, a heap that places blocks at random, like the hardened one, comes to use
+// all the memory that it spreads them over.
 CHECK("cancelled threads leave nothing behind") {
   const unsigned rounds = check_is_long() ? 5000 : 600;
   constexpr std::size_t at_once = 4;

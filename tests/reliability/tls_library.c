@@ -1,5 +1,5 @@
-// A library whose thread-local storage is large and dynamic: the dynamic linker asks malloc for it
-// when a thread first looks at it.
+// A library with large dynamic thread-local storage: the dynamic linker calls malloc for it when a
+// thread first accesses it.
 #include <stddef.h>
 
 static _Thread_local char storage[20000];

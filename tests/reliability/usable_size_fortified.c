@@ -1,8 +1,8 @@
-// malloc_usable_size as the capacity of a block, in programs with _FORTIFY_SOURCE=3, as
-// systemd's, whose compiler believes that a block is as long as malloc was asked for. (This file is
-// compiled so, and without the -fno-builtin of the others: nothing would be fortified.) What a
-// block is said to have can be made official, by realloc or by asking for it at once. It stays the
-// same.
+// malloc_usable_size as the capacity of a block, in programs like systemd's, built with
+// _FORTIFY_SOURCE=3, whose compiler assumes that a block is as long as the request. (This file is
+// compiled that way, and without the -fno-builtin of the others, or nothing would be fortified.)
+// The reported size can be made official, by realloc or by requesting it to begin with. It stays
+// the same.
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,15 @@
 
 enum { most_bytes = 100000 };
 
-// As systemd's MALLOC_SIZEOF_SAFE (its pull request 25967): hides from the compiler that the block
-// is still as long as it was, and says how long it really is.
+// Like systemd's MALLOC_SIZEOF_SAFE (its pull request 25967): hides from the compiler that the
+// block is still as long as it was, and tells it the real length.
 __attribute__((noinline, alloc_size(2))) static void* expand_to_usable(void* block, size_t usable) {
   __asm__ volatile("" : "+r"(usable) : : "memory");
   return block;
 }
 
-// The compiler knows how long `block` is, and memset tells it: a byte more ends the process.
+// The compiler knows how long `block` is, and passes that to memset: one more byte ends the
+// process.
 static void write_behind_the_end(void) {
   const size_t bytes = opaque(1000);
   char* const block = malloc(bytes);
@@ -53,8 +54,8 @@ CHECK("usable bytes are written") {
   }
 }
 
-// A buffer that grows as systemd's GREEDY_REALLOC does: to twice what is needed, and then to what
-// that is in fact.
+// A buffer that grows like systemd's GREEDY_REALLOC: to twice what is needed, and then to the
+// usable size of that.
 CHECK("buffers that grow use what they have") {
   char* buffer = NULL;
   size_t capacity = 0;

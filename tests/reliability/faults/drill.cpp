@@ -25,17 +25,17 @@ constexpr unsigned failures_told = 5;
 constexpr std::size_t kilobyte = 1024;
 constexpr std::size_t megabyte = kilobyte * kilobyte;
 
-// What a run tells the process that started it.
+// What a run reports to the process that started it.
 struct Report {
   Record record;
   std::size_t refusals;  // null from the heap
-  std::size_t in_use;    // in the end
+  std::size_t in_use;    // at the end
   char complaint[200];
 };
 
 const Target* target = nullptr;
 Report* report = nullptr;
-bool tells_itself = false;  // what it complains about
+bool tells_itself = false;  // the complaint
 
 [[noreturn, gnu::format(printf, 1, 2)]] void complain(const char* format, ...) {
   disarm();
@@ -63,7 +63,7 @@ unsigned char pattern(const Piece& piece, std::size_t offset) {
   return static_cast<unsigned char>(mix(piece.seed + offset) >> 56);
 }
 
-// Both ends, and something of every eighth page between them.
+// Writes both ends, and part of every eighth page in between.
 template <class Visit>
 void each_offset(const Piece& piece, Visit visit) {
   constexpr std::size_t edge = 40;
@@ -79,7 +79,7 @@ void fill(Piece& piece) {
   each_offset(piece, [&](std::size_t i) { piece.begin[i] = pattern(piece, i); });
 }
 
-// Those of the first `bytes` that are filled.
+// The live pieces among the first `bytes` that are filled.
 void check(const Piece& piece, std::size_t bytes) {
   each_offset(piece, [&](std::size_t i) {
     if (i < bytes && piece.begin[i] != pattern(piece, i))
@@ -88,7 +88,7 @@ void check(const Piece& piece, std::size_t bytes) {
 }
 void check(const Piece& piece) { check(piece, piece.bytes); }
 
-// What the heap answered; null if it refused.
+// The heap's block; null if it refused.
 void* answered(void* block, std::size_t bytes) {
   if (block == nullptr) {
     if (errno != ENOMEM) complain("refused %zu bytes with errno %d", bytes, errno);
@@ -193,14 +193,14 @@ void grow_and_shrink() {
     if (piece_count == growing) continue;
     for (; bytes < 2 * megabyte; bytes += bytes * 2 / 3) {
       resize(growing, bytes);
-      take(bytes / 8);  // which may lie in the way of the next step
+      take(bytes / 8);  // may be in the way of the next step
     }
     resize(growing, pieces[growing].bytes / 2);
     resize(growing, 200);
   }
 }
 
-// More at once than is kept, then time for the rest to be seen as idle.
+// More at once than is kept, then enough time for the rest to be considered idle.
 void have_a_peak() {
   const std::size_t before = piece_count;
   for (int i = 0; i < 8; ++i) take(5 * megabyte);
@@ -212,7 +212,7 @@ void have_a_peak() {
   }
 }
 
-// Another thread's part: it leaves blocks, and frees some of the first thread's.
+// Another thread's part: it leaves blocks behind, and frees some of the first thread's.
 void* be_thread(void*) {
   const std::size_t before = piece_count;
   for (std::size_t bytes = 24; bytes < 100 * kilobyte; bytes *= 3) {
@@ -286,7 +286,7 @@ void expect_health() {
 
 // ---- all runs ----
 
-// Runs it in a process that is as this one is now; whether all was well.
+// Runs it in a copy of this process; returns whether all was well.
 bool run(const Plan& plan) {
   *report = {};
   const pid_t child = ::fork();
@@ -300,7 +300,7 @@ bool run(const Plan& plan) {
   return status == 0;
 }
 
-// A set of places, small enough to be searched from end to end.
+// A set of places, small enough for a linear search.
 class Places {
  public:
   bool add(std::uint64_t place) {
@@ -349,13 +349,13 @@ void try_plan(const Plan& plan, std::size_t clean_in_use, Call first_kind, Sums&
                 report->complaint);
 }
 
-// Whether anything is different there for an allocator that does what `record` says.
+// Whether the fault changes anything for an allocator that behaves as in `record`.
 bool is_of_interest(const World& world, const Record& record) {
   return (!world.break_is_stuck || record.has_moved_break) &&
          (record.has_placed || (!world.no_placement && world.most_at_once == 0));
 }
 
-// Which calls fail in their turn: the first ones, one of each place, and others in even distances.
+// Which calls fail in turn: the first ones, one from each place, and others at even intervals.
 void try_world(const World& world, const Effort& effort, const Record& clean, Sums& sums) {
   constexpr std::size_t dense = 8;
   const std::size_t clean_in_use = report->in_use;
@@ -394,7 +394,7 @@ int run_drill(const Target& of, const World* worlds, std::size_t world_count,
       ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 1;
   report = static_cast<Report*>(shared);
-  static char buffer[4096];  // of libc's own, the heap under test would have to give it
+  static char buffer[4096];  // a libc allocation, which the heap under test would have to provide
   std::setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
   bool is_sound = true;
   static Record clean;

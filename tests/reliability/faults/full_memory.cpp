@@ -1,9 +1,9 @@
 // Full memory, under malloc as the program finds it: run this under each drop-in library. Every
-// call by which the library asks the system for anything fails in its turn (drill.h): in a process
-// that has begun, and from a process's first moment on.
+// call by which the library asks the system for anything fails in turn (drill.h): in a running
+// process, and from a process's first moment on.
 //
-//   full_memory          some calls of each place
-//   full_memory --long   every call
+//    full_memory          some calls of each place
+//    full_memory --long   every call
 #include <dlfcn.h>
 #include <malloc.h>
 #include <spawn.h>
@@ -30,13 +30,13 @@ void* allocate_aligned(std::size_t alignment, std::size_t bytes) {
   void* block = untouched;
   const int error = ::posix_memalign(&block, alignment, bytes);
   if (error == 0) return block;
-  // It says so by its result alone.
+  // It reports this only by its result.
   if (block != untouched) std::abort();
   errno = error;
   return nullptr;
 }
 
-// Whether the function is the tested library's, and not libc's behind it.
+// Whether the function belongs to the tested library, and not to libc after it.
 bool is_tested(void* function) {
   Dl_info its;
   Dl_info mallocs;
@@ -119,7 +119,7 @@ constexpr World worlds[] = {
     {"64 MB at once", false, false, 64 << 20},
 };
 
-// Allocators that found their addresses before anything was armed have no use for it.
+// Allocators that found their addresses before anything was armed do not need it.
 constexpr World other_world = {"no address of one's choice and 512 MB at once", false, true,
                                512 << 20};
 
@@ -129,7 +129,7 @@ constexpr const char* start_variable = "FULL_MEMORY_FROM_START";
 constinit Record start_record;
 bool is_armed = false;
 
-// Before the C library knows its environment.
+// Before the C library has set up its environment.
 void arm_at_start(int, char**, char** environment) {
   const std::size_t length = std::strlen(start_variable);
   for (char** entry = environment; *entry != nullptr; ++entry) {
@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
   using namespace ts::faults;
   target.name = library_name();
   target.keeps_errno = std::strncmp(target.name, "libtsmalloc", 11) == 0;
-  // libstdc++ keeps memory for exceptions in such a case, which it could not get either.
+  // In such a case libstdc++ keeps memory for exceptions, which it could not get either.
   if (is_armed) target.try_more = nullptr;
   if (is_armed) run_armed(target);
   const std::size_t calls = is_long(argc, argv) ? SIZE_MAX : 6;

@@ -1,8 +1,8 @@
-// Full memory, in the heaps of the public interface: every strategy over each source, with
-// the heap's own check after each failure. (The drop-in libraries are full_memory.cpp's.)
+// Full memory, in the heaps of the public interface: every strategy over each source, with the
+// heap's own check after each failure. (full_memory.cpp tests the drop-in libraries.)
 //
-//   full_memory_heaps          best fit, and some calls of each place
-//   full_memory_heaps --long   every fit and every call
+//    full_memory_heaps          best fit, and some calls of each place
+//    full_memory_heaps --long   every fit and every call
 #include <tsmalloc/classic.h>
 
 #include <cerrno>
@@ -16,7 +16,7 @@ namespace {
 ts_heap_options options;
 ts_heap* heap = nullptr;
 
-// A heap from a buffer runs out of it, not of what the system gives; it gives back nothing.
+// A heap in a buffer runs out of buffer, not of system memory, and returns nothing.
 constexpr std::size_t buffer_bytes = std::size_t{160} << 20;
 alignas(4096) char buffer[buffer_bytes];
 
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
     for (int fit = 0; fit < TS_FIT_COUNT; ++fit) {
       if (fit != TS_FIT_BEST && !all) continue;
       for (int source = 0; source < TS_SOURCE_COUNT; ++source) {
-        // A lock-free heap's pieces come from everywhere or from mappings.
+        // A lock-free heap's pieces can come from anywhere, or from mappings.
         if (strategy == TS_STRATEGY_LOCKFREE && source != TS_SOURCE_MMAP) continue;
         status |= try_heap(static_cast<ts_strategy>(strategy), static_cast<ts_fit>(fit),
                            static_cast<ts_source>(source), all);

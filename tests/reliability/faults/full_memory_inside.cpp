@@ -1,9 +1,9 @@
-// Full memory, inside a heap of which there is one per process, with its own check after each
-// failure and a walk over all blocks in the end. (The shared libraries are full_memory.cpp's.)
+// Full memory, inside a heap that exists once per process, with its own check after each failure
+// and a final walk over all blocks. (full_memory.cpp tests the shared libraries.)
 //
-//   full_memory_engine [--long], full_memory_secure [--long]
+//    full_memory_engine [--long], full_memory_secure [--long]
 //
-// Which heap is CMake's choice: TS_TRIED_HEAP is its type, and TS_TRIED_HEADER declares it.
+// CMake chooses the heap: TS_TRIED_HEAP is its type, and TS_TRIED_HEADER declares it.
 #include TS_TRIED_HEADER
 
 #include "libc/libc_rules.h"

@@ -19,7 +19,7 @@
 #include "programs/support/caught_calls.h"
 
 extern "C" {
-// The C library's own, by the names that it keeps for itself.
+// The C library's own functions, by its private names.
 void* __sbrk(std::intptr_t) noexcept;
 int __pthread_key_create(pthread_key_t*, void (*)(void*)) noexcept;
 }
@@ -27,20 +27,20 @@ int __pthread_key_create(pthread_key_t*, void (*)(void*)) noexcept;
 namespace ts::faults {
 namespace {
 
-// Threads of a run take turns, so that nothing here is used by two at once but with a join between.
+// The threads of a run take turns, with a join in between, so nothing here is used concurrently.
 Plan plan;
 Record* record = nullptr;
 std::atomic<bool> armed{false};
 std::uint64_t milliseconds_passed = 0;
 
-// The system itself.
+// The kernel, without interception.
 template <class... Arguments>
 long ask(long number, Arguments... arguments) {
   const CaughtCall call{number, {static_cast<long>(arguments)...}, 0};
   return ask_system(&call);
 }
 
-// As libc's wrappers give it on: -1, and the error in errno.
+// The result as libc's wrappers return it: -1, and the error in errno.
 long answer(long result) {
   if (result >= 0 || result < -4095) return result;
   errno = static_cast<int>(-result);
@@ -62,7 +62,7 @@ _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* argument) {
   return trace.is_above && ++trace.count == 3 ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
-// Whether this call is to fail; written down in any case.
+// Whether this call is to fail. Records the call in any case.
 bool fails(Call call, std::uintptr_t caller) {
   if (!armed.load(std::memory_order_relaxed)) return false;
   const std::uint32_t number = record->calls++;
@@ -94,8 +94,8 @@ long map(const CaughtCall& call) {
   return ask_system(&allowed);
 }
 
-// A failure of a move to a fixed place leaves that place unmapped, and since Linux 6.17 some of the
-// range may have moved before; or it comes before anything was done, as when all calls fail.
+// A failed move to a fixed place leaves that place unmapped, and since Linux 6.17 part of the range
+// may already have moved; or it fails before anything was done, as when all calls fail.
 long remap(const CaughtCall& call) {
   if (!fails(Call::mremap, call.caller)) return ask_system(&call);
   const auto& [begin, bytes, new_bytes, flags, to, none] = call.argument;
@@ -160,8 +160,8 @@ long serve_named(void* caller, long number, Arguments... arguments) {
   return answer(serve(&call));
 }
 
-// The calls of the allocator under test: of a library, or of one that is a part of this program. False if
-// the system has no way to catch them.
+// The calls of the allocator under test, in a library or in this program. False if the system
+// cannot catch them.
 bool catch_calls_of_allocator() {
   static constexpr int numbers[] = {SYS_mmap,     SYS_munmap,  SYS_mremap,
                                     SYS_mprotect, SYS_madvise, SYS_brk,
@@ -174,7 +174,7 @@ bool catch_calls_of_allocator() {
   return catch_calls(within, numbers, sizeof numbers / sizeof *numbers, serve) == 0;
 }
 
-// libc has no second name for it that can be linked to.
+// libc has no second name for it that can be linked.
 using SetSpecific = int (*)(pthread_key_t, const void*);
 SetSpecific libc_set_specific() {
   static constinit SetSpecific found = nullptr;
@@ -218,7 +218,7 @@ using namespace ts::faults;
 
 extern "C" {
 
-// By name: what tsmalloc's libraries let others see, and all calls of other allocators
+// By name: what tsmalloc's libraries make visible, and all calls of other allocators
 // (dev/conformance).
 void* mmap(void* begin, std::size_t bytes, int protection, int flags, int file,
            off_t offset) noexcept {
@@ -247,7 +247,7 @@ void* mremap(void* begin, std::size_t bytes, std::size_t new_bytes, int flags, .
       serve_named(CALLER, SYS_mremap, as_number(begin), bytes, new_bytes, flags, as_number(to)));
 }
 
-// By libc's own, which knows where the break is.
+// Through libc's own, which knows where the break is.
 void* sbrk(std::intptr_t bytes) noexcept {
   if (bytes == 0 || break_may_move(bytes > 0, ts::address_of(CALLER))) return __sbrk(bytes);
   errno = ENOMEM;
@@ -268,7 +268,7 @@ long syscall(long number, ...) noexcept {
   return serve_named(CALLER, number, value[0], value[1], value[2], value[3], value[4], value[5]);
 }
 
-// No clock of the kernel's in the process's own memory: each look is a call.
+// The process must not see the kernel's vDSO clock, so each reading is a call.
 unsigned long getauxval(unsigned long kind) noexcept {
   using GetAuxiliary = unsigned long (*)(unsigned long);
   if (kind == AT_SYSINFO_EHDR) return 0;

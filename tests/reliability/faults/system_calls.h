@@ -1,8 +1,7 @@
-// The system calls by which an allocator gets and gives memory, and two of the C library's services
-// that it needs. Those that it makes by instruction are caught (caught_calls.h); those by name are
-// functions of the program itself, which a preloaded library finds before libc's. So it is tested as it
-// is shipped. While they are armed, chosen calls fail as the system would make them fail; all others are
-// passed on.
+// The system calls by which an allocator gets and returns memory, and two C library services that
+// it needs. Calls made by instruction are caught (caught_calls.h); calls by name reach functions of
+// this program, which a preloaded library finds before libc's. So it tests the library as shipped.
+// While armed, chosen calls fail as the kernel would make them fail; all others are passed on.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +23,16 @@ enum class Call : std::uint8_t {
 inline constexpr std::size_t call_kinds = 9;
 const char* name_of(Call call) noexcept;
 
-// What else is so in the world of a run.
+// Other properties of a run's environment.
 struct World {
   const char* name;
-  bool break_is_stuck;       // every call that asks it for memory fails
+  bool break_is_stuck;       // every request for memory fails
   bool no_placement;         // no mapping gets an address that the caller chose,
-  std::size_t most_at_once;  // and none is longer than this; 0: as long as you like
+  std::size_t most_at_once;  // and none is longer than this; 0: no limit
 };
 
-// Calls `first` to `first + count - 1` from now on fail. A place is the caller, its caller, and
-// that one's.
+// From now on, calls `first` to `first + count - 1` fail. A place is the caller, its caller, and
+// that one's caller.
 struct Plan {
   World world;
   std::uint32_t first;
@@ -53,11 +52,11 @@ struct Record {
   std::uint64_t failed_places[most_calls] = {};  // of each that failed
 };
 
-// Counts and fails calls from now on, and writes them down there.
+// From now on, counts and fails calls, and records them there.
 void arm(const Plan& plan, Record& record) noexcept;
 void disarm() noexcept;
 
-// Moves the clock that allocators decide by. It stands still while calls are armed.
+// Moves the clock by which allocators decide. It stands still while calls are armed.
 void pass_time(unsigned milliseconds) noexcept;
 
 }  // namespace ts::faults
