@@ -1,7 +1,7 @@
-// Any bytes as a program with arenas: which of its threads enters which scope, allocates, frees,
-// reallocates, resets and destroys. The oracle knows each thread's scopes, the user of each arena
-// and the owner of each block. So it knows what each call must answer, what each arena must
-// measure, and which blocks go with it. All others must keep their contents.
+// Interprets any bytes as a program with arenas: its threads enter scopes, allocate, free,
+// reallocate, reset and destroy. The oracle knows each thread's scopes, the user of each arena and
+// the owner of each block. So it knows the result of each call, the size of each arena, and which
+// blocks are freed with it. All others must keep their contents.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -125,7 +125,7 @@ class Play {
 
   int innermost() const { return scopes_[seat_].empty() ? none : scopes_[seat_].back(); }
 
-  // The answer of a call that needs the arena for itself.
+  // The result of a call that needs exclusive use of the arena.
   int expected(const Arena& arena, bool may_be_in_scope) {
     int error = !arena.exists ? EINVAL : arena.user == none ? 0 : EBUSY;
     if (may_be_in_scope && arena.exists && arena.user == static_cast<int>(seat_)) error = 0;
@@ -156,7 +156,7 @@ class Play {
   void enter(int number) {
     if (scopes_[seat_].size() >= most_scopes) return;
     const int error = number == none ? 0 : expected(arenas_[number], true);
-    // A handle of 0 is the thread's own heap.
+    // Handle 0 is the thread's own heap.
     if (number != none && arenas_[number].handle == 0) return;
     const ArenaHandle handle = number == none ? 0 : arenas_[number].handle;
     require(engine::enter_scope(handle) == error, "an enter answered otherwise");
@@ -190,7 +190,7 @@ class Play {
     scopes_[seat].clear();
   }
 
-  // The heap that the engine says a block belongs to, by its arena.
+  // The heap to which, by the block's arena, the engine should say it belongs.
   void require_owner(const Block& block) const {
     const engine::PageMapEntry entry = engine::entry_of(block.held.address);
     const bool is_large = entry == engine::large_entry;
@@ -305,7 +305,7 @@ class Play {
       return true;
     };
     require(allocator.heap().walk(visit, &used_blocks), "a walk ended early");
-    std::size_t frames = 0;  // of scopes, which are blocks of the thread's heap
+    std::size_t frames = 0;  // of scopes, which are allocated in the thread's heap
     for (const std::vector<int>& scopes : scopes_) frames += scopes.size();
     require(used_blocks >= blocks_.size() && used_blocks <= blocks_.size() + frames,
             "another number of blocks is in use");

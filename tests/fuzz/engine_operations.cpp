@@ -1,6 +1,6 @@
-// Any bytes as a program under the engine (play.h): the first chooses how many of the blocks are
-// guarded. There is one engine per process, so each input leaves it with all memory free, and goes
-// on with the addresses of those before it.
+// Interprets any bytes as a program under the engine (play.h); the first byte chooses how many of
+// the blocks are guarded. There is one engine per process, so each input frees all memory, and
+// starts with the address range that earlier inputs left.
 #include <cstdio>
 
 #include "engine/engine.h"
@@ -15,7 +15,7 @@ constinit LibcRules<engine::Engine> allocator;
 std::size_t guarded_blocks = 0;
 
 struct Checks : ProcessHeapChecks {
-  // Guarded blocks have pages of their own, which no walk comes to.
+  // Guarded blocks have pages of their own, which no walk reaches.
   static bool is_apart(const void* block) {
     const bool is_guarded = engine::entry_of(block) == 0;
     if (is_guarded) {
@@ -24,10 +24,10 @@ struct Checks : ProcessHeapChecks {
     }
     return is_guarded;
   }
-  // What other threads have put aside counts as in use.
+  // Frees deferred by other threads count as in use.
   static void measures(const HeapMeasures& told, const Walked& walked) {
     ProcessHeapChecks::measures(told, walked);
-    // One heap for each seat, and one for all that have none.
+    // One heap for each seat, and one for all threads without a heap.
     require(told.heaps <= Seats::count + 1, "heaps of ended threads are not taken over");
   }
 };
@@ -43,7 +43,7 @@ bool report_totals() {
 }  // namespace ts::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  ts::current_options.background = ts::Background::off;  // inputs do its work, when they say so
+  ts::current_options.background = ts::Background::off;  // inputs do its work, when they ask for it
   ts::fuzz::make_ready(ts::fuzz::allocator);
   return 0;
 }

@@ -1,9 +1,9 @@
-// Any bytes as tables of frames, and as a stack. The unwinder's reader finds a row or none, within
-// the bounds that it was given. A walk over a stack of any words ends, within 64 frames and without
-// a fault.
+// Interprets any bytes as unwind tables, and as a stack. The unwinder's reader finds a row or none,
+// within the given bounds. A walk over a stack of any words ends, within 64 frames and without a
+// fault.
 //
-// Tables are made of an input in three ways: as they stand; as the programs of well-formed entries;
-// and so, with some bytes changed. They lie in memory of exactly their length, whose end
+// Tables are made from an input in three ways: as they are; as the programs of well-formed entries;
+// and as those, with some bytes changed. They lie in memory of exactly their length, whose end
 // AddressSanitizer watches.
 #include "unwind/frame_tables.h"
 
@@ -50,8 +50,8 @@ void check_row(const FrameRow& row) {
   require(packed == 0 || os::unpack(packed) == row, "a row in one word is the same again");
 }
 
-// In memory of exactly that length, at another place than where the tables were made. Their
-// addresses are relative to their header.
+// In memory of exactly that length, elsewhere than the tables were made. Their addresses are
+// relative to their header.
 void search(const Bytes& bytes, std::size_t header, std::intptr_t pc_from_header) {
   const auto copy = std::make_unique<std::uint8_t[]>(bytes.size());
   if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());
@@ -81,7 +81,7 @@ void search_made(Input& input, bool is_changed) {
                                  cfa::saved_at(os::saved_numbers[os::return_address], 1)});
   const bool has_usual_start = input.byte() % 4 != 0;
   const Bytes common_program = has_usual_start ? start : rest_of(input, input.byte() % 32);
-  // Pointers relative to their place: the tables move.
+  // Pointers relative to their place, since the tables move.
   const std::size_t common = input.byte() % 8 == 0
                                  ? made.add_raw_common(rest_of(input, 24))
                                  : made.add_common(common_program, {'z', 'R', 0}, {0x1c});
@@ -96,11 +96,11 @@ void search_made(Input& input, bool is_changed) {
   search(made.bytes(), 0, static_cast<std::intptr_t>(code - tables.header + offset));
 }
 
-// Two pages of stack with nothing behind them.
+// Two pages of stack with nothing mapped after them.
 constexpr std::size_t page = 4096;
 std::uintptr_t stack_begin = 0;
 
-// A word that walks care for: of code, of the stack, small, or any.
+// A word of interest to walks: in code, on the stack, small, or any.
 std::uintptr_t word_of(Input& input) {
   const auto code = reinterpret_cast<std::uintptr_t>(&LLVMFuzzerTestOneInput);
   const auto library = reinterpret_cast<std::uintptr_t>(&std::abort);
@@ -146,7 +146,7 @@ bool report_totals() {
 
 int LLVMFuzzerInitialize(int*, char***) {
   ts::os::refresh_modules();
-  // A page without access behind it, since others may be mapped there.
+  // A page without access after it, since something else may be mapped there.
   void* const memory =
       ::mmap(nullptr, 3 * ts::fuzz::page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ts::fuzz::require(memory != MAP_FAILED, "there is memory for a stack");

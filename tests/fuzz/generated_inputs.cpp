@@ -1,11 +1,11 @@
-// Gives a fuzz target inputs without a fuzzer, so that it is compiled and tried with every build
-// and every compiler: pseudo-random ones, or files, such as those that a fuzzer found; or writes
-// the former as files, for a fuzzer to begin with.
+// Feeds a fuzz target without a fuzzer, so that every build and every compiler compiles and tries
+// it: with pseudo-random inputs, or with files such as a fuzzer's findings. It can also write the
+// former as files, as seeds for a fuzzer.
 //
-//   PROGRAM [--inputs N] [--seed N] [--bytes N]
-//   PROGRAM FILE...
-//   PROGRAM --history FILE      what a process was given last (history.h)
-//   PROGRAM --write FOLDER
+//    PROGRAM [--inputs N] [--seed N] [--bytes N]
+//    PROGRAM FILE...
+//    PROGRAM --history FILE      the last inputs of a process (history.h)
+//    PROGRAM --write FOLDER
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -23,7 +23,7 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using ts::test::Random;
 
-// As likely short as long.
+// Short and long inputs are equally likely.
 Bytes generate(Random random, std::size_t most_bytes) {
   std::size_t bytes = 16;
   while (bytes < most_bytes && !random.one_in(5)) bytes *= 2;

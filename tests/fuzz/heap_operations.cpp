@@ -1,5 +1,5 @@
-// Any bytes as a program under a classic heap (play.h): the first two choose which of the 18, and
-// which of the settings of the stress test. A heap for each input.
+// Interprets any bytes as a program under a classic heap (play.h); the first two choose one of the
+// 18 heaps and one of the stress test's settings. Each input gets a new heap.
 #include <cstdio>
 #include <memory>
 
@@ -13,7 +13,7 @@ namespace {
 
 using testing::AnyHeap;
 
-// Whichever heap the input is about, as a type of its own.
+// The input's heap, as one type.
 class HeapInUse {
  public:
   static inline AnyHeap* heap;
@@ -37,7 +37,7 @@ class HeapInUse {
 };
 static_assert(HeapLike<HeapInUse>);
 
-// The measures are the sums of the walk, to the byte.
+// The statistics are the sums of the walk, to the byte.
 struct Checks {
   bool may_refuse;
   std::size_t max_bytes;
@@ -72,8 +72,8 @@ classic::HeapConfig with_buffer(classic::HeapConfig config) {
   return config;
 }
 
-// A heap that gives nothing back holds each mapping or piece of the break that a growing block ever
-// was in: large blocks would take all memory there is.
+// A heap that returns nothing keeps each mapping or piece of the break that a growing block ever
+// occupied: large blocks would take all memory.
 bool gives_back(const testing::Cell& cell, const classic::HeapConfig& config) {
   return config.trim_threshold_bytes != classic::never_trim &&
          (cell.strategy != "lockfree" || config.source.kind == classic::SourceKind::mmap);
@@ -96,7 +96,7 @@ bool report_totals() {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   using namespace ts;
   fuzz::catch_system_calls();
-  // Which makes the key by which heaps learn of the ends of threads.
+  // This makes the key by which heaps learn about thread exits.
   for (const testing::Cell& cell : testing::cells) {
     const std::unique_ptr<testing::AnyHeap> heap = cell.make(classic::by_mmap);
     heap->release(heap->allocate(1, min_alignment));

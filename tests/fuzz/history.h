@@ -1,6 +1,7 @@
-// The last inputs of a process, in a file that outlives it: a heap of which a process has one goes
-// on from input to input, so that the last one alone may not show again what went wrong. Written
-// only where the environment names a file, FUZZ_HISTORY; read by generated_inputs --history.
+// The last inputs of a process, in a file that outlives it: a heap that exists once per process
+// carries state from input to input, so the last input may not reproduce a failure by itself.
+// Written only if the environment variable FUZZ_HISTORY names a file; read by generated_inputs
+// --history.
 #pragma once
 
 #include <fcntl.h>
@@ -17,15 +18,15 @@ namespace ts::fuzz {
 
 struct History {
   static constexpr std::size_t most_inputs = 256;
-  static constexpr std::size_t most_bytes = 4096;  // longer ones are cut off, and never come up
+  static constexpr std::size_t most_bytes = 4096;  // longer ones are truncated, and never occur
 
   struct Entry {
     std::uint64_t bytes;
     std::uint8_t data[most_bytes];
   };
 
-  std::uint64_t inputs;        // that there have been,
-  Entry entries[most_inputs];  // the last of them by number, modulo most_inputs
+  std::uint64_t inputs;        // so far,
+  Entry entries[most_inputs];  // the last of them by number modulo most_inputs
 
   void add(const std::uint8_t* data, std::size_t bytes) {
     Entry& entry = entries[inputs++ % most_inputs];
@@ -33,7 +34,7 @@ struct History {
     if (bytes != 0) std::memcpy(entry.data, data, entry.bytes);
   }
 
-  // Those that the file has, oldest first.
+  // The inputs in the file, oldest first.
   template <class Visit>
   void for_each(const Visit& visit) const {
     const std::uint64_t first = inputs > most_inputs ? inputs - most_inputs : 0;
@@ -43,7 +44,7 @@ struct History {
     }
   }
 
-  // The history in a file, which is made if there is none; null if that cannot be.
+  // The history in a file, created if missing; null on failure.
   static History* open(const char* path) {
     const int file = ::open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) return nullptr;
@@ -54,7 +55,7 @@ struct History {
     return mapped != MAP_FAILED ? static_cast<History*>(mapped) : nullptr;
   }
 
-  // Writes an input down, if that is wanted.
+  // Records an input if a history is wanted.
   static void note(const std::uint8_t* data, std::size_t bytes) {
     static History* const history = [] {
       const char* const path = std::getenv("FUZZ_HISTORY");

@@ -1,5 +1,5 @@
-// Any change to the memory of a process with the engine: what `tsmalloc explain` and `stats` read of
-// it (tools/inspect) leads to an account or to none, within bounds.
+// Changes the memory of a process with the engine in any way: what `tsmalloc explain` and `stats`
+// read of it (tools/inspect) leads to a report or to none, within bounds.
 //
 // The process is this one: its engine has blocks of many sizes, live and free. An input says which
 // bytes the reader sees changed, which memory it cannot read, and which pages are resident.
@@ -26,7 +26,7 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-// Memory that is there: the segments of this program, and the engine's tables.
+// Memory that exists: the segments of this program, and the engine's tables.
 std::vector<Range> memory;
 
 struct Change {
@@ -34,11 +34,10 @@ struct Change {
   std::uint8_t value;
 };
 std::vector<Change> changes;
-std::size_t reads_left = 0;  // then the process has ended
+std::size_t reads_left = 0;  // then the process has exited
 std::uint8_t residency = 0;  // how many 255ths of each range are resident
 
-// The engine of this program, with blocks of all classes and some large ones, of which half are
-// free.
+// The engine of this program, with blocks of all classes and some large ones, half of them free.
 void use_engine() {
   static engine::Engine heap;
   std::vector<void*> blocks;
@@ -77,7 +76,7 @@ void note_memory() {
   add_table(map.heaps, heaps * sizeof *map.heaps);
 }
 
-// Places where a change goes far: fields that the reader follows.
+// Places where a change matters most: fields that the reader follows.
 std::uintptr_t place(fuzz::Input& input) {
   const engine::PageMap& map = engine::page_map;
   const std::size_t pages = map.page_count.load(std::memory_order_relaxed);
@@ -101,7 +100,7 @@ std::uintptr_t place(fuzz::Input& input) {
   }
 }
 
-// Each part is of the pages in use, and no page counts twice.
+// Each part counts used pages, and no page counts twice.
 void check(const Account& account, std::size_t mapped) {
   const std::size_t parts[] = {account.small,    account.large, account.bins,  account.waiting,
                                account.in_slabs, account.ended, account.pages, account.ends};
@@ -113,7 +112,7 @@ void check(const Account& account, std::size_t mapped) {
   require(sum <= mapped, "the parts are within the pages in use");
 }
 
-// Also what AddressSanitizer puts between variables.
+// Including what AddressSanitizer puts between variables.
 __attribute__((no_sanitize("address"))) void copy_any(std::uintptr_t from, void* to,
                                                       std::size_t bytes) {
   const auto* const begin = reinterpret_cast<const volatile std::uint8_t*>(from);
@@ -125,7 +124,7 @@ unsigned long refusals = 0;
 
 }  // namespace
 
-// ---- a process, in place of tools/inspect/process.cpp ----
+// ---- the process, in place of tools/inspect/process.cpp ----
 
 const char* tool_name() { return "image_reader"; }
 

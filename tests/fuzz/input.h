@@ -1,5 +1,4 @@
-// The bytes of an input, read as decisions. Behind its end there are zeroes, so that every input
-// means something.
+// Reads an input's bytes as decisions. Zeros follow its end, so every input means something.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@ class Input {
 
   bool is_empty() const { return at_ == end_; }
   std::uint8_t byte() { return is_empty() ? std::uint8_t{0} : *at_++; }
-  // 0 to `limit` - 1, by one byte or two.
+  // 0 to `limit` - 1, from one byte or two.
   std::size_t below(std::size_t limit) {
     std::size_t value = byte();
     if (limit > 256) value = value << 8 | byte();

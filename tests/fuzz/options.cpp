@@ -1,6 +1,7 @@
-// Any bytes as an environment: variables with names like ours, or nearly, and any values. The table
-// of options is taken from what TSMALLOC_SHOW=1 prints; what each variable must do is worked out
-// from it once more, naively, and compared with what the library says and the values it then has.
+// Interprets any bytes as an environment: variables with names like ours, or nearly, and any
+// values. The table of options comes from the output of TSMALLOC_SHOW=1. The expected effect of
+// each variable is computed independently and naively, and compared with what the library prints
+// and the values it then has.
 #include "os/options.h"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ void require(bool holds, const char* what, const std::string& where = {}) {
   std::abort();
 }
 
-// The output of the library since the last time.
+// The library's output since the last call.
 std::vector<std::string> said;
 
 constexpr std::string_view start = "tsmalloc: ";
@@ -38,13 +39,13 @@ constexpr std::size_t most_of_a_line = 511;
 
 struct Option {
   std::string standard;
-  std::string range;  // of words with bars between them, perhaps a size, bytes, or a time; or 0..N
+  std::string range;  // words with bars between them, perhaps a size, bytes, or a time; or 0..N
 
   static constexpr std::string_view bytes_range = "|BYTES";
   static constexpr std::string_view part_range = "|N%";
   static constexpr std::string_view time_range = "|MILLISECONDS";
   static constexpr std::string_view most_milliseconds = "86400000";  // a day
-  static constexpr unsigned long long most_bytes = 1ULL << 30;       // without a part of memory
+  static constexpr unsigned long long most_bytes = 1ULL << 30;       // not as a share of memory
 
   bool is_number() const { return range.rfind("0..", 0) == 0; }
   bool is_size() const { return range.find(bytes_range) != range.npos; }
@@ -56,7 +57,7 @@ struct Option {
     for (std::string word; std::getline(text, word, '|');) all.push_back(word);
     return all;
   }
-  // A size as it is shown: with the largest unit that makes it a whole number.
+  // A size as printed: with the largest unit that makes it a whole number.
   std::string size_of(std::string text) const {
     const std::string letters = "KMGT";
     const char last = text.empty() ? '\0' : text.back();
@@ -80,7 +81,7 @@ struct Option {
     }
     return std::to_string(bytes) + (whole == 0 ? "" : letters.substr(whole - 1, 1));
   }
-  // The value that a text means, or nothing.
+  // The value of a text, or nothing.
   std::string value_of(const std::string& text) const {
     if (is_number()) return number_of(text, range.substr(3));
     const std::vector<std::string> all = words();
@@ -147,7 +148,7 @@ std::vector<Shown> show() {
   return all;
 }
 
-// Levenshtein's, where capitals do not count.
+// Levenshtein distance, ignoring case.
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> rows(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -177,7 +178,7 @@ std::string text_of(Input& input) {
   return text;
 }
 
-// Changes, leaves out or puts in some letters; or makes it very long.
+// Changes, drops or inserts some letters, or makes it very long.
 std::string edit(std::string text, Input& input) {
   for (unsigned edits = input.byte() % 4; edits != 0; --edits) {
     const std::size_t at = input.below(text.size() + 1);
@@ -250,7 +251,7 @@ std::string variable_of(Input& input) {
   return std::string{prefix} + name + "=" + value_for(name, input);
 }
 
-// ---- what it must do ----
+// ---- the expected effect ----
 
 struct Expected {
   std::map<std::string, std::string> given;
@@ -258,7 +259,7 @@ struct Expected {
   std::vector<std::string> unknown;     // the name that each of them is about, or ""
 };
 
-// Characters that would command a terminal are not repeated.
+// Characters that could control a terminal are not printed.
 std::string printable(std::string text) {
   for (char& letter : text) {
     if (letter < ' ' || letter > '~') letter = '?';
@@ -292,7 +293,7 @@ void expect_variable(const std::string& variable, Expected& expected) {
   expected.unknown.emplace_back();
 }
 
-// Whether a soft limit is larger than a hard one of the same unit; both are as they are shown.
+// Whether a soft limit is larger than a hard one of the same unit; both as printed.
 bool is_above(const std::string& soft, const std::string& hard) {
   const auto is_size = [](const std::string& text) { return text[0] >= '0' && text[0] <= '9'; };
   if (!is_size(soft) || !is_size(hard)) return false;
@@ -363,21 +364,21 @@ void try_environment(const std::vector<std::string>& variables) {
   }
 }
 
-// The value of an option as it is now.
+// The current value of an option.
 std::string now(const char* name) {
   char text[32] = "";
   write_option(name, text, sizeof text);
   return text;
 }
 
-// A change of an option that is running: refused, and then nothing changes, or done.
+// A change of a running option: either refused without any effect, or done.
 void try_change(Input& input) {
   const std::string& known = known_name(input);
   const bool is_edited = input.byte() % 4 == 0;
   const std::string name = is_edited ? edit(known, input) : known;
   const std::string value = value_for(known, input);
   const std::string full = input.byte() % 2 == 0 ? name : std::string{prefix} + name;
-  // (What the prefix is put before may begin with it already.)
+  // (The prefix may already be at the beginning of what it is added to.)
   const std::string bare = full.rfind(prefix, 0) == 0 ? full.substr(prefix.size()) : full;
   const auto option = table.find(bare);
   const std::string meant = option != table.end() ? option->second.value_of(value) : "";
@@ -411,7 +412,7 @@ bool report_totals() {
 
 }  // namespace ts::fuzz
 
-// The library's way to standard error, and to the end.
+// How the library writes to standard error, and aborts.
 namespace ts::os {
 
 int write(int, const char* text, std::size_t bytes) noexcept {

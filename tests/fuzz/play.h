@@ -1,10 +1,10 @@
-// An input as the life of a program: which calls of the malloc family it makes, with which sizes,
-// on which of its blocks, in which of its threads, when, and when the system refuses. After each
-// call, whatever can be known about it is checked against the shadow (shadow.h); now and then, and
-// in the end, all of the heap is. It refuses to know which heap it is: Checks says what differs.
+// Interprets an input as the life of a program: which calls of the malloc family it makes, with
+// which sizes, on which of its blocks, in which of its threads, when, and when the system refuses.
+// After each call it checks everything that can be known against the shadow (shadow.h); sometimes,
+// and at the end, the whole heap. It works with any heap: Checks contains the differences.
 //
-// A step is a byte, 5 bits of which say what is done, and bytes for its arguments. If the other 3
-// are set, a byte says whose turn it is from then on.
+// A step is a byte, 5 bits of which choose the operation, and bytes for its arguments. If the other
+// 3 are set, a byte chooses the thread for the following steps.
 #pragma once
 
 #include <algorithm>
@@ -25,20 +25,19 @@
 
 namespace ts::fuzz {
 
-// The operations that have been tried, over all inputs: a run that never came to it proves nothing
-// of it.
+// The operations tried over all inputs: a run that never reached one proves nothing about it.
 struct Totals {
   std::size_t allocations = 0;
   std::size_t moves = 0;          // by realloc
   std::size_t foreign_frees = 0;  // of blocks that another thread allocated
-  std::size_t late_calls = 0;     // from threads that are ending
-  std::size_t survived = 0;       // calls that had what they wanted although the system refused
-  std::size_t failures = 0;       // calls that did not
+  std::size_t late_calls = 0;     // by threads that are ending
+  std::size_t survived = 0;       // calls that succeeded although the system refused
+  std::size_t failures = 0;       // calls that failed
   std::size_t whole_checks = 0;
 };
 inline Totals totals;
 
-// Prints them, without ending the line.
+// Prints them, without a newline.
 inline void print_totals() {
   std::printf(
       "%zu allocations, %zu moves, %zu foreign frees, %lu threads, %zu calls from ending ones, "
@@ -46,13 +45,13 @@ inline void print_totals() {
       totals.allocations, totals.moves, totals.foreign_frees, Seats::threads(), totals.late_calls,
       totals.survived, totals.failures, totals.whole_checks);
 }
-// Whether everything was met that is rare.
+// Whether all rare cases occurred.
 inline bool totals_are_complete() {
   return totals.moves != 0 && totals.foreign_frees != 0 && Seats::lingered() != 0 &&
          totals.survived != 0 && totals.failures != 0;
 }
 
-// The blocks of a walk, added up. Bytes are without headers.
+// The totals of a walk. Bytes exclude headers.
 struct Walked {
   std::size_t blocks = 0;
   std::size_t bytes = 0;
@@ -79,11 +78,11 @@ struct Walked {
 };
 
 // Checks has
-//   may_refuse       whether requests may fail although the system gives what it is asked for
-//   max_bytes        the most that is asked for
-//   is_apart(block)  whether a block is in no walk
-//   measures(told, walked)       what must be so at any time
-//   end(told, walked)            what must be so when all blocks are free and all threads gone
+//   may_refuse       whether requests may fail although the system grants everything
+//   max_bytes        the largest request
+//   is_apart(block)  whether walks leave out a block
+//   measures(told, walked)       checks what must always hold
+//   end(told, walked)            checks what must hold when all blocks are free and all threads gone
 template <HeapLike Heap, class Checks>
 class Play {
  public:
@@ -109,14 +108,14 @@ class Play {
   }
 
  private:
-  // The value of errno before a call; one that succeeds leaves it alone.
+  // The value of errno before a call; a successful call leaves it alone.
   static constexpr int errno_before = 4242;
-  // Heaps that know of no zero memory write to all of it.
+  // Heaps that cannot tell which memory is zero write to all of it.
   static constexpr std::size_t most_zeroed_bytes = std::size_t{32} << 20;
-  // More than this may be refused.
+  // Requests above this may fail.
   static constexpr std::size_t most_possible_bytes = std::size_t{1} << 32;
 
-  // All steps, each in the thread that has the turn. A turn lasts several steps, since a change of
+  // All steps, each in the thread whose turn it is. A turn lasts several steps, since changing
   // threads takes much longer than a step.
   void take_turns() {
     what_ = next_step();
@@ -214,7 +213,7 @@ class Play {
       const unsigned exponent = 4 + kind % 18;  // to 4 MiB
       bytes = (std::size_t{1} << exponent) + (std::size_t{detail} << exponent >> 8);
     } else if (kind < 250) {
-      // Around multiples of powers of two, as OS pages and pages are.
+      // Close to multiples of powers of two, such as OS pages and pages.
       bytes = (std::size_t{1024} << kind % 5) * (1 + detail % 64) + kind % 3 - 1;
     } else {
       bytes = (std::size_t{detail} + 1) << 17;  // to 32 MiB
@@ -229,7 +228,7 @@ class Play {
     action(number % shadow_.size());
   }
 
-  // The next calls of the system are refused, all or after a few; for as many of ours.
+  // The next system calls are refused, all or after a few, for this many of our calls.
   void arm() {
     const unsigned how = input_.byte();
     armed_ = {.granted = how % 5, .left = 1U << how % 6};
@@ -245,7 +244,7 @@ class Play {
 
   // ---- calls ----
 
-  // What it leaves in errno is in errno_.
+  // The resulting errno is in errno_.
   template <class Job>
   auto call(const Job& job) {
     refusals = armed_;
@@ -282,7 +281,7 @@ class Play {
             .alignment = alignment,
             .seat = seat_};
   }
-  // All of it, as programs may that ask for the usable size, or what was asked for.
+  // All of it, as programs do that ask for the usable size, or only the requested size.
   void fill_and_add(Held& held) {
     ++seed_;
     held.fill(mix(seed_), seed_ % 4 == 0);
@@ -366,10 +365,10 @@ class Play {
               "posix_memalign returned another error");
       require((error != 0) == (block == untouched), "posix_memalign touched its result");
       if (error == 0) return block;
-      // POSIX leaves it open, and heaps that report ENOMEM themselves do so here, too.
+      // POSIX leaves it open, and heaps that report ENOMEM themselves set it here too.
       require(errno == errno_before || (is_legal && ImplementsLibcRules<Heap>),
               "posix_memalign changed errno");
-      if (!is_legal) ++refusals.made;  // which is its reason
+      if (!is_legal) ++refusals.made;  // that is its reason
       errno = ENOMEM;
       return nullptr;
     });
@@ -416,7 +415,7 @@ class Play {
     fill_and_add(held);
   }
 
-  // False if the block is free now. It still has its former bytes, as far as it is that long.
+  // False if the block is now free. Otherwise it has its former bytes, as far as it still reaches.
   bool reallocate(Held& held, std::size_t bytes) {
     void* const moved = call([&] { return allocator_.realloc(held.address, bytes); });
     if (moved == nullptr && bytes == 0) {
@@ -441,7 +440,7 @@ class Play {
     return true;
   }
 
-  // As programs append: by a little, many times.
+  // As programs append: a little at a time, many times.
   void grow_stepwise(std::size_t number) {
     const std::size_t steps = input_.byte();
     const std::size_t more = 1 + input_.below(512);
@@ -476,7 +475,7 @@ class Play {
     require_errno_kept();
   }
 
-  // Of a block that is about to be free.
+  // For a block about to be freed.
   Held take_out(std::size_t number) {
     const Held held = shadow_.remove(number);
     held.require_intact();
@@ -494,7 +493,7 @@ class Play {
     }
   }
 
-  // Up to a second, or some.
+  // Up to a second, or several.
   void pass_time() {
     const std::uint64_t how = input_.byte();
     clock_now += how < 224 ? 4 * how : 1000 * (how - 223);
@@ -510,7 +509,7 @@ class Play {
     } else if (what < 128) {
       release_null();
     } else {
-      // A fork, as the parent sees it.
+      // A fork, from the parent's side.
       allocator_.heap().fork_prepare();
       allocator_.heap().fork_parent();
     }
@@ -552,7 +551,7 @@ class Play {
     held.require_intact();
   }
 
-  // ---- everything ----
+  // ---- checks of everything ----
 
   struct Visit {
     const Shadow& shadow;
@@ -594,7 +593,7 @@ class Play {
   unsigned what_ = 0;  // the next step
   unsigned steps_ = 0;
   unsigned seat_ = 0;     // whose turn it is
-  unsigned leaving_ = 0;  // the seat whose thread leaves after this turn; 0: none
+  unsigned leaving_ = 0;  // the seat whose thread ends after this turn; 0: none
   bool may_linger_ = false;
   Refusals armed_;
   unsigned armed_calls_ = 0;

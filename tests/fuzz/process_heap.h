@@ -1,5 +1,5 @@
-// What the targets of heaps have in common that exist once per process: each input leaves the heap
-// with all memory free, and goes on with it as those before it left it.
+// Shared by the targets of heaps that exist once per process: each input frees all memory, and
+// starts with the heap as earlier inputs left it.
 #pragma once
 
 #include "fuzz/history.h"
@@ -7,7 +7,7 @@
 
 namespace ts::fuzz {
 
-// A walk need not come to all that is in use.
+// A walk need not reach everything in use.
 struct ProcessHeapChecks {
   static constexpr bool may_refuse = false;
   static constexpr std::size_t max_bytes = SIZE_MAX;
@@ -25,7 +25,7 @@ struct ProcessHeapChecks {
   }
 };
 
-// Before anything is refused: the heap chooses its place in the address space, and makes its key.
+// Before anything is refused, the heap chooses its place in the address space, and makes its key.
 template <class Heap>
 void make_ready(LibcRules<Heap>& allocator) {
   catch_system_calls();

@@ -1,7 +1,7 @@
-// The system refuses when an input says so. For one file of a program. A heap's calls by instruction
-// are caught (caught_calls.h); those by name, which all are in sanitizers' builds, come here first
-// because the program is linked with --wrap. Time passes when an input says so, too, by the clock that
-// heaps read.
+// Makes system calls fail when an input says so. Include it in one file of a program. A heap's
+// calls by instruction are caught (caught_calls.h); calls by name, the only ones in sanitizer
+// builds, arrive here first because the program is linked with --wrap. The clock that heaps read
+// also advances when an input says so.
 //
 // mremap never fails here: a heap would not move a block again (FullMemory covers that). Only one
 // thread is in the heap at a time (seats.h).
@@ -26,8 +26,8 @@
 namespace ts::fuzz {
 
 struct Refusals {
-  unsigned granted = 0;  // so many calls first,
-  unsigned left = 0;     // then so many are refused
+  unsigned granted = 0;  // this many calls pass,
+  unsigned left = 0;     // then this many are refused
   unsigned made = 0;
 
   bool refuse() {
@@ -44,7 +44,7 @@ struct Refusals {
 
 inline Refusals refusals;
 
-// In milliseconds, since long ago.
+// In milliseconds since some past time.
 inline std::uint64_t clock_now = 1'000'000;
 
 // As the kernel answers.
@@ -119,7 +119,7 @@ long __wrap_syscall(long number, ...) {
   errno = static_cast<int>(-result);
   return -1;
 }
-// No clock of the kernel's in the process's own memory: each look is a call.
+// The process must not see the kernel's vDSO clock, so each reading is a call.
 unsigned long __wrap_getauxval(unsigned long kind) {
   return kind == AT_SYSINFO_EHDR ? 0 : __real_getauxval(kind);
 }

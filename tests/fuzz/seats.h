@@ -1,8 +1,7 @@
 // Threads in lockstep: a job runs in the thread of its seat, and the thread that gave it waits. So
-// a heap sees several threads, and the same input does the same every time. A thread comes with the
-// first job for its seat, and leaves when it is told to; or it lingers, and does further jobs among
-// the destructors at its end, when the heap has taken leave of it already. It refuses to run two
-// threads at a time: tests/stress does.
+// a heap sees several threads, and the same input always does the same. A thread starts with the
+// first job for its seat, and ends when told to; or it lingers, and does further jobs among the
+// destructors at its end, after the heap has released it. For concurrent threads see tests/stress.
 #pragma once
 
 #include <pthread.h>
@@ -41,7 +40,7 @@ class Seats {
     return number != 0 && seats_[number - 1].is == Seat::lingering;
   }
 
-  // The thread ends; or lingers, if it may and has not yet.
+  // Ends the thread; or lets it linger, if it can and has not yet.
   void leave(unsigned number, bool may_linger) {
     Seat& seat = seats_[number == 0 ? 0 : number - 1];
     if (seat.is == Seat::empty) return;
@@ -112,7 +111,7 @@ class Seats {
 
   static inline pthread_key_t key_;
   static inline unsigned long threads_ = 0;
-  static inline unsigned long lingered_ = 0;  // whose turn it is counts
+  static inline unsigned long lingered_ = 0;  // whose turn it is matters
   Seat seats_[count - 1];
 };
 

@@ -1,5 +1,6 @@
-// Any bytes as a program under the hardened heap (play.h). There is one per process, so each input
-// leaves it with all memory free, and goes on with the slabs and the quarantine of those before it.
+// Interprets any bytes as a program under the hardened heap (play.h). There is one per process, so
+// each input frees all memory, and starts with the slabs and the quarantine that earlier inputs
+// left.
 #include <cstdio>
 
 #include "fuzz/process_heap.h"

@@ -1,5 +1,5 @@
-// The knowledge of a program about its blocks: their places, their lengths, and their contents.
-// Whatever a heap does that does not agree with it ends the process.
+// What a program knows about its blocks: their addresses, lengths and contents. A heap that
+// disagrees ends the process.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ inline void require(bool holds, const char* what, const void* where = nullptr) {
   std::abort();
 }
 
-// The contents of a block, by offset. All of a short one; of a long one both ends and places
-// between them, so that its pages need not all be there.
+// The contents of a block, by offset: all of a short one; for a long one both ends and places
+// between them, so that its pages need not all be resident.
 class Content {
  public:
   explicit Content(std::uint64_t seed) : seed_{seed} {}
@@ -36,7 +36,7 @@ class Content {
     });
   }
 
-  // Whether the first `kept` of the `bytes` that were written are as they were.
+  // Whether the first `kept` of the `bytes` that were written are unchanged.
   void require_intact(const std::byte* block, std::size_t bytes, std::size_t kept) const {
     for_each_place(bytes, [&](std::size_t begin, std::size_t end) {
       end = std::min(end, kept);
@@ -55,7 +55,7 @@ class Content {
     require_zero(block, std::max(end, bytes - end), bytes);
   }
 
-  // In pages of 4 KiB, which are what it costs.
+  // In pages of 4 KiB, the cost of a block.
   static std::size_t touched_bytes(std::size_t bytes) {
     return std::min(bytes, (places_between + 2) * 4096);
   }
@@ -83,7 +83,7 @@ class Content {
     visit(bytes - end_bytes, bytes);
   }
 
-  // The last one may be shorter.
+  // The last word may be shorter.
   template <class Visit>
   void for_each_word(std::size_t begin, std::size_t end, const Visit& visit) const {
     std::size_t at = begin;
@@ -91,7 +91,7 @@ class Content {
       visit(at, mix(seed_ + at), sizeof(std::uint64_t));
     if (at < end) visit(at, mix(seed_ + at), end - at);
   }
-  // Most are whole, which is one instruction.
+  // Most words are whole, and take one instruction.
   static void copy_word(void* to, const void* from, std::size_t length) {
     if (length == sizeof(std::uint64_t)) {
       std::memcpy(to, from, sizeof(std::uint64_t));
@@ -105,11 +105,11 @@ class Content {
 
 struct Held {
   std::byte* address = nullptr;
-  std::size_t bytes = 0;   // that were asked for
-  std::size_t usable = 0;  // that the heap says it has
+  std::size_t bytes = 0;   // requested
+  std::size_t usable = 0;  // usable, as the heap reports
   std::size_t alignment = 0;
-  std::size_t filled = 0;  // that were written, as Content{seed} has it,
-  std::size_t kept = 0;    // and of these, so many are there still
+  std::size_t filled = 0;  // written, as Content{seed} has them,
+  std::size_t kept = 0;    // and how many of these remain
   std::uint64_t seed = 0;
   unsigned seat = 0;  // whose thread allocated it
 
@@ -126,7 +126,7 @@ struct Held {
 // All blocks that the program holds.
 class Shadow {
  public:
-  // The most at a time; a program that wants more does something else first.
+  // The most at a time; a program that wants more must do something else first.
   static constexpr std::size_t most_blocks = 4000;
   static constexpr std::size_t most_touched_bytes = std::size_t{8} << 20;
   static constexpr std::size_t most_bytes = std::size_t{1} << 28;
@@ -171,7 +171,7 @@ class Shadow {
     return held;
   }
 
-  // Whether a block that the program holds begins there, with room for `bytes`.
+  // Whether a block held by the program begins there, with room for `bytes`.
   bool holds(const void* address, std::size_t bytes) const {
     const auto found = ends_.find(address_of(address));
     return found != ends_.end() && found->second - found->first <= bytes;
@@ -179,7 +179,7 @@ class Shadow {
 
  private:
   std::vector<Held> blocks_;
-  std::map<std::uintptr_t, std::uintptr_t> ends_;  // by their beginnings
+  std::map<std::uintptr_t, std::uintptr_t> ends_;  // by address
   std::size_t touched_ = 0;
   std::size_t bytes_ = 0;
 };

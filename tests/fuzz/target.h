@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
-// libFuzzer's names: before the first input, and for each.
+// libFuzzer's entry points: before the first input, and for each.
 extern "C" int LLVMFuzzerInitialize(int* argument_count, char*** arguments);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace ts::fuzz {
 
-// Prints what the inputs have tried; false if that leaves out something that they are for.
+// Prints what the inputs have tried; false if they missed something that they exist for.
 bool report_totals();
 
 }  // namespace ts::fuzz

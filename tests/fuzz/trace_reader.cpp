@@ -1,8 +1,8 @@
-// Any bytes as a trace: it is refused in a sentence or read, and what is read can be loaded for a
-// replay or is refused likewise.
+// Interprets any bytes as a trace: the reader rejects it with a message or reads it, and what it
+// reads can be loaded for a replay or is rejected too.
 //
 // Traces come from elsewhere. The first byte of an input says whether the rest is a file, or plain
-// chunks, which are packed here: so what lies behind compression and checksums is reached, too.
+// chunks to pack here, so that inputs get past compression and checksums.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// trace_seeds FOLDER: writes small traces for the fuzzer to begin with, as files and as plain chunks.
+// trace_seeds FOLDER: writes small traces as seeds for the fuzzer, as files and as plain chunks.
 #include <cstdio>
 #include <fstream>
 #include <iterator>

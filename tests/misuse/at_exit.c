@@ -1,5 +1,5 @@
-// Programs that end, one for each case, whose misuse no call of malloc finds: `at_exit CASE`. Each
-// frees a block in a destructor, which is no leak.
+// Programs whose misuse no call of malloc detects, one per case: `at_exit CASE`. Each frees a block
+// in a destructor, which is no leak.
 #include <stdio.h>
 
 #include "classes.h"

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: running programs under a library, and noting faults."""
+"""Shared by the scripts of this folder: runs programs under a library, and collects failures."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ faults: list[str] = []
 
 
 def expect(holds: bool, what: str, seen: object) -> None:
-    """Notes a fault, with the outcome."""
+    """Records a failure, with the outcome."""
     if not holds:
         faults.append(f"{what}\n    seen: {seen}")
 
 
 def finish() -> int:
-    """Prints the faults; the exit status."""
+    """Prints the failures and returns the exit status."""
     print("\n".join(faults))
     return 1 if faults else 0
 
 
 def run(library: str, *command: str, **options: str) -> Result:
-    """A program under a library, or under none if that is empty, with options of ours."""
+    """Runs a program with our options under a library, or under none if that is empty."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
     if library:
         environment["LD_PRELOAD"] = library
@@ -45,19 +45,20 @@ def outcomes(library: str, program: str, **options: str) -> dict[str, str]:
 
 
 def reports(result: Result) -> list[str]:
-    """The lines of ours on standard error."""
+    """Our lines on standard error."""
     return [line for line in result.stderr.splitlines() if line.startswith("tsmalloc: ")]
 
 
 def expect_report(line: str, function: str, misuse: str, block_bytes: int | None = None) -> None:
-    """A report names the function, the pointer, the misuse by a word of it, the size of the block
-    if that is known, and the option by which the program goes on."""
+    """Whether a report contains function, pointer, a word of the misuse, block size if known, and
+    remedy.
+    """
     size = rf"\b{block_bytes} bytes.*" if block_bytes else ""
     pattern = rf"tsmalloc: {function}\(0x\w+\): .*{misuse}.*{size}TSMALLOC_ON_MISUSE.*"
     expect(re.fullmatch(pattern, line) is not None, pattern, line)
 
 
 def only(lines: list[str]) -> str:
-    """The one line that is said; "" if it is none, or more."""
+    """The only line of output; "" if there is none, or more than one."""
     expect(len(lines) == 1, "one line", lines)
     return lines[0] if len(lines) == 1 else ""

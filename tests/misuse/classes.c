@@ -1,9 +1,9 @@
 // Runs classes of misuse, each in a process of its own, and prints a line for each: the class, a
-// tab, the outcome; or one of them in this process, for a debugger. It knows nothing of any
-// allocator, so that it judges all of them.
+// tab, the outcome. With an argument, runs that class in this process, for a debugger. It works
+// with any allocator, and can judge all of them.
 //
-// After the misuse the process goes on for a while with what programs do: an allocator that notices
-// later has its chance, and damage shows: blocks that overlap.
+// After the misuse the process continues for a while as programs do: an allocator that detects it
+// later gets its chance, and damage such as overlapping blocks shows.
 #include "classes.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ enum { time_limit_seconds = 10 };
 extern const Class __start_classes[];
 extern const Class __stop_classes[];
 
-// ---- for the classes ----
+// ---- used by the classes ----
 
 void say(char mark) {
   if (write(STDOUT_FILENO, &mark, 1) != 1) _exit(2);
@@ -47,7 +47,7 @@ static bool something_was_reported(void) {
   return fstat(STDERR_FILENO, &errors) == 0 && S_ISREG(errors.st_mode) && errors.st_size != 0;
 }
 
-// Fills many blocks of the size, each with its number, and looks whether they kept it.
+// Fills many blocks of this size, each with its number, and checks whether they kept it.
 static bool blocks_overlap(size_t bytes) {
   enum { most = 1500 };
   static uint32_t* block[most];
@@ -67,7 +67,7 @@ static bool blocks_overlap(size_t bytes) {
 
 static int run_here(const Class* class) {
   alarm(time_limit_seconds);
-  // The blocks of a program: the class is in use, and some of it was freed.
+  // Blocks as a program has them: the class is in use, and some blocks were freed.
   char* warm[64];
   for (int i = 0; i < 64; ++i) warm[i] = get(class->bytes);
   for (int i = 0; i < 64; i += 2) put(warm[i]);
@@ -88,7 +88,7 @@ static int run_here(const Class* class) {
 
 // ---- all of them ----
 
-// The fate of a process, from its output and its end.
+// What became of a process, from its output and its exit status.
 static const char* outcome_of(const char* said, int status) {
   const bool went_on = strchr(said, 'a') != NULL;
   if (strchr(said, reaches_goal) != NULL) return "succeeds";

@@ -1,6 +1,6 @@
-// Shared by the programs of classes of misuse: each class in a process of its own, and its fate
-// (classes.c). A program defines some, and is run without an argument for all of them, or with the
-// name of one.
+// Shared by the programs with classes of misuse, which run each class in a process of its own and
+// print its outcome (classes.c). A program defines some classes. Without an argument it runs all of
+// them, otherwise the one named.
 #pragma once
 
 #include <malloc.h>
@@ -14,24 +14,24 @@
 typedef struct Class {
   void (*run)(void);
   const char* name;
-  size_t bytes;  // of what it is about
+  size_t bytes;  // the size of the misused block
 } Class;
 
 // CLASS("double free", small) { ... }
 #define CLASS(name, bytes) LISTED_FUNCTION(Class, classes, void, name, bytes)
 
-// The program's findings in the memory, for the test that runs it.
+// What the program finds in memory, for the test that runs it.
 enum {
   sees_zeros = 'z',
   sees_old_contents = 'd',
   gets_it_again = 'u',  // the block that it has just freed
   gets_others = 'w',
-  reaches_goal = 'g',  // of a technique of attackers
+  reaches_goal = 'g',  // for attack techniques
   misses_goal = 'f',
 };
 void say(char mark);
 
-// Values that the compiler must not see through.
+// Values opaque to the compiler.
 static inline void* opaque(void* p) {
   __asm__ volatile("" : "+r"(p)::"memory");
   return p;
@@ -50,6 +50,6 @@ static inline char* freed(size_t bytes) {
   return p;
 }
 
-// The result of the function, in a thread that then ends.
+// The function's result, from a thread that then ends.
 void* in_thread(void* (*run)(void*), void* argument);
 void* put_once(void* p);

@@ -1,6 +1,6 @@
-// A correct program that looks like misuse: it copies records of which it never wrote one field.
-// The array that they come from lay where small blocks were. Its records go to small blocks at
-// their former addresses, with whatever an allocator left in that field.
+// A correct program that looks like misuse: it copies records without ever writing one of their
+// fields. Their array lies where small blocks used to be, and the copies go to small blocks at
+// those addresses, along with whatever an allocator left in that field.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +14,7 @@ constexpr std::size_t tries = 80 * records;
 
 struct Record {
   long id;
-  long note;  // of which nothing is known
+  long note;  // never written
   char name[48];
 };
 

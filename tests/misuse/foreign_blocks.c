@@ -1,6 +1,6 @@
-// A program with two allocators, whose blocks of the other come to free: of libc's malloc, of the
-// data segment, of mappings, also from a coroutine whose stack lies in the same mapping. All of it
-// goes on; with an argument, in a sandbox that refuses to tell what is mapped.
+// A program with two allocators that frees the other one's blocks: from libc's malloc, the data
+// segment and mappings, also from a coroutine whose stack lies in the same mapping. It keeps
+// running throughout; with an argument, in a sandbox that hides what is mapped.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -24,14 +24,14 @@ static ucontext_t coroutine;
 
 static void run_coroutine(void) {
   put(around_the_stack + 64);                                    // below its stack,
-  put(around_the_stack + mapping_bytes / 2 + stack_bytes + 64);  // and behind it
+  put(around_the_stack + mapping_bytes / 2 + stack_bytes + 64);  // and past it
 }
 
 int main(int argc, char** argv) {
   (void)argv;
   if (argc > 1 && stop_calls(SYS_mincore, SYS_msync, SECCOMP_RET_ERRNO | EPERM) != 0)
     puts("this system grants no seccomp filter");
-  void* const libc = dlopen("libc.so.6", RTLD_LAZY);  // a search in it alone
+  void* const libc = dlopen("libc.so.6", RTLD_LAZY);  // a search in this one only
   void* (*const libc_malloc)(size_t) =
       (void* (*)(size_t))(uintptr_t)(libc != NULL ? dlsym(libc, "malloc") : NULL);
   if (libc_malloc == NULL) {
@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   coroutine.uc_link = &outside;
   makecontext(&coroutine, run_coroutine, 0);
   if (swapcontext(&outside, &coroutine) != 0) return 2;
-  // A look at each would take seconds.
+  // Checking each would take seconds.
   for (int i = 0; i < many; ++i) put(libc_malloc(48));
   char* const still = malloc(100);
   if (still == NULL) return 2;

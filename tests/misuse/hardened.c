@@ -1,7 +1,7 @@
-// The purpose of hardened allocators: the classes of misuse that hardened_malloc's and scudo's own
-// tests hold them to, beside those of misuse.c, and what the allocator in force makes of each
-// (classes.h). Lists of classes, not the tests themselves: https://github.com/GrapheneOS/
-// hardened_malloc, test/; https://github.com/llvm/llvm-project, compiler-rt/test/scudo/standalone/.
+// Classes of misuse that hardened allocators exist for: besides those of misuse.c, what the tests
+// of hardened_malloc and scudo require, and what the allocator in force does with each (classes.h).
+// We took the lists of classes, not the tests: https://github.com/GrapheneOS/hardened_malloc,
+// test/; https://github.com/llvm/llvm-project, compiler-rt/test/scudo/standalone/.
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <sys/mman.h>
@@ -10,14 +10,14 @@
 
 enum { small = 120, large = 300000, page = 4096 };
 
-// A function that not every allocator has.
+// Not every allocator has this function.
 static void* find(const char* name) {
   void* const function = dlsym(RTLD_DEFAULT, name);
   if (function == NULL) _exit(2);
   return function;
 }
 
-// ---- writing and reading outside ----
+// ---- writing and reading out of bounds ----
 
 static void overflow(size_t block_bytes, size_t overflow_bytes) {
   char* const a = get(block_bytes);
@@ -29,7 +29,7 @@ CLASS("overflow of 8 bytes", small) { overflow(small, 8); }
 CLASS("overflow of 1 byte, 300 kB", large) { overflow(large, 1); }
 CLASS("overflow of 8 bytes, 300 kB", large) { overflow(large, 8); }
 
-// Of a block whose last byte is the last one of a page.
+// In a block whose last byte is the last one of a page.
 CLASS("overflow of 1 byte, whole pages", large) { overflow(64 * page, 1); }
 
 CLASS("overflow of a page, aligned to 1 MiB", large) {
@@ -65,7 +65,7 @@ CLASS("overflow by a string", small) {
   put(a);
 }
 
-// Of requests that do not fill a block of the allocator's.
+// For requests that do not fill the allocator's block.
 static void overflow_of_odd(size_t bytes) {
   char* const a = opaque(malloc(bytes));
   if (a == NULL) _exit(2);
@@ -77,7 +77,7 @@ CLASS("overflow of 1 byte, odd size", small) { overflow_of_odd(101); }
 CLASS("overflow of 1 byte, odd size of 5 kB", 5001) { overflow_of_odd(5001); }
 CLASS("overflow of 1 byte, odd size of 300 kB", large) { overflow_of_odd(large + 1); }
 
-// The end of a string that has a letter too many; with two zeros, of one of wide characters.
+// Terminates a string that is one letter too long; with two zeros, one of wide characters.
 static void overflow_by_zeros(size_t bytes, size_t zeros) {
   char* const a = get(bytes);
   memset(opaque(a + bytes), 0, zeros);
@@ -96,7 +96,7 @@ CLASS("overflow of 1 byte after shrinking realloc", small) {
   put(a);
 }
 
-// Whether a string without an end goes on into what lies behind it.
+// Whether an unterminated string runs on into what follows it.
 static void string_without_end_of(size_t bytes) {
   char* const a = get(bytes);
   const size_t usable = malloc_usable_size(a);
@@ -123,7 +123,7 @@ CLASS("underflow, 300 kB", large) {
   *(char*)opaque(a - 1) = 1;
 }
 
-// The first of two blocks that lie side by side, as near to each other as any.
+// The first of two adjacent blocks, as close to each other as possible.
 static char* first_of_two(char** second) {
   enum { most = 400 };
   static char* block[most];
@@ -200,7 +200,7 @@ CLASS("write after free, 300 kB", large) {
   *(char*)opaque(a + 100) = 1;
 }
 
-// Large blocks come and go, of which one may have its place.
+// Large blocks come and go, one of which may take its place.
 CLASS("write after free, 300 kB, others between", large) {
   char* const a = freed(large);
   for (int i = 0; i < 10; ++i) put(get(large));
@@ -214,7 +214,7 @@ CLASS("write after free, then 100000 others", small) {
   for (int i = 0; i < 100000; ++i) put(opaque(malloc(small)));
 }
 
-// So much is freed that the allocator has more memory than it keeps.
+// Frees more than the allocator keeps.
 CLASS("write after free, then 20000 frees", small) {
   enum { most = 20000 };
   static char* block[most];
@@ -226,7 +226,7 @@ CLASS("write after free, then 20000 frees", small) {
   }
 }
 
-// A new block has no content of an earlier one.
+// A new block has no contents of an earlier one.
 static void contents_of_new(size_t bytes) {
   enum { most = 600 };
   static char* block[most];
@@ -252,7 +252,7 @@ static void reuse(size_t bytes) {
 CLASS("malloc after free", small) { reuse(small); }
 CLASS("malloc after free, 300 kB", large) { reuse(large); }
 
-// ---- frees of what is none ----
+// ---- frees of invalid pointers ----
 
 CLASS("double free, 100000 others between", small) {
   char* const a = freed(small);
@@ -281,7 +281,7 @@ static void free_of_mapping(int protection) {
 CLASS("free of a mapping", small) { free_of_mapping(PROT_READ | PROT_WRITE); }
 CLASS("free of a protected mapping", small) { free_of_mapping(PROT_NONE); }
 
-// The value of an uninitialised variable.
+// An uninitialised variable's value.
 static void* garbage(void) { return (void*)(uintptr_t)0x5a5a5a5a5a50; }
 CLASS("free of an unset pointer", small) { put(garbage()); }
 CLASS("realloc of an unset pointer", small) { opaque(realloc(opaque(garbage()), small)); }
@@ -300,7 +300,7 @@ CLASS("usable size of an unaligned pointer", small) {
   opaque((void*)malloc_usable_size(opaque(get(small) + 1)));
 }
 
-// ---- frees that name a size ----
+// ---- sized frees ----
 
 typedef void (*Delete)(void*, size_t);
 typedef void (*AlignedDelete)(void*, size_t, size_t);

@@ -1,7 +1,7 @@
-"""The hardened library stops every class of misuse that the programs of this folder know.
+"""The hardened library stops every class of misuse in the programs of this folder.
 
-Runs the classes of misuse.c and hardened.c under it, and looks at the messages. What it promises is
-in docs/guarantees.md.
+Runs the classes of misuse.c and hardened.c under it, and checks the messages. For its promises see
+docs/guarantees.md.
 
 Usage: hardened.py MISUSE HARDENED AT_EXIT LIBRARY.so
 """
@@ -30,7 +30,7 @@ ZEROS = "zeros are read"
 WAITS = "waits"
 NOTHING = "nothing"
 
-# The outcome of each class, if not a stop in the call that is at fault.
+# The outcome of each class unless the faulty call itself is stopped.
 MISUSE = {
     "write after free": {LATER},
     "40 writes after free of 3 kB": {LATER},
@@ -40,7 +40,8 @@ HARDENED = {
     "overflow of 1 byte, whole pages": {GUARDED},
     "overflow of a page, aligned to 1 MiB": {GUARDED},
     "overflow of 1 MiB": {GUARDED},
-    # The byte behind a block is zero, which ends strings, and another zero there changes nothing.
+    # The byte after a block is zero, which terminates strings, so another zero there changes
+    # nothing.
     "overflow of a zero": {NOTHING},
     "overflow of a zero, odd size": {NOTHING},
     "overflow of a zero, 300 kB": {NOTHING},
@@ -62,7 +63,7 @@ HARDENED = {
     "read after free, 300 kB": {GUARDED},
     "write after free, 300 kB": {GUARDED},
     "write after free, 300 kB, others between": {GUARDED},
-    # It is found when the slot is handed out again, which the class itself waits for.
+    # Detected when the slot is reused, and the class waits for that.
     "write after free, then 100000 others": {AT_ONCE},
     "write after free, then 20000 frees": {LATER},
     "contents of a new block": {ZEROS},
@@ -73,7 +74,7 @@ HARDENED = {
 
 
 def check_classes(library: str, program: str, promises: dict[str, set[str]], least: int) -> None:
-    """Each class is stopped; or, if the user says so, reported, and nothing is changed by it."""
+    """Each class is stopped or, if the user asks, reported without any effect."""
     found = outcomes(library, program)
     expect(len(found) >= least, f"at least {least} classes", len(found))
     expect(promises.keys() <= found.keys(), "each class that is promised something", found)
@@ -87,7 +88,7 @@ def check_classes(library: str, program: str, promises: dict[str, set[str]], lea
         expect(seen in going_on, f"{name}, continue: {' or '.join(going_on)}", seen)
 
 
-# Programs' classes, with the function, a word of the misuse, and the size of the blocks.
+# Programs' classes, with the function, a word of the misuse, and the block size.
 MESSAGES = (
     ("hardened", "overflow of 1 byte", "free", "buffer overflow", 120),
     ("hardened", "overflow, then realloc", "realloc", "buffer overflow", 120),
@@ -100,7 +101,7 @@ MESSAGES = (
 
 
 def check_messages(library: str, programs: dict[str, str]) -> None:
-    """One line names function, address, misuse, size and remedy."""
+    """A line with function, address, misuse, size and remedy is printed."""
     for program, name, *said in MESSAGES:
         result = run(library, programs[program], name)
         expect(result.returncode == -signal.SIGABRT, f"{name} aborts", result)
@@ -110,7 +111,7 @@ def check_messages(library: str, programs: dict[str, str]) -> None:
 
 
 def check_choices(library: str, hardened: str) -> None:
-    """TSMALLOC_ON_MISUSE decides here, too."""
+    """TSMALLOC_ON_MISUSE applies here too."""
     name = "overflow of 8 bytes"
     result = run(library, hardened, name, ON_MISUSE="silent")
     expect(result.returncode == 0 and result.stderr == "", "silent says nothing", result)
@@ -119,7 +120,7 @@ def check_choices(library: str, hardened: str) -> None:
 
 
 def check_exit(library: str, at_exit: str) -> None:
-    """What no call finds is found at the end, unless the user says no; and what is in use."""
+    """Misuse that no call detects is found at exit, unless turned off; on request, leaks too."""
     for case, misuse in (
         ("write after free", "free memory"),
         ("overflow", "buffer overflow"),

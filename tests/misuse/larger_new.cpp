@@ -1,6 +1,6 @@
-// A correct program that looks like misuse: it replaces the plain `new` by one that asks malloc for
-// more than its caller did, and `delete`, but not the sized `delete`, which the compiler calls. The
-// size that it names is less than the block has, and is right (C++20, [new.delete.single] 12).
+// A correct program that looks like misuse: it replaces plain `new` by one that asks malloc for
+// more than its caller did, and `delete`, but not the sized `delete`, which the compiler calls.
+// That passes a size smaller than the block, and is right to (C++20, [new.delete.single] 12).
 #include <cstdio>
 #include <cstdlib>
 #include <new>

@@ -1,5 +1,5 @@
-// A correct program that looks like misuse: it replaces the nothrow `new` alone, by one that asks malloc
-// for more than its caller did. The sized `delete`, which the compiler calls, is the library's.
+// A correct program that looks like misuse: it replaces only the nothrow `new`, by one that asks
+// malloc for more than its caller did. The compiler calls the library's sized `delete`.
 #include <cstdio>
 #include <cstdlib>
 #include <new>

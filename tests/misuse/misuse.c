@@ -1,11 +1,11 @@
-// Programs that misuse malloc, one class of misuse each, and what the allocator in force makes of
+// Programs that misuse malloc, one class of misuse each, and what the allocator in force does about
 // it: `misuse`, or LD_PRELOAD=libjemalloc.so.2 misuse (classes.h).
 #include <dlfcn.h>
 #include <sys/mman.h>
 
 #include "classes.h"
 
-// C23; libc has it from 2.43 on.
+// C23; in libc since 2.43.
 extern void free_sized(void*, size_t) __attribute__((weak));
 
 extern char** environ;
@@ -105,7 +105,7 @@ CLASS("free of a mapping", small) {
 CLASS("free of an unmapped address", small) { put((void*)(uintptr_t)0x123450); }
 
 CLASS("free of libc's own block", small) {
-  void* const libc = dlopen("libc.so.6", RTLD_LAZY);  // a search in it alone
+  void* const libc = dlopen("libc.so.6", RTLD_LAZY);  // a search in this one only
   if (libc == NULL) _exit(2);
   void* (*const libc_malloc)(size_t) = (void* (*)(size_t))dlsym(libc, "malloc");
   if (libc_malloc == NULL) _exit(2);
@@ -167,7 +167,7 @@ CLASS("write past the end", small) {
   put(a);
 }
 
-// Of several blocks, for allocators that guard some.
+// With several blocks, for allocators that guard only some.
 enum { several = 40 };
 CLASS("40 writes after free of 3 kB", medium) {
   char* block[several];

@@ -1,7 +1,7 @@
-"""A foreign pointer or a double free is reported, and survived or not, as an option says.
+"""A foreign pointer or a double free is reported, and an option decides whether it is fatal.
 
-Runs the classes of misuse.c, under a library or linked with it, and looks at the messages of each.
-It refuses to know how anything is found; docs/adr/0018-misuse-checks.md has that.
+Runs the classes of misuse.c, under a library or linked with it, and checks the messages of each.
+How misuse is detected is in docs/adr/0018-misuse-checks.md.
 
 Usage: misuse.py PROGRAM [LIBRARY.so]
 """
@@ -29,8 +29,8 @@ from checks import (
 from checks import outcomes as outcomes_under
 from checks import run as run_under
 
-# The promise of the normal build for each class. Where nothing is promised, a class is not named:
-# what happens then depends on what the program does next.
+# What the normal build promises for each class. A class that is missing has no promise: what
+# happens then depends on what the program does next.
 PROMISES = {
     "double free": AT_ONCE,
     "double free, another free between": AT_ONCE,
@@ -67,12 +67,12 @@ Run = Callable[..., Result]
 
 
 def check_table(library: str, program: str) -> None:
-    """Each class comes out as promised."""
+    """Each class has the promised outcome."""
     outcomes = outcomes_under(library, program)
     for name, promise in PROMISES.items():
         expect(outcomes.get(name) == promise, f"{name}: {promise}", outcomes.get(name))
     expect("hangs" not in outcomes.values(), "no class hangs", outcomes)
-    # Misuse that is reported at once has changed nothing: the program may go on.
+    # Misuse that is reported at once has had no effect: the program may continue.
     outcomes = outcomes_under(library, program, ON_MISUSE="continue")
     for name, promise in PROMISES.items():
         goes_on = REPORTED_LATER if promise == LATER else REPORTED
@@ -80,7 +80,7 @@ def check_table(library: str, program: str) -> None:
 
 
 def check_messages(run: Run, is_linked: bool) -> None:
-    """The first line names function, pointer, misuse, size and remedy; a backtrace follows."""
+    """The first line has function, pointer, misuse, size and remedy; a backtrace follows."""
     foreign = run("free of libc's own block")
     expect(foreign.returncode == 0, "a program that frees a pointer of libc's survives", foreign)
     expect_report(only(reports(foreign)), "free", "another allocator")
@@ -118,7 +118,7 @@ def check_choices(run: Run) -> None:
 
 
 def check_guards(run: Run) -> None:
-    """With TSMALLOC_GUARD_SAMPLE, what is written where it must not dies, with both call stacks."""
+    """With TSMALLOC_GUARD_SAMPLE, an invalid write crashes, with both call stacks."""
     for name, what in (
         (
             "40 writes after free of 3 kB",

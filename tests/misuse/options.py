@@ -1,8 +1,8 @@
-"""An option that is misspelt, or has a bad value, is not ignored silently.
+"""A misspelt option, or one with a bad value, is not ignored silently.
 
-Runs programs under a library with variables TSMALLOC_* set, and looks at what is said; compares
-docs/use.md with what TSMALLOC_SHOW=1 prints; and looks for variables of the lab and the tools
-that a library would take for misspelt options.
+Runs programs under a library with TSMALLOC_* variables set, and checks the output; compares
+docs/use.md with the output of TSMALLOC_SHOW=1; and looks for variables of the lab and the tools
+that a library would mistake for misspelt options.
 
 Usage: options.py LIBRARY.so LINKED_PROGRAM REPOSITORY
 """
@@ -19,31 +19,31 @@ from pathlib import Path
 
 from checks import expect, finish, only, reports, run
 
-# In code, a variable of the environment is written with its quotes.
+# In code, an environment variable appears in quotes.
 QUOTED = re.compile(r'"TSMALLOC_([A-Z_]+)=?"')
 SHOWN = re.compile(r"tsmalloc: TSMALLOC_([A-Z_]+)=(\S+) \((default|environment); (\S+)\): (.+)")
 
 
 def said(library: str, **options: str) -> list[str]:
-    """The standard error of a program that does nothing, with these options."""
+    """The standard error of a program that does nothing, run with these options."""
     result = run(library, "/bin/true", **options)
     result.check_returncode()
     return result.stderr.splitlines()
 
 
 def expect_named(line: str, *parts: str) -> None:
-    """A line of ours has all of these parts."""
+    """Checks that one of our lines contains all of these parts."""
     expect(line.startswith("tsmalloc: ") and all(part in line for part in parts), str(parts), line)
 
 
 def expect_refused(library: str, name: str, value: str, allowed: str, default: str) -> None:
-    """A bad value is told with what is allowed, and with what is used instead."""
+    """A bad value is reported with the allowed values and the value used instead."""
     line = only(said(library, **{name: value}))
     expect_named(line, f"TSMALLOC_{name}={value}", allowed, f", {default}")
 
 
 def check_warnings(library: str) -> None:
-    """Unknown names and bad values each get one line; all else is silent."""
+    """Unknown names and bad values print one line each; everything else is silent."""
     expect(said(library) == [], "without options, nothing is said", said(library))
     expect(said(library, ON_MISUSE="abort") == [], "a good value is silent", None)
     expect(said(library, ON_MISUSE="") == [], "an empty value is none", None)
@@ -63,7 +63,7 @@ def check_warnings(library: str) -> None:
 
 
 def check_limits(library: str) -> None:
-    """Sizes with a unit or as a part of memory; a soft limit is the smaller one."""
+    """Sizes take a unit or a share of memory; the smaller of two soft limits applies."""
     for soft, hard in (
         ("512M", "1G"),
         ("1G", "1024M"),
@@ -85,7 +85,7 @@ def check_limits(library: str) -> None:
 
 
 def check_delay(library: str) -> None:
-    """Milliseconds, or a word, of which one is a number."""
+    """Milliseconds or a word; one of the words equals a number."""
     for good in ("auto", "never", "-1", "0", "250", "86400000"):
         lines = said(library, PURGE_DELAY=good)
         expect(lines == [], f"a delay of {good} is silent", lines)
@@ -96,7 +96,7 @@ def check_delay(library: str) -> None:
 
 
 def shown(library: str, **options: str) -> dict[str, tuple[str, ...]]:
-    """By name: value, source, range, help."""
+    """Options by name: value, source, range, help."""
     lines = said(library, SHOW="1", **options)
     matches = [SHOWN.fullmatch(line) for line in lines]
     expect(all(matches), "TSMALLOC_SHOW=1 prints options and nothing else", lines)
@@ -104,7 +104,7 @@ def shown(library: str, **options: str) -> dict[str, tuple[str, ...]]:
 
 
 def check_show(library: str) -> None:
-    """Effective values, and where each is from."""
+    """Effective values, and the source of each."""
     table = shown(library, ON_MISUSE="silent")
     expect(table["ON_MISUSE"][:2] == ("silent", "environment"), "a set value", table)
     expect(table["SHOW"][:2] == ("1", "environment"), "the option itself", table)
@@ -113,7 +113,7 @@ def check_show(library: str) -> None:
 
 
 def check_document(library: str, repository: Path) -> None:
-    """docs/use.md has exactly the table of the library."""
+    """docs/use.md contains exactly the library's table."""
     rows = {}
     for line in (repository / "docs/use.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -127,18 +127,18 @@ def check_document(library: str, repository: Path) -> None:
     table = {
         name: (value, values, text) for name, (value, _, values, text) in shown(library).items()
     }
-    table["SHOW"] = ("0", *table["SHOW"][1:])  # it is not at its default just now
+    table["SHOW"] = ("0", *table["SHOW"][1:])  # it is not at its default right now
     expect(rows == table, f"docs/use.md says {table}", rows)
 
 
 def others(repository: Path) -> list[str]:
-    """The variables that docs/use.md says are read elsewhere."""
+    """The variables that, as docs/use.md says, other programs read."""
     text = (repository / "docs/use.md").read_text(encoding="utf-8")
     return re.findall(r"`TSMALLOC_([A-Z_]+)`", text.partition("| variable | whose |")[2])
 
 
 def check_names(library: str, repository: Path) -> None:
-    """Variables of the tools and the lab are no unknown options."""
+    """Variables of the tools and the lab do not count as unknown options."""
     known = set(shown(library))
     known |= {name for name in others(repository) if said(library, **{name: "1"}) == []}
     for folder in ("tools", "lab/native", "lab/tsmlab", "dev", "src"):
@@ -149,9 +149,9 @@ def check_names(library: str, repository: Path) -> None:
 
 
 def check_more_rights(linked_program: str) -> None:
-    """A process with more rights than its user keeps the defaults, and says nothing."""
+    """A process with more privileges than its user keeps the defaults, silently."""
     if os.geteuid() != 0:
-        return  # only root can make one here
+        return  # only root can create one here
     nobody = 65534
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "set-user-id"

@@ -1,10 +1,10 @@
-// Techniques by which attackers make use of memory errors, most of them written for glibc's malloc,
-// and what the allocator in force makes of each (classes.h). Each makes its errors, and then looks
-// whether it has what it is for: an address of its choice from malloc, a block twice, blocks that
-// overlap, a changed variable, or a secret. Those of glibc's names are described at
+// Techniques by which attackers exploit memory errors, most of them written for glibc's malloc, and
+// what the allocator in force does about each (classes.h). Each makes its errors, then checks
+// whether it reached its goal: an address of its choice from malloc, a block twice, overlapping
+// blocks, a changed variable, or a secret. Those with glibc's names are described at
 // https://github.com/shellphish/how2heap.
 //
-// Fake headers are those of glibc: the size before it, the size of the chunk with flags, the block.
+// Fake headers have glibc's form: the previous size, the chunk size with flags, the block.
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ enum {
   header = 16,
   in_use = 1,     // glibc's flags
   is_mapped = 2,  //
-  cached = 7,     // blocks of a size in a cache of glibc's
+  cached = 7,     // blocks of one size in a glibc cache
 };
 
 static void judge(bool is_reached) {
@@ -32,13 +32,13 @@ static void judge(bool is_reached) {
   if (is_reached) _exit(0);
 }
 
-// ---- what techniques have in common ----
+// ---- shared by the techniques ----
 
 static bool overlap(const char* a, size_t a_bytes, const char* b, size_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
 }
 
-// Whether one of the next blocks lies over the target.
+// Whether one of the next blocks overlaps the target.
 static bool lies_over(const void* target, size_t target_bytes, size_t bytes, int count) {
   for (int i = 0; i < count; ++i) {
     const char* const p = opaque(malloc(bytes));
@@ -64,14 +64,14 @@ static bool one_comes_twice(size_t bytes) {
   return false;
 }
 
-// From now on, glibc puts freed blocks of the size elsewhere than into the thread's cache.
+// From now on, glibc puts freed blocks of this size elsewhere than into the thread's cache.
 static void fill_cache(size_t bytes) {
   char* block[cached];
   for (int i = 0; i < cached; ++i) block[i] = get(bytes);
   for (int i = 0; i < cached; ++i) put(block[i]);
 }
 
-// Blocks that lie side by side, as near to each other as any, in the middle of others in use.
+// Adjacent blocks, as close to each other as possible, in the middle of others in use.
 enum { row_length = 4, in_rows = 600 };
 static char* all[in_rows];
 static char** get_row(size_t bytes) {
@@ -88,7 +88,7 @@ static char** get_row(size_t bytes) {
   return best;
 }
 
-// A link as the allocator writes it: glibc's is encoded by the address where it stands.
+// A link as the allocator writes it: glibc encodes it with its own address.
 static bool links_are_encoded(void) {
   char* const a = get(small);
   char* const b = get(small);
@@ -104,7 +104,7 @@ static Word link_to(void* target, const void* at, bool is_encoded) {
 }
 
 static void write_word(void* at, Word word) { *(volatile Word*)opaque(at) = word; }
-// Behind the end of a block: where glibc has the size of the next one.
+// After the end of a block, where glibc keeps the size of the next one.
 static void overflow_byte(char* a, int byte) {
   *(char*)opaque(a + malloc_usable_size(a)) = (char)byte;
 }
@@ -124,14 +124,14 @@ static bool has_secret(const char* a, size_t bytes) {
 
 // ---- frees of free blocks ----
 
-// A second free at once. The block is to come twice.
+// A double free at once. The block is to be allocated twice.
 TECHNIQUE("tcache dup") {
   char* const a = freed(small);
   put(a);
   judge(one_comes_twice(small));
 }
 
-// Between the two frees, a write clears what marks the block as free.
+// Between the two frees, a write clears the marker of a free block.
 TECHNIQUE("tcache dup, the second word cleared") {
   char* const a = freed(small);
   write_word(a + sizeof(Word), 0);
@@ -139,7 +139,7 @@ TECHNIQUE("tcache dup, the second word cleared") {
   judge(one_comes_twice(small));
 }
 
-// Another free stands between, so that no check of the first of a list sees it.
+// Another free comes between, so that a check of the list head misses it.
 static void free_around_another(void) {
   char* const a = get(small);
   char* const b = get(small);
@@ -153,7 +153,7 @@ TECHNIQUE("fastbin dup") {
   judge(one_comes_twice(small));
 }
 
-// The block that is in use and on a list gets a link to the stack.
+// The block, in use and also in a list, gets a link to the stack.
 TECHNIQUE("fastbin dup into the stack") {
   Word fake[32] __attribute__((aligned(16))) = {0, (small + 8) | in_use};
   const bool is_encoded = links_are_encoded();
@@ -165,7 +165,7 @@ TECHNIQUE("fastbin dup into the stack") {
   judge(is_reached);
 }
 
-// The free block becomes part of a greater one, which the second free then frees.
+// The free block becomes part of a larger one, which the second free then frees.
 TECHNIQUE("fastbin dup, consolidated") {
   enum { greater = 0x400 };
   char* block[cached + 1];
@@ -177,7 +177,7 @@ TECHNIQUE("fastbin dup, consolidated") {
   judge(lies_over(b, greater, greater, 1));
 }
 
-// A block merges with its free neighbour, and is freed again, into the cache.
+// A block merges with its free neighbour, and is freed again into the cache.
 TECHNIQUE("house of botcake") {
   char* block[cached + 3];
   for (int i = 0; i < cached + 3; ++i) block[i] = get(middle);
@@ -192,7 +192,7 @@ TECHNIQUE("house of botcake") {
   judge(lies_over(a, middle + 64, middle, 16));
 }
 
-// Two threads that do not own the block free it, and a third one frees another between.
+// Two threads that do not own the block free it, and a third one frees another in between.
 TECHNIQUE("double free, two other threads") {
   char* const a = get(small);
   char* const b = get(small);
@@ -202,7 +202,7 @@ TECHNIQUE("double free, two other threads") {
   judge(one_comes_twice(small));
 }
 
-// Another thread frees a block, and its owner does.
+// Another thread frees a block, and so does its owner.
 TECHNIQUE("double free, another thread and the owner") {
   char* const a = get(small);
   in_thread(put_once, a);
@@ -210,9 +210,9 @@ TECHNIQUE("double free, another thread and the owner") {
   judge(one_comes_twice(small));
 }
 
-// ---- frees and uses of a block that is another's by now ----
+// ---- frees and uses of a block that now belongs to someone else ----
 
-// Frees and mallocs until the memory is handed out again.
+// Frees, then allocates until the memory is reused.
 static char* get_at(const char* a, size_t bytes, int tries) {
   for (int i = 0; i < tries; ++i) {
     char* const p = get(bytes);
@@ -223,7 +223,7 @@ static char* get_at(const char* a, size_t bytes, int tries) {
 }
 enum { spray = 100000 };
 
-// The new owner's object is read through an old pointer.
+// Reads the new owner's object through an old pointer.
 static void use_after_free(size_t bytes, int tries) {
   put(get(bytes));
   char* const a = freed(bytes);
@@ -236,7 +236,7 @@ TECHNIQUE("use after free, 100000 mallocs") { use_after_free(small, spray); }
 TECHNIQUE("use after free of 300 kB, the next malloc") { use_after_free(large, 1); }
 TECHNIQUE("use after free of 300 kB, 10000 mallocs") { use_after_free(large, 10000); }
 
-// The new owner's block is freed by an old pointer, and goes to a third.
+// Frees the new owner's block through an old pointer, so that a third owner gets it.
 static void dangling_free(size_t bytes, int tries) {
   put(get(bytes));
   char* const a = freed(bytes);
@@ -248,7 +248,7 @@ TECHNIQUE("free of another's block, the next malloc") { dangling_free(small, 1);
 TECHNIQUE("free of another's block, 100000 mallocs") { dangling_free(small, spray); }
 TECHNIQUE("free of another's 300 kB, the next malloc") { dangling_free(large, 1); }
 
-// An old pointer to one size of objects is to lead into objects of another size.
+// An old pointer to an object of one size should point into objects of another size.
 enum { objects = 4000, object = 1000, other_object = 3000 };
 static char* free_objects(void) {
   static char* block[objects];
@@ -266,7 +266,7 @@ TECHNIQUE("use after free, other sizes") {
 
 // ---- links in free blocks ----
 
-// A write after free makes a free block's link lead to the target.
+// A write after free points a free block's link to the target.
 static void poison(void* target, bool is_encoded) {
   char* const a = get(small);
   char* const b = get(small);
@@ -283,7 +283,7 @@ TECHNIQUE("tcache poisoning, variable") { poison(variable, links_are_encoded());
 TECHNIQUE("tcache poisoning, block in use") { poison(get(small), links_are_encoded()); }
 TECHNIQUE("tcache poisoning, 300 kB in use") { poison(get(large), links_are_encoded()); }
 
-// The target has in its second word what a free block would have there.
+// The target's second word holds what a free block would have there.
 TECHNIQUE("tcache poisoning, stack with a free block's key") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   Word* const a = (Word*)get(small);
@@ -293,7 +293,7 @@ TECHNIQUE("tcache poisoning, stack with a free block's key") {
   poison(opaque(fake), links_are_encoded());
 }
 
-// The addresses are not known: they are decoded from the links of free blocks.
+// Without knowing addresses: it decodes them from the links of free blocks.
 TECHNIQUE("safe-link bypass") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   char* const a = get(small);
@@ -307,7 +307,7 @@ TECHNIQUE("safe-link bypass") {
   judge(is_handed_out(fake, small));
 }
 
-// An overflow into a free neighbour, with a header of glibc's between, writes the link.
+// An overflow across a glibc header into a free neighbour overwrites the link.
 TECHNIQUE("overflow into a link") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   const bool is_encoded = links_are_encoded();
@@ -320,7 +320,7 @@ TECHNIQUE("overflow into a link") {
   judge(is_handed_out(fake, small));
 }
 
-// A zero in the lowest byte of a link makes it lead into a neighbour in use.
+// A zero in the lowest byte of a link makes it point into a used neighbour.
 TECHNIQUE("null byte into a link") {
   get_row(small);
   int to = in_rows / 2;
@@ -332,7 +332,7 @@ TECHNIQUE("null byte into a link") {
   judge(is_handed_out((char*)((Word)all[to] & -(Word)256), small));
 }
 
-// The link of a block deep in a list; when the list moves into glibc's cache, the stack does, too.
+// The link of a block deep in a list; when the list moves into glibc's cache, so does the stack.
 TECHNIQUE("fastbin reverse into tcache") {
   Word fake[32] __attribute__((aligned(16))) = {0};
   const bool is_encoded = links_are_encoded();
@@ -344,7 +344,7 @@ TECHNIQUE("fastbin reverse into tcache") {
   judge(is_handed_out(fake + 2, small));
 }
 
-// The head of a list is looked for in the memory around its blocks, and overwritten.
+// Searches the memory around the blocks for the head of their list, and overwrites it.
 TECHNIQUE("list head near its blocks") {
   enum { page = 4096, reach = 512 };
   Word fake[32] __attribute__((aligned(16))) = {0};
@@ -363,7 +363,7 @@ TECHNIQUE("list head near its blocks") {
   judge(is_handed_out(fake, small));
 }
 
-// Links of free blocks of more than 1 kB: the place behind a free one is on the stack.
+// Links of free blocks above 1 kB: the address after a free block is on the stack.
 TECHNIQUE("unsorted bin into the stack") {
   Word fake[200] __attribute__((aligned(16))) = {0};
   Word behind[8] __attribute__((aligned(16))) = {0};
@@ -382,7 +382,7 @@ TECHNIQUE("unsorted bin into the stack") {
   judge(is_handed_out(fake + 2, big));
 }
 
-// The same links, to change a variable to an address of libc's.
+// The same links, to set a variable to an address in libc.
 TECHNIQUE("unsorted bin attack") {
   char* const a = get(big);
   get(small);
@@ -392,7 +392,7 @@ TECHNIQUE("unsorted bin attack") {
   judge(*(Word*)opaque(variable) != 0);
 }
 
-// The links of free blocks by size, to change a variable to an address of the heap.
+// The links that sort free blocks by size, to set a variable to a heap address.
 TECHNIQUE("large bin attack") {
   char* const a = get(big + 16);
   get(small);
@@ -406,7 +406,7 @@ TECHNIQUE("large bin attack") {
   judge(*(Word*)opaque(variable) != 0);
 }
 
-// A list of fake blocks on the stack, behind a small free one.
+// A list of fake blocks on the stack, after a small free one.
 TECHNIQUE("house of lore") {
   enum { fakes = cached + 2 };
   Word fake[fakes][4] __attribute__((aligned(16))) = {{0}};
@@ -465,7 +465,7 @@ TECHNIQUE("tcache house of spirit, mapping") {
 
 // ---- sizes ----
 
-// An overflow of one byte makes the next block twice as great, and its free one that overlaps.
+// A one-byte overflow doubles the next block's size; once freed and reused, it overlaps.
 TECHNIQUE("overlapping chunks") {
   char** const row = get_row(small);
   overflow_byte(row[0], 2 * (small + 8) | in_use);
@@ -473,7 +473,7 @@ TECHNIQUE("overlapping chunks") {
   judge(lies_over(row[2], small, 2 * small, 16));
 }
 
-// The size of a free block becomes greater.
+// The size of a free block is enlarged.
 TECHNIQUE("overlapping chunks, a free block") {
   enum { more = 0x200 };
   char** const row = get_row(big);
@@ -484,7 +484,7 @@ TECHNIQUE("overlapping chunks, a free block") {
   judge(lies_over(row[2], big, big + more, 1));
 }
 
-// A fake free block within one in use, with which the next block, freed, merges.
+// A fake free block inside a used one; the next block merges with it when freed.
 static void free_to_merge(char* a, char* b, Word next, Word previous) {
   fill_cache(middle);
   Word* const fake = opaque(a);
@@ -501,7 +501,7 @@ TECHNIQUE("house of einherjar, a null byte") {
   judge(lies_over(row[0], middle, 2 * middle - 16, 1));
 }
 
-// The links of the fake block are those that make the merge change a variable.
+// The links of the fake block make that merge change a variable.
 TECHNIQUE("unsafe unlink, a null byte") {
   char** const row = get_row(middle);
   variable[8] = (Word)row[0];
@@ -509,7 +509,8 @@ TECHNIQUE("unsafe unlink, a null byte") {
   judge(*(Word*)opaque(variable + 8) != (Word)row[0]);
 }
 
-// The rest of the heap becomes so great that a malloc leaves the heap, to just before a variable.
+// The top of the heap gets so large that a malloc leaves the heap, and lands just before a
+// variable.
 TECHNIQUE("house of force") {
   char* const a = get(small);
   overflow_word(a, -(Word)1);
@@ -517,7 +518,7 @@ TECHNIQUE("house of force") {
   judge(lies_over(variable, sizeof variable, small, 1));
 }
 
-// The size before a mapped block covers the next, and the free unmaps both.
+// The size before a mapped block covers the next block, and the free unmaps both.
 TECHNIQUE("mmap overlapping chunks") {
   enum { bytes = 1 << 20, page = 4096 };
   char* low = get(bytes);
@@ -532,7 +533,7 @@ TECHNIQUE("mmap overlapping chunks") {
   judge(lies_over(high, bytes, 3 * bytes, 1));
 }
 
-// A flag says that a free block is a new mapping, so that calloc does not clear it.
+// A flag declares a free block a new mapping, so that calloc does not clear it.
 TECHNIQUE("calloc of a secret") {
   char** const row = get_row(small);
   put_secret(row[1] + 16, small - 16);
@@ -542,7 +543,7 @@ TECHNIQUE("calloc of a secret") {
   judge(has_secret(opaque(calloc(1, small)), small));
 }
 
-// A sized delete that names more or less than the block has puts it among others.
+// A sized delete with too small or too large a size files the block among others.
 typedef void (*Delete)(void*, size_t);
 static void sized_delete(size_t bytes, size_t named) {
   const Delete delete_sized = (Delete)dlsym(RTLD_DEFAULT, "_ZdlPvm");
@@ -555,9 +556,9 @@ static void sized_delete(size_t bytes, size_t named) {
 TECHNIQUE("sized delete, larger size") { sized_delete(small, 10 * small); }
 TECHNIQUE("sized delete, smaller size") { sized_delete(10 * small, small); }
 
-// ---- what is read or changed outside ----
+// ---- reads and changes out of bounds ----
 
-// An overflow reaches a neighbour in use, whose owner then uses it.
+// An overflow reaches a used neighbour, whose owner then uses it.
 TECHNIQUE("overflow into a neighbour in use") {
   char** const row = get_row(small);
   const size_t distance = (size_t)(row[1] - row[0]);
@@ -589,7 +590,7 @@ TECHNIQUE("read after free") {
   judge(has_secret(a, small));
 }
 
-// A new block has what the last one had.
+// A new block has the contents of the last one.
 TECHNIQUE("contents of the last block") {
   char* const a = get(small);
   put_secret(a, small);
@@ -613,7 +614,7 @@ TECHNIQUE("contents of the last 300 kB") {
   judge(has_secret(opaque(malloc(large)), large));
 }
 
-// A freed block tells where blocks are.
+// A freed block reveals where blocks are.
 TECHNIQUE("address of a block") {
   char* const a = get(small);
   char* const b = get(small);
@@ -627,7 +628,7 @@ TECHNIQUE("address of a block") {
   judge(is_reached);
 }
 
-// A freed block tells where the allocator is.
+// A freed block reveals where the allocator is.
 TECHNIQUE("address of the library") {
   bool is_reached = false;
   for (size_t bytes = 32; bytes < 2 * (size_t)large; bytes *= 2) {

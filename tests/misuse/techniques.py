@@ -1,6 +1,6 @@
-"""The outcome of the techniques of attackers in techniques.c under each library.
+"""The outcome of the attack techniques in techniques.c under each library.
 
-A technique that succeeds under a library is named here: nothing is promised against it.
+Techniques that succeed under a library are listed here: it promises nothing against them.
 
 Usage: techniques.py TECHNIQUES tsmalloc|secure LIBRARY.so
 """
@@ -14,10 +14,10 @@ from hardened import GUARDED
 
 FAILS = "fails"
 SUCCEEDS = "succeeds"
-# The technique fails, and what it has written is found or not; by a debug build, perhaps at once.
+# The technique fails, and the damage is detected or not; in a debug build, perhaps at once.
 IN_VAIN = {AT_ONCE, FAILS, LATER, "crashes later"}
 
-# The outcome of each technique, if not a stop at once.
+# The outcome of each technique that is not stopped at once.
 PROMISES: dict[str, dict[str, set[str]]] = {
     "tsmalloc": {
         "double free, another thread and the owner": {SUCCEEDS},
@@ -37,7 +37,7 @@ PROMISES: dict[str, dict[str, set[str]]] = {
         "unsorted bin attack": IN_VAIN,
         "large bin attack": IN_VAIN,
         "house of lore": IN_VAIN,
-        # It may be another allocator's memory.
+        # It might be another allocator's memory.
         "tcache house of spirit, mapping": {REPORTED},
         "overlapping chunks": IN_VAIN,
         "overlapping chunks, a free block": IN_VAIN,
@@ -58,11 +58,11 @@ PROMISES: dict[str, dict[str, set[str]]] = {
         "address of the library": {FAILS},
     },
     "secure": {
-        # A block waits before it is handed out again, but not for ever.
+        # A block waits before it is reused, but not forever.
         "use after free, the next malloc": {FAILS},
         "use after free, 100000 mallocs": {SUCCEEDS},
         "use after free of 300 kB, the next malloc": {FAILS},
-        # Seldom, its addresses go back to the system instead.
+        # Rarely, its addresses are returned to the system instead.
         "use after free of 300 kB, 10000 mallocs": {SUCCEEDS, FAILS},
         "use after free, other sizes": {FAILS},
         "free of another's block, 100000 mallocs": {SUCCEEDS},
@@ -82,13 +82,13 @@ PROMISES: dict[str, dict[str, set[str]]] = {
         "large bin attack": {LATER},
         "house of lore": {LATER},
         "overlapping chunks, a free block": {LATER},
-        # There is no size of a neighbour that the zero could change.
+        # No neighbour has a size field that the zero could change.
         "house of einherjar, a null byte": {FAILS},
         "unsafe unlink, a null byte": {FAILS},
         "house of force": {LATER},
         "mmap overlapping chunks": {GUARDED},
         "calloc of a secret": {LATER},
-        # The overflow is found when the block is freed, and the neighbour is used before that.
+        # The overflow is detected when the block is freed, but the neighbour is used before that.
         "overflow into a neighbour in use": {SUCCEEDS},
         "read of a neighbour": {SUCCEEDS},
         "read of a neighbour as a string": {FAILS},
@@ -103,7 +103,7 @@ PROMISES: dict[str, dict[str, set[str]]] = {
 
 
 def check(program: str, library: str, promises: dict[str, set[str]]) -> None:
-    """Each technique comes out as promised; none succeeds because its errors are only reported."""
+    """Each technique has the promised outcome; none succeeds because errors are only reported."""
     found = outcomes(library, program)
     expect(promises.keys() < found.keys(), "each technique that is promised something", found)
     for name, seen in found.items():
@@ -115,7 +115,7 @@ def check(program: str, library: str, promises: dict[str, set[str]]) -> None:
 
 
 def check_others(program: str) -> None:
-    """The techniques are real: under libc's own malloc, many succeed."""
+    """The techniques are real: many succeed under libc's own malloc."""
     found = outcomes("", program)
     expect(list(found.values()).count(SUCCEEDS) >= 10, "10 that succeed without us", found)
 

@@ -1,4 +1,4 @@
-// Over malloc and free of any allocator.
+// Implements allocator.h over malloc and free of any allocator.
 #include <malloc.h>
 
 #include <climits>
@@ -12,7 +12,7 @@
 namespace ts::test {
 namespace {
 
-// Our drop-in libraries tell the calls of sbrk in malloc_info's XML: <growth calls="N" sbrk="N"/>.
+// Our drop-in libraries report their sbrk calls in malloc_info's XML: <growth calls="N" sbrk="N"/>.
 std::optional<std::size_t> told_sbrk_calls() {
   char text[4096] = {};
   std::FILE* stream = ::fmemopen(text, sizeof text - 1, "w");
@@ -32,7 +32,7 @@ const char* const allocator_name = "malloc";
 
 void prepare_allocator() {}
 
-// Some refuse: they never grow by the break.
+// Some refuse, since they never grow by the break.
 bool set_growth(std::size_t bytes) {
   if (bytes > INT_MAX) return false;
   ::mallopt(M_TOP_PAD, static_cast<int>(bytes));

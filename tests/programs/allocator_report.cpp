@@ -1,5 +1,5 @@
-// Over one of the pairs of functions of the source reports. Which is CMake's choice: TS_MALLOC and
-// TS_FREE.
+// Implements allocator.h over one of the pairs of functions of the source reports, chosen by CMake:
+// TS_MALLOC and TS_FREE.
 #include "programs/allocator.h"
 #include "tsmalloc/classic.h"
 
@@ -9,7 +9,7 @@ const char* const allocator_name = TS_MALLOC_NAME;
 
 void prepare_allocator() { settle_libc_break(); }
 
-// Always by exactly what is missing.
+// Always grows by exactly what is missing.
 bool set_growth(std::size_t) { return false; }
 
 void* allocate(std::size_t bytes) { return TS_MALLOC(bytes); }

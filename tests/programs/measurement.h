@@ -1,7 +1,7 @@
 // The workload of experiment X2 (the reports' thread_test_measurement), over any allocator: threads
-// allocate blocks of varying sizes, and those with even numbers also free blocks of others. It
+// allocate blocks of varying sizes, and even-numbered ones also free other threads' blocks. It
 // counts what explains the time, without a clock or a shared counter inside: frees by other
-// threads, and memory that is handed out a second time.
+// threads, and memory that is allocated a second time.
 #pragma once
 
 #include <sys/resource.h>
@@ -19,8 +19,8 @@
 
 namespace ts::test {
 
-// Sizes are the multiples of 32 up to 1024: four times 20,000 of them are 42 MB, as the data
-// segments of the reports A and C are (the reports do not state their sizes).
+// Sizes are the multiples of 32 up to 1024: four times 20,000 of them are 42 MB, as much as the
+// data segments in reports A and C (the reports do not state their sizes).
 inline constexpr std::size_t size_step_bytes = 32;
 inline constexpr std::size_t size_steps = 32;
 
@@ -46,10 +46,10 @@ struct MeasurementFigures {
   std::size_t requested_bytes;
   std::size_t foreign_frees;
   std::size_t freed_bytes;   // by those
-  std::size_t reused_bytes;  // handed out a second time
-  double kernel_seconds;     // processor time there, of all threads
+  std::size_t reused_bytes;  // allocated a second time
+  double kernel_seconds;     // processor time of all threads there
   long page_faults;
-  long waits;  // voluntary context switches: threads that slept for a lock
+  long waits;  // voluntary context switches: threads that slept on a lock
 };
 
 namespace detail {
@@ -59,8 +59,8 @@ struct Span {
   std::size_t bytes;
 };
 
-// Bytes of the spans that another span covers too: all bytes, less those of the union. Blocks that
-// overlap cannot have been alive together, so this is memory that was handed out again.
+// Bytes of the spans that another span also covers: all bytes, minus those of the union.
+// Overlapping blocks cannot have been live together, so this memory was allocated again.
 inline std::size_t covered_again_bytes(MappedArray<Span>& spans) {
   std::sort(spans.begin(), spans.end(),
             [](const Span& a, const Span& b) { return a.begin < b.begin; });
@@ -75,7 +75,7 @@ inline std::size_t covered_again_bytes(MappedArray<Span>& spans) {
   return again;
 }
 
-// What the kernel has counted for this process so far.
+// The kernel's counts for this process so far.
 struct Kernel {
   double seconds;
   long page_faults;
@@ -90,14 +90,14 @@ struct Kernel {
   }
 };
 
-// What one thread freed, in cache lines of its own.
+// What one thread freed, on separate cache lines.
 struct alignas(128) Frees {
   std::size_t count;
   std::size_t bytes;
 };
 
-// A block on offer to any thread, which frees it; the marks at its ends are all that is written
-// into it, so that the time is the allocator's.
+// A block that any thread may free. Only the marks at its ends are written, so that the allocator
+// takes the time.
 using Slot = std::atomic<std::byte*>;
 
 inline std::uint64_t mark_of(const std::byte* block) {
@@ -128,7 +128,7 @@ inline void print_told(const char* name, std::optional<std::size_t> value) {
 
 }  // namespace detail
 
-// One run. `Heap`: void* allocate(std::size_t), void release(void*).
+// One run. `Heap` has void* allocate(std::size_t) and void release(void*).
 template <class Heap, class WhileAllLive>
 class Measurement {
  public:
@@ -147,7 +147,7 @@ class Measurement {
   }
 
   void run() {
-    // What the last thread to arrive does, while all the others wait.
+    // What the last thread to arrive does while all the others wait.
     std::barrier begin{threads(), [this]() noexcept {
                          before_ = detail::Kernel::now();
                          began_ = Clock::now();
@@ -186,13 +186,13 @@ class Measurement {
     }
   }
 
-  // One of the first `position` blocks of another thread, which has probably got so far too.
+  // One of the first `position` blocks of another thread, which has probably got that far too.
   void free_a_foreign_block(std::uint32_t thread, std::size_t position, Random& random) {
     const std::size_t giver = (thread + 1 + random.below(options_.threads - 1)) % options_.threads;
     const std::size_t i = first_of(giver) + random.below(position);
     // acquire: pairs with the release in work(); the block's marks are seen
     std::byte* const block = slots_[i].exchange(nullptr, std::memory_order_acquire);
-    if (block == nullptr) return;  // not yet allocated, or already freed
+    if (block == nullptr) return;  // not allocated yet, or already freed
     detail::require_marked(block, spans_[i].bytes, static_cast<std::uint32_t>(giver), number_of(i));
     heap_.release(block);
     ++frees_[thread].count;
@@ -225,7 +225,7 @@ class Measurement {
     while_all_live_(figures);
   }
 
-  // Each thread its own, so that no other block counts as freed by another thread.
+  // Each thread frees its own, so that no other block counts as freed by another thread.
   void free_the_rest(std::uint32_t thread) {
     for (std::size_t i = first_of(thread); i < first_of(thread + 1); ++i) {
       if (ledger_[i].live()) heap_.release(ledger_[i].address);
@@ -235,22 +235,22 @@ class Measurement {
   const MeasurementOptions options_;
   Heap heap_;
   WhileAllLive while_all_live_;
-  MappedArray<detail::Slot> slots_;  // blocks that are not freed yet
-  MappedArray<detail::Span> spans_;  // all that was ever handed out
-  MappedArray<Holding> ledger_;      // what is live in the end
+  MappedArray<detail::Slot> slots_;  // blocks not freed yet
+  MappedArray<detail::Span> spans_;  // all blocks ever allocated
+  MappedArray<Holding> ledger_;      // those live at the end
   MappedArray<detail::Frees> frees_;
   detail::Kernel before_{};
   Clock::time_point began_;
 };
 
-// `while_all_live(figures)` is called before the remaining blocks are freed: the moment at which the
+// Calls `while_all_live(figures)` before the remaining blocks are freed, the moment at which the
 // reports measure the segment. All threads still exist then, and wait.
 template <class Heap, class WhileAllLive>
 void run_measurement(const MeasurementOptions& options, Heap heap, WhileAllLive while_all_live) {
   Measurement<Heap, WhileAllLive>{options, heap, while_all_live}.run();
 }
 
-// One figure a line, for people and for `tsmalloc experiment`.
+// One figure per line, for people and for `tsmalloc experiment`.
 inline void print_measurement(const char* name, const MeasurementOptions& options,
                               const MeasurementFigures& figures,
                               std::optional<std::size_t> segment_bytes,

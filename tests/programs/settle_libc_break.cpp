@@ -11,7 +11,7 @@ void settle_libc_break() {
   constexpr int enough_bytes = 16 << 20;
   ::mallopt(M_MMAP_THRESHOLD, 2 * enough_bytes);
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  // Written through, lest the compiler sees a pair without effect.
+  // Written to, lest the compiler remove a pair without effect.
   auto* volatile block = static_cast<char*>(std::malloc(enough_bytes));
   std::free(block);
 }

@@ -1,4 +1,4 @@
-// First program of the source reports: threads allocate, all at once. No two blocks may overlap,
+// First program of the source reports: threads allocate concurrently. No two blocks may overlap,
 // and each must keep what was written into it.
 #include <cstdio>
 

@@ -1,5 +1,5 @@
-// Second program of the source reports: threads allocate and free, each its own blocks. Every block
-// is checked before it is freed; what is alive in the end must not overlap.
+// Second program of the source reports: threads allocate and free their own blocks. Every block is
+// checked before it is freed; blocks live at the end must not overlap.
 #include <cstdio>
 
 #include "programs/allocator.h"
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
       Holding& place = ledger[thread * max_live + random.below(max_live)];
       if (place.live()) let_go(release, place);
       place = hold(allocate, random.between(0, max_bytes), thread, i);
-      // As often as not a block goes at once, so that free blocks of all ages lie about.
+      // Half of the blocks are freed at once, so that there are free blocks of all ages.
       if (random.one_in(2)) let_go(release, place);
     }
   });

@@ -1,6 +1,6 @@
 // Third program of the source reports: threads free what other threads allocated, in waves. In each
-// wave new threads allocate while they free blocks that another, by now ended, thread left behind
-// in an earlier wave. Between the waves all live blocks are checked.
+// wave new threads allocate while they free blocks that another thread, now ended, left behind in
+// an earlier wave. Between the waves all live blocks are checked.
 #include <cstdio>
 
 #include "programs/allocator.h"
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     run_team(threads, [&](std::uint32_t thread) {
       Random random{seed_of(seed, wave * threads + thread)};
       const std::size_t my_row = (wave * threads + thread) * allocations;
-      // Another thread's row: every wave hands it on by a different distance, never 0.
+      // Another thread's row: every wave passes it on by a different distance, never 0.
       const std::size_t giver = (thread + 1 + wave % (threads - 1)) % threads;
       std::size_t freed = 0;
       for (std::uint32_t i = 0; i < allocations; ++i) {

@@ -1,6 +1,6 @@
-// Fourth program of the source reports, experiment X2: four threads, 20,000 allocations each, of
-// varying sizes; threads with even numbers also free blocks of others. Prints the execution time,
-// the size of the data segment, and the counts that explain them.
+// Fourth program of the source reports, experiment X2: four threads with 20,000 allocations each,
+// of varying sizes; even-numbered threads also free others' blocks. Prints the execution time, the
+// size of the data segment, and the counts that explain them.
 #include "programs/allocator.h"
 #include "programs/measurement.h"
 
@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
   using namespace ts::test;
   Arguments arguments{argc, argv, "Experiment X2: time and data segment of threads that allocate."};
   const MeasurementOptions options = MeasurementOptions::from(arguments);
-  constexpr std::size_t usual_growth_bytes = 131'072;  // of glibc, and of our libraries
+  constexpr std::size_t usual_growth_bytes = 131'072;  // in glibc, and in our libraries
   const std::size_t growth =
       arguments.number("growth", usual_growth_bytes,
                        "bytes that the heap asks the system for at a time, at least; 0: exactly "

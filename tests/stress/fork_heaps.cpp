@@ -1,9 +1,9 @@
 // Forks from a program full of threads and heaps: eight threads do mixed work on heaps of all
-// strategies, fits and sources at once while another forks again and again. One fork must hold all
-// heaps together, in an order that cannot deadlock. Each child checks and frees blocks that other
-// threads had allocated, allocates, now and then starts a thread, and execs. A lock that a fork left
-// behind shows as a hang, which the watchdog turns into a failure; a torn heap shows as damaged
-// contents, a crash, or to the heap's own check. (malloc itself is ForkInThreadedProgram's.)
+// strategies, fits and sources at once while another forks again and again. A fork must lock all
+// heaps, in an order that cannot deadlock. Each child checks and frees blocks that other threads
+// had allocated, allocates, sometimes starts a thread, and execs. A lock that a fork left behind
+// shows as a hang, which the watchdog turns into a failure; a torn heap shows as damaged contents,
+// a crash, or a failed heap check. (ForkInThreadedProgram tests malloc itself.)
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ using test::Random;
 
 constexpr unsigned child_seconds = 20;   // more than enough for a child that does not hang
 constexpr std::size_t boxes = 512;       // blocks that children inherit
-constexpr std::size_t thread_every = 8;  // every so many children also start a thread
+constexpr std::size_t thread_every = 8;  // one in this many children also starts a thread
 constexpr std::size_t allocations_in_child = 64;
 constexpr int damaged = 3;  // exit statuses of a child
 constexpr int no_exec = 4;
@@ -52,7 +52,8 @@ ts_fit fit_of(std::size_t heap) {
 }
 ts_source source_of(std::size_t heap) { return static_cast<ts_source>(heap % TS_SOURCE_COUNT); }
 
-// Growth by what is missing, and giving back soon: the locks around the sources are busy.
+// Heaps that grow by only what is missing, and return memory soon, keep the locks around the
+// sources busy.
 void create_heaps(test::MappedArray<std::byte>& buffers) {
   for (std::size_t i = 0; i < heaps_count; ++i) {
     ts_heap_options options{};
@@ -72,8 +73,8 @@ void create_heaps(test::MappedArray<std::byte>& buffers) {
   }
 }
 
-// Whether a child may count on ts_heap_check(). A thread heap that was caught in mid-call is given
-// up as it is. The sums of a lock-free heap may lack what a call had yet to count.
+// Whether a child can rely on ts_heap_check(). A thread heap caught in mid-call is abandoned as it
+// is, and the sums of a lock-free heap may lack what a call had yet to count.
 bool is_sound_after_fork(std::size_t heap) {
   return strategy_of(heap) != TS_STRATEGY_NOLOCK && strategy_of(heap) != TS_STRATEGY_LOCKFREE;
 }
@@ -87,7 +88,7 @@ bool heaps_are_sound_in_child() {
 
 int is_used(const ts_block* block, void*) { return block->state == TS_BLOCK_USED ? 1 : 0; }
 
-// After everything is freed every heap must be sound, and have no lost block.
+// After everything is freed, every heap must be sound and have lost no block.
 bool heaps_are_whole() {
   bool whole = true;
   for (std::size_t i = 0; i < heaps_count; ++i) {
@@ -108,7 +109,7 @@ struct Block {
   std::size_t heap;
 };
 
-// Of any heap, filled; a null address where a buffer has no room.
+// From any heap, filled; a null address if a buffer is full.
 Block make_block(Random& random, std::uint64_t key) {
   const std::size_t heap = random.below(heaps_count);
   const std::size_t bytes = random.one_in(50) ? random.below(100'000) : random.below(2'000);
@@ -128,7 +129,7 @@ Block make_block(Random& random, std::uint64_t key) {
 
 void release(const Block& block) { ts_heap_free(heaps[block.heap], block.address); }
 
-// A block that was not to be had is intact.
+// A failed allocation counts as intact.
 bool is_intact(const Block& block) {
   return block.address == nullptr || Content{block.address, block.bytes, block.key}.first_damage(
                                          block.address, block.bytes) == test::intact;
@@ -136,12 +137,12 @@ bool is_intact(const Block& block) {
 
 // ---- the work of threads and of children ----
 
-// While a child runs, the threads rest: it has a memory of its own, and wants the processor.
+// While a child runs, the threads rest: it has memory of its own, and needs the processor.
 std::atomic<bool> is_resting{false};
 std::mutex rest;
 std::atomic<std::size_t> steps{0};
 
-// Makes blocks and posts them; takes those of others, checks and frees them.
+// Allocates blocks and posts them; takes those of others, checks and frees them.
 void mixed_work(PostOffice<Block>& office, std::uint64_t seed, std::uint64_t key,
                 const std::atomic<bool>& stop) {
   Random random{seed};
@@ -162,10 +163,10 @@ void mixed_work(PostOffice<Block>& office, std::uint64_t seed, std::uint64_t key
   }
 }
 
-// Before the child execs; 0, or its exit status.
+// What the child does before it execs; returns 0, or its exit status.
 int work_in_child(PostOffice<Block>& office, std::size_t number) {
   Random random{number};
-  // The boxes are as they were at the fork; one that was being filled or emptied is refused for
+  // The boxes are as they were at the fork; one that was being filled or emptied stays busy for
   // good.
   for (std::size_t box = 0; box < boxes; ++box) {
     Block inherited{};
@@ -183,7 +184,7 @@ int work_in_child(PostOffice<Block>& office, std::size_t number) {
 }
 
 [[noreturn]] void be_child(PostOffice<Block>& office, std::size_t number) {
-  // Ends the child, the exec'd program included.
+  // Kills the child, including the exec'd program.
   std::signal(SIGALRM, SIG_DFL);
   ::alarm(child_seconds);
   if (!heaps_are_sound_in_child()) ::_exit(unsound);
@@ -197,11 +198,11 @@ int work_in_child(PostOffice<Block>& office, std::size_t number) {
 
 // ---- the forks ----
 
-// For the signal handler, too, which may use nothing else.
+// Also for the signal handler, so it may use nothing else.
 std::atomic<std::size_t> forks_done{0};
 std::atomic<pid_t> current_child{0};
 
-// Says how a child ended if it did not end well.
+// Reports how a child ended unless it ended well.
 const char* complaint_about(int status) {
   if (WIFSIGNALED(status))
     return WTERMSIG(status) == SIGALRM ? "hung" : ::strsignal(WTERMSIG(status));
@@ -219,8 +220,8 @@ const char* complaint_about(int status) {
   }
 }
 
-// Nothing has moved for longer than a child may take: the fork itself, a thread, or a child before
-// its alarm hangs.
+// Nothing has changed for longer than a child may take: the fork itself, a thread, or a child
+// before its alarm hangs.
 void on_alarm(int) {
   char line[512];
   const int length =

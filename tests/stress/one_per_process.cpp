@@ -1,11 +1,11 @@
-// A heap of which there is one per process, the engine or the hardened one, under random work of
-// many threads: each allocates, fills, checks and frees blocks of all sizes, hands some to other
-// threads to free, and ends. Another one follows, and may take its heap over. In the end everything
-// must have come home.
+// The heaps that exist once per process, the engine and the hardened one, under random work of many
+// threads: each thread allocates, fills, checks and frees blocks of all sizes, passes some to other
+// threads to free, and ends. Its successor may adopt its heap. At the end all memory must be free
+// again.
 //
-//   stress-engine, stress-secure [OPERATIONS [SEED [PROFILE]]]
+//    stress-engine, stress-secure [OPERATIONS [SEED [PROFILE]]]
 //
-// Which heap is CMake's choice: TS_STRESSED_HEAP is its type, and TS_STRESSED_HEADER declares it.
+// CMake chooses the heap: TS_STRESSED_HEAP is its type, and TS_STRESSED_HEADER declares it.
 #include TS_STRESSED_HEADER
 
 #include <atomic>
@@ -35,8 +35,8 @@ struct Parcel {
 };
 
 constexpr std::size_t boxes = 128;
-// From here on the blocks grow and read as zero more often: it is their pages that are moved and
-// taken for clean, and there are few of them.
+// From this size on blocks grow and are expected to be zero more often: their pages are the ones
+// that are moved and assumed clean, and there are few of them.
 constexpr std::size_t large_bytes = 256 << 10;
 constexpr std::size_t most_bytes = 16 << 20;
 
@@ -48,19 +48,19 @@ void expect(bool holds, const char* what, const void* where = nullptr) {
   if (!holds) fail(what, where);
 }
 
-// What a block is filled with, which says where it is and how long.
+// The contents of a block, derived from its address and length.
 unsigned char pattern(const Parcel& parcel) {
   return static_cast<unsigned char>(mix(address_of(parcel.begin) + parcel.bytes) >> 56);
 }
 
-// The beginning and the end; between them a large block is left untouched.
+// The beginning and the end; the middle of a large block stays untouched.
 void fill(const Parcel& parcel) {
   const std::size_t edge = parcel.bytes < 256 ? parcel.bytes : 256;
   std::memset(parcel.begin, pattern(parcel), edge);
   std::memset(parcel.begin + parcel.bytes - edge, pattern(parcel), edge);
 }
-// Each byte is the value if the first is, and each is the next: a sanitizer follows that call much
-// faster than a loop's reads.
+// Each byte has the value if the first has it and each equals the next: a sanitizer checks that
+// call much faster than a loop's reads.
 void expect_all(const unsigned char* begin, std::size_t bytes, unsigned char value,
                 const char* what) {
   if (bytes == 0 || (*begin == value && std::memcmp(begin, begin + 1, bytes - 1) == 0)) return;
@@ -68,7 +68,7 @@ void expect_all(const unsigned char* begin, std::size_t bytes, unsigned char val
   fail(what, begin);
 }
 
-// Whether a block, which may be somewhere else now, is as it was filled.
+// Whether a block, which may have moved, has the contents it was filled with.
 void check(const Parcel& filled, const unsigned char* begin, const char* what) {
   const std::size_t edge = filled.bytes < 256 ? filled.bytes : 256;
   expect_all(begin, edge, pattern(filled), what);
@@ -166,9 +166,8 @@ class Worker {
   std::vector<Parcel> live_;
 };
 
-// One thread allocates, another, which never has a heap of its own, frees: every block takes the
-// way over the remote bits, and the owner is at work on a slab while others of its blocks come
-// back.
+// One thread allocates; another, which never has a heap, frees. Every block goes through the remote
+// bits, and the owner works on a slab while other blocks of it return.
 void stream(unsigned blocks, std::size_t max_bytes) {
   PostOffice<Parcel> office{1024};
   std::thread consumer{[&office, blocks] {
@@ -185,8 +184,8 @@ void stream(unsigned blocks, std::size_t max_bytes) {
   consumer.join();
 }
 
-// Each thread frees all that another allocated, megabytes of it, while that one waits, or takes and
-// frees blocks of its own: whole slabs are taken from under it.
+// Each thread frees all that another allocated, megabytes of it, while that thread waits or uses
+// blocks of its own, so whole slabs are freed under it.
 void hand_over(unsigned rounds) {
   constexpr unsigned threads = 4;
   constexpr std::size_t load_bytes = 3 << 20;
@@ -233,10 +232,10 @@ void set(const char* name, const char* value) {
   }(heap);
 }
 
-// What the option PROFILE is while nothing changes it.
+// The value of the option PROFILE while nothing changes it.
 const char* usual_profile = "off";
 
-// Options change while threads are at work, as long as the object lives.
+// Changes options while threads work, during the object's life.
 class ChangingOptions {
  public:
   explicit ChangingOptions(std::uint64_t seed)
@@ -305,9 +304,9 @@ void run(unsigned generations, unsigned threads, unsigned operations, std::uint6
   std::size_t used = 0;
   heap.walk(count_used, &used);
   expect(used == 0, "blocks did not come home");
-  // With a main thread's, and that of samples.
+  // Including the main thread's, and the one for samples.
   expect(heap.measures().heaps <= threads + 2, "heaps of ended threads were not taken over");
-  // While the heap's own thread gives back OS pages under free blocks, these count as used.
+  // While the heap's own thread purges OS pages under free blocks, these count as used.
   const auto is_home = [] {
     const HeapMeasures now = heap.measures();
     return now.free_bytes == now.segment_bytes;

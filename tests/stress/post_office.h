@@ -1,6 +1,6 @@
-// Where threads leave blocks for other threads to free: a fixed number of boxes, each of which one
-// thread at a time fills or empties. No thread waits: a box that is busy, full (or empty) is
-// refused.
+// Where threads leave blocks for other threads to free: a fixed number of boxes, each filled or
+// emptied by one thread at a time. No thread waits: post() fails if the box is busy or full, and
+// taking fails if it is busy or empty.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ class PostOffice {
     return true;
   }
 
-  // The contents of a box; null if nothing does. No thread may be at work.
+  // The contents of a box, or null. No thread may be using it.
   const Parcel* look(std::size_t box) const {
     return boxes_[box].state.load(std::memory_order_acquire) == State::full ? &boxes_[box].parcel
                                                                             : nullptr;

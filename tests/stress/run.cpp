@@ -17,11 +17,11 @@ using test::Random;
 
 namespace {
 
-// Threads that follow one another on a relay seat, in every round.
+// How many threads follow one another on a relay seat in every round.
 constexpr std::size_t relay_legs = 4;
 constexpr std::size_t boxes_per_seat = 16;
 
-// The blocks of a heap as a walk shows them.
+// The blocks of a heap as a walk reports them.
 class Walked {
  public:
   explicit Walked(AnyHeap& heap) : blocks_{count(heap)} {
@@ -88,7 +88,7 @@ Run::Totals Run::run() {
       pause.arrive_and_wait();
     }
   });
-  require_consistent();  // the threads are gone, their blocks are not
+  require_consistent();  // the threads have ended, their blocks remain
   release_everything();
 
   Totals sum{};
@@ -103,8 +103,8 @@ Run::Totals Run::run() {
   return sum;
 }
 
-// A round at one seat. Seats with even numbers have one thread for the whole run; on the others
-// short-lived threads follow one another, each with the blocks that the one before left behind.
+// A round at one seat. Even seats have one thread for the whole run; on the others short-lived
+// threads follow one another, each taking over the blocks that its predecessor left behind.
 void Run::sit(Seat& seat) {
   if (seat.number % 2 == 0) return work(seat, plan_.operations);
   for (std::size_t leg = 0; leg < relay_legs; ++leg) {
@@ -181,7 +181,7 @@ void Run::resize(Seat& seat, Held& place) {
   write(place);
 }
 
-// The work of realloc where the block cannot stay.
+// What realloc does if the block cannot stay.
 void Run::move(Seat& seat, Held& place, std::size_t bytes) {
   Held old = place;
   place = Held{};
@@ -203,7 +203,7 @@ void Run::release(Held& place) {
   place = Held{};
 }
 
-// Mostly small, now and then large.
+// Mostly small, sometimes large.
 std::size_t Run::random_bytes(Random& random) const {
   const std::size_t kind = random.below(100);
   std::size_t most = 128;
@@ -245,7 +245,7 @@ void Run::require_consistent() {
           "the segment is not the sum of its blocks");
 }
 
-// The blocks in use are exactly those that threads hold: none is lost, none is held twice.
+// The used blocks are exactly those that threads hold: none is lost, none is held twice.
 void Run::require_blocks_match_walk() {
   MappedArray<Held> held{places_.size() + office_.boxes()};
   Held* held_end = std::copy_if(places_.begin(), places_.end(), held.begin(),

@@ -1,6 +1,6 @@
-// One stress run: threads that allocate, align, resize, free their own blocks and those of others,
-// come and go and leave their blocks behind; and, whenever all of them pause, a check of everything
-// that can be known about the heap. The first thing that is wrong ends the process.
+// One stress run: threads that allocate, align, resize, free their own blocks and others', come and
+// go and leave blocks behind. Whenever all of them pause, it checks everything that can be known
+// about the heap. The first error ends the process.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,35 @@ using testing::AnyHeap;
 
 struct Plan {
   std::uint64_t seed;
-  std::size_t seats;       // threads at a time
-  std::size_t rounds;      // between two of them all threads pause for a check
+  std::size_t seats;       // concurrent threads
+  std::size_t rounds;      // with a pause of all threads for a check in between
   std::size_t operations;  // per seat and round
-  std::size_t places;      // blocks that a seat holds at most
+  std::size_t places;      // the most blocks that a seat holds
 };
 
-// A block and all that its holder knows about it. All zero: none.
+// A block and all that its holder knows about it; all zero if there is none.
 struct Held {
   std::byte* address;
   std::size_t bytes;
   std::size_t alignment;
-  std::uint64_t key;  // of its contents: the thread that allocated it, roughly
+  std::uint64_t key;  // to its contents: usually the thread that allocated it
 };
 
 class Run {
  public:
-  // `name` is what a failure is reported under.
+  // Failures are reported under `name`.
   Run(const char* name, AnyHeap& heap, const Setting& setting, const Plan& plan);
 
   struct Totals {
     std::size_t allocations;
     std::size_t foreign_frees;
     std::size_t refusals;  // requests for which a bounded heap had no memory
-    std::size_t threads;   // that lived and died
+    std::size_t threads;   // that ran and ended
   };
   Totals run();
 
  private:
-  // The place of one thread, or of one after the other, which uses it alone.
+  // The place of one thread, or of several in succession; only that thread uses it.
   struct alignas(128) Seat {
     std::size_t number;
     test::Random random{0};
@@ -63,7 +63,7 @@ class Run {
   void release(Held& place);
   std::size_t random_bytes(test::Random& random) const;
 
-  // Checks; no thread is at work.
+  // Checks; no thread may be running.
   void require_consistent();
   void require_blocks_match_walk();
   void release_everything();

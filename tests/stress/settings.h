@@ -1,5 +1,5 @@
-// The ways in which a heap is set up for a stress run: those of the drop-in libraries, and small
-// and odd ones in which growth, giving back and running out happen all the time.
+// Heap configurations for stress runs: those of the drop-in libraries, and small and odd ones in
+// which growing, returning memory and running out happen all the time.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ struct Setting {
   const char* name;
   classic::HeapConfig config;
   std::size_t max_bytes = 256 << 10;  // of a request
-  bool may_refuse = false;            // the heap must live with the memory that it has
+  bool may_refuse = false;            // the heap must make do with the memory it has
   bool nolock_only = false;
 };
 
@@ -28,15 +28,16 @@ constexpr classic::HeapConfig config_of(classic::SourceKind kind, std::size_t gr
 }
 
 inline constexpr std::array settings{
-    // As the drop-in libraries.
+    // Like the drop-in libraries.
     Setting{.name = "sbrk", .config = classic::by_sbrk},
     Setting{.name = "mmap", .config = classic::by_mmap},
-    // Small blocks only: the threads are inside the heap most of the time, and next to one another.
+    // Only small blocks: the threads are inside the heap most of the time, and their blocks are
+    // adjacent.
     Setting{.name = "small", .config = classic::by_mmap, .max_bytes = 96},
-    // As the reports: by what is missing, never back.
+    // As in the reports: grows by what is missing, never shrinks.
     Setting{.name = "exact",
             .config = config_of(classic::SourceKind::sbrk, 0, classic::never_trim)},
-    // Grows by a number that is no multiple of anything, gives back at once.
+    // Grows by an odd number of bytes, returns memory at once.
     Setting{.name = "eager", .config = config_of(classic::SourceKind::sbrk, 4099, 4097)},
     // Many small chunks that come and go.
     Setting{.name = "chunks", .config = config_of(classic::SourceKind::mmap, 0, 1)},

@@ -41,8 +41,8 @@ classic::HeapConfig with_buffer(classic::HeapConfig config, test::MappedArray<st
   return config;
 }
 
-// Free neighbours are one block, of a chunk that could not go back, say. Where blocks change hands,
-// some stay apart for good.
+// Adjacent free blocks must be merged, for example in a chunk that could not be returned. Where
+// blocks change owner, some stay apart for good.
 void require_merged(const char* name, AnyHeap& heap) {
   std::size_t blocks = 0;
   heap.walk(

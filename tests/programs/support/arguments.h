@@ -1,6 +1,6 @@
-// Command-line options of the form `--name VALUE` or `--name=VALUE`, without memory of its own: the
-// heap under test must not serve them. An unknown option, or a value that is no number, ends the
-// program with the list of options; nothing is guessed.
+// Command-line options of the form `--name VALUE` or `--name=VALUE`, parsed without allocating,
+// since malloc is under test. An unknown option, or a value that is not a number, ends the program
+// with the list of options.
 #pragma once
 
 #include <charconv>
@@ -33,8 +33,8 @@ class Arguments {
     return value;
   }
 
-  // The next argument that is no option, or null. Call after the last number(), which tells words
-  // from the values of options; `usage` is how --help shows all words.
+  // The next argument that is not an option, or null. Call after the last number(), which tells
+  // words from the values of options; --help prints `usage` for all words.
   const char* word(const char* usage) {
     words_ = usage;
     for (int i = 1; i < argc_; ++i) {
@@ -45,7 +45,7 @@ class Arguments {
     return nullptr;
   }
 
-  // Call after all others: everything given must have been asked for.
+  // Call after all others: everything on the command line must have been asked for.
   void finish() {
     for (int i = 1; i < argc_; ++i) {
       if (std::strcmp(argv_[i], "--help") == 0) {
@@ -77,7 +77,7 @@ class Arguments {
     if (options_count_ < max_options) options_[options_count_++] = {name, otherwise, help};
   }
 
-  // The text given for an option, the last one if there are several; null if none.
+  // The text given for an option, the last one if it is repeated; null if missing.
   const char* value_of(std::string_view name) {
     const char* value = nullptr;
     for (int i = 1; i < argc_; ++i) {

@@ -1,7 +1,8 @@
-// System calls of one object come to a function of the test first, though they are made by an
-// instruction and not by a function that the test could replace: seccomp turns each into a signal, whose
-// handler has the answer. For C and C++, and for one file of a program. All threads that the calling one
-// starts from then on have the filter, and programs that they execute: these would be killed.
+// Redirects the system calls of one object to a function of the test, even those made by an
+// instruction rather than a replaceable function: seccomp turns each into a signal, whose handler
+// supplies the answer. For C and C++, and for one file of a program. The filter also applies to
+// threads that the calling one starts from then on, and to programs that they execute, which it
+// would kill.
 #pragma once
 
 #include <elf.h>
@@ -17,13 +18,13 @@
 typedef struct CaughtCall {
   long number;
   long argument[6];
-  uintptr_t caller;  // the address behind the instruction
+  uintptr_t caller;  // the address after the instruction
 } CaughtCall;
 
-// Answers as the kernel does: the result, or an error's number, negated.
+// Answers like the kernel: the result, or a negated error number.
 typedef long (*ServeCall)(const CaughtCall* call);
 
-// The system itself, by an instruction that is never caught.
+// The kernel itself, by an instruction that is never caught.
 extern const char behind_own_call[] __attribute__((visibility("hidden")));
 __attribute__((noinline, noclone, unused)) static long ask_system(const CaughtCall* call) {
   const long* const a = call->argument;
@@ -87,7 +88,7 @@ static inline void answer_caught_call(ucontext_t* context, long result) {
 #endif
 }
 
-// The mask of the thread, from which the signal stays out: a caught call would kill the process else.
+// The thread's mask must not contain the signal: otherwise a caught call would kill the process.
 static inline long change_mask(const long* argument, ucontext_t* context) {
   uint64_t mask;
   memcpy(&mask, &context->uc_sigmask, sizeof mask);
@@ -139,8 +140,8 @@ static int find_code_range(struct dl_phdr_info* object, size_t size, void* found
 
 enum { most_caught_calls = 20 };
 
-// From now on, calls of these numbers that the code makes which `within` is a part of come to `serve`.
-// 0, or an error's number: a system or an emulator may have no such filter.
+// From now on, these calls by the code around `within` go to `serve`. Returns 0, or an error
+// number: a system or an emulator may lack such filters.
 __attribute__((unused)) static int catch_calls(const void* within, const int* numbers, size_t count,
                                                ServeCall serve) {
   CodeRange range = {(uintptr_t)within, 0, 0};

@@ -1,6 +1,6 @@
-// What a test writes into a block, every byte of it: a pattern that depends on the block's place,
-// length and thread. A block that was handed out twice, moved, cut short or overwritten by the
-// heap's own links does not look right to its holder.
+// What a test writes into every byte of a block: a pattern that depends on the block's place,
+// length and thread. A block that was allocated twice, moved, cut short or overwritten by the
+// heap's own links looks wrong to its holder.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ inline constexpr std::size_t intact = SIZE_MAX;
 class Content {
  public:
   // `key`: the holder of the block. A block that moves with its contents (realloc) keeps the `home`
-  // that it was filled at.
+  // where it was filled.
   Content(const void* home, std::size_t bytes, std::uint64_t key)
       : first_{Random{reinterpret_cast<std::uintptr_t>(home) * 31 + bytes + (key << 48)}.next()} {}
 
@@ -28,7 +28,7 @@ class Content {
     }
   }
 
-  // Offset of the first word that is not what write() wrote, or `intact`.
+  // Offset of the first word that write() did not write, or `intact`.
   std::size_t first_damage(const void* block, std::size_t bytes) const {
     const auto* from = static_cast<const std::byte*>(block);
     for (std::size_t at = 0; at < bytes; at += word_bytes) {

@@ -1,13 +1,13 @@
-// How a program says "look at the heap now": the counted libraries of the lab define the function
-// and write down what their heap looks like; under any other allocator nothing happens. It refuses
-// to be called while another thread may be inside malloc or free, where there is no answer.
+// Lets a program request a snapshot of the heap: the lab's instrumented libraries define the
+// function and write down the heap's layout; under any other allocator it does nothing. Do not call
+// it while another thread may be inside malloc or free.
 #pragma once
 
 extern "C" __attribute__((weak)) void ts_heap_snapshot(const char* label);
 
 namespace ts::test {
 
-// `label`: what is special about the moment, for the title of a picture.
+// `label`: what is special about the moment, as the title of a picture.
 inline void heap_snapshot(const char* label) {
   if (&ts_heap_snapshot != nullptr) ts_heap_snapshot(label);
 }

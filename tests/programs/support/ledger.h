@@ -1,6 +1,6 @@
-// What a test program believes about its blocks, and the two checks of that belief: no two live
-// blocks overlap, and every live block still holds what was written into it. A broken belief ends
-// the program with status 1 and a line that names the blocks.
+// The blocks that a test program believes it has, and two checks of that: no two live blocks
+// overlap, and every live block still holds what was written into it. A failed check ends the
+// program with status 1 and a line that names the blocks.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace ts::test {
 
-// A block as its holder sees it. All zero: no block.
+// A block as its holder sees it; all zero if there is none.
 struct Holding {
   std::byte* address;
   std::size_t bytes;
@@ -52,7 +52,7 @@ inline void require_intact(const Holding& holding) {
   fail_with("the contents of a live block changed", holding);
 }
 
-// Checks the block a last time and gives it back.
+// Checks the block one last time and frees it.
 template <class Release>
 void let_go(Release release, Holding& holding) {
   require_intact(holding);
@@ -60,8 +60,8 @@ void let_go(Release release, Holding& holding) {
   holding = Holding{};
 }
 
-// Fails if any two live blocks of the ledger overlap; returns how many live blocks there are. No
-// thread may be at work.
+// Fails if any two live blocks of the ledger overlap; returns the number of live blocks. No thread
+// may be working.
 inline std::size_t require_disjoint(const MappedArray<Holding>& ledger) {
   MappedArray<Holding> live{ledger.size()};
   Holding* const end = std::copy_if(ledger.begin(), ledger.end(), live.begin(),
@@ -69,7 +69,7 @@ inline std::size_t require_disjoint(const MappedArray<Holding>& ledger) {
   std::sort(live.begin(), end,
             [](const Holding& a, const Holding& b) { return a.address < b.address; });
   for (Holding* h = live.begin(); h != end && h + 1 != end; ++h) {
-    // A block of 0 bytes still has an address of its own.
+    // Even a block of 0 bytes has an address of its own.
     if (h->address + std::max(h->bytes, std::size_t{1}) <= h[1].address) continue;
     std::fprintf(stderr,
                  "with [%p, %p), allocation %u of thread %u: ", static_cast<void*>(h[1].address),

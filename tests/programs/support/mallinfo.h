@@ -1,8 +1,7 @@
-// What the allocator that serves malloc says of its heap.
-//
-// Why it exists: a program that was linked with libc finds a mallinfo2 under every allocator, and
-// libc's knows nothing of another's heap. What it refuses to do: answer for an allocator that has
-// no mallinfo2 of its own, or one that says nothing (scudo's: zeros while blocks are live).
+// Heap statistics of the allocator that provides malloc. A program linked with libc finds a
+// mallinfo2 under every allocator, but libc's knows nothing of another heap, so this returns
+// nothing if the allocator has no mallinfo2 of its own, or a dummy (scudo's: zeros while blocks are
+// live).
 #pragma once
 
 #include <dlfcn.h>
@@ -13,9 +12,9 @@
 
 namespace ts::test {
 
-// To be called while a block is live.
+// Call it while a block is live.
 inline std::optional<struct mallinfo2> own_mallinfo2() {
-  // By its name: glibc has it since 2.33, and the program runs on older ones, too.
+  // Looked up by name: glibc has it since 2.33, but the program also runs on older ones.
   void* const mallinfo2 = ::dlsym(RTLD_DEFAULT, "mallinfo2");
   Dl_info of_malloc{};
   Dl_info of_mallinfo2{};

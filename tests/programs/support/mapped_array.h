@@ -1,5 +1,5 @@
-// An array in memory of its own (mmap), so that what a test writes down neither changes the heap
-// under test nor moves the break beside it. Zero-initialised; refuses to grow.
+// A zero-initialised array of fixed size in memory of its own (mmap), so that a test's records
+// neither change the heap under test nor move the break.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// Random numbers that are the same on every machine for the same seed, which the standard's
-// distributions are not. It refuses to be good enough for anything but tests.
+// Random numbers for tests that are the same on every machine for the same seed, unlike the
+// standard's distributions.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class Random {
   std::uint64_t state_;
 };
 
-// A seed for part `part` of a run with seed `seed`: parts get unrelated sequences.
+// A seed for part `part` of a run with seed `seed`; parts get unrelated sequences.
 constexpr std::uint64_t seed_of(std::uint64_t seed, std::uint64_t part) {
   return Random{seed ^ (part * 0xd1342543de82ef95ULL)}.next();
 }

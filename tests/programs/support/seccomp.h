@@ -1,5 +1,5 @@
-// Filters of system calls, for C and C++: the names of this processor's architecture, and filters that
-// some calls do not pass.
+// System call filters, for C and C++: this processor's architecture, and filters that block some
+// calls.
 #pragma once
 
 #include <errno.h>
@@ -24,8 +24,8 @@
 #error "how does a program make system calls on this processor?"
 #endif
 
-// From now on, for this thread and those that it starts, or with SECCOMP_FILTER_FLAG_TSYNC for all. 0,
-// or an error's number: a system or an emulator may have no filters.
+// From now on, for this thread and threads it starts, or with SECCOMP_FILTER_FLAG_TSYNC for all.
+// Returns 0, or an error number: a system or an emulator may have no filters.
 __attribute__((unused)) static int set_filter(struct sock_filter* steps, unsigned short length,
                                               unsigned long flags) {
   const struct sock_fprog program = {length, steps};
@@ -33,7 +33,8 @@ __attribute__((unused)) static int set_filter(struct sock_filter* steps, unsigne
   return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program) == 0 ? 0 : errno;
 }
 
-// From now on two system calls, which may be the same, have this outcome; 0, or an error's number.
+// From now on two system calls, which may be the same, have this outcome. Returns 0, or an error
+// number.
 __attribute__((unused)) static int stop_calls(int one, int other, unsigned outcome) {
   struct sock_filter steps[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

@@ -1,5 +1,5 @@
-// Threads that begin together, once all of them exist: creating a thread allocates, and that must
-// not fall into what is being tested or timed.
+// Threads that start together once all of them exist: creating a thread allocates, and that must
+// not be part of what is tested or timed.
 #pragma once
 
 #include <barrier>
@@ -12,7 +12,7 @@
 namespace ts::test {
 
 // Runs work(number) in `count` threads; returns the seconds from the common start until the last
-// has finished its work.
+// has finished.
 template <class Work>
 double run_team(std::size_t count, Work work) {
   using Clock = std::chrono::steady_clock;
@@ -27,7 +27,7 @@ double run_team(std::size_t count, Work work) {
       finish.arrive_and_wait();
     });
   }
-  // The clock starts before the gate opens: afterwards a thread may have run before we read it.
+  // The clock starts before the gate opens: afterwards a thread may run before we read it.
   const Clock::time_point began = Clock::now();
   start.arrive_and_wait();
   finish.arrive_and_wait();
