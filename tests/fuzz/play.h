@@ -82,7 +82,7 @@ struct Walked {
 //   max_bytes        the largest request
 //   is_apart(block)  whether walks leave out a block
 //   measures(told, walked)       checks what must always hold
-//   end(told, walked)            checks what must hold when all blocks are free and all threads gone
+//   end(told, walked)            the same when all blocks are free and all threads gone
 template <HeapLike Heap, class Checks>
 class Play {
  public:
