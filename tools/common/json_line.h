@@ -1,5 +1,6 @@
-// Writes one line of JSON to a descriptor. Names of files and errors may hold any byte: one that is not
-// part of valid UTF-8 becomes the lone surrogate \udcXX, which Python's "surrogateescape" turns back.
+// Writes one line of JSON to a descriptor. File names and errors may contain any byte: one that is
+// not part of valid UTF-8 becomes the lone surrogate \udcXX, which Python's "surrogateescape" turns
+// back.
 #pragma once
 
 #include <concepts>
@@ -10,8 +11,8 @@
 
 namespace ts {
 
-// The length of the valid UTF-8 sequence that `text`, which is not empty, begins with; 0 if there is
-// none (RFC 3629: neither overlong forms, nor surrogates, nor beyond U+10FFFF).
+// The length of the valid UTF-8 sequence at the start of `text`, which is not empty; 0 if it starts
+// with none (RFC 3629: neither overlong forms, nor surrogates, nor beyond U+10FFFF).
 std::size_t utf8_length(std::string_view text);
 
 class JsonLine {

@@ -1,4 +1,4 @@
-// Clocks, text files and giving up; see system.h.
+// Clocks, text files and fatal errors; see system.h.
 #include "common/system.h"
 
 #include <fcntl.h>

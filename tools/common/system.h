@@ -1,6 +1,6 @@
-// Clocks, text files of /proc, and the ways to give up. A launcher must stay a few hundred KB small,
-// because the kernel folds its memory into its child's peak: so there is no C++ library, nothing here
-// allocates, and texts are cut to fixed buffers.
+// Clocks, text files of /proc, and fatal errors. A launcher must stay a few hundred KB small,
+// because the kernel counts its memory in its child's peak: so there is no C++ library, nothing
+// here allocates, and texts are cut to fixed buffers.
 #pragma once
 
 #ifdef __x86_64__
@@ -25,7 +25,7 @@ inline constexpr Nanoseconds ns_per_us = 1'000;
 inline constexpr int exit_usage = 1;
 inline constexpr int exit_internal = 125;
 
-// Each tool defines its own; its messages begin with it.
+// Each tool defines its own, the prefix of its messages.
 const char* tool_name();
 
 inline Nanoseconds read_clock(clockid_t clock) {
@@ -39,8 +39,7 @@ inline Nanoseconds cpu_time_ns() {
   return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }  // of this process
 
-// Whether the processor's counter runs at one speed, whatever the processor's, and in all its cores
-// alike.
+// Whether the processor's counter runs at one constant speed, the same on all cores.
 inline bool counts_at_one_rate() {
 #ifdef __x86_64__
   constexpr unsigned power_leaf = 0x8000'0007;
@@ -58,7 +57,7 @@ inline bool counts_at_one_rate() {
 // "TOOL: CONTEXT: the error's text" on stderr, then the exit status of an internal failure.
 [[noreturn]] void fail_internal(const char* context, int error_number);
 
-// All of it; returns 0, or the number of the error.
+// Writes all of it; returns 0, or the error number.
 inline int write_all(int descriptor, const void* bytes, std::size_t count) {
   for (const auto* from = static_cast<const char*>(bytes); count > 0;) {
     const ssize_t written = write(descriptor, from, count);
@@ -74,7 +73,7 @@ inline int write_all(int descriptor, const void* bytes, std::size_t count) {
 [[gnu::format(printf, 3, 4)]] void format(char* buffer, std::size_t size, const char* pattern, ...);
 
 // Reads a text piece by piece, whatever its length. Invariant: buffer_[begin_, end_) has been read
-// and not yet handed out.
+// but not yet returned.
 class PieceReader {
  public:
   explicit PieceReader(const char* path);
@@ -99,10 +98,9 @@ class PieceReader {
   char buffer_[capacity + 1];
 };
 
-// The ending of a counted noun.
+// The plural ending of a counted noun.
 inline const char* plural(std::uint64_t count) { return count == 1 ? "" : "s"; }
 
-// What follows the last '/'.
 inline const char* base_name(const char* path) {
   const char* const slash = std::strrchr(path, '/');
   return slash != nullptr ? slash + 1 : path;
@@ -111,7 +109,7 @@ inline const char* base_name(const char* path) {
 // The number after `key` ("VmRSS:") in a line, if the line begins with that key; -1 otherwise.
 std::int64_t number_after(const char* line, const char* key);
 
-// The bytes of the line "KEY: N kB" of a text of /proc; -1 if it has none.
+// The bytes in the line "KEY: N kB" of a /proc text; -1 if there is no such line.
 std::int64_t bytes_after(const char* path, const char* key);
 
 }  // namespace ts

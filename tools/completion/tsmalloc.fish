@@ -1,4 +1,4 @@
-# Completion of tsmalloc for fish: verbs, their options, and behind `--` whatever the program takes.
+# Completion of tsmalloc for fish: verbs, their options, and after `--` whatever the program takes.
 # The words are those of --help, so that they fit the version that is installed.
 
 function __tsmalloc_words

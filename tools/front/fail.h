@@ -1,4 +1,4 @@
-// How the front door ends when it cannot do what it was asked for.
+// How the front door ends when it cannot do what was asked.
 #pragma once
 
 #include "common/system.h"
@@ -7,7 +7,7 @@ namespace ts {
 
 inline constexpr int exit_missing = 2;
 
-// Prints "tsmalloc: ", the text and a line's end to stderr, and ends the process.
+// Prints "tsmalloc: ", the text and a newline to stderr, and ends the process.
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(int status, const char* pattern, ...);
 
 }  // namespace ts

@@ -18,9 +18,10 @@
 namespace ts {
 namespace {
 
-constexpr int exit_cannot_execute = 126;  // as shells say it
+constexpr int exit_cannot_execute = 126;  // as shells spell it
 constexpr int exit_not_found = 127;
-// Of the lab (lab/tsmlab/paths.py), for `top` and `profile`: the path of the engine's library.
+// The lab's variable (lab/tsmlab/paths.py), for `top` and `profile`: the path of the engine's
+// library.
 constexpr char library_variable[] = "TSMALLOC_LIBRARY_OF_LAB";
 
 Path join(const char* folder, const char* separator, const char* name) {
@@ -35,7 +36,7 @@ Path join(const char* folder, const char* separator, const char* name) {
 
 bool exists(const Path& path) { return access(path.text, F_OK) == 0; }
 
-// The folder of the libraries, seen from that of this program.
+// The directory of the libraries, relative to this program's.
 Path library_folder() {
   Path self;
   const auto* const executed = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
@@ -57,7 +58,7 @@ bool is_teaching_heap(const char* name) {
           std::strcmp(fit, "-worst") == 0);
 }
 
-// The file that a command starts: as given if it has a slash, else the first one on PATH.
+// The file that a command starts: as given if it has a slash, otherwise the first one on PATH.
 Path find_program(const char* name) {
   if (*name == '\0') fail(exit_not_found, "program name is empty");
   struct stat status;
@@ -94,7 +95,7 @@ Path find_program(const char* name) {
   fail(exit_not_found, "%s: command not found on PATH: install it, or give its path", name);
 }
 
-// Whether notes of a program, so many bytes from there on, have the one that the engine leaves
+// Whether a program's notes, this many bytes at this offset, include the engine's
 // (engine/inspection.h).
 bool has_engine(int descriptor, const ElfW(Phdr) & notes) {
   char bytes[4096];
@@ -104,8 +105,8 @@ bool has_engine(int descriptor, const ElfW(Phdr) & notes) {
   return count > 0 && memmem(bytes, static_cast<std::size_t>(count), name, sizeof name) != nullptr;
 }
 
-// Whether a program of this machine's kind asks for no dynamic loader, which alone reads
-// LD_PRELOAD, and has no engine itself. Of files of other kinds nothing is said.
+// Whether a program for this machine asks for no dynamic loader, which is what reads LD_PRELOAD,
+// and contains no engine. False for files of other kinds.
 bool is_static_without_engine(const Path& program) {
   const int descriptor = open(program.text, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
@@ -125,11 +126,11 @@ bool is_static_without_engine(const Path& program) {
   return is_program;
 }
 
-// What a program takes at its start; null if nothing.
+// The privileges that a program gains at its start; null if none.
 const char* rights_taken_by(const Path& program) {
   struct stat status;
   if (stat(program.text, &status) != 0) return nullptr;
-  // Without group execution S_ISGID has another, historic meaning.
+  // Without group execute permission S_ISGID has another, historic meaning.
   constexpr mode_t gains_group = S_ISGID | S_IXGRP;
   if ((status.st_mode & S_ISUID) != 0 && status.st_uid != getuid()) return "is setuid";
   if ((status.st_mode & gains_group) == gains_group && status.st_gid != getgid())
@@ -168,7 +169,7 @@ Path find_library(const char* name, char** arguments) {
   const bool is_secure =
       std::strcmp(name, "secure") == 0 || std::strcmp(name, "tsmalloc-secure") == 0;
   Path library;
-  // The lab knows a name that can be preloaded, where a wheel or a checkout has its libraries.
+  // The lab knows what names can be preloaded, and where a wheel or a checkout keeps its libraries.
   const char* const given = is_engine ? getenv(library_variable) : nullptr;
   if (given != nullptr) {
     library = join(given, "", "");

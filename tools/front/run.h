@@ -1,5 +1,5 @@
-// Where the parts of an installation are, by the place of this program; and programs that run under
-// an allocator.
+// Where the parts of an installation are, relative to this program; and running programs under an
+// allocator.
 #pragma once
 
 #include <climits>
@@ -13,22 +13,23 @@ struct Path {
   char text[PATH_MAX];
 };
 
-// `arguments` are those of this program, ended by null.
+// `arguments` are this program's, null-terminated.
 
-// Becomes the lab, or returns if it is not there.
+// Executes the lab, or returns if it is not installed.
 void start_lab(char** arguments);
 
-// `run` and `lib` have options in the lab only.
+// `run` and `lib` take options only in the lab.
 void leave_option_to_lab(char** arguments);
 
-// The library of an allocator. What has none here may be one that the lab knows, and is its matter.
+// The library of an allocator. Names without a library here may be known to the lab, which then
+// takes over.
 Path find_library(const char* name, char** arguments);
 
-// Becomes the command, under the allocator of this name.
+// Executes the command under the named allocator.
 [[noreturn]] void run_under(const char* name, char** command, char** arguments = nullptr);
 
-// Whether the command's program takes another user's or group's rights at its start. Ends this process if
-// there is no such program.
+// Whether the command's program gains another user's or group's privileges at its start. Ends this
+// process if there is no such program.
 bool takes_rights(const char* command);
 
 // The verb `run`.

@@ -1,7 +1,7 @@
-// tsmalloc: the command of an installation. It runs programs under an allocator, tells where the
-// libraries are, inspects and controls processes, and starts the lab for every other verb. It is one
-// static file that needs no Python and finds the libraries by its own place, so that a prefix may be
-// moved.
+// tsmalloc: the command of an installation. It runs programs under an allocator, prints where the
+// libraries are, inspects and controls processes, and starts the lab for every other verb. It is
+// one static file that needs no Python and finds the libraries relative to itself, so that a prefix
+// can be moved.
 #include <unistd.h>
 
 #include <cerrno>

@@ -33,7 +33,7 @@ class Walk {
     if (!read_heaps() || !PageWalk{process_, image_, spans_, account_.unclear, *this}.run())
       return false;
     count_with_pending();
-    // Slabs count the blocks of bins and batches as used.
+    // Slabs count blocks in bins and batches as used.
     for (std::size_t* const aside : {&account_.bins, &ended_bins_}) {
       *aside = std::min(*aside, account_.small);
       account_.small -= *aside;
@@ -55,7 +55,7 @@ class Walk {
     return read_counts();
   }
 
-  // Of PageWalk.
+  // Called by PageWalk.
   bool visit_slab(std::size_t page, std::size_t pages, PageMapEntry entry) {
     const unsigned size_class = engine::class_of(entry);
     const std::size_t bytes = pages * engine::page_bytes;
@@ -89,7 +89,7 @@ class Walk {
     return true;
   }
 
-  // Nothing touches the pages behind the usable ones, but the system may fill a huge page.
+  // Nothing touches pages past the usable ones, but the system may fill a huge page.
   void visit_large(std::size_t page, std::size_t pages, std::size_t usable_pages) {
     const std::size_t bytes = pages * engine::page_bytes;
     const std::size_t usable = usable_pages * engine::page_bytes;
@@ -115,7 +115,7 @@ class Walk {
   }
 
  private:
-  // What is known of a heap, by its number.
+  // What is known about a heap, by its number.
   struct Heap {
     bool has_pending;  // a slab of it has pending frees
     bool is_ended;     // its thread has ended
@@ -125,7 +125,7 @@ class Walk {
     return number < heaps_.count() ? &heaps_[number] : nullptr;
   }
 
-  // What a heap has not touched is not read: that would give the process a page of zeros there.
+  // Untouched heaps are not read: that would give the process a page of zeros there.
   bool read_heaps() {
     const Copy<ThreadHeap> heap;
     for (std::uint32_t number = 1; number <= image_.heap_count(); ++number) {
@@ -140,7 +140,7 @@ class Walk {
   }
 
   void note_heap(const ThreadHeap& heap, Heap& noted) {
-    if (engine::entry_of_heap(heap) == 0) return;  // given back
+    if (engine::entry_of_heap(heap) == 0) return;  // returned
     noted.has_pending = heap.ready.load(std::memory_order_relaxed) != nullptr;
     noted.is_ended = is_set(&heap.is_abandoned);
     account_.heaps += is_arena(heap) ? 0 : 1;
@@ -152,8 +152,8 @@ class Walk {
     batches_.add(image_, heap, noted.is_ended);
   }
 
-  // Blocks that the heap profile holds (features/profile/stranded_bytes.h) are none of the
-  // program's.
+  // Blocks held by the heap profile (features/profile/stranded_bytes.h) do not belong to the
+  // program.
   void take_out_placeholders() {
     const Copy<engine::Samples> samples;
     if (!samples.read(process_, image_.samples())) return;
@@ -174,7 +174,7 @@ class Walk {
     return true;
   }
 
-  // Of the part of a span from `first` to `end`, in bytes.
+  // For the part of a span from `first` to `end`, in bytes.
   std::size_t resident_bytes(std::size_t page, std::size_t first, std::size_t end) {
     const std::uintptr_t begin = image_.map().base + page * engine::page_bytes;
     const Range range{begin + first, begin + end};
@@ -183,7 +183,7 @@ class Walk {
   }
 
   struct Slab {
-    std::size_t page;  // its first, by number
+    std::size_t page;  // its first page, by number
     std::size_t pages;
     std::size_t used;     // bytes
     std::size_t present;  // likewise
@@ -191,7 +191,7 @@ class Walk {
     bool is_ended;
   };
 
-  // One call reads for many slabs what other threads have freed.
+  // Reads in one call what other threads have freed in many slabs.
   void count_with_pending() {
     std::uintptr_t places[Process::most_places];
     std::uint32_t pending[Process::most_places] = {};
@@ -233,11 +233,10 @@ class Walk {
   Batches batches_;
   SpanWindow spans_;
   List<Heap> heaps_;
-  List<Slab> with_pending_;  // of heaps to which other threads send frees
+  List<Slab> with_pending_;  // of heaps with pending remote frees
 };
 
-// What is resident of a mapping beside the engine's memory, with which the kernel may have joined
-// it.
+// What is resident of a mapping outside the engine's memory; the kernel may have merged the two.
 std::size_t bytes_beside(Process& process, const EngineImage::Ranges& ours, const Range& mapping) {
   std::size_t bytes = 0;
   std::uintptr_t at = mapping.begin;
@@ -257,7 +256,7 @@ std::size_t& part_of(Account& account, const Mapping& mapping) {
                             : account.others;
 }
 
-// What the kernel tells of mappings beside the engine's, and of the shares of all.
+// What the kernel reports about other mappings, and the shares of all.
 void add_rest(Process& process, const EngineImage* image, Account& account, Account* shares) {
   EngineImage::Ranges ours{};
   if (image != nullptr) ours = image->ranges();
@@ -281,7 +280,7 @@ void add_rest(Process& process, const EngineImage* image, Account& account, Acco
     constexpr std::size_t bytes_per_kb = 1024;
     return static_cast<std::size_t>(std::max<std::int64_t>(process.status(key), 0)) * bytes_per_kb;
   };
-  // Pages of hugetlbfs, which the kernel does not count as resident.
+  // hugetlbfs pages, which the kernel does not count as resident.
   account.files -= std::min(account.files, in_status("HugetlbPages:"));
   account.resident = account.engine() + account.outside();
   account.peak = std::max(account.resident, in_status("VmHWM:"));

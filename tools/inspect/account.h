@@ -1,6 +1,6 @@
-// Where the resident memory of a process is: by the engine's tables if it has one, and by the
-// kernel's mappings. It is read while threads run: each figure was true at some moment, and
-// together they are exact for a process at rest.
+// Where a process's resident memory is: by the engine's tables if it has one, and by the kernel's
+// mappings. It is read while threads run: each figure was true at some moment, and together they
+// are exact for a process at rest.
 #pragma once
 
 #include <cstddef>
@@ -11,33 +11,33 @@
 
 namespace ts {
 
-// Bytes; those of the engine's memory are resident, unless it is an account by tables.
+// In bytes. The engine's parts are resident memory, unless the account is made by tables only.
 struct Account {
   pid_t pid = 0;
   char command[64] = "";
   bool has_engine = false;
   std::size_t threads = 0;
-  std::size_t resident = 0;  // of the whole process: the sum of these parts
+  std::size_t resident = 0;  // of the whole process: the sum of the parts below
   // The engine's memory
   std::size_t small = 0;    // the program's blocks in slabs
   std::size_t large = 0;    // and its large blocks
-  std::size_t bins = 0;     // in cache bins and batches of threads
+  std::size_t bins = 0;     // in threads' cache bins and batches
   std::size_t waiting = 0;  // freed by other threads, not collected yet
   std::size_t in_slabs = 0;
   std::size_t ended = 0;  // free, in slabs and bins of abandoned heaps
   std::size_t pages = 0;  // free spans, and span caches
-  std::size_t ends = 0;   // of huge pages, in memory that no block has touched
+  std::size_t ends = 0;   // of huge pages: memory that no block has touched
   std::size_t tables = 0;
-  // What is not the engine's
+  // Outside the engine
   std::size_t heap = 0;  // that brk() extends
   std::size_t files = 0;
   std::size_t stacks = 0;
   std::size_t shared = 0;  // memory, not files
   std::size_t others = 0;
-  // Not of this memory
-  std::size_t peak = 0;       // of `resident`, by the kernel
-  std::size_t anonymous = 0;  // shares alone: of no file; what a cgroup counts as `anon`
-  std::size_t pinned = 0;     // by a heap profile, as of StrandedSites
+  // Not part of this memory
+  std::size_t peak = 0;       // of `resident`, from the kernel
+  std::size_t anonymous = 0;  // only with shares: anonymous; what a cgroup counts as `anon`
+  std::size_t pinned = 0;     // from a heap profile, as in StrandedSites
   std::size_t mapped = 0;     // the engine's address space, from there on:
   std::uintptr_t base = 0;
   std::size_t heaps = 0;
@@ -45,10 +45,10 @@ struct Account {
   std::size_t live = 0;   // bytes of blocks of the program, resident or not
   std::size_t slabs = 0;  // how many
   std::size_t large_blocks = 0;
-  std::size_t unclear = 0;     // pages that changed hands while they were read
+  std::size_t unclear = 0;     // pages that changed owner while they were read
   std::size_t given_back = 0;  // bytes, since the start
   std::size_t growths = 0;     // since the start
-  std::size_t limit = 0;       // in effect, as of HeapMeasures
+  std::size_t limit = 0;       // in effect, as in HeapMeasures
   std::size_t hard_limit = 0;
   struct Class {
     std::size_t slab_bytes = 0;  // resident
@@ -64,14 +64,14 @@ struct Account {
       &Account::ended, &Account::pages, &Account::ends, &Account::tables};
 };
 
-// A piece of the engine's memory, for a map of it.
+// A piece of the engine's memory, for a map.
 enum class PieceKind : std::uint8_t { slab, large, free, cached };
 struct MapPiece {
-  std::size_t page;  // its first, by number
+  std::size_t page;  // its first page, by number
   std::size_t pages;
   std::size_t resident;  // bytes
   PieceKind kind;
-  // Of a slab
+  // For a slab
   std::uint8_t size_class;
   bool is_ended;       // its owner's thread
   std::uint32_t used;  // blocks, also those in cache bins
@@ -79,26 +79,26 @@ struct MapPiece {
     return static_cast<std::uint32_t>(pages * engine::page_bytes /
                                       engine::size_classes[size_class].block_bytes);
   }
-  // A quarter of its blocks is used at most, as in sparse_limit_of().
+  // At most a quarter of its blocks is used, as in sparse_limit_of().
   bool is_sparse() const { return kind == PieceKind::slab && used * 4 <= blocks(); }
 };
 
-// Whose word counts on which memory of the engine is there.
+// Which source decides how much of the engine's memory counts.
 enum class By : std::uint8_t {
-  kernel,  // what is resident
-  tables,  // all that the engine has not given back: needs no look at pages, and is as ts_stats has it
+  kernel,  // resident memory
+  tables,  // memory not purged by the engine: needs no page queries, and matches ts_stats
 };
 
-// What else take_account() is to fill in.
+// What else take_account() should fill in.
 struct Extras {
-  // The parts by proportional set size, in which each of the processes that share a page has a part
-  // of it; the process was opened with Residency::shares. The kernel knows that of mappings alone:
-  // it is divided among the parts of the engine's memory in proportion.
+  // Reports proportional set sizes, which split shared pages among the processes that share them;
+  // the process must be opened with Residency::shares. The kernel knows those only for mappings, so
+  // they are divided proportionally among the parts of the engine's memory.
   Account* shares = nullptr;
   List<MapPiece>* map = nullptr;  // by address
 };
 
-// Fills an account; without an image, by the kernel alone. False if the process has ended, or its
+// Fills an account; without an image, from the kernel only. False if the process has ended, or its
 // memory is damaged.
 bool take_account(Process& process, const EngineImage* image, By by, Account& account,
                   Extras extras = {});

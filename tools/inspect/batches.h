@@ -1,5 +1,5 @@
-// Remote frees that the threads of another process have not sent yet (core/remote_frees.h). Slabs
-// count their blocks as used.
+// Remote frees that another process's threads have not sent yet (core/remote_frees.h). Slabs count
+// these blocks as used.
 #pragma once
 
 #include "inspect/engine_image.h"
@@ -9,16 +9,16 @@ namespace ts {
 
 class Batches {
  public:
-  // Notes those of a heap. Damaged memory may have any numbers.
+  // Adds those of a heap. Damaged memory may contain any numbers.
   void add(const EngineImage& image, const engine::ThreadHeap& heap, bool is_ended);
-  // To be called between the last add() and the first take().
+  // Call between the last add() and the first take().
   void sort();
 
   struct Blocks {
-    std::size_t of_threads = 0;        // in batches of threads that go on
-    std::size_t of_ended_threads = 0;  // and of those that ended
+    std::size_t of_threads = 0;        // in batches of live threads
+    std::size_t of_ended_threads = 0;  // and of ended ones
   };
-  // How many of the slab that begins with that page. Pages are to be asked for in order.
+  // How many belong to the slab that begins with that page. Ask for pages in ascending order.
   Blocks take(std::size_t page);
 
  private:

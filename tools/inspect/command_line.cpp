@@ -39,7 +39,7 @@ namespace {
        pid);
 }
 
-// The name of its library; null if there is none.
+// The name of its library, or null.
 const char* other_allocator(const Process& process) {
   static constexpr const char* others[] = {"jemalloc", "mimalloc", "tcmalloc",
                                            "snmalloc", "rpmalloc", "hoard"};

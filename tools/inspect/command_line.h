@@ -1,5 +1,5 @@
-// The command lines of the verbs that look at processes, and what they say if one cannot be looked
-// at.
+// The command lines of the verbs that inspect processes, and their errors if one cannot be
+// inspected.
 #pragma once
 
 #include "front/fail.h"
@@ -8,7 +8,7 @@
 
 namespace ts {
 
-// Of every verb that takes several processes.
+// For every verb that takes several processes.
 #define TSMALLOC_USAGE_OF_PROCESSES "PID... | --tree PID | --cgroup PATH"
 #define TSMALLOC_HELP_OF_PROCESSES                                                              \
   "  --tree PID      The process and all its descendants.\n"                                    \
@@ -19,25 +19,25 @@ class CommandLine {
  public:
   enum class Takes : std::uint8_t { processes, process_and_words, processes_or_command };
 
-  // `arguments` are those behind the verb, ended by null.
+  // `arguments` are those after the verb, null-terminated.
   CommandLine(const char* verb, const char* help, char** arguments, Takes takes = Takes::processes)
       : verb_{verb}, help_{help}, arguments_{arguments}, takes_{takes} {}
 
-  // The next option, but for those that name processes; null if there is none left.
+  // The next option that does not name processes; null if none is left.
   const char* next_option();
-  // What stands behind "--", if that ended the options, and the verb takes a command; else null.
+  // What follows "--", if that ended the options and the verb takes a command; otherwise null.
   char** command() const { return command_; }
-  // Behind the process, for a verb that takes them.
+  // What follows the process, for a verb that takes arguments.
   const List<const char*>& words() const { return words_; }
-  // The value of an option, a number of at least so much.
+  // The value of an option, a number of at least this much.
   double next_number(const char* option, double least);
   const char* next_word(const char* option);
 
   [[noreturn]] void fail_at(const char* argument, const char* reason) const;
   [[noreturn]] void fail_at_option(const char* option) const { fail_at(option, "unknown option"); }
-  // The one that is named, for what is done to one at a time.
+  // The process named, for verbs that take one.
   pid_t pid() const;
-  // Ends this process if none is named.
+  // Ends this process if no process is named.
   const Processes& processes() const;
 
  private:
@@ -52,9 +52,9 @@ class CommandLine {
   List<const char*> words_;
 };
 
-// They end this process, with a line that names the remedy, where that is not so.
+// These check requirements, and otherwise end this process with a line that names the remedy.
 void expect_open(const Process& process, int error);
-// Why there is no engine to look at, in words; "" if the process cannot be read.
+// Why there is no engine to inspect, in words; "" if the process cannot be read.
 struct Reason {
   char text[192];
 };
@@ -64,7 +64,7 @@ void expect_readable(const Process& process, bool is_read);
 void expect_written(int error);
 
 class StoppedThreads;
-// `error` is of stop().
+// `error` is the result of stop().
 void expect_stopped(const Process& process, const StoppedThreads& threads, int error);
 
 // Opens the process, and finds its engine.

@@ -39,7 +39,7 @@ std::uintptr_t find_in_notes(const Process& process, std::uintptr_t address, std
   return 0;
 }
 
-// The same in the file that begins there.
+// The same for the file that begins there.
 std::uintptr_t find_note(const Process& process, const Mapping& file) {
   ElfW(Ehdr) header;
   if (!process.read(file.range.begin, header) ||
@@ -96,7 +96,7 @@ Found EngineImage::find(const Process& process) {
     const std::uintptr_t note = find_note(process, mapping);
     if (note == 0) continue;
     found = look_at(process, note);
-    if (found == Found::engine) break;  // another copy, if any, serves nothing
+    if (found == Found::engine) break;  // another copy, if any, is unused
   }
   return found;
 }

@@ -1,5 +1,5 @@
-// The engine in another process: where its structures are, by the note that it left there
-// (engine/inspection.h), and copies of them.
+// The engine in another process: locates its structures through the note that it left
+// (engine/inspection.h), and copies them.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 namespace ts {
 
 inline std::uintptr_t address_in(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
-// Of an element; both may be any numbers.
+// Of an element; both may be any number.
 template <class T>
 std::uintptr_t address_in(const T* array, std::size_t index) {
   return address_in(array) + index * sizeof(T);
 }
 
-// Room for objects of the process, which have no life here.
+// Storage for copies of the process's objects, which are not alive here.
 template <class T>
 class Copy {
  public:
@@ -33,7 +33,7 @@ class Copy {
   bool read(const Process& process, std::uintptr_t address, std::size_t count = 1) const {
     return process.read(address, objects_, count * sizeof(T));
   }
-  // Of the first object, so many bytes.
+  // Only this many bytes of the first object.
   bool read_beginning(const Process& process, std::uintptr_t address, std::size_t bytes) const {
     return process.read(address, objects_, bytes);
   }
@@ -44,23 +44,23 @@ class Copy {
   T* objects_;
 };
 
-// A flag among them, which may be damaged: any byte but 0 is true.
+// A flag among them, which may be damaged: any nonzero byte is true.
 inline bool is_set(const void* flag) { return *static_cast<const unsigned char*>(flag) != 0; }
 
-// What came of the search for an engine.
+// The result of the search for an engine.
 enum class Found : std::uint8_t {
   engine,
   none,
-  unused,         // it has served nothing yet
-  other_version,  // of which the structures differ
-  unreadable,     // EPERM, or the process ended
+  unused,         // not used yet
+  other_version,  // with a different structure layout
+  unreadable,     // EPERM, or the process has ended
 };
 
 class EngineImage {
  public:
-  // Looks through the files of the process, which is open, for an engine that serves.
+  // Searches the files of the opened process for an engine in use.
   Found find(const Process& process);
-  // Once more at the engine that was found.
+  // Reads the engine again that was found.
   Found look_again(const Process& process) { return look_at(process, note_); }
 
   // Of the process.
@@ -76,17 +76,17 @@ class EngineImage {
   std::uintptr_t samples() const { return place(offsetof(engine::Inspection, samples)); }
   std::uintptr_t module_table() const { return place(offsetof(engine::Inspection, module_table)); }
 
-  // As it was when it was found, and plausible.
+  // As it was when found, and plausible.
   const engine::PageMap& map() const { return map_[0]; }
   std::size_t page_count() const { return map_->page_count.load(std::memory_order_relaxed); }
-  // With the rest of the last huge page, which is committed and not in use yet.
+  // Including the rest of the last huge page, which is committed but not in use yet.
   std::size_t committed_pages() const {
     constexpr std::size_t huge = engine::pages_per_huge_page;
     return (page_count() + huge - 1) / huge * huge;
   }
   std::uint32_t heap_count() const { return map_->heap_count.load(std::memory_order_relaxed); }
 
-  // Its tables, as far as they are in use.
+  // The engine's tables, as far as they are in use.
   template <std::size_t Count>
   struct RangesOf {
     Range ranges[Count];
@@ -95,7 +95,7 @@ class EngineImage {
   };
   using Tables = RangesOf<6>;
   Tables tables() const;
-  // With the pages that they describe; by address.
+  // Including the pages that they describe; by address.
   using Ranges = RangesOf<7>;
   Ranges ranges() const;
   bool has(const Range& range) const;

@@ -13,7 +13,7 @@
 #include "common/system.h"
 #include "os/atomic_file.h"
 
-// The page, from a file of its own: what is before and behind the data.
+// The HTML page, from a file of its own: what precedes and follows the data.
 asm(R"(
   .section .rodata
   .global map_page, map_page_end
@@ -29,7 +29,7 @@ extern "C" const char map_page_end[];
 namespace ts {
 namespace {
 
-// What a character of the map stands for.
+// The meaning of a character of the map.
 enum Look : std::uint8_t { full, half, sparse, large, kept, absent, looks };
 constexpr struct {
   char character;

@@ -1,4 +1,4 @@
-// A list that grows. What the tools need of the C++ library, which they do without.
+// A growing list, in place of the C++ library, which the tools do without.
 #pragma once
 
 #include <cerrno>
@@ -30,7 +30,7 @@ class List {
     }
     return items_[count_++] = item;
   }
-  // So many items of zeros, instead of those that it has.
+  // Replaces the contents by this many zeroed items.
   void fill(std::size_t count) {
     std::free(items_);
     items_ = static_cast<T*>(std::calloc(count + 1, sizeof(T)));
@@ -40,7 +40,7 @@ class List {
   }
   void clear() { count_ = 0; }
   void shorten_to(const T* end) { count_ = static_cast<std::size_t>(end - items_); }
-  // Takes out the item, by putting the last one into its place.
+  // Removes the item, by moving the last one into its place.
   void remove(const T& item) {
     T* const place = items_ + (&item - items_);
     *place = items_[--count_];

@@ -1,5 +1,5 @@
-// Walks over the spans of an engine in another process, by its page map: that is a ninth of what
-// their descriptors are, which are read where they are asked for.
+// Walks over the spans of an engine in another process, by its page map. That is a ninth of the
+// size of the spans' descriptors, which are read only when needed.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 
 namespace ts {
 
-// Most looks need few of them, here and there, or all in order. So a piece is as long as an OS
-// page, and one that begins near the end of the one before is twice as long.
+// Callers usually need a few descriptors, here and there, or all in order. So a piece is as long as
+// an OS page, and one that begins near the end of the previous one is twice as long.
 class SpanWindow {
  public:
   SpanWindow(const Process& process, const EngineImage& image) : process_{process}, image_{image} {}
 
-  // So many from the page's own on; null if there are not so many pages, or memory is unreadable.
+  // This many from the page's own on; null if there are not so many pages, or memory is unreadable.
   const engine::Span* at(std::size_t page, std::size_t count) {
     const bool is_known = page >= first_ && page + count <= end_;
     return is_known || read(page, count) ? &spans_[page - first_] : nullptr;
@@ -45,8 +45,8 @@ class SpanWindow {
   std::size_t length_ = least;
 };
 
-// The pages of a slab have one beginning, and one entry but for keyless_bit, which may be changing;
-// `map` has `known` of them at least.
+// All pages of a slab have the same beginning and the same entry except for keyless_bit, which may
+// be changing; `map` has at least `known` of them.
 inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) {
   const auto entry_of = [map](std::size_t i) {
     return map[i].entry.load(std::memory_order_relaxed) & ~engine::keyless_bit;
@@ -62,8 +62,8 @@ inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) 
 //   bool visitor.visit_slab(page, pages, entry)      false if memory is unreadable
 //   void visitor.visit_large(page, pages, usable_pages)
 //   void visitor.visit_other(page, const Span&)      free, or in a span cache
-// The numbers are those of the page map, and in bounds; a slab's class has blocks. Pages that
-// changed hands while they were read are skipped, and counted in `unclear`. False if memory is
+// The numbers come from the page map, and are in bounds; a slab's class has blocks. Pages that
+// changed owner while they were read are skipped, and counted in `unclear`. False if memory is
 // unreadable.
 template <class Visitor>
 class PageWalk {

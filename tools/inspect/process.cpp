@@ -17,7 +17,7 @@
 namespace ts {
 namespace {
 
-// How many bytes the character has that UTF-8 begins there; 0 if it is none, or a control character.
+// The length of the UTF-8 character that begins there; 0 if it is invalid, or a control character.
 std::size_t printable_bytes(const char* text) {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return byte(0) >= ' ' && byte(0) != 0x7f ? 1 : 0;
@@ -30,7 +30,7 @@ std::size_t printable_bytes(const char* text) {
   return count;
 }
 
-// Names are the process's choice, of any bytes, and go to a terminal or into JSON.
+// Processes choose their names, which may contain any bytes, and go to a terminal or into JSON.
 template <std::size_t Size>
 void copy_printable(char (&to)[Size], const char* from) {
   format(to, Size, "%s", from);
@@ -41,12 +41,12 @@ void copy_printable(char (&to)[Size], const char* from) {
   }
 }
 
-// The stack pointer of a thread that waits in a system call; 0 of one that runs.
+// The stack pointer of a thread that waits in a system call; 0 for a running thread.
 std::uintptr_t stack_pointer_of(const char* path) {
   PieceReader reader{path};
   char* const line = reader.next('\n');
   if (line == nullptr) return 0;
-  // The last fields but one and the last: stack pointer, program counter.
+  // The third-last and the last field: stack pointer, program counter.
   char* const last = std::strrchr(line, ' ');
   if (last == nullptr) return 0;
   *last = '\0';
@@ -83,14 +83,14 @@ int Process::look_at(pid_t task, Residency residency) {
   has_scan_ = scan_pages({0, end_of_page(1)});
   forget_residency();
   if (const int error = read_mappings(residency); error != 0) return error;
-  // To read memory takes more rights than to see mappings.
+  // Reading memory takes more privileges than seeing mappings.
   char byte = 0;
   errno = 0;
   if (read(mappings_[0].range.begin, byte) || errno == EFAULT) return 0;
   return errno == EPERM || errno == ENOSYS ? EACCES : errno;
 }
 
-// Where the first thread has ended before the others, the kernel shows nothing by its number.
+// If the first thread has ended before the others, the kernel shows nothing under its number.
 int Process::look_at_another_thread(Residency residency) {
   char path[64];
   format(path, sizeof path, "/proc/%d/task", pid_);
@@ -133,15 +133,15 @@ void Process::add(const char* line) {
   };
   mapping.is_stack = begins(name, "[stack");
   mapping.is_heap = begins(name, "[heap]");
-  // The kernel's own file system of shared memory has the first number without a disk.
+  // The kernel's internal file system for shared memory has the first device number without a disk.
   mapping.is_shared = is_shared && (begins(device, "00:01 ") || begins(name, "/dev/shm/"));
   if (!mapping.is_file) return;
   const char* const slash = std::strrchr(name, '/');
   copy_printable(mapping.name, slash != nullptr ? slash + 1 : name);
 }
 
-// maps has a line for each mapping; smaps, too, and lines of figures, for which the kernel looks at
-// every page at once.
+// maps has one line per mapping; smaps adds lines of figures, for which the kernel checks every
+// page at once.
 int Process::read_mappings(Residency residency) {
   char path[64];
   const bool asks_for_sizes =

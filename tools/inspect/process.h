@@ -1,6 +1,6 @@
 // Another process, as the kernel shows it: its mappings, its memory, and which pages are resident.
 // Nothing runs in the process, and it is not stopped (stopped_threads.h does that). So this works
-// on a stripped or static program, in a container, and in a process that hangs.
+// on a stripped or static program, in a container, and in a hanging process.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ namespace ts {
 
 struct Mapping {
   Range range;
-  std::size_t resident_bytes;  // with shares, or where the kernel cannot be asked about ranges
+  std::size_t resident_bytes;  // with shares, or if the kernel cannot be asked about ranges
   std::size_t share_bytes;     // with shares: its proportional set size
   bool is_file;
   bool begins_file;  // with the file's first byte
@@ -35,53 +35,52 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   // Reads the mappings and the command's name; with `residency`, also what resident_bytes() of a
-  // mapping needs, the stacks of threads, and with `shares` what is shared. 0, or the number of an
-  // error: ESRCH if there is no such process, EACCES if it may not be looked at.
+  // mapping needs and the stacks of threads; with `shares`, what is shared. Returns 0, or an error
+  // number: ESRCH if there is no such process, EACCES if it may not be inspected.
   enum class Residency : std::uint8_t { none, read, shares };
   int open(Residency residency);
 
   pid_t pid() const { return pid_; }
-  // The thread by which the kernel shows its memory and files: the first one may have ended.
+  // The thread through which to read its memory and files, since the first one may have ended.
   pid_t task() const { return task_; }
   const char* command() const { return command_; }
   std::size_t threads() const { return threads_; }
   const Mapping* begin() const { return mappings_.begin(); }
   const Mapping* end() const { return mappings_.end(); }
 
-  // The number in its line "KEY:\t...", the last one if it has several, of /proc/PID/status; -1 if
-  // there is no such line.
+  // The number in the line "KEY:\t..." of /proc/PID/status, the last one if there are several; -1
+  // if there is no such line.
   std::int64_t status(const char* key) const;
 
-  // Of its memory that is of no file: its proportional set size.
+  // The proportional set size of its anonymous memory.
   std::size_t anonymous_share() const;
 
-  // Copies memory; false if some of it is not there, or the process has ended.
+  // Copies memory; false if part of it is not mapped, or the process has ended.
   bool read(std::uintptr_t address, void* to, std::size_t bytes) const;
   template <class T>
   bool read(std::uintptr_t address, T& to) const {
     return read(address, &to, sizeof to);
   }
-  // Copies a number from each of so many places, `most_places` at most, up to the first that is not
-  // there.
+  // Copies a number from each of at most `most_places` places, up to the first that is not mapped.
   static constexpr std::size_t most_places = 256;
   void read_each(const std::uintptr_t* places, std::uint32_t* numbers, std::size_t count) const;
 
   // How many bytes of the OS pages that the range touches are resident. Pages that were only read,
-  // for which the kernel has one page of zeros, do not count where it tells them apart (from Linux
-  // 6.7 on).
+  // which share the kernel's zero page, do not count if the kernel distinguishes them (Linux 6.7
+  // and newer).
   std::size_t resident_bytes(const Range& range);
   std::size_t resident_bytes_of(const Mapping& mapping);
-  // Whether all of it is known to be: most ranges lie within the region that was looked at last.
+  // Whether all of it is known to be resident: most ranges lie within the region checked last.
   bool is_resident(const Range& range) const {
     return region_ < region_count_ && regions_[region_].covers(range);
   }
   static std::uintptr_t end_of_page(std::uintptr_t address);
-  // To be called when pages have come or gone since the last look at them.
+  // Call this when pages have come or gone since the last query.
   void forget_residency() {
     window_ = {};
     region_count_ = 0;
   }
-  // What was resident at earlier looks counts as resident, and what is now is noted.
+  // Pages resident in earlier samples count as resident, and new ones are recorded.
   void trust(ResidencyCache& blocks) { cache_ = &blocks; }
 
  private:
@@ -90,7 +89,7 @@ class Process {
   int read_mappings(Residency residency);
   void read_threads();
   void add(const char* line);
-  // The first mapping that ends behind the address, by its place in the list.
+  // The first mapping that ends after the address, by its place in the list.
   std::size_t first_behind(std::uintptr_t address);
   std::uintptr_t end_of_window(std::uintptr_t begin);
   std::size_t resident_within(const Range& range);
@@ -101,18 +100,18 @@ class Process {
   void read_pages(const Range& range);
 
   static constexpr std::size_t most_regions = 1024;
-  // The kernel holds the process's lock of mappings while it looks at that much.
+  // The kernel holds the process's mmap lock while it scans this much.
   static constexpr std::size_t most_bytes = std::size_t{256} << 20;
 
   pid_t pid_;
-  pid_t task_;  // the thread by whose number memory is read
+  pid_t task_;  // the thread through which memory is read
   int pagemap_ = -1;
   char command_[64] = "";
   std::size_t threads_ = 0;
   bool has_scan_ = false;
   List<Mapping> mappings_;
   std::size_t mapping_ = 0;  // where the last search in the list ended
-  // Of the addresses that were looked at last: those of resident pages, in order.
+  // Among the addresses queried last, those of resident pages, in order.
   Range window_{};
   Range regions_[most_regions];
   std::size_t region_count_ = 0;

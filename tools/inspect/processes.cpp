@@ -19,7 +19,7 @@
 namespace ts {
 namespace {
 
-// Calls `visit(name)` for each folder in a folder.
+// Calls `visit(name)` for each subdirectory.
 template <class Visit>
 void for_each_entry(const char* folder, Visit visit) {
   DIR* const entries = opendir(folder);
@@ -30,7 +30,7 @@ void for_each_entry(const char* folder, Visit visit) {
   closedir(entries);
 }
 
-// Not a kernel thread, nor a process that has ended; nor this one.
+// Neither a kernel thread, nor an ended process, nor this one.
 bool counts(pid_t pid) {
   if (pid == getpid()) return false;
   char path[64];
@@ -71,7 +71,7 @@ void list_cgroup(const char* folder, List<pid_t>& pids) {
   char path[512];
   format(path, sizeof path, "%s/cgroup.procs", folder);
   PieceReader lines{path};
-  if (!lines.is_open()) return;  // it is none, or has gone
+  if (!lines.is_open()) return;  // not a process, or ended
   while (const char* const line = lines.next('\n')) {
     const auto pid = static_cast<pid_t>(std::strtol(line, nullptr, 10));
     if (pid > 0 && counts(pid)) pids.add(pid);  // 0: of another namespace
@@ -112,7 +112,7 @@ void Processes::list_or_fail(List<pid_t>& pids) const {
   if (pids.is_empty()) fail(exit_missing, "the control group has no processes");
 }
 
-// `anon` of version 2, with the groups below; `total_rss` of version 1.
+// `anon` in version 2, which includes child groups; `total_rss` in version 1.
 std::int64_t Processes::cgroup_anonymous() const {
   if (groups_.count() != 1 || !pids_.is_empty() || !trees_.is_empty()) return -1;
   char path[544];
@@ -145,7 +145,7 @@ void Children::end_child(int status) {
   _exit(status);
 }
 
-// Ctrl-C is for the children, which may have something to end, such as sampling.
+// Ctrl-C is for the children, which may have to finish something, such as sampling.
 void Children::wait_for_all() {
   if (at_once_) signal(SIGINT, SIG_IGN);
   int status = 0;

@@ -1,5 +1,5 @@
-// The processes that a command line names: by number, as a tree, or as a control group; and work that is
-// done for each of them.
+// The processes that a command line names, by number, as a tree, or as a cgroup; and running work
+// for each of them.
 #pragma once
 
 #include <sys/mman.h>
@@ -16,19 +16,20 @@ class Processes {
  public:
   void add(pid_t pid) { pids_.add(pid); }
   void add_tree(pid_t root) { trees_.add(root); }
-  // Its folder, or its path in a hierarchy. Ends this process if there is no such group.
+  // Takes its directory, or its path in a hierarchy. Ends this process if there is no such cgroup.
   void add_cgroup(const char* path);
 
   bool are_named() const { return !pids_.is_empty() || are_many(); }
   // A single process by its number.
   bool is_one() const { return pids_.count() == 1 && !are_many(); }
   pid_t first() const { return pids_[0]; }
-  // Those that there are at the moment, by number: named ones, and of trees and groups such as have
-  // memory, without this one.
+  // The current processes, by number: those named, and those with memory in trees and cgroups,
+  // without this one.
   void list(List<pid_t>& pids) const;
   // Ends this process if there are none.
   void list_or_fail(List<pid_t>& pids) const;
-  // The anonymous memory of the group by its memory.stat; -1 if no group alone is named, or unknown.
+  // The cgroup's anonymous memory from memory.stat; -1 if unknown, or if anything but one cgroup is
+  // named.
   std::int64_t cgroup_anonymous() const;
 
  private:
@@ -42,8 +43,8 @@ class Processes {
   List<Folder> groups_;
 };
 
-// Calls `work(pid, i)` for each process in a child of this one, so that a failure, of which the child
-// prints its line, leaves the others alone: one after another, or all at once. `work` returns an exit
+// Calls `work(pid, i)` for each process in a child of this one, so that a failure, which the child
+// reports, leaves the others alone: one after another, or all at once. `work` returns an exit
 // status. Returns the highest.
 class Children {
  public:
@@ -68,7 +69,7 @@ class Children {
   int status_ = 0;
 };
 
-// What each of the children leaves for this process. Zeros where one left nothing.
+// What each child leaves for this process; zeros if it left nothing.
 template <class T>
 class Answers {
  public:

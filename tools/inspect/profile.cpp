@@ -1,5 +1,5 @@
-// `profile`: takes the heap profile of a running process, or of a program that it starts. What reads
-// a profile is the lab's.
+// `profile`: takes the heap profile of a running process, or of a program that it starts. Reading
+// profiles is up to the lab.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -74,7 +74,7 @@ const char* interval_of(const Settings& settings) {
 
 volatile sig_atomic_t was_interrupted = 0;
 
-// Until the time is over, a signal ends it, such as by Ctrl-C, or the process has ended.
+// Until the time is over, a signal such as Ctrl-C's ends it, or the process has ended.
 void wait_for(double seconds, pid_t pid) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     struct sigaction action = {};
@@ -98,7 +98,7 @@ void set_profile(const CommandLine& line, const char* value) {
   line.fail_at(value, "not an interval: 1 to 1G bytes, with K, M, or G");
 }
 
-// Not 0: ends with a message.
+// Ends this process with a message unless `error` is 0.
 void expect_no_error(int error, const char* path) {
   if (error != 0)
     fail(exit_usage, "%s: %s; choose another with --output FILE", path,
@@ -110,7 +110,7 @@ bool is_folder(const char* path) {
   return ::stat(path, &there) == 0 && S_ISDIR(there.st_mode);
 }
 
-// A file that --output names can be written, and loses nothing.
+// Checks that the file named by --output can be written, without losing anything.
 void check_output(const Settings& settings) {
   const char* const path = settings.output;
   expect_no_error(os::AtomicFile{path}.error(), path);
@@ -143,7 +143,7 @@ void make_folder(const char* path) {
     fail(exit_usage, "%s: not a directory; choose one with --output DIR/", path);
 }
 
-// A name that no file has: the first look is not lost with the second.
+// A name that no file has, so that the second profile does not overwrite the first.
 void choose_name(char (&name)[PATH_MAX], const char* folder, pid_t pid) {
   format(name, sizeof name, "%stsmalloc.%d.pb", folder, pid);
   for (int number = 2; ::access(name, F_OK) == 0; ++number)
@@ -166,7 +166,7 @@ int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
   check_output(settings);
   RemoteOptions options{process, image};
   const SizeOption before = current_options.profile;
-  // By ts_profile_start(): the option would end it.
+  // Started by ts_profile_start(): the option would end that profile.
   const bool is_programs = before.bits == 0 && ProfileImage::state(process, image).are_taken;
   if (is_programs && settings.interval != nullptr)
     line.fail_at("--interval", "the program called ts_profile_start() with its own interval");
@@ -182,7 +182,7 @@ int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
     dprintf(STDERR_FILENO, "sampling for %.4g s; Ctrl-C ends it\n", seconds);
     wait_for(seconds, process.pid());
   }
-  // Anew: the thread by which it was looked at may have ended.
+  // Again, since the thread through which it was read may have ended.
   Process now{process.pid()};
   EngineImage image_now;
   open_engine(now, Process::Residency::none, image_now);
@@ -197,7 +197,7 @@ int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
   return 0;
 }
 
-// The option for the processes of a program, from the root: they may change their folder.
+// The option for a program's processes, as an absolute path: they may change their directory.
 void set_output_option(const char* path, const char* name) {
   char folder[PATH_MAX] = "";
   if (*path != '/' && ::getcwd(folder, sizeof folder) == nullptr)
@@ -207,7 +207,7 @@ void set_output_option(const char* path, const char* name) {
   ::setenv("TSMALLOC_PROFILE_OUTPUT", whole, 1);
 }
 
-// Where the processes of a program write: a file, or a file each in a folder, if there is one or the
+// Where a program's processes write: a file, or one file each in a directory, if it exists or the
 // path ends like one.
 void set_output(const CommandLine& line, const Settings& settings) {
   const char* const output = settings.output;
@@ -221,7 +221,7 @@ void set_output(const CommandLine& line, const Settings& settings) {
 }
 
 int profile_command(const CommandLine& line, const Settings& settings) {
-  set_profile(line, interval_of(settings));  // or it is no interval
+  set_profile(line, interval_of(settings));  // or it is not an interval
   ::setenv("TSMALLOC_PROFILE", interval_of(settings), 1);
   if (settings.output != nullptr) set_output(line, settings);
   if (::getenv("TSMALLOC_PROFILE_OUTPUT") == nullptr) set_output_option("tsmalloc.%p.pb", "");
@@ -229,7 +229,7 @@ int profile_command(const CommandLine& line, const Settings& settings) {
   return run_profiled(line.command(), ::getenv("TSMALLOC_PROFILE_OUTPUT"), settings.is_peak);
 }
 
-// What reads profiles is the lab's alone.
+// Only the lab has options for reading profiles.
 void expect_no_reader(const char* verb) {
   for (const char* const reader :
        {"show", "diff", "leaks", "flame", "folded", "symbolize", "run"}) {
@@ -242,8 +242,8 @@ void expect_no_reader(const char* verb) {
 }  // namespace
 
 int profile(char** whole) {
-  // The lab, if it is there, shows what is taken, and has more options for programs. It has the
-  // profile of a process taken by `profile take`.
+  // The lab, if installed, displays the profile, and has more options for programs. For a running
+  // process, it calls `profile take`.
   char** arguments = whole + 2;
   if (*arguments != nullptr && std::strcmp(*arguments, "take") == 0) {
     ++arguments;

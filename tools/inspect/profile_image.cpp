@@ -20,7 +20,7 @@
 namespace ts {
 namespace {
 
-// Beyond what the process keeps, its tables are damaged.
+// A process keeps less than this; larger tables are damaged.
 constexpr std::size_t most_bytes = std::size_t{64} << 20;
 
 // Copies an array into memory of this process; null if it cannot be read.
@@ -68,7 +68,7 @@ bool ProfileImage::read_tables(const Process& process, const engine::Samples& no
   return true;
 }
 
-// Some milliseconds apart, a sample hardly comes in between each time.
+// Retries with pauses of some milliseconds, so that a sample is unlikely to interfere every time.
 bool ProfileImage::read(const Process& process, const EngineImage& image, bool is_at_rest) {
   constexpr unsigned most_tries = 1000;
   constexpr unsigned pause_us = 500;
@@ -76,7 +76,7 @@ bool ProfileImage::read(const Process& process, const EngineImage& image, bool i
   const Copy<engine::Samples> after;
   for (unsigned i = 0; i < most_tries; ++i, ::usleep(pause_us)) {
     if (!before.read(process, image.samples())) return false;
-    // relaxed, each: the kernel copies at one time or another
+    // relaxed, each: these are local copies
     const std::uint32_t changes = before->changes.load(std::memory_order_relaxed);
     if (changes % 2 != 0 && !is_at_rest) continue;
     const bool is_read = read_tables(process, before[0]);
@@ -89,7 +89,7 @@ bool ProfileImage::read(const Process& process, const EngineImage& image, bool i
   return false;
 }
 
-// A sample that was freed meanwhile counts as its placeholder's slab is now.
+// A sample freed in the meantime counts as its placeholder's slab does now.
 void ProfileImage::add_stranded(const Process& process, const EngineImage& image) {
   const Copy<engine::Span> slab{engine::max_slab_pages};
   const std::size_t page_count = image.page_count();

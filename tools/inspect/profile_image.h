@@ -1,4 +1,4 @@
-// The heap profile in another process, read while it goes on.
+// The heap profile in another process, read while it runs.
 #pragma once
 
 #include "features/profile/profile_file.h"
@@ -13,16 +13,16 @@ class ProfileImage {
   ProfileImage(const ProfileImage&) = delete;
   ProfileImage& operator=(const ProfileImage&) = delete;
 
-  // What the process tells of its samples; zeros if it cannot be read. Whichever verb asked for
-  // them.
+  // The process's sampling statistics, whichever verb asked for the samples; zeros if they cannot
+  // be read.
   struct State {
     bool are_taken = false;
     std::size_t placeholder_bytes = 0;  // features/profile/stranded_bytes.h
   };
   static State state(const Process& process, const EngineImage& image);
 
-  // Copies the tables of a moment; of a process that does not run, even amid a change. False if
-  // memory is unreadable, or damaged.
+  // Copies the tables as they are at one moment; if the process is stopped, even in the middle of a
+  // change. False if memory is unreadable, or damaged.
   bool read(const Process& process, const EngineImage& image, bool is_at_rest = false);
 
   // How many samples there were, and how many are in use.
@@ -37,17 +37,17 @@ class ProfileImage {
     std::uint32_t depth;
   };
   Stack stack_of(const engine::SampleRow& row) const;
-  // Which row has a sample whose block is in a slab, by the slab's first page: samples that pin
-  // free room.
+  // Which row has a sample with a block in a slab, by the slab's first page: samples that strand
+  // bytes.
   struct Pin {
     std::size_t page;
     std::uint32_t row;
   };
   const List<Pin>& pins() const { return pins_; }
-  // The file of a frame; null if it is in none.
+  // The file of a frame, or null.
   const os::Module* module_of(std::uint64_t address) const;
 
-  // 0, or an error. With how many bytes are in use, but in a profile of the peak.
+  // Returns 0, or an error. Includes the number of bytes in use, except in a profile of the peak.
   int write_to(const char* path, Process& process, const EngineImage& image,
                engine::ProfileKind kind) const;
 

@@ -29,11 +29,13 @@ constexpr long trace_options =
     PTRACE_O_TRACEEXIT | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC;
 constexpr int of_signal = 128;
 
-// A signal for this process is the program's. The terminal sends SIGINT and SIGQUIT to both.
+// Signals sent to this process are meant for the program. The terminal sends SIGINT and SIGQUIT to
+// both.
 constexpr int passed_on[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 constexpr int left_to_program[] = {SIGINT, SIGQUIT};
-// timeout(1) and a terminal that hangs up send the others to both, too: a program may take a second one
-// for impatience. So it is passed on after a while, if the program has not got it by then.
+// timeout(1) and a hang-up of the terminal also send the other signals to both, and a program may
+// take a second one for impatience. So a signal is passed on after a delay, unless the program has
+// received it by then.
 constexpr Nanoseconds patience = 50 * ns_per_ms;
 
 class ProfiledProgram {
@@ -44,7 +46,7 @@ class ProfiledProgram {
   int run(char** command);
 
  private:
-  // A thread that is traced: the first one of a process, or those that outlive it.
+  // A traced thread: the first one of a process, or one that outlives it.
   struct Tracee {
     pid_t thread;
     pid_t process;
@@ -78,7 +80,7 @@ class ProfiledProgram {
   sigset_t awaited_{};
   sigset_t former_mask_{};
   timespec began_{};
-  // When a signal is to be passed on, and when the program got it from others; 0: not.
+  // When to pass a signal on, and when the program received it from others; 0: not.
   Nanoseconds due_[NSIG] = {};
   Nanoseconds delivered_[NSIG] = {};
 };
@@ -89,7 +91,8 @@ void ProfiledProgram::start(char** command) {
   const auto await = [this](int signal) {
     struct sigaction action = {};
     ::sigaction(signal, nullptr, &action);
-    if (action.sa_handler != SIG_IGN) sigaddset(&awaited_, signal);  // nohup's stay ignored
+    if (action.sa_handler != SIG_IGN)
+      sigaddset(&awaited_, signal);  // signals ignored by nohup stay ignored
   };
   for (const int signal : passed_on) await(signal);
   for (const int signal : left_to_program) await(signal);
@@ -115,7 +118,7 @@ void ProfiledProgram::start(char** command) {
   ::close(gate[1]);  // it goes
 }
 
-// A program that takes another user's rights would not get them, and has no preloaded library.
+// A traced program would not gain another user's privileges, and has no preloaded library.
 void ProfiledProgram::trace(bool may_lose_rights) {
   if (may_lose_rights && ::geteuid() != 0) return;
   is_traced_ = ::ptrace(PTRACE_SEIZE, program_, nullptr, trace_options) == 0;
@@ -181,7 +184,7 @@ void ProfiledProgram::look_at(pid_t thread, int status) {
   go_on(tracee_of(thread), event, WSTOPSIG(status));
 }
 
-// It may have run on before its parent was looked at.
+// It may have continued before its parent was examined.
 void ProfiledProgram::note_child(pid_t thread, bool has_memory_of_parent) {
   if (::kill(thread, 0) != 0) return;
   Tracee& child = tracee_of(thread);
@@ -215,7 +218,7 @@ void ProfiledProgram::note_signal(const Tracee& tracee, int signal) {
   if (info.si_pid != ::getpid()) delivered_[signal] = now_ns();
 }
 
-// ---- the profile of a process that ends ----
+// ---- the profile of an exiting process ----
 
 bool ProfiledProgram::is_written(const char* path) const {
   struct stat file = {};
@@ -224,7 +227,7 @@ bool ProfiledProgram::is_written(const char* path) const {
          (file.st_mtim.tv_sec == began_.tv_sec && file.st_mtim.tv_nsec >= began_.tv_nsec);
 }
 
-// As the library names it.
+// The name the library uses.
 void name_output(const char* output, std::int64_t pid, bool has_pid, bool is_first,
                  char (&path)[2 * PATH_MAX]) {
   const char* const place = std::strstr(output, "%p");
@@ -246,7 +249,7 @@ void ProfiledProgram::rescue(Tracee& tracee) {
   const Found found = error == 0 ? image.find(process) : Found::unreadable;
   if (found == Found::none || found == Found::other_version) return;
   char path[2 * PATH_MAX];
-  // Its own number, which may be another in a container.
+  // Its own process ID, which may differ in a container.
   name_output(output_, process.status("NSpid:"), has_pid_, tracee.process == program_, path);
   if (!tracee.is_written && is_written(path)) return;
   unsigned long status = 0;
@@ -274,8 +277,8 @@ void ProfiledProgram::rescue(Tracee& tracee) {
             tracee.process, path, os::describe_error(unwritten).text);
 }
 
-// Where the first thread ends alone, the others tell of the process's end. Those of a process that ends
-// have a SIGKILL, or are gone.
+// If the first thread ends before the others, those show whether the process ends: if it does, they
+// have a SIGKILL pending, or are gone.
 void ProfiledProgram::trace_others(const Tracee& ended) {
   const Tracee first = ended;
   if (first.has_memory_of_parent) return;

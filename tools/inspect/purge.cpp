@@ -1,8 +1,8 @@
-// `purge`: free memory of a process goes back to the system.
+// `purge`: returns free memory of a process to the system.
 //
-// The free spans of the page heap are those that no thread has a use for, while its lock is free and
-// all threads stand still. They go back in short stops, between which the process goes on. The
-// engine's tables do not change: a dirty span stays one, and whatever serves from it is touched anew.
+// The free spans of the page heap are not used by any thread while its lock is free and all threads
+// are stopped. They are purged in short stops, between which the process runs. The engine's tables
+// do not change: a dirty span stays dirty, and allocating from it touches the pages again.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ yet, permission denied, a sandbox, a thread that stays in the kernel, or a machi
 reason is on standard error; the other processes are purged.
 )";
 
-// A part of a free span, for one system call.
+// Part of a free span, for one system call.
 struct Piece {
   std::size_t page;  // of the span
   std::uint32_t span_pages;
@@ -57,7 +57,7 @@ class Purge {
  public:
   explicit Purge(Process& process) : process_{process} {}
 
-  // Until nothing is left, or what is left does not get less.
+  // Repeats until nothing is left, or what is left no longer shrinks.
   void run() {
     constexpr int passes = 4;  // meanwhile, spans are cut and joined
     for (int pass = 0; pass < passes && goes_on(); ++pass) {
@@ -71,7 +71,7 @@ class Purge {
   std::size_t bytes() const { return bytes_; }
   std::size_t refused_bytes() const { return refused_bytes_; }
   int refusal() const { return refusal_; }
-  // The process was in its page heap at too many stops in a row.
+  // The process was inside its page heap at too many stops in a row.
   bool is_given_up() const { return attempts_ > most_attempts; }
   std::size_t stops() const { return stops_; }
   Nanoseconds longest_ns() const { return longest_ns_; }
@@ -90,7 +90,7 @@ class Purge {
     expect_readable(process_, PageWalk{process_, image_, spans, unclear, *this}.run());
   }
 
-  // Of PageWalk. Pieces of free spans end where huge pages do, so that none is split.
+  // Called by PageWalk. Pieces of free spans end where huge pages do, so that none is split.
   friend class PageWalk<Purge>;
   static bool visit_slab(std::size_t, std::size_t, engine::PageMapEntry) { return true; }
   static void visit_large(std::size_t, std::size_t, std::size_t) {}
@@ -115,7 +115,7 @@ class Purge {
     return image_.map().base + page * engine::page_bytes;
   }
 
-  // For a while; then the process goes on for longer than it stood still.
+  // For a while; then the process runs for longer than it was stopped.
   void stop_and_purge() {
     constexpr useconds_t least_pause_us = 500;
     constexpr Nanoseconds pause_per_stop = 4;
@@ -130,7 +130,7 @@ class Purge {
     usleep(least_pause_us + static_cast<useconds_t>(pause_per_stop * stopped / ns_per_us));
   }
 
-  // False if a thread is in the page heap, or none can make the calls.
+  // False if a thread is inside the page heap, or none can make the calls.
   bool purge_while_stopped(const StoppedThreads& threads) {
     constexpr Nanoseconds longest_stop = 2 * ns_per_ms;
     const Copy<engine::PageHeap> page_heap;
@@ -150,8 +150,8 @@ class Purge {
     return true;
   }
 
-  // Whether its span is still as it was found: in a list of the page heap. (The structures of pages
-  // within a span are left as they were, but no list has them.)
+  // Whether its span is still as found: in a list of the page heap. (The descriptors of pages
+  // within a span keep old values, but no list contains them.)
   bool is_free(const Piece& piece, const engine::PageHeap& page_heap) const {
     const std::uintptr_t place = address_in(image_.map().spans, piece.page);
     const auto* const there = reinterpret_cast<const engine::Span*>(place);
@@ -178,8 +178,8 @@ class Purge {
   Nanoseconds longest_ns_ = 0;
 };
 
-// A filter may end the process for a system call that it does not make itself. That the engine has
-// given memory back is evidence to the contrary.
+// A seccomp filter may kill the process for a system call that it does not make itself. If the
+// engine has purged memory before, the filter evidently allows it.
 void expect_no_sandbox(const Process& process, const EngineImage& image, bool is_forced) {
   const std::int64_t mode = process.status("Seccomp:");
   std::size_t given_back = 0;

@@ -1,4 +1,4 @@
-// Addresses of a process.
+// An address range of a process.
 #pragma once
 
 #include <cstddef>

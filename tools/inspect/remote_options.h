@@ -1,5 +1,5 @@
-// The options of a running process: a copy in those of this one, of which the words that differ are
-// written back while all threads of the process stand still.
+// Options of a running process: copies them into this one's, and writes back the words that differ
+// while all threads of the process are stopped.
 #pragma once
 
 #include "inspect/command_line.h"
@@ -12,8 +12,8 @@ class RemoteOptions {
  public:
   RemoteOptions(Process& process, const EngineImage& image);
 
-  // Writes those of `current_options` that have changed since, and tells the process to follow. Ends
-  // this one where that is impossible.
+  // Writes those of `current_options` that have changed, and tells the process to apply them. Ends
+  // this process if that is impossible.
   void write();
 
  private:

@@ -1,4 +1,4 @@
-// The three forms of an account; see report.h.
+// The three formats of an account; see report.h.
 #include "inspect/report.h"
 
 #include <unistd.h>
@@ -19,7 +19,7 @@ double percent(std::size_t part, std::size_t whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Damaged memory may have any numbers.
+// Damaged memory may contain any numbers.
 std::int64_t whole(double bytes) {
   constexpr double most = 1e18;
   return bytes < most ? static_cast<std::int64_t>(bytes) : static_cast<std::int64_t>(most);
@@ -27,7 +27,7 @@ std::int64_t whole(double bytes) {
 
 std::size_t free_in(const Account::Class& c) { return c.slab_bytes - c.used_bytes; }
 
-// The classes with the most free room.
+// The classes with the most free bytes.
 void print_classes(const Account& account) {
   constexpr std::size_t shown = 3;
   const std::size_t all = account.in_slabs + account.ended;
@@ -47,8 +47,9 @@ void print_classes(const Account& account) {
   }
 }
 
-// A name of Prometheus' text format: a line of type, and one for each value behind it. Its meaning
-// is that of ts_stats_write() where that has the same name, or a collector of both refuses one.
+// A metric in Prometheus' text format: a type line, followed by a line for each value. If
+// ts_stats_write() uses the same name, the meaning must be the same, or a collector of both rejects
+// one.
 void begin_metric(const char* name, const char* help) {
   std::printf("# HELP tsmalloc_%s %s\n# TYPE tsmalloc_%s gauge\n", name, help, name);
 }
@@ -175,7 +176,7 @@ int print_json(const Report& report, const StrandedSites& sites, const List<MapP
   return line.finish();
 }
 
-// A metric has its values of all processes behind one head, or a collector refuses it.
+// All processes' values of a metric must follow a single header, or a collector rejects them.
 int print_prometheus(const Report* begin, const Report* end) {
   const auto print = [](const Account& account, const char* name, const char* part,
                         std::size_t value) {

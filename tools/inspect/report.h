@@ -1,4 +1,4 @@
-// Accounts (account.h) in words, as JSON and for Prometheus: of one process, or of several.
+// Prints accounts (account.h) as text, as JSON and for Prometheus, for one process or several.
 #pragma once
 
 #include <unistd.h>
@@ -10,12 +10,12 @@
 
 namespace ts {
 
-// What the memory is for.
+// What memory is used for.
 enum class Use : std::uint8_t { program, free, tables, outside };
 
 struct Part {
   Use use;
-  const char* key;  // of JSON, and a label
+  const char* key;  // in JSON, and as a label
   std::size_t Account::*bytes;
   const char* meaning;
 };
@@ -40,27 +40,27 @@ inline constexpr Part parts[] = {
 
 constexpr double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// What is said of a process.
+// What is reported for a process.
 struct Report {
   Account account;
   bool has_shares = false;
   Account shares;
-  Reason reason{};  // if it has no engine: why
+  Reason reason{};  // why it has no engine, if so
 };
 
-// By the kernel's figures alone if the process has no engine. Ends this process if it cannot be
-// looked at. `map` may be null.
+// Uses only the kernel's figures if the process has no engine. Ends this process if it cannot be
+// inspected. `map` may be null.
 void take_report(pid_t pid, Process::Residency residency, Report& report, StrandedSites& sites,
                  List<MapPiece>* map = nullptr);
 
-// To standard output. They return 0, or the number of the first error in writing.
-// Without sites, nothing is said of them.
+// Print to standard output, and return 0 or the first write error. Without sites, they print
+// nothing about them.
 int print_text(const Report& report, const StrandedSites& sites);
 // With each piece of a map, if there is one, to any file.
 int print_json(const Report& report, const StrandedSites& sites,
                const List<MapPiece>* map = nullptr, int descriptor = STDOUT_FILENO);
 int print_prometheus(const Report* begin, const Report* end);
-// What the samples of a heap profile tell.
+// What a heap profile's samples show.
 void print_sites(pid_t pid, const StrandedSites& sites);
 
 // A column of a table with a row for each process.
@@ -69,7 +69,7 @@ struct Column {
   std::size_t (*bytes)(const Account&);
   bool is_of_engine;
 };
-// Of a process, or of the sum, which has no number.
+// For a process, or for the sum, which has no number.
 template <std::size_t Count>
 void print_row(const Column (&columns)[Count], const Account& account, const char* end = "\n") {
   account.pid != 0 ? std::printf("%8d", account.pid) : std::printf("%8s", "sum");
@@ -88,16 +88,16 @@ void print_head(const Column (&columns)[Count], const char* end = "\n") {
   for (const Column& column : columns) std::printf(" %8s", column.head);
   std::printf("%s", end);
 }
-// The process as labels of Prometheus.
+// The process as Prometheus labels.
 void print_labels(const Account& account);
 
-// Those of several processes, each taken in a child of this one.
+// Accounts of several processes, each taken in a child of this one.
 class Reports {
  public:
-  // With `prints_json`, each child prints its line. `of_cgroup` is as of Processes.
+  // With `prints_json`, each child prints its line. `of_cgroup` is as in Processes.
   Reports(const List<pid_t>& pids, std::int64_t of_cgroup, bool prints_json, bool is_quiet = false);
 
-  // The largest first.
+  // Largest first.
   const Report* begin() { return answers_.begin(); }
   const Report* end() { return answers_.begin() + count_; }
   // The sum of the shares.

@@ -16,7 +16,7 @@ std::size_t page_bytes() {
   return bytes;
 }
 
-// PAGEMAP_SCAN, which Linux has from 6.7 on; older headers do not know it.
+// PAGEMAP_SCAN is available from Linux 6.7 on; older headers do not define it.
 struct PageRegion {
   std::uint64_t begin, end, categories;
 };
@@ -30,7 +30,7 @@ constexpr std::uint64_t is_zero_page = 1 << 5;
 
 }  // namespace
 
-// By PAGEMAP_SCAN; false if the kernel does not have it.
+// With PAGEMAP_SCAN; false if the kernel lacks it.
 bool Process::scan_pages(const Range& range) {
   PageRegion found[most_regions];
   PageScan scan{};
@@ -40,7 +40,7 @@ bool Process::scan_pages(const Range& range) {
   scan.regions = reinterpret_cast<std::uint64_t>(found);
   scan.region_count = most_regions;
   scan.all_of = is_present_page | is_zero_page;
-  scan.inverted = is_zero_page;  // so: which are none
+  scan.inverted = is_zero_page;  // that is, which are not
   scan.returned = is_present_page;
   const int count = ioctl(pagemap_, page_scan, &scan);
   if (count < 0) return false;
@@ -50,7 +50,7 @@ bool Process::scan_pages(const Range& range) {
   return true;
 }
 
-// By entries of /proc/PID/pagemap, so many at a time, on kernels before 6.7.
+// With entries of /proc/PID/pagemap, several at a time, on kernels before 6.7.
 void Process::read_pages(const Range& range) {
   constexpr std::size_t most_entries = 8192;
   static std::uint64_t entries[most_entries];
@@ -71,7 +71,7 @@ void Process::read_pages(const Range& range) {
   window_.end = (first + i) * page_bytes();
 }
 
-// At the pages from the beginning of the range on, of whole pages.
+// Checks pages from the start of the range on; it consists of whole pages.
 void Process::look_at_pages(const Range& range) {
   window_ = range;
   region_count_ = region_ = 0;
@@ -99,8 +99,8 @@ void Process::scan_or_read_pages(Range range) {
   if (!scan_pages(range)) read_pages(range);
 }
 
-// Some mappings on, at the end of one or within it: beyond the last one the kernel looks at
-// nothing.
+// An address some mappings further on, within a mapping or at its end: the kernel need not scan
+// past the last one.
 std::uintptr_t Process::end_of_window(std::uintptr_t begin) {
   const std::uintptr_t limit = begin + std::min(most_bytes, ~begin);
   const std::size_t i = first_behind(limit);
@@ -108,8 +108,8 @@ std::uintptr_t Process::end_of_window(std::uintptr_t begin) {
   return mappings_[i - 1].range.end;
 }
 
-// Of whole pages. Addresses without a mapping are left out, those between mappings that are near to
-// each other are looked at with them.
+// For whole pages. Unmapped addresses are left out, except those between mappings close to each
+// other, which are scanned together.
 std::size_t Process::resident_within(const Range& range) {
   std::size_t bytes = 0;
   for (std::uintptr_t at = range.begin; at < range.end;) {
@@ -140,7 +140,7 @@ std::size_t Process::resident_bytes_of(const Mapping& mapping) {
 }
 
 std::size_t Process::resident_bytes(const Range& range) {
-  // Whole pages: two ranges that share one count it both.
+  // Counts whole pages: two ranges that share one both count it.
   const std::uintptr_t begin = range.begin & -page_bytes();
   const std::uintptr_t end = end_of_page(range.end);
   if (end <= begin) return 0;

@@ -17,8 +17,8 @@ class ResidencyCache {
  public:
   static constexpr std::size_t block_bytes = std::size_t{2} << 20;
 
-  // Begins a sample of these addresses. Forgets everything about others, and a rotating sixteenth
-  // of the rest, so that no error stays.
+  // Begins a sample of these addresses. Drops everything about others, and a rotating sixteenth of
+  // the rest, so that no error persists.
   void begin_look(const Range& range) {
     const std::uintptr_t first = (range.begin + block_bytes - 1) / block_bytes;
     const std::size_t count = std::max(first, range.end / block_bytes) - first;
@@ -45,7 +45,7 @@ class ResidencyCache {
     return i < blocks_.count() && blocks_[i].is_cached;
   }
 
-  // The beginning of the next cached block behind the address, or `limit` if that comes first.
+  // The start of the next cached block after the address, or `limit` if that comes first.
   std::uintptr_t next_cached(std::uintptr_t address, std::uintptr_t limit) const {
     const std::uintptr_t end = (first_ + blocks_.count()) * block_bytes;
     std::uintptr_t at = std::max(address, first_ * block_bytes);
@@ -65,8 +65,8 @@ class ResidencyCache {
     }
   }
 
-  // Records what is resident in a window, given in order. Blocks within it are cached if most of
-  // them is resident.
+  // Records what is resident in a window; windows come in order. Caches blocks within it that are
+  // mostly resident.
   void note(const Range& window, const Range* regions, std::size_t count) {
     std::size_t region = 0;
     const std::uintptr_t end = std::min(window.end / block_bytes, first_ + blocks_.count());

@@ -1,4 +1,4 @@
-// `set`: the options of a running process.
+// `set`: changes the options of a running process.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -28,7 +28,7 @@ process cannot be changed: no such process, no tsmalloc in it, another version o
 yet, permission denied, or a thread that stays in the kernel.
 )";
 
-// Of an assignment; without the prefix.
+// The name in an assignment, without the prefix.
 struct Name {
   char text[32];
 };
@@ -55,7 +55,7 @@ int print_all() {
   return std::fflush(stdout) == 0 ? 0 : errno;
 }
 
-// Changes this process's options, which are those of the other one.
+// Changes this process's options, which are copies of the other's.
 void change(const CommandLine& line, const char* assignment) {
   const char* const equals = std::strchr(assignment, '=');
   if (equals == nullptr) line.fail_at(assignment, "not NAME=VALUE");
@@ -79,8 +79,8 @@ void change(const CommandLine& line, const char* assignment) {
   }
 }
 
-// One that only another one permits, such as LIMIT above the former HARD_LIMIT, is taken in the second
-// round, whatever their order.
+// An assignment that only another one permits, such as LIMIT above the former HARD_LIMIT, succeeds
+// in the second round, whatever their order.
 void try_all(const CommandLine& line) {
   for (const char* const assignment : line.words()) {
     if (const char* const equals = std::strchr(assignment, '='))

@@ -18,9 +18,9 @@
 namespace ts {
 namespace {
 
-// A thread that runs stops within microseconds, where it has a processor; one that waits for a disk,
-// or for the child of its vfork, does not. Meanwhile, the others stand still. So they are let go of
-// before the next attempt.
+// A running thread stops within microseconds, if it has a processor; one that waits for a disk, or
+// for the child of its vfork, does not. Meanwhile the other threads are stopped, so they are
+// resumed before the next attempt.
 constexpr Nanoseconds patience = 200 * ns_per_ms;
 constexpr int attempts = 5;
 constexpr useconds_t pause_us = 20'000;
@@ -53,7 +53,7 @@ void list_living_threads(pid_t process, List<pid_t>& threads) {
   closedir(folder);
 }
 
-// Its state is that of a zombie, or it is not there.
+// It is a zombie, or gone.
 bool StoppedThreads::is_gone(pid_t thread) const {
   char path[64];
   format(path, sizeof path, "/proc/%d/task/%d/stat", process_.pid(), thread);
@@ -99,7 +99,7 @@ bool StoppedThreads::has_stopped(Thread& thread) {
     return false;
   }
   thread.is_stopped = true;
-  // Else a signal is on its way to it, which it gets later.
+  // Otherwise a signal is being delivered, which it gets later.
   thread.may_call = event_of(status) == PTRACE_EVENT_STOP;
   thread.signal = event_of(status) == 0 ? WSTOPSIG(status) : 0;
   return true;
@@ -124,7 +124,8 @@ int StoppedThreads::wait_for_all(Nanoseconds until) {
 
 int StoppedThreads::stop_all() {
   stopped_at_ = now_ns();
-  // Threads that run start others. When all known ones stand still and no other is there, none is.
+  // Running threads start others. When all known ones are stopped and there are no others, none is
+  // running.
   for (bool are_there = true; are_there;) {
     if (const int error = seize_new_threads(are_there); error != 0) return error;
     if (const int error = wait_for_all(stopped_at_ + patience); error != 0) return error;
@@ -149,7 +150,7 @@ int StoppedThreads::stop() {
   return error;
 }
 
-// The others stay in the list, and are to stop still.
+// The others stay in the list, and still have to stop.
 void StoppedThreads::let_stopped_go() {
   for (std::size_t i = 0; i < threads_.count();) {
     Thread& thread = threads_[i];
@@ -166,7 +167,7 @@ void StoppedThreads::let_stopped_go() {
 
 void StoppedThreads::let_go() {
   let_stopped_go();
-  threads_.clear();  // one that stays in the kernel is let go of when this process ends
+  threads_.clear();  // one that stays in the kernel is released when this process ends
   if (is_masked_) sigprocmask(SIG_SETMASK, &former_mask_, nullptr);
   is_masked_ = false;
 }
@@ -174,7 +175,7 @@ void StoppedThreads::let_go() {
 bool StoppedThreads::write(std::uintptr_t address, const void* from, std::size_t bytes) const {
   const iovec here{const_cast<void*>(from), bytes};
   const iovec there{reinterpret_cast<void*>(address), bytes};
-  // Not by the number of the process, whose first thread may have ended.
+  // Not by the process's number, since its first thread may have ended.
   return !threads_.is_empty() &&
          process_vm_writev(threads_[0].id, &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
 }

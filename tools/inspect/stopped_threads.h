@@ -1,5 +1,5 @@
-// All threads of a process, stopped by ptrace while its memory is changed. What waited in the kernel
-// begins its wait again, on x86-64 also where the kernel would end it with EINTR (system_caller.h).
+// All threads of a process, stopped by ptrace while its memory is changed. Interrupted waits in the
+// kernel restart, on x86-64 even those that the kernel would end with EINTR (system_caller.h).
 #pragma once
 
 #include <signal.h>
@@ -10,10 +10,10 @@
 
 namespace ts {
 
-// Of the status of a thread that has stopped, its event of ptrace(2); 0 if it is about to get a signal.
+// The ptrace(2) event in the status of a stopped thread; 0 if it is about to get a signal.
 constexpr unsigned event_of(int status) { return static_cast<unsigned>(status) >> 16; }
 
-// The threads of a process that live on: none if it ends as a whole, by exit_group or a signal.
+// The surviving threads of a process; none if it ends as a whole, by exit_group or a signal.
 void list_living_threads(pid_t process, List<pid_t>& threads);
 
 class StoppedThreads {
@@ -21,8 +21,8 @@ class StoppedThreads {
   struct Thread {
     pid_t id;
     bool is_stopped;
-    bool may_call;  // it stands where it can make a system call
-    int signal;     // that it is to get when it goes on
+    bool may_call;  // it is where it can make a system call
+    int signal;     // to deliver when it is resumed
   };
 
   explicit StoppedThreads(const Process& process) : process_{process} {}
@@ -30,9 +30,9 @@ class StoppedThreads {
   StoppedThreads(const StoppedThreads&) = delete;
   StoppedThreads& operator=(const StoppedThreads&) = delete;
 
-  // Stops all threads; signals that would end this process wait until they go on. 0, or the number
-  // of an error, and then they go on: ESRCH if the process has ended, EPERM if it may not be
-  // stopped, ETIMEDOUT if a thread stays in the kernel.
+  // Stops all threads; signals that would end this process wait until they are resumed. Returns 0,
+  // or an error number, and then they keep running: ESRCH if the process has ended, EPERM if it may
+  // not be stopped, ETIMEDOUT if a thread stays in the kernel.
   int stop();
   void let_go();
 
@@ -43,7 +43,7 @@ class StoppedThreads {
   const Thread* begin() const { return threads_.begin(); }
   const Thread* end() const { return threads_.end(); }
 
-  // Writes to the memory of the process. False if it is not there.
+  // Writes to the memory of the process. False if it is not mapped.
   bool write(std::uintptr_t address, const void* from, std::size_t bytes) const;
 
  private:

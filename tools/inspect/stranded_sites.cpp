@@ -72,7 +72,7 @@ StrandedSites::Site StrandedSites::place_of(const Process& process,
   for (std::uint32_t i = 0; i < depth; ++i) {
     const os::Module* const found = profile_.module_of(frames[i]);
     module = name_of(found, process);
-    // Within the call: return addresses are behind it.
+    // An address within the call: return addresses follow it.
     offset = frames[i] - 1 - (found != nullptr ? found->begin - found->file_offset : 0);
     if (!hands_on(module)) break;
   }

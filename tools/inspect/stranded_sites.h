@@ -1,14 +1,14 @@
 // Fragmentation by call site (features/profile/stranded_bytes.h), for `explain`: which sites strand
-// free room in slabs, according to the heap profile of a process that samples. Sites are places in
-// files, without names.
+// bytes in slabs, according to the heap profile of a sampling process. Sites are places in files,
+// without names.
 #pragma once
 
 #include "inspect/profile_image.h"
 
 namespace ts {
 
-// A sum of samples, each taken with a probability of at most 1 in 256, so that the sum of squares
-// is the variance.
+// A sum of samples, each taken with a probability of at most 1 in 256, so the sum of squares is the
+// variance.
 struct StrandedBytes {
   double bytes = 0;
   double variance = 0;
@@ -19,7 +19,7 @@ struct StrandedBytes {
 
 class StrandedSites {
  public:
-  // The innermost frame beyond the allocator and the C++ library.
+  // The innermost frame outside the allocator and the C++ library.
   struct Site {
     const char* module;  // the end of the file's path
     std::uint64_t offset;
@@ -30,7 +30,7 @@ class StrandedSites {
   void read(const Process& process, const EngineImage& image);
 
   const StrandedBytes& all() const { return all_; }
-  // Those that strand the most come first.
+  // Those that strand most come first.
   const Site* begin() const { return sites_.begin(); }
   const Site* end() const { return sites_.end(); }
   // The index of a site with a sample in the slab that begins at that page; -1 if there is none.

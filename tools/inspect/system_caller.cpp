@@ -1,5 +1,5 @@
-// See system_caller.h. After a thread's last call, the kernel has to find it on the way of a signal,
-// as it was found: there it makes what the thread waited in begin again. So it is interrupted once
+// See system_caller.h. After a thread's last call, the kernel must find it in signal delivery, as
+// it was found: only there does it restart the interrupted wait. So the thread is interrupted once
 // more before it gets its registers back.
 #include "inspect/system_caller.h"
 
@@ -29,7 +29,7 @@ bool is_instruction(const Process& process, std::uintptr_t address) {
          std::memcmp(bytes, instruction_bytes, sizeof bytes) == 0;
 }
 
-// Any in the code of the process; 0 if there is none.
+// A syscall instruction in the process's code; 0 if there is none.
 std::uintptr_t find_instruction(const Process& process) {
   constexpr std::size_t piece = 4096;
   unsigned char bytes[piece];
@@ -45,7 +45,7 @@ std::uintptr_t find_instruction(const Process& process) {
   return 0;
 }
 
-// Whether the thread may be within a restartable sequence, of which the kernel would forget.
+// Whether the thread may be within a restartable sequence, which the kernel would then lose.
 bool is_in_sequence(const Process& process, pid_t thread) {
   struct {
     std::uint64_t address;
@@ -66,7 +66,7 @@ bool is_in_sequence(const Process& process, pid_t thread) {
 void resume_wait(pid_t thread) {
   constexpr long epoll_pwait2 = 441;  // which older headers do not know
   constexpr long io_uring_enter = 426;
-  // From accept on, those of a socket with a timeout (SO_RCVTIMEO, SO_SNDTIMEO).
+  // From accept on, only for sockets with a timeout (SO_RCVTIMEO, SO_SNDTIMEO).
   constexpr long waits[] = {
       SYS_epoll_wait,      SYS_epoll_pwait, epoll_pwait2,     SYS_semop,         SYS_semtimedop,
       SYS_rt_sigtimedwait, io_uring_enter,  SYS_io_getevents, SYS_io_pgetevents, SYS_accept,
@@ -106,7 +106,7 @@ bool SystemCaller::choose(const Process& process, pid_t thread, bool waits_in_ke
   return true;
 }
 
-// First among the threads that wait in the kernel, where none is in a restartable sequence.
+// Prefers threads that wait in the kernel, if none is in a restartable sequence.
 bool SystemCaller::begin(const Process& process, const StoppedThreads& threads) {
   is_running_ = false;
   for (const bool waits_in_kernel : {true, false}) {
@@ -117,8 +117,8 @@ bool SystemCaller::begin(const Process& process, const StoppedThreads& threads) 
   return false;
 }
 
-// To its next stop of that kind. Of signals, only SIGSTOP is not blocked: the thread takes it, which
-// makes the process a stopped one, and goes on as if it were not until it is let go of.
+// Runs it to its next stop of that kind. All signals but SIGSTOP are blocked: the thread takes that
+// one, which makes the process a stopped one, and continues as if it were not until it is released.
 template <class IsStop>
 bool SystemCaller::resume_to(__ptrace_request request, IsStop is_stop) const {
   for (int signal = 0;;) {
@@ -130,7 +130,7 @@ bool SystemCaller::resume_to(__ptrace_request request, IsStop is_stop) const {
   }
 }
 
-// To its next entry into a system call, or exit from one.
+// Runs it to its next entry into a system call, or exit from one.
 bool SystemCaller::resume_to_system_call() const {
   return resume_to(PTRACE_SYSCALL, [](int status) { return WSTOPSIG(status) == system_call_stop; });
 }
@@ -140,7 +140,7 @@ int SystemCaller::call(long number, std::uintptr_t first, std::uintptr_t second,
   user_regs_struct registers = former_;
   registers.rip = instruction_;
   registers.rax = static_cast<unsigned long long>(number);
-  registers.orig_rax = ~0ULL;  // it is in no system call
+  registers.orig_rax = ~0ULL;  // it is not in a system call
   registers.rdi = first;
   registers.rsi = second;
   registers.rdx = third;
@@ -150,7 +150,7 @@ int SystemCaller::call(long number, std::uintptr_t first, std::uintptr_t second,
     return ESRCH;
   constexpr unsigned long long errors = 4096;
   const unsigned long long error = -registers.rax;
-  return error < errors ? static_cast<int>(error) : ESRCH;  // a thread that is ended by the call
+  return error < errors ? static_cast<int>(error) : ESRCH;  // the call ended the thread
 }
 
 void SystemCaller::end() {

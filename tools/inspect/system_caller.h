@@ -1,6 +1,6 @@
-// System calls that a stopped thread of another process makes: the kernel lets a process give back its
-// own memory alone. No code of the process runs but the one instruction. The thread goes on as if
-// nothing had been; a system call in which it waited begins again.
+// Makes system calls in a stopped thread of another process, since the kernel lets only a process
+// itself purge its memory. No code of the process runs but the one instruction. Afterwards the
+// thread continues as if nothing had happened; a system call in which it waited restarts.
 #pragma once
 
 #include <sys/ptrace.h>
@@ -17,14 +17,13 @@ namespace ts {
 
 class SystemCaller {
  public:
-  // Whether this machine's system calls are known.
   static bool is_possible();
 
-  // Makes a thread ready. False if none of them can make a call at the moment.
+  // Prepares a thread. False if none of them can make a call at the moment.
   bool begin(const Process& process, const StoppedThreads& threads);
-  // 0, or the number of an error; ESRCH if the process has ended.
+  // Returns 0, or an error number; ESRCH if the process has ended.
   int call(long number, std::uintptr_t first, std::uintptr_t second, std::uintptr_t third);
-  // Puts the thread back to where it was.
+  // Puts the thread back where it was.
   void end();
 
  private:
@@ -42,9 +41,9 @@ class SystemCaller {
   std::uintptr_t instruction_ = 0;
 };
 
-// Of a stopped thread: if the stop ended a wait with EINTR, has the wait begin again. (signal(7) has
-// the system calls for which the kernel does not do so by itself.) If a handler of the program runs
-// first, it is EINTR.
+// For a stopped thread whose wait the stop ended with EINTR: has the wait restart. (signal(7) lists
+// the system calls that the kernel does not restart by itself.) If a handler of the program runs
+// first, the call returns EINTR.
 void resume_wait(pid_t thread);
 
 }  // namespace ts

@@ -1,4 +1,4 @@
-// `top`: accounts of a process, or of a command that it starts, one after another.
+// `top`: repeated accounts of a process, or of a command that it starts.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -43,11 +43,12 @@ or 128 plus the number of the signal that ended it.
 Permissions and exit status: as for explain.
 )";
 
-// Bytes that the sum of the parts may be off the kernel's, before all is asked for again.
+// How far, in bytes, the sum of the parts may be from the kernel's before everything is queried
+// again.
 constexpr std::size_t tolerance(std::size_t resident) { return (resident >> 9) + (1UL << 20); }
 
-// The kernel is asked about memory that was resident at earlier looks in turns, and about all of it
-// where the sum would be another than the kernel's.
+// Queries the kernel about memory that was resident in earlier samples in turns, and about all of
+// it if the sum would differ from the kernel's.
 bool take_next_account(Process& process, const EngineImage& image, Account& account,
                        List<MapPiece>* map) {
   static ResidencyCache cached;
@@ -66,7 +67,7 @@ bool take_next_account(Process& process, const EngineImage& image, Account& acco
   return take();
 }
 
-// One look. False if the process has ended; the first time, this process ends.
+// Takes one sample. False if the process has ended; the first time, ends this process instead.
 bool look(Watch& watch, pid_t pid) {
   static Report report;
   static List<MapPiece> map;
@@ -102,7 +103,7 @@ int watch_process(Watch& watch, pid_t pid) {
   return 0;
 }
 
-// After the first look, those that cannot be read are left out without a word.
+// After the first sample, processes that cannot be read are left out silently.
 int watch_processes(Watch& watch, const Processes& processes) {
   int status = 0;
   List<pid_t> pids;
@@ -126,10 +127,10 @@ int watch_processes(Watch& watch, const Processes& processes) {
 
 // ---- a command ----
 
-// Where a command prints to while there is a screen.
+// Where a command's output goes while the screen is in use.
 class Output {
  public:
-  // Makes standard output and error of this process go there; for a child.
+  // Redirects this process's standard output and error there; for a child.
   void take(bool has_screen) {
     if (!has_screen) return;
     char path[] = "/tmp/tsmalloc-top-XXXXXX";
@@ -165,8 +166,8 @@ bool has_ended(pid_t child) {
          info.si_pid == child;
 }
 
-// Until the command's program has allocated, at first it is this one. False if it ended before, or
-// has no tsmalloc for long.
+// Waits until the command's program has allocated; before exec it is still this one. False if it
+// ends first, or has no tsmalloc for long.
 bool has_begun(pid_t child) {
   constexpr useconds_t pause_us = 10'000;
   constexpr int patience = 1000;
@@ -197,7 +198,7 @@ int watch_command(Watch& watch, char** command) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   output.print();
-  constexpr int least_of_run = 126;  // it was not started, and that was told
+  constexpr int least_of_run = 126;  // it was not started, which was reported
   if (!watch.has_begun() && !(WIFEXITED(status) && WEXITSTATUS(status) >= least_of_run))
     std::fprintf(stderr,
                  "tsmalloc: %s ended before it could be inspected, or did not use tsmalloc\n",

@@ -1,4 +1,4 @@
-// `explain` and `stats`: an account of a process, which goes on meanwhile.
+// `explain` and `stats`: an account of a process while it runs.
 #include "inspect/verbs.h"
 
 #include <sys/mman.h>
@@ -80,7 +80,7 @@ int print_map_text(const Report& report, const StrandedSites& sites, const List<
   return std::fflush(stdout) == 0 ? 0 : errno;
 }
 
-// As the engine measures itself, by its tables (core/view.cpp).
+// As the engine measures itself, from its tables (core/view.cpp).
 HeapMeasures measures_of(const Account& account) {
   const std::size_t mapped_bytes = account.mapped;
   HeapMeasures measures;
@@ -112,7 +112,7 @@ bool print_stats(Process& process, const EngineImage& image, int format) {
   return true;
 }
 
-// By another thread of it, if that by which it was looked at has ended.
+// Through another of its threads, if the one used so far has ended.
 bool print_anew(pid_t pid, int format) {
   Process process{pid};
   EngineImage image;
@@ -131,7 +131,7 @@ constexpr Column columns_of_stats[] = {
     {"tables", [](const Account& a) { return a.tables; }, true},
 };
 
-// What write_stats() says.
+// The output of write_stats().
 struct StatsText {
   char text[max_stats_text];
   const char* at;  // the beginning of the next line
@@ -147,7 +147,7 @@ void fill_text(StatsText& text, const Account& account, int format) {
   text.text[length] = '\0';
 }
 
-// Of each line the head once, and then the values, each with its process: the lines of all
+// Prints the header of each metric once, followed by every process's values: the lines of all
 // processes are alike.
 void print_prometheus_of(const Answers<Account>& accounts) {
   List<StatsText> texts;
@@ -235,7 +235,7 @@ int stats(char** arguments) {
   const auto interval = static_cast<Nanoseconds>((seconds != 0 ? seconds : 1) * ns_per_second);
   Nanoseconds next = now_ns();
   const auto wait = [&] {
-    // Missed looks are left out.
+    // Missed samples are left out.
     next = std::max(next + interval, now_ns());
     const timespec at{next / ns_per_second, next % ns_per_second};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0) continue;

@@ -1,4 +1,4 @@
-// The screen and the lines of `tsmalloc top`; see watch.h.
+// The screen and the output lines of `tsmalloc top`; see watch.h.
 #include "inspect/watch.h"
 
 #include <poll.h>
@@ -19,21 +19,21 @@ namespace ts {
 
 namespace {
 
-// The other screen of the terminal, without a cursor and with long lines cut; back again; to the
-// upper left corner; and what lies behind is cleared.
+// The terminal's alternate screen, without a cursor and with long lines cut; back again; to the
+// upper left corner; clear to the end.
 constexpr char begin_screen[] = "\033[?1049h\033[?25l\033[?7l";
 constexpr char end_screen[] = "\033[?7h\033[?25h\033[?1049l";
 constexpr char go_home[] = "\033[H";
 constexpr char clear_line[] = "\033[K\n";
 constexpr char clear_rest[] = "\033[J";
 
-// As it is printed: nothing, without a sign of less, below half of the last digit.
+// A number as printed: values below half of the last digit count as zero, without a minus sign.
 double change(std::size_t now, std::size_t before) {
   const double more = mib(now) - mib(before);
   return more > -0.05 && more < 0 ? 0 : more;
 }
 
-// As the C library chooses: the first one that is set counts.
+// Like the C library: the first variable that is set counts.
 bool is_unicode() {
   for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* const locale = std::getenv(name);
@@ -43,7 +43,7 @@ bool is_unicode() {
   return false;
 }
 
-// A line of the screen: three numbers, what they mean, and a bar in what room is left.
+// A line of the screen: three numbers, their meaning, and a bar in the remaining width.
 constexpr std::size_t number_columns = 28;
 constexpr int meaning_columns = 53;
 constexpr std::size_t most_bar_columns = 40;
@@ -55,7 +55,7 @@ constexpr const char* colours[] = {"\033[32m", "\033[33m", "\033[36m", "\033[90m
 
 }  // namespace
 
-// The signals wait in the descriptor, so that the screen is never left behind.
+// The signals wait in the descriptor, so that the terminal is always restored.
 void Watch::begin() {
   if (signals_ >= 0) return;
   sigset_t ends;
@@ -84,7 +84,7 @@ bool Watch::goes_on() {
     return true;
   }
   if (shown_ >= times) return false;
-  // Looks are as far apart as they are to be, whatever one takes; missed looks are left out.
+  // Samples keep their interval, however long one takes; missed samples are left out.
   const Nanoseconds wait = std::max<Nanoseconds>(next_look_ - now, 0);
   next_look_ = now + wait + interval;
   const timespec pause{wait / ns_per_second, wait % ns_per_second};
@@ -128,7 +128,7 @@ void Watch::end() const {
   (void)std::fflush(stdout);
 }
 
-// Resident memory of the last looks, up to the most that they saw.
+// Resident memory in the last samples, scaled to their maximum.
 void Watch::print_history() const {
   const std::size_t first = shown_ < most_history ? 0 : shown_ + 1 - most_history;
   std::size_t most = 1;

@@ -1,4 +1,5 @@
-// Accounts of a process, or of several, one after another: a screen on a terminal, else a line each.
+// Displays repeated accounts of one process or several: a screen on a terminal, otherwise one line
+// each.
 #pragma once
 
 #include <signal.h>
@@ -17,18 +18,18 @@ class Watch {
   bool is_json = false;
   bool has_map = false;
 
-  // Waits, but for the first time. False if that was the last time, or a signal ended it.
+  // Waits, except the first time. False if that was the last time, or a signal ended it.
   bool goes_on();
   bool has_begun() const { return shown_ != 0; }
 
-  // For a command that this process starts: the terminal may be the command's as well. To be called
-  // before; and by the child.
+  // For a command that this process starts, which may use the terminal too. Call before starting
+  // it, and in the child.
   void begin_with_command();
   void restore_signals() const;
   bool has_screen() const { return has_screen_; }
-  // That ended it, and was taken; 0 if none was.
+  // The signal that ended it, which was consumed; 0 if none.
   int signal() const { return signal_; }
-  // 0, or the number of an error in writing.
+  // Returns 0, or the number of a write error.
   int show(const Report& report, const List<MapPiece>& map);
   int show(Reports& reports);
   // Leaves the terminal as it was.
@@ -45,16 +46,16 @@ class Watch {
   void print_bar(const Part& part, std::size_t bytes, std::size_t whole, std::size_t width) const;
 
   std::size_t shown_ = 0;
-  Nanoseconds next_look_ = 0;  // when, by now_ns()
+  Nanoseconds next_look_ = 0;  // when, on now_ns()'s clock
   std::FILE* lines_ = stdout;
-  int signals_ = -1;  // a descriptor that is readable once a signal is to end this
+  int signals_ = -1;  // becomes readable when a signal is to end this
   int signal_ = 0;
   sigset_t former_mask_{};
   bool has_screen_ = false;
   bool has_colours_ = false;
-  bool has_blocks_ = false;  // the terminal's characters are those of Unicode
+  bool has_blocks_ = false;  // the terminal uses Unicode
   static constexpr std::size_t most_history = 60;
-  std::size_t history_[most_history] = {};  // resident bytes, by the number of the look
+  std::size_t history_[most_history] = {};  // resident bytes, by sample number
   Account first_;
   Account before_;
 };
