@@ -1,7 +1,7 @@
 // The malloc family as a shim defines it: preloaded before an allocator, each function passes its
-// calls on to the allocator's, and tells the shim's class Call of them.
+// calls on to the allocator's, and reports them to the shim's class Call.
 //
-// No request is changed, and nothing but libc is needed. malloc_usable_size and the statistics
+// It changes no request, and needs nothing but libc. malloc_usable_size and the statistics
 // functions are not defined here; the program reaches the allocator's own.
 //
 //   program -> malloc (here) -> Call -> Next<malloc>: the allocator's
@@ -19,7 +19,7 @@
 namespace ts {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;  // of valloc: at least so much
+constexpr std::size_t page_bytes = 4096;  // of valloc: at least this
 
 void free_sized_by_free(void* pointer, std::size_t) { free(pointer); }
 void free_aligned_sized_by_free(void* pointer, std::size_t, std::size_t) { free(pointer); }
@@ -33,7 +33,7 @@ constinit Next<void*(std::size_t, std::size_t)> next_aligned_alloc{"aligned_allo
 constinit Next<int(void**, std::size_t, std::size_t)> next_posix_memalign{"posix_memalign"};
 constinit Next<void*(std::size_t)> next_valloc{"valloc"};
 constinit Next<void*(std::size_t)> next_pvalloc{"pvalloc"};
-// C23: glibc has them since 2.43.
+// C23, in glibc since 2.43.
 constinit Next<void(void*, std::size_t)> next_free_sized{"free_sized", free_sized_by_free};
 constinit Next<void(void*, std::size_t, std::size_t)> next_free_aligned_sized{
     "free_aligned_sized", free_aligned_sized_by_free};
@@ -46,8 +46,8 @@ void* move_lookup_block(void* pointer, std::size_t size) {
 
 }  // namespace
 
-// A forked child must not ask the loader, whose lock another thread may have held at the fork: so
-// everything that libc is sure to have is looked up with the first question.
+// A forked child must not ask the loader, since another thread may have held its lock at the fork.
+// So the first look-up looks up everything that libc is sure to have.
 void* address_of_next_malloc() {
   next_calloc.get();
   next_realloc.get();
@@ -86,8 +86,8 @@ void* realloc(void* pointer, std::size_t size) noexcept {
   return pass_on(Entry::realloc, pointer, size, ts::next_realloc, pointer, size);
 }
 
-// glibc's would call realloc, an allocator's own might not: so that both count alike, the product
-// is made here.
+// glibc's would call realloc, an allocator's own might not. To count both the same way, the product
+// is computed here.
 void* reallocarray(void* pointer, std::size_t count, std::size_t size) noexcept {
   std::size_t bytes = 0;
   if (!__builtin_mul_overflow(count, size, &bytes)) return realloc(pointer, bytes);

@@ -1,4 +1,4 @@
-// dlsym, and the arena for what it allocates; see next.h.
+// dlsym, and the arena for its allocations; see next.h.
 #include "interpose/next.h"
 
 #include <dlfcn.h>
@@ -9,10 +9,10 @@
 namespace ts {
 namespace {
 
-// An error text of dlsym takes about 100 bytes, and there are 30 symbols.
+// A dlsym error text takes about 100 bytes, and there are 30 symbols.
 constexpr std::size_t arena_bytes = 16'384;
 constexpr std::size_t unit_bytes =
-    16;  // one for the size in front of each block; keeps every block aligned
+    16;  // one for the size before each block; keeps every block aligned
 
 alignas(unit_bytes) constinit unsigned char arena[arena_bytes]{};
 constinit std::atomic<std::size_t> arena_used{0};
@@ -48,14 +48,14 @@ void* look_up(void* library, const char* symbol) {
   looking_up = true;
   void* found = dlsym(library, symbol);
   if (found == nullptr) {
-    // A C program that has loaded a C++ plug-in: its C++ runtime is there, but outside the order
+    // For a C program that loaded a C++ plug-in: its C++ runtime is there, but outside the order
     // that RTLD_NEXT follows.
     if (void* const runtime = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
         runtime != nullptr) {
       found = dlsym(runtime, symbol);
     }
   }
-  if (found == nullptr) dlerror();  // the program must not find our error where it expects its own
+  if (found == nullptr) dlerror();  // the program must not find our error in place of its own
   looking_up = was_looking_up;
   errno = saved_errno;
   return found;

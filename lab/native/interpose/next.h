@@ -1,9 +1,9 @@
 // The next definition of a function in the dynamic loader's search order: that of the allocator
-// behind a shim.
+// after a shim.
 //
-// Looking up a symbol may itself allocate (a failed dlsym keeps its error text), so allocations are
-// served from a small arena while a thread looks one up. Nothing here is linked against a C++
-// run-time library: whether the program has one is found out at run time.
+// Looking up a symbol may itself allocate (a failed dlsym keeps its error text), so while a thread
+// looks one up, its allocations come from a small arena. Nothing here is linked against a C++
+// run-time library: whether the program has one is determined at run time.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace ts {
 
-// The functions that a shim stands before, as far as shims tell them apart; in this order in the
+// The functions that a shim interposes, as far as shims distinguish them, in the order of the
 // tracker's file.
 enum class Entry : unsigned {
   malloc,
@@ -24,14 +24,14 @@ enum class Entry : unsigned {
   count
 };
 
-// Allocations that this thread makes while it looks a symbol up. They are not the program's, and
-// their blocks are never used again.
+// Allocations that this thread makes while it looks up a symbol. They do not belong to the program,
+// and their blocks are never reused.
 bool is_looking_up();
-void* lookup_allocate(std::size_t size);  // zeroed, aligned to 16; null when the arena is used up
+void* lookup_allocate(std::size_t size);  // zeroed, aligned to 16; null if the arena is used up
 bool is_lookup_block(const void* pointer);
 std::size_t lookup_block_size(const void* pointer);
 
-// In a library, or by RTLD_NEXT or RTLD_DEFAULT; null if there is no such definition. Preserves
+// Searches a library, or RTLD_NEXT or RTLD_DEFAULT; null if there is no such definition. Preserves
 // errno.
 void* look_up(void* library, const char* symbol);
 void* look_up_next(const char* symbol);
@@ -51,7 +51,7 @@ class Next {
   }
 
  private:
-  Function* find_slow() {  // threads that come here together find the same
+  Function* find_slow() {  // concurrent threads find the same
     auto* found = reinterpret_cast<Function*>(look_up_next(symbol_));
     if (found == nullptr) found = fallback_;
     function_.store(found, std::memory_order_relaxed);

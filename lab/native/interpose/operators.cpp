@@ -1,9 +1,9 @@
 // Operators new and delete, all forms, as a shim defines them.
 //
-// An allocator that defines operator new itself is reached without malloc, so a shim that stood
-// before malloc alone would miss every call of a C++ program. Throwing, the new handler and the
-// meaning of sized forms are those of the next definition; a program without a C++ run-time library
-// gets malloc and free in their place.
+// An allocator that defines operator new itself is reached without malloc, so a shim before malloc
+// only would miss every call of a C++ program. Throwing, the new handler and the meaning of sized
+// forms are up to the next definition; a program without a C++ run-time library gets malloc and
+// free instead.
 #include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,10 +23,11 @@ using std::size_t;
 constexpr size_t alignment_of(Align alignment) { return static_cast<size_t>(alignment); }
 constexpr size_t alignment_of(Nothrow) { return 0; }
 
-// What stands in for a missing run-time library calls our own malloc and free; like any nested call.
+// The replacement for a missing run-time library calls our own malloc and free, like any nested
+// call.
 template <class... Rest>
 void* allocate(size_t size, Rest... rest) {
-  size = std::max<size_t>(size, 1);  // new gives a block for 0 bytes too
+  size = std::max<size_t>(size, 1);  // new returns a block for 0 bytes too
   void* block = nullptr;
   if constexpr ((std::is_same_v<Rest, Align> || ...)) {
     block = memalign((0 + ... + alignment_of(rest)), size);

@@ -1,9 +1,9 @@
-// One call, passed on to the next definition. What a shim does with it is its own class Call, which
-// its folder's call.h defines:
+// Passes one call on to the next definition. What a shim does with it is up to its class Call,
+// defined in its folder's call.h:
 //
 //   Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment)
-//                                before; block: what is freed or resized; alignment: 0: any
-//   void finish(void* block, std::size_t bytes)      after; null: nothing was granted
+//                                        before; block: to be freed or resized; alignment: 0: any
+//   void finish(void* block, std::size_t bytes)     after; null: the request failed
 //
 // Calls nest (libstdc++'s operator new calls malloc), and one that throws never reaches finish().
 #pragma once

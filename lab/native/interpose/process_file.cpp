@@ -1,4 +1,4 @@
-// The mark that forks clear, and the making of a file; see process_file.h.
+// The mark that forks clear, and the creation of a file; see process_file.h.
 #include "interpose/process_file.h"
 
 #include <dlfcn.h>
@@ -19,14 +19,14 @@
 namespace ts {
 namespace {
 
-constexpr int max_files_per_pid = 10'000;  // each exec in the same process takes the next number
+constexpr int max_files_per_pid = 10'000;  // each exec in the same process uses the next number
 
 // A page that the kernel clears in every forked child, however it was forked: zero means "this
 // process has not begun yet".
 constinit std::atomic<std::atomic<unsigned char>*> fork_mark{nullptr};
 
 // Read once, since the program may change its environment and its directory, and a child could not
-// ask the loader safely.
+// safely call the loader.
 constinit char directory[PATH_MAX]{};
 constinit const char* provider = "";
 
@@ -35,7 +35,7 @@ bool make_fork_mark() {
   void* const page =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
-  // Before Linux 4.14 this fails, and then a child goes on in its parent's record.
+  // Before Linux 4.14 this fails, and then a child continues in its parent's record.
   madvise(page, size, MADV_WIPEONFORK);
   fork_mark.store(static_cast<std::atomic<unsigned char>*>(page), std::memory_order_release);
   return true;
@@ -83,8 +83,8 @@ bool has_begun() {
   return mark != nullptr && mark->load(std::memory_order_relaxed) != 0;
 }
 
-// Others may call meanwhile only if threads are started before the first call, and pthread_create
-// itself allocates.
+// Other threads may call at the same time only if they are started before the first call, but
+// pthread_create itself allocates.
 Begin begin_process(const char* variable) {
   const bool is_first = fork_mark.load(std::memory_order_acquire) == nullptr;
   if (is_first && environ == nullptr) return Begin::not_now;

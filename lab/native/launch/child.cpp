@@ -14,13 +14,13 @@
 namespace ts {
 namespace {
 
-// What the child tells us through a close-on-exec pipe: once just before exec, and once more if
+// What the child reports through a close-on-exec pipe: once just before exec, and again if
 // something failed. The end of the pipe without an error means that exec succeeded.
 struct ChildReport {
   Nanoseconds exec_ns;
   int error_number;
   bool is_in_folder;  // or else entering it is what failed
-  bool file_exists;   // although exec says that something does not: then it is what the file needs
+  bool file_exists;   // although exec says not: then something that the file needs is missing
 };
 
 void fail(StartedChild& child, int error_number, const char* action, const char* object) {
@@ -48,7 +48,7 @@ void edit_environment(const Options& options) {
     const char* const behind = getenv("LD_PRELOAD");
     const bool is_alone = behind == nullptr || *behind == '\0';
     char* joined = nullptr;
-    // Without memory for it, the proof of the preloads says that they are not mapped.
+    // Without memory for it, the preload check reports that they are not mapped.
     if (asprintf(&joined, "%s%s%s", options.preloads[i - 1].path, is_alone ? "" : ":",
                  is_alone ? "" : behind) < 0) {
       return;
@@ -67,10 +67,10 @@ void edit_environment(const Options& options) {
 [[noreturn]] void become_command(const Options& options, const ChildSetup& setup, int pipe_end,
                                  pid_t launcher) {
   ChildReport report{};
-  // A session of its own: one process group to end, and reading from the terminal neither stops the
-  // program nor lets Ctrl-C reach it past the launcher.
+  // A session of its own: there is one process group to end, reading from the terminal does not
+  // stop the program, and Ctrl-C cannot reach it past the launcher.
   setsid();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // so that nothing runs on unmeasured after its launcher
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // so that nothing runs on unmeasured without its launcher
   if (getppid() != launcher) _exit(exit_internal);
   for (int target = 0; target < 3; ++target) {
     if (setup.standard_descriptors[target] >= 0) dup2(setup.standard_descriptors[target], target);
@@ -139,7 +139,7 @@ void start_child(const Options& options, const ChildSetup& setup, StartedChild& 
   }
   close(report_ends[0]);
   child.exec_ns = report.exec_ns;
-  if (!is_reported) {  // killed from outside before it could speak
+  if (!is_reported) {  // killed from outside before it could report
     report.error_number = ECHILD;
     report.is_in_folder = true;
   }

@@ -1,8 +1,8 @@
-// Starting the program.
+// Starts the program.
 //
-// Why it exists: the moment of exec must be known exactly, and every way to fail before it must
-// come back as a named error. What it refuses to do: block. Redirections are opened by the launcher
-// beforehand, so that nothing between fork and exec can wait for a FIFO or for a person.
+// The time of exec must be known exactly, and every failure before it must be reported as a named
+// error. Redirections are opened by the launcher beforehand, so that nothing between fork and exec
+// can wait for a FIFO or for a person.
 #pragma once
 
 #include <signal.h>
@@ -15,21 +15,20 @@ namespace ts {
 // What the child becomes: descriptors are -1 where it inherits ours.
 struct ChildSetup {
   int standard_descriptors[3] = {-1, -1, -1};
-  sigset_t original_signal_mask{};  // ours before we blocked what we wait for
+  sigset_t original_signal_mask{};  // ours before we blocked the signals we wait for
 };
 
 struct StartedChild {
   pid_t pid = -1;
   Nanoseconds exec_ns = 0;  // the clock just before exec
-  int error_number =
-      0;  // 0: it runs. Otherwise there is no child any more, and `message` says what failed
+  int error_number = 0;  // 0: it runs. Otherwise the child is gone, and `message` says what failed
   char message[PATH_MAX + 128] = {};
 };
 
-// Opens the redirections of `options`; on failure fills the error of `child` and returns false.
+// Opens the redirections of `options`; on failure sets the error of `child` and returns false.
 bool open_redirections(const Options& options, ChildSetup& setup, StartedChild& child);
 
-// Runs the command; where that fails, there is no child any more.
+// Runs the command; if that fails, the child is gone.
 void start_child(const Options& options, const ChildSetup& setup, StartedChild& child);
 
 }  // namespace ts

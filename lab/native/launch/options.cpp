@@ -30,9 +30,9 @@ constexpr char common_help_text[] =
   --parent PID       likewise when that process, which has started this one, has ended
 )";
 
-// The path goes to the loader as it was given, even where a symbolic link could be followed: the
-// length of the environment is part of the experiment, and a link may be there because the loader
-// could not read the real name.
+// The path goes to the loader as given, even if it contains symbolic links: the length of the
+// environment is part of the experiment, and a link may be there because the loader could not read
+// the real name.
 void add_preload(Options& options, const char* library) {
   if (options.preload_count == max_preloads) fail_usage({"too many libraries to preload."});
   Preload& preload = options.preloads[options.preload_count++];
@@ -68,7 +68,7 @@ void add_environment_edit(Options& options, const char* text, bool is_unset) {
   options.environment_edits[options.environment_edit_count++] = {text, is_unset};
 }
 
-// SIGTERM ends the whole tree (tree_end.h), and this process as long as there is none.
+// SIGTERM ends the whole tree (tree_end.h), or only this process while there is none.
 void end_with_parent(const char* argument) {
   const std::int64_t parent = parse_whole("--parent", argument, INT_MAX);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -81,7 +81,6 @@ void end_with_parent(const char* argument) {
   _exit(0);
 }
 
-// While they are parsed.
 const ToolHelp* tool_help = nullptr;
 Options* found = nullptr;
 
@@ -142,8 +141,8 @@ Nanoseconds parse_timeout(const char* text) {
 
 int apply_options(int argument_count, char** arguments, const char* order,
                   std::span<const Option> options) {
-  constexpr int first = 256;                    // no letter's
-  option known[most_options + 1] = {};          // ended by an empty one
+  constexpr int first = 256;                    // not a letter's
+  option known[most_options + 1] = {};          // ended by an empty entry
   char letters[1 + 2 * most_options + 1] = {};  // likewise
   char* end = stpcpy(letters, order);
   for (std::size_t i = 0; i < options.size(); ++i) {
@@ -160,7 +159,7 @@ int apply_options(int argument_count, char** arguments, const char* order,
       return flag == first + (&each - options.data()) || (flag == each.letter && flag != 0);
     });
     if (given == options.end()) {
-      fail_usage({"the arguments are wrong."});  // getopt_long has said which, and why
+      fail_usage({"the arguments are wrong."});  // getopt_long has printed which, and why
     }
     given->apply(optarg);
   }
@@ -174,7 +173,7 @@ void parse_options(int argument_count, char** arguments, const ToolHelp& help,
   Option all[most_options];
   Option* const own = std::copy(std::begin(common_options), std::end(common_options), all);
   Option* const end = std::copy(own_options.begin(), own_options.end(), own);
-  // "+": the first word that is no option begins the command, so the command's own options are
+  // "+": the first word that is not an option begins the command, so the command's own options are
   // never taken for ours.
   const int command = apply_options(argument_count, arguments, "+", {all, end});
   if (command >= argument_count) fail_usage({"no command to run; write it after '--'."});

@@ -1,9 +1,8 @@
 // The command line of a tool that runs one program, as a value.
 //
-// Why it exists: everything that can be wrong in a request is found before anything is started.
-// What it refuses to do: guess. Wrong are an unknown option, a number with a tail, and a library
-// name that the dynamic loader would split in two. Each ends the program with status 1 and a
-// sentence that names the remedy.
+// All errors in a request are found before anything is started: unknown options, numbers with
+// trailing characters, library names that the dynamic loader would split in two. Each ends the
+// program with status 1 and a message with the remedy.
 #pragma once
 
 #include <climits>
@@ -19,8 +18,8 @@ inline constexpr std::size_t max_preloads = 16;
 inline constexpr std::size_t max_environment_edits = 256;
 
 struct Preload {
-  char path[PATH_MAX];      // for LD_PRELOAD: absolute, or a bare name that the loader searches for
-  char resolved[PATH_MAX];  // how /proc/PID/maps shows it: no symbolic links; or the bare name
+  char path[PATH_MAX];      // for LD_PRELOAD: absolute, or a bare name for the loader's search
+  char resolved[PATH_MAX];  // as /proc/PID/maps shows it: without symbolic links; or the bare name
 };
 
 struct EnvironmentEdit {
@@ -29,7 +28,7 @@ struct EnvironmentEdit {
 };
 
 struct Options {
-  char** command = nullptr;      // ended by a null pointer, as execvp wants it
+  char** command = nullptr;      // null-terminated, as execvp wants it
   const char* output = nullptr;  // null: standard output
   const char* standard_input = nullptr;
   const char* standard_output = nullptr;
@@ -42,7 +41,7 @@ struct Options {
   EnvironmentEdit environment_edits[max_environment_edits] = {};
 };
 
-// An option, and what is done when it is given.
+// An option and its action.
 struct Option {
   const char* name;                     // without the dashes
   void (*apply)(const char* argument);  // null for a flag
@@ -50,9 +49,8 @@ struct Option {
   char letter = '\0';  // for a short form
 };
 
-// Applies each option among the arguments, and does not return where there is another. `order`: "+"
-// where the first word that is no option ends them, "" where they may stand behind it. Returns the
-// place of that word.
+// Applies each option among the arguments; exits at an unknown one. `order`: "+" if the first word
+// that is not an option ends them, "" if options may follow it. Returns the index of that word.
 int apply_options(int argument_count, char** arguments, const char* order,
                   std::span<const Option> options);
 
@@ -63,16 +61,16 @@ struct ToolHelp {
   const char* exit_status;
 };
 
-// Fills `options` from the arguments; does not return when they are wrong, or ask for help.
+// Fills `options` from the arguments; exits if they are wrong, or ask for help.
 void parse_options(int argument_count, char** arguments, const ToolHelp& help,
                    std::span<const Option> own_options, Options& options);
 
-// For options of a tool's own; each ends the program when the text is none.
+// For a tool's own options; each exits if the text is invalid.
 Nanoseconds parse_timeout(const char* text);
 Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns);
 std::int64_t parse_whole(const char* option, const char* text, std::int64_t most);
 
-// The pieces make up the sentence that says what is wrong, and with what.
+// The parts of the message: what is wrong, and with which argument.
 [[noreturn]] void fail_usage(std::initializer_list<const char*> pieces);
 
 }  // namespace ts

@@ -52,7 +52,7 @@ void begin_report(JsonLine& line, const char* schema, const Options& options,
 
 void finish_report(JsonLine& line) {
   line.end_object();
-  // A reader that has gone is a failure to write, not a reason to vanish.
+  // If the reader has gone, writing must fail, not kill us.
   static_cast<void>(signal(SIGPIPE, SIG_IGN));
   if (const int error_number = line.finish(); error_number != 0) {
     fail_internal("cannot write the report", error_number);

@@ -1,8 +1,7 @@
-// The line of JSON that a launcher writes: where it goes, and what every one of them says.
+// The line of JSON that a launcher writes: where it goes, and the fields that all of them share.
 //
-// Why it exists: how a program failed to start and how it ended is told in the same words by every
-// tool. What it refuses to do: hold anything back. A report that cannot be written is a failure of
-// the tool, with a message.
+// How a program failed to start and how it ended is reported the same way by every tool. If a
+// report cannot be written, the tool fails with a message.
 #pragma once
 
 #include "common/json_line.h"
@@ -12,11 +11,11 @@
 
 namespace ts {
 
-// If we were started without standard streams, the files that we open would take their numbers and
-// leak into the child.
+// If we were started without standard streams, files that we open would take their numbers and leak
+// into the child.
 void fill_standard_descriptors();
 
-// Where --output says, or standard output. Does not return when it cannot be written.
+// Opens --output's file, or standard output. Exits if it cannot be written.
 int open_output(const Options& options);
 
 // Begins the line with "schema", "spawn_error", "timeout_ns", "exit_code", "signal", "timed_out",
@@ -24,7 +23,7 @@ int open_output(const Options& options);
 void begin_report(JsonLine& line, const char* schema, const Options& options,
                   const StartedChild& child, const TreeEnd& end);
 
-// Ends it; does not return when it could not be written.
+// Ends it; exits if it could not be written.
 void finish_report(JsonLine& line);
 
 }  // namespace ts

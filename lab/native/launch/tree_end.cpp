@@ -1,4 +1,5 @@
-// Walking /proc/PID/task/TID/children, the phases of an end, and the signals; see tree_end.h.
+// Walks /proc/PID/task/TID/children, and implements the phases of an end and the signals; see
+// tree_end.h.
 #include "launch/tree_end.h"
 
 #include <dirent.h>
@@ -18,7 +19,8 @@ namespace {
 constexpr Nanoseconds linger_ns = 1 * ns_per_second;           // for what the root left running
 constexpr Nanoseconds terminate_grace_ns = 2 * ns_per_second;  // between SIGTERM and SIGKILL
 constexpr Nanoseconds kill_round_ns = 10 * ns_per_ms;          // a fork may have slipped through
-constexpr Nanoseconds kill_patience_ns = 10 * ns_per_second;   // stuck in the kernel, it never goes
+constexpr Nanoseconds kill_patience_ns =
+    10 * ns_per_second;  // stuck in the kernel, it will never end
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 // A signal that is ignored from the start (nohup, a shell's background job) stays ignored.
@@ -37,7 +39,7 @@ sigset_t awaited_signals() {
   return signals;
 }
 
-// Until one of them arrives, or until then; 0 if none has come.
+// Until one of them arrives, or until then; 0 if none came.
 int wait_for_signal(Nanoseconds until_ns) {
   const Nanoseconds left_ns =
       until_ns == never_ns ? 0 : std::max<Nanoseconds>(until_ns - now_ns(), 0);
@@ -154,7 +156,7 @@ void TreeEnd::interrupt() {
   if (phase_ == Phase::running || phase_ == Phase::lingering) {
     terminate();
   } else {
-    kill_all();  // asked twice
+    kill_all();  // asked for twice
   }
 }
 

@@ -1,10 +1,9 @@
 // measure: runs one program and reports, as one line of JSON, the time and memory that it took.
 //
-// Why it exists: at exec the kernel folds the launcher's memory into the program's peak, so a
-// launcher written in Python reports its own size for every small program. This one is static and a
-// few hundred KB small. What it refuses to do: judge. A crash, a hang and a program
-// that does not exist are results; repeating, comparing and interpreting them is the lab's affair.
-// lab/native/README.md describes every field of the line.
+// At exec the kernel counts the launcher's memory in the program's peak, so a launcher written in
+// Python would report its own size for every small program. This one is static and a few hundred KB
+// small. A crash, a hang and a program that does not exist are results; repeating, comparing and
+// interpreting are up to the lab. lab/native/README.md describes every field of the line.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -35,8 +34,8 @@ Nanoseconds to_ns(const timeval& time) {
   return time.tv_sec * ns_per_second + time.tv_usec * ns_per_us;
 }
 
-// Sums over the root, all that it waited for, and the orphans that came to us; the peak is that of
-// the largest single process.
+// Sums over the root, all that it waited for, and the orphans that we inherited; the peak is that
+// of the largest single process.
 struct Usage {
   Nanoseconds user_ns = 0;
   Nanoseconds system_ns = 0;
@@ -57,9 +56,8 @@ struct Usage {
   }
 };
 
-// From the start of the program to the end of its last process: one loop decides when there is
-// waiting, sampling, a timeout or a signal, so that no wait can hide another and no process outlives
-// the run.
+// From the start of the program to the end of its last process: one loop decides about waiting,
+// sampling, timeouts and signals, so that no wait can hide another and no process outlives the run.
 class Supervisor {
  public:
   Supervisor()
@@ -125,8 +123,8 @@ void write_usage(JsonLine& line, const Usage& usage) {
 }
 
 void write_memory(JsonLine& line, const Usage& usage, const MemorySampler& sampler) {
-  // Both are high-water marks of single processes. The kernel keeps the one that it reports at the
-  // end in per-CPU shares. So it can lag behind the one that it adds up exactly when it is sampled.
+  // Both are high-water marks of single processes. The kernel keeps the one reported at the end in
+  // per-CPU parts, so it can lag behind the one that it adds up exactly when it is sampled.
   add_measured(line, "peak_rss_bytes",
                std::max(usage.peak_rss_bytes, sampler.process_peak_bytes()));
   line.add_unless_negative("tree_peak_rss_bytes", sampler.tree_peak_resident_bytes());

@@ -9,12 +9,12 @@ namespace ts {
 namespace {
 
 constexpr Nanoseconds first_sample_after_ns =
-    1 * ns_per_ms;                           // short programs should be seen at least once
+    1 * ns_per_ms;                           // short programs should be sampled at least once
 constexpr std::int64_t bytes_per_kb = 1024;  // the kernel's "kB"
 
 struct ResidentSize {
   std::int64_t peak_bytes = not_sampled;
-  std::int64_t now_bytes = not_sampled;  // both stay so for a process that has ended
+  std::int64_t now_bytes = not_sampled;  // both remain unset for an ended process
 };
 
 ResidentSize read_resident(const char* status_path) {

@@ -1,8 +1,8 @@
-// Looking at the memory of a running process tree.
+// Samples the memory of a running process tree.
 //
-// Why it exists: the kernel tells the peak of each single process after its end, but not that of a
-// tree; that sum can only be sampled. What it refuses to do: disturb. Looking costs at most 1 % of
-// one core: a process that is slow to look at is looked at less often, and the price is reported.
+// The kernel reports the peak of each process after its end, but not that of a tree, so that sum
+// can only be sampled. Sampling costs at most 1% of one core: a process that is slow to sample is
+// sampled less often, and the cost is reported.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace ts {
 
 inline constexpr std::int64_t not_sampled = -1;
 
-// Spaces a repeated job so that it is busy for no more than one part in `shares` of the time.
+// Spaces a repeated job so that it takes at most one part in `shares` of the time.
 class Pace {
  public:
   Pace(Nanoseconds interval_ns, Nanoseconds first_due_ns)
@@ -29,14 +29,14 @@ class Pace {
 
  private:
   static constexpr Nanoseconds shares =
-      200;  // two jobs, resident and proportional size: together 1 %
+      200;  // two jobs, resident and proportional size: together 1%
   Nanoseconds interval_ns_;
   Nanoseconds due_ns_;
 };
 
-// A quantity over the time of a run, in a bounded number of points: how long a run takes is not
-// known beforehand. Each point was measured; when there is no room for another, every other one is
-// dropped, and from then on only every second one is taken.
+// A quantity over the time of a run, in a bounded number of points, since the length of the run is
+// not known beforehand. Each point was measured; when there is no room for another, every other one
+// is dropped, and from then on only every second one is taken.
 class Series {
  public:
   struct Point {
@@ -51,7 +51,7 @@ class Series {
   void add(Point point) {
     if (capacity_ == 0 || offered_++ % stride_ != 0) return;
     if (count_ == capacity_) halve();
-    // What has just halved the points is itself every other one, unless their number was odd.
+    // The point that caused the halving is itself every other one, unless their number was odd.
     if ((offered_ - 1) % stride_ == 0) points_[count_++] = point;
   }
 
@@ -99,7 +99,7 @@ class MemorySampler {
 
   Nanoseconds start_ns_;
   Pace resident_pace_;
-  Pace proportional_pace_;  // walks page tables, so it is much dearer for a big process
+  Pace proportional_pace_;  // walks page tables, so much more expensive for a big process
   std::int64_t process_peak_bytes_ = not_sampled;
   std::int64_t tree_peak_resident_bytes_ = not_sampled;
   std::int64_t tree_peak_proportional_bytes_ = not_sampled;

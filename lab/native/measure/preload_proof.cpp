@@ -14,8 +14,7 @@ namespace {
 constexpr Nanoseconds first_wait_ns =
     300 * ns_per_us;  // the loader maps preloads first of all; /bin/true lives about 1 ms
 
-// "address permissions offset device inode   path": the path is what begins at the first slash or
-// bracket.
+// "address permissions offset device inode   path": the path starts at the first slash or bracket.
 const char* path_of(const char* maps_line) {
   const char* const path = std::strpbrk(maps_line, "/[");
   return path != nullptr ? path : "";
@@ -60,10 +59,11 @@ PreloadProof::MapsSummary PreloadProof::read_maps(pid_t process) {
   return summary;
 }
 
-// Two kinds of evidence that what is not there now will not come: exec maps the vdso last, so a
-// program without an interpreter by then is static; and glibc's loader maps the preloads before the
-// libraries that the program needs, of which libc is one. It takes two looks: the maps are read piece by
-// piece, without stopping the program, which may exec or change its mappings in between.
+// Two kinds of evidence that a missing library will not be loaded later: exec maps the vdso last,
+// so a program without an interpreter by then is static; and glibc's loader maps the preloads
+// before the libraries that the program needs, one of them libc. It takes two samples: the maps are
+// read piece by piece, without stopping the program, which may exec or change its mappings in
+// between.
 void PreloadProof::look(pid_t process) {
   const Nanoseconds begin = cpu_time_ns();
   const MapsSummary summary = read_maps(process);

@@ -1,10 +1,9 @@
-// Was each library that we asked the dynamic loader to preload really loaded?
+// Whether the dynamic loader has really loaded each library that we asked it to preload.
 //
-// Why it exists: the loader ignores LD_PRELOAD without failing (a static program, another
-// architecture, a set-user-id file), and a comparison of one allocator with itself looks perfectly
-// plausible. What it refuses to do: take "not seen yet" for "absent". The program may be looked at
-// before the loader has come that far, so absence is claimed only from evidence that the time for
-// loading preloads has passed.
+// The loader ignores LD_PRELOAD without failing (for a static program, another architecture, a
+// set-user-ID file), and a comparison of one allocator with itself looks perfectly plausible. A
+// sample may come before the loader has got that far, so absence is claimed only with evidence that
+// the time for loading preloads has passed.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +19,7 @@ class PreloadProof {
   // `options` must outlive the proof.
   PreloadProof(const Options& options, Nanoseconds start_ns);
 
-  // When to look next; never again once every answer is known.
+  // When to sample next; never once every answer is known.
   Nanoseconds due_ns() const { return due_ns_; }
   void look(pid_t process);
 
@@ -41,7 +40,8 @@ class PreloadProof {
   Nanoseconds due_ns_;
   Nanoseconds cost_ns_ = 0;
   Mapped verdicts_[max_preloads] = {};
-  bool is_missing_[max_preloads] = {};  // at the last look, and the time for loading it had passed
+  bool is_missing_[max_preloads] =
+      {};  // at the last sample, and the time for loading it had passed
 };
 
 }  // namespace ts

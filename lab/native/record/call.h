@@ -1,18 +1,17 @@
 // libtsmalloc-record.so: preloaded before any allocator, it writes every event of the heap into a
 // ring in shared memory, from which `record` makes a trace.
 //
-// What a program asks of its allocator, in which order and from which thread, is all that is needed
-// to do the same again under another one. Calls before this library's constructor can run are not
-// recorded, nor are those of the allocator's own functions (mallocx, mi_malloc).
+// The requests of a program, their order and their threads are all that is needed to repeat them
+// under another allocator. Calls before this library's constructor can run are not recorded, nor
+// are calls of the allocator's own functions (mallocx, mi_malloc).
 //
 // Calls nest: libstdc++'s operator new calls malloc, its operator delete calls free. The program
-// made one call, so there is one event, the innermost. No state says "inside a call", since a call
-// that throws, or that a signal handler jumps out of, would leave it set; instead
-// - an allocation whose block the same thread has just been given in a nested call is that one's;
-// - a block that the same thread is just giving back is not given back again;
-// - operator new that wants a size which the nested call does not (0 bytes become 1, sizes are
-// rounded
-//   up to the alignment) leaves its wish, and the nested call grants it if it can be meant.
+// made one call, so there is one event, the innermost. A flag "inside a call" would stay set after
+// a call that throws, or that a signal handler jumps out of. Instead,
+// - an allocation whose block the same thread just got from a nested call belongs to that call;
+// - a block that the same thread is already freeing is not freed again;
+// - an operator new that needs another size than the nested call gets (0 bytes become 1, sizes are
+//   rounded up to the alignment) leaves a wish, and the nested call records that size if it fits.
 #pragma once
 
 #include <algorithm>
@@ -31,14 +30,14 @@ class Call {
   void finish(void* block, std::size_t bytes);
 
  private:
-  // In the places of blocks: what a refused allocation got, and what free(NULL) gives back.
+  // In place of blocks: the result of a refused allocation, and the argument of free(NULL).
   static const void* refusal() { return reinterpret_cast<const void*>(1); }
   static const void* nothing() { return reinterpret_cast<const void*>(2); }
 
   static std::uint64_t number_of(const void* block) {
     return reinterpret_cast<std::uintptr_t>(block);
   }
-  // An alignment that is no power of two is refused, or rounded up.
+  // An alignment that is not a power of two is refused, or rounded up.
   static unsigned log2_of(std::size_t alignment) {
     return alignment <= 1 ? 0 : static_cast<unsigned>(std::bit_width(alignment - 1));
   }
@@ -73,11 +72,11 @@ inline Call::Call(Entry entry, void* block, std::size_t bytes, std::size_t align
   }
 }
 
-// Before the allocator has the block: from then on another thread may get it.
+// Before the allocator gets the block: from then on another thread may get it.
 inline void Call::give_back(record::ImagePlace& image) {
   giving_before_ = record::self.giving;
   const void* const giving = given_ != nullptr ? given_ : nothing();
-  if (giving == giving_before_) return;  // an outer call has told
+  if (giving == giving_before_) return;  // recorded by an outer call
   record::self.giving = giving;
   if (given_ == nullptr) {
     record::note_ignored(image);
@@ -115,7 +114,7 @@ inline void Call::finish(void* block, std::size_t bytes) {
   }
 }
 
-// Whether a request was for so many bytes for the sake of the wish.
+// Whether a request for this many bytes can come from the wish.
 inline bool Call::is_wish_for(std::size_t bytes) const {
   const record::Thread& self = record::self;
   const std::uint64_t more = bytes - self.wanted_bytes;
@@ -125,7 +124,7 @@ inline bool Call::is_wish_for(std::size_t bytes) const {
          more <= std::max(std::uint64_t{1} << self.wanted_log2, least_alignment);
 }
 
-// After the allocator has handed the block out, and before the program has it.
+// After the allocator has returned the block, and before the program has it.
 inline void Call::write_allocation(record::ImagePlace& image, void* block,
                                    std::size_t bytes) const {
   record::Thread& self = record::self;

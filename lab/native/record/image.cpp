@@ -25,7 +25,7 @@ enum BeginStep : std::uint32_t { not_begun, beginning, begun };
 constinit OwnPage no_page{};
 constinit std::atomic<bool> is_over{false};
 
-// Of this image; a forked child finds its parent's here.
+// This image's; a forked child finds its parent's here.
 constinit std::uint64_t own_id = 0;
 constinit std::int32_t own_pid = 0;
 constinit char own_program[name_bytes]{};
@@ -36,7 +36,7 @@ bool make_own_page() {
       mmap(nullptr, sizeof(OwnPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
   OwnPage* expected = &no_page;
-  // Without the advice (Linux before 4.14) a child that was not announced would write as its
+  // Without the madvise (Linux before 4.14) a child that was not announced would write as its
   // parent.
   if (madvise(page, sizeof(OwnPage), MADV_WIPEONFORK) != 0 ||
       !own_page.compare_exchange_strong(expected, static_cast<OwnPage*>(page),
@@ -62,7 +62,7 @@ void learn_names() {
   }
 }
 
-// A limit on address space keeps us from mapping the ring: that shall at least be known.
+// An address space limit prevents mapping the ring; at least that is reported.
 void note_lack_of_room(int file) {
   void* const mapped = mmap(nullptr, sizeof(Ring), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) return;
@@ -71,7 +71,7 @@ void note_lack_of_room(int file) {
 }
 
 bool map_ring(int file) {
-  // Not fstat, which glibc has as a function since 2.33 alone.
+  // Not fstat, which is a function in glibc only since 2.33.
   const off_t end = lseek(file, 0, SEEK_END);
   if (end < static_cast<off_t>(sizeof(Ring))) return false;
   const auto size = static_cast<std::size_t>(end);
@@ -99,7 +99,8 @@ bool find_ring() {
   return is_mapped;
 }
 
-// Whether our pids mean nothing to the collector. Where that cannot be told, they are taken to.
+// Whether our pids mean nothing to the collector. If that cannot be determined, assume that they
+// do.
 bool is_in_another_pid_namespace(const Ring& ring) {
   char name[sizeof ring.pid_namespace];
   const ssize_t length = readlink("/proc/self/ns/pid", name, sizeof name - 1);
@@ -111,7 +112,7 @@ bool is_in_another_pid_namespace(const Ring& ring) {
 ImagePlace* claim_place(Ring& ring, std::int32_t pid) {
   for (ImagePlace& place : ring.images) {
     std::int32_t nobodys = 0;
-    // acquire: pairs with the release by which the collector frees the place; its zeroes are seen
+    // acquire: pairs with the release by which the collector frees the place; its zeros are seen
     if (place.claimed_by.compare_exchange_strong(nobodys, pid, std::memory_order_acquire,
                                                  std::memory_order_relaxed)) {
       return &place;
@@ -154,8 +155,8 @@ void conclude(OwnPage& page, ImagePlace* place) {
   page.step.store(begun, std::memory_order_release);
 }
 
-// A program image at its first event, or when the loader comes to our constructor. libc has to be
-// ready for both.
+// For a program image at its first event, or when the loader calls our constructor. libc has to be
+// ready in both cases.
 ImagePlace* begin_program() {
   if (environ == nullptr || !make_own_page()) return nullptr;
   OwnPage& page = *own_page.load(std::memory_order_relaxed);
@@ -177,7 +178,7 @@ ImagePlace* begin_program() {
 constinit std::atomic<OwnPage*> own_page{&no_page};
 constinit std::atomic<Ring*> own_ring{nullptr};
 
-// A child has one thread, and a copy of all its parent's memory but the page.
+// A child has one thread, and a copy of all its parent's memory except that page.
 void begin_child(std::uint32_t fork_number) {
   OwnPage& page = *own_page.load(std::memory_order_relaxed);
   // acquire: a thread that sees a ring sees that its beginning is under way
@@ -195,7 +196,7 @@ void begin_child(std::uint32_t fork_number) {
 
 ImagePlace* begin_image() {
   if (own_page.load(std::memory_order_relaxed) != &no_page) {
-    begin_child(0);  // which does nothing where all has been done
+    begin_child(0);  // does nothing if all was done
     return own_page.load(std::memory_order_relaxed)->image.load(std::memory_order_acquire);
   }
   const int saved_errno = errno;

@@ -1,8 +1,8 @@
-// The program image that we are in: where it stands in the ring, and when it begins.
+// The current program image: its place in the ring, and when it begins.
 //
-// One process may be many images (each exec begins one, each fork another), and a forked child is
-// not told that it is one. An image that finds no ring, no place in it or no room to map it is not
-// recorded, and that is all.
+// One process may be many images (each exec begins one, each fork another), and nobody tells a
+// forked child that it is one. An image that finds no ring, no place in it or no room to map it is
+// silently not recorded.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@ struct OwnPage {
   std::atomic<std::uint32_t> step;  // of the beginning
 };
 
-// release at its storing; relaxed at its reading: the page is all zeroes, whichever thread made it.
+// release when stored; relaxed when read: the page is all zeros, whichever thread made it.
 [[gnu::visibility("hidden")]] extern constinit std::atomic<OwnPage*> own_page;
-// release at its storing, acquire at its reading: the ring is mapped.
+// release when stored, acquire when read: the ring is mapped.
 [[gnu::visibility("hidden")]] extern constinit std::atomic<Ring*> own_ring;
 
-// What the program has forbidden itself, so that it would die of our doing it; see lifecycle.cpp.
+// What the program has forbidden itself, so that doing it would kill it; see lifecycle.cpp.
 // relaxed: it is forbidden in the thread that asks.
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> may_read_clock;
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> may_call_system;
@@ -32,25 +32,25 @@ struct OwnPage {
 // Null: not recorded.
 ImagePlace* begin_image();
 
-// At every event, first of all. acquire: pairs with the release that ends the beginning; the place
-// and the ring are seen.
+// Call first at every event. acquire: pairs with the release that ends the beginning; the place and
+// the ring are seen.
 inline ImagePlace* own_image() {
   ImagePlace* const image =
       own_page.load(std::memory_order_relaxed)->image.load(std::memory_order_acquire);
   return image != nullptr ? image : begin_image();
 }
 
-// After a fork, in the child. fork_number: 0 if the parent has not announced it.
+// In the child after a fork. fork_number: 0 if the parent has not announced it.
 void begin_child(std::uint32_t fork_number);
 
 bool is_own_process();
 
-// This process records no more, nor do its children: the collector is gone.
+// This process and its children record no more: the collector is gone.
 void stop_recording();
 
 std::uint64_t read_clock_slow();
 
-// What events happen at. The processor's counter costs a third of the system's clock.
+// The time of events. The processor's counter costs a third of the system's clock.
 inline std::uint64_t read_clock() {
 #ifdef __x86_64__
   const Ring* const ring = own_ring.load(std::memory_order_acquire);
@@ -61,11 +61,11 @@ inline std::uint64_t read_clock() {
   return read_clock_slow();
 }
 
-// --- between its beginning and its end: forks, threads that come and go, what it forbids itself ----
+// --- between beginning and end: forks, threads that come and go, what the image forbids itself ---
 //
 // A replay needs to know the creator of each image and thread, and the collector how an image
-// ended. Nothing is missed for good: a child that was forked, or a thread that was started, behind
-// our back (clone, timers, thrd_create within libc) is noticed at its first event.
+// ended. Nothing is missed for good: a child forked, or a thread started, without our knowledge
+// (clone, timers, thrd_create within libc) is noticed at its first event.
 
 // Once, when the image has begun, on its first thread.
 void watch_lifecycle();
@@ -75,7 +75,7 @@ void watch_lifecycle_in_child();
 // threads.cpp
 void watch_threads();
 void watch_threads_in_child();
-// The calling thread's end shall be noticed.
+// The calling thread's end must be noticed.
 void watch_own_end();
 
 }  // namespace ts::record

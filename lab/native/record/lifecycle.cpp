@@ -1,4 +1,4 @@
-// Forks, exits, and what becomes forbidden; see image.h.
+// Forks, exits, and actions that become forbidden; see image.h.
 #include <dlfcn.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -19,8 +19,8 @@ constinit Next<void(int)> next_exit{"_exit"};
 using Prctl = int(int, unsigned long, unsigned long, unsigned long, unsigned long);
 constinit Next<Prctl> next_prctl{"prctl"};
 
-// The child is to inherit what lives now, so this is the fork's place in the order. Other threads
-// may go on allocating before it really happens; the child does not know what they got.
+// The child inherits the objects that are live now, so this is the fork's place in the order. Other
+// threads may continue to allocate before it really happens; the child does not know what they got.
 void before_fork() {
   ImagePlace* const image = own_image();
   if (image == nullptr) return;
@@ -41,12 +41,12 @@ void note_exit() {
   image->leave.store(ImageLeave::exits, std::memory_order_relaxed);
 }
 
-// For programs that run to the end of main, or call exit.
+// For programs that return from main, or call exit.
 [[gnu::destructor]] void note_exit_at_unload() { note_exit(); }
 
 // A thread that forbids itself to read the processor's counter, or to make system calls, would be
-// killed for our doing so. Only prctl is looked at: what a filter set with seccomp(2) itself
-// forbids matters only when the ring is full, and then no more than for any other lock.
+// killed if we did so. Only prctl is watched: what a filter set with seccomp(2) itself forbids
+// matters only when the ring is full, and then no more than for any other lock.
 void obey(int operation, unsigned long argument) {
   if (operation == PR_SET_TSC && argument == PR_TSC_SIGSEGV) {
     may_read_clock.store(false, std::memory_order_relaxed);

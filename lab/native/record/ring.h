@@ -1,25 +1,24 @@
 // The memory between the recorded programs and the collector: what each side writes, in which
 // order.
 //
-// Events must survive every end of the program that they happened in. So they lie in a file that
-// all images (one program in one process) map and share; and the shim and the collector, which are
-// built apart, must agree on every byte. A writer may be killed between any two instructions, and
-// nothing waits for what only the dead could do.
+// Events must survive however their program ends. So they are in a file that all images (one
+// program in one process) map and share; and the shim and the collector, which are compiled
+// separately, must agree on every byte. A writer may be killed between any two instructions, and
+// nothing waits for what only a dead process could do.
 //
 //   Ring      | places for images | owners, one word for each chunk | chunks of 4 KiB |
 //
-// A thread takes a chunk by writing its image into the chunk's owner word, fills it with records
-// one after the other, and takes the next. The collector reads records as they are published, and
-// gives a chunk back when all its records have been read. Images that have ended own nothing any
-// more.
+// A thread takes a chunk by writing its image into the chunk's owner word, fills it with one record
+// after the other, and takes the next. The collector reads records as they are published, and
+// returns a chunk when all its records have been read. Ended images own nothing.
 //
 // The order of events. Each record has a ticket, drawn from its image's counter. An event that
-// gives a block away (a free, the beginning of a resize) draws its ticket, and publishes, before
-// the allocator gets the block; one that gets a block (an allocation, the end of a resize) after
-// the allocator has handed it out and before the program has it. Let event B be possible only after
-// event A, because B is about A's block or got A's memory. Then A was published before B drew its
-// ticket, and has the lower one. What the order of memory accesses adds to that is said at ticket,
-// below, and in the collector.
+// gives up a block (a free, the beginning of a resize) draws its ticket, and publishes, before the
+// allocator gets the block; one that gets a block (an allocation, the end of a resize) does so
+// after the allocator has returned it and before the program has it. Let event B be possible only
+// after event A, because B is about A's block or got A's memory. Then A was published before B drew
+// its ticket, and has the lower one. For what memory ordering adds to that, see ticket, below, and
+// the collector.
 #pragma once
 
 #include <atomic>
@@ -33,22 +32,23 @@ enum class RawKind : std::uint8_t {
   calloc,
   aligned,
   free,
-  leave,         // a resize begins: its block may be another thread's from here on
+  leave,         // a resize begins: its block may belong to another thread from here on
   resize,        // and ends; `time` is the ticket of its beginning
-  refused,       // an allocation that got nothing
-  thread_begin,  // address: the new thread; size: 1 + its creator, or 0 where that is not known
+  refused,       // an allocation that failed
+  thread_begin,  // address: the new thread; size: 1 + its creator, or 0 if unknown
   thread_end,    // address: the thread
   fork           // address: the fork's number within its image
 };
 
-// Of a record that happened when the one with the ticket before it did, as far as threads looked.
+// The time of a record that happened together with the previous ticket's, as far as threads
+// checked.
 inline constexpr std::uint64_t no_time = 0;
 
 struct Record {
   std::atomic<std::uint64_t> ticket;  // 0: not published
   std::uint64_t what;                 // 48 bits of address, 8 of log2 alignment, 8 of kind
   std::uint64_t size;
-  std::uint64_t time;  // by the ring's clock, or no_time
+  std::uint64_t time;  // on the ring's clock, or no_time
 
   static constexpr std::uint64_t pack(RawKind kind, std::uint64_t address, unsigned log2) {
     return address << 16 | std::uint64_t{log2 & 0xff} << 8 | static_cast<std::uint64_t>(kind);
@@ -62,12 +62,12 @@ static_assert(sizeof(Record) == 32);
 inline constexpr std::size_t chunk_bytes = 4096;
 inline constexpr std::size_t records_per_chunk = chunk_bytes / sizeof(Record) - 1;
 
-// Stands in the place of a chunk's first record. The thread that owns the chunk writes it, the
+// Occupies the place of a chunk's first record. The thread that owns the chunk writes it, the
 // collector reads it; relaxed: the owner's next ticket is published after it.
 struct ChunkHead {
   std::atomic<std::uint32_t> thread;   // number of the owning thread within its image
   std::atomic<std::uint32_t> ignored;  // calls that are no events: free(NULL)
-  std::atomic<std::uint32_t> closed;   // 1 + how many records there are, once there will be no more
+  std::atomic<std::uint32_t> closed;   // 1 + the number of records, once it is final
   std::uint32_t index;                 // of this chunk
   std::uint32_t reserved[4];
 };
@@ -81,7 +81,7 @@ static_assert(sizeof(Chunk) == chunk_bytes);
 
 enum class ImageBirth : std::uint32_t { exec, fork };
 
-// How an image tells that it is about to end by itself.
+// How an image announces that it is about to end by itself.
 enum class ImageLeave : std::uint32_t { no, exits };
 
 inline constexpr std::size_t name_bytes = 128;
@@ -92,19 +92,18 @@ struct alignas(64) ImagePlace {
   // drawn, and so does the reader of its record. The collector relies on it (collector.h).
   std::atomic<std::uint64_t> next_ticket;
 
-  // 0: free. Otherwise the pid of the image that has taken this place, whether or not it got
-  // further.
+  // 0: free. Otherwise the pid of the image that took this place, whether or not it got further.
   alignas(64) std::atomic<std::int32_t> claimed_by;
   // release by the image, acquire by the collector: what follows has been written. Cleared with it.
   std::atomic<std::uint32_t> is_ready;
   std::uint32_t index;      // of this place
-  std::uint64_t id;         // of the image: 1, 2, ... in the order of their beginnings
+  std::uint64_t id;         // of the image: 1, 2, ... in order of their beginnings
   std::uint64_t parent_id;  // of a fork: the image that was forked
   std::uint64_t begin_time;
   ImageBirth birth;
-  std::uint32_t fork_number;  // in the parent's record of the fork; 0: it was not announced
+  std::uint32_t fork_number;  // from the parent's record of the fork; 0: it was not announced
   std::int32_t parent_pid;
-  std::uint32_t is_elsewhere;  // its pids are those of another PID namespace
+  std::uint32_t is_elsewhere;  // its pids belong to another PID namespace
   char program[name_bytes];    // base names
   char allocator[name_bytes];
 
@@ -112,7 +111,7 @@ struct alignas(64) ImagePlace {
   std::atomic<std::uint32_t> next_thread;
   std::atomic<std::uint32_t> next_fork;
   std::atomic<ImageLeave> leave;
-  std::atomic<std::uint64_t> ignored;   // as in ChunkHead, of threads without a chunk
+  std::atomic<std::uint64_t> ignored;   // as in ChunkHead, for threads without a chunk
   std::atomic<std::uint32_t> given_up;  // events that found no room in the ring
   std::atomic<std::uint64_t> waits;     // of its threads, for room
   std::atomic<std::uint64_t> wait_ns;
@@ -122,11 +121,11 @@ inline constexpr std::size_t most_images = 2048;    // at the same time
 inline constexpr std::size_t most_chunks = 65'536;  // 256 MiB
 
 enum class RingClock : std::uint32_t {
-  cycles,  // the processor's counter, where it runs at one speed
+  cycles,  // the processor's counter, if it runs at one speed
   monotonic
 };
 
-// Chunks begin at a page boundary: what a record's place in its chunk is, its address tells.
+// Chunks begin at a page boundary, so a record's address gives its place in its chunk.
 struct alignas(chunk_bytes) Ring {
   char magic[8];
   RingClock clock;
@@ -134,27 +133,28 @@ struct alignas(chunk_bytes) Ring {
   char pid_namespace[48];  // the collector's, as /proc/self/ns/pid names it; "" if unknown
 
   std::uint32_t chunk_count;
-  // Grows whenever chunks are given back; threads that found none wait here. Partner of
-  // `waiting`: a thread adds itself there, then looks once more for a chunk; the collector gives
-  // chunks back, then looks there. seq_cst, both: one of the two sees the other.
+  // Grows whenever chunks are returned; threads that found none wait here. Partner of `waiting`: a
+  // thread adds itself there, then searches again for a chunk; the collector returns chunks, then
+  // checks `waiting`. seq_cst, both: one of the two sees the other.
   alignas(64) std::atomic<std::uint32_t> given_back;
   std::atomic<std::uint32_t> waiting;
-  std::atomic<std::uint32_t> is_exhausted;  // relaxed: each chunk is an idle thread's; do not wait
-  std::atomic<std::uint32_t> first_free;    // relaxed: where to look first; only a hint
+  std::atomic<std::uint32_t>
+      is_exhausted;  // relaxed: each chunk belongs to an idle thread; do not wait
+  std::atomic<std::uint32_t> first_free;  // relaxed: where to search first; only a hint
 
-  alignas(64) std::atomic<std::uint64_t> rounds;  // relaxed: of the collector: it lives
-  // relaxed: the clock as of this millisecond, on a line that changes no more often.
+  alignas(64) std::atomic<std::uint64_t> rounds;  // relaxed: shows that the collector lives
+  // relaxed: the clock at this millisecond, on a cache line that changes no more often.
   alignas(64) std::atomic<std::uint64_t> now;
 
   alignas(64) std::atomic<std::uint64_t> next_id;     // relaxed: only has to differ
   std::atomic<std::uint32_t> images_without_place;    // relaxed
-  std::atomic<std::uint32_t> images_without_mapping;  // relaxed: a limit on address space
+  std::atomic<std::uint32_t> images_without_mapping;  // relaxed: because of an address space limit
 
   alignas(64) ImagePlace images[most_images];
 
   // 1 + the index of the image's place; 0: free. Taken by compare-and-swap, acquire: pairs with the
-  // release by which the collector gives it back; the chunk is seen zeroed. One step says both that
-  // it is taken and by which process, so a process killed right after it loses nothing.
+  // release by which the collector returns it; the chunk is seen zeroed. One step both takes it and
+  // says for which process, so a process killed right after it loses nothing.
   std::atomic<std::uint32_t> owners[most_chunks];
 
   Chunk* chunks() { return reinterpret_cast<Chunk*>(this + 1); }
@@ -169,6 +169,6 @@ constexpr std::size_t Ring::bytes_with(std::size_t chunks) {
 }
 
 inline constexpr char ring_magic[8] = {'T', 'S', 'R', 'I', 'N', 'G', '0', '3'};
-inline constexpr char ring_variable[] = "TSMALLOC_RECORD";  // names the ring's file
+inline constexpr char ring_variable[] = "TSMALLOC_RECORD";  // contains the name of the ring's file
 
 }  // namespace ts::record

@@ -1,4 +1,4 @@
-// Taking chunks; see thread.h.
+// Acquires chunks; see thread.h.
 #include "record/thread.h"
 
 #include <linux/futex.h>
@@ -15,10 +15,10 @@ namespace ts::record {
 namespace {
 
 constexpr long nap_ns = 100'000'000;  // a wait for room ends then, whatever was missed
-constexpr int most_spins = 64;        // before the first wait: the collector may be at it
-// The collector passes by at least ten times a second. When it has not for so long, it was killed.
+constexpr int most_spins = 64;  // before the first wait: the collector may be about to return one
+// The collector comes by at least ten times a second. If it has not for this long, it was killed.
 constexpr std::uint64_t most_idle_naps = 100;
-constexpr std::uint64_t most_idle_spins = 200'000'000;  // where naps are forbidden
+constexpr std::uint64_t most_idle_spins = 200'000'000;  // if naps are forbidden
 
 void pause_processor() {
 #ifdef __x86_64__
@@ -62,7 +62,7 @@ void nap(Ring& ring, std::uint32_t seen) {
   syscall(SYS_futex, &ring.given_back, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
 
-// Waits for a chunk; null if there is none to be had.
+// Waits for a chunk; null if there is none.
 Chunk* wait_for_chunk(ImagePlace& image) {
   Ring& ring = *own_ring.load(std::memory_order_acquire);
   std::uint64_t rounds = ring.rounds.load(std::memory_order_relaxed);
@@ -107,7 +107,7 @@ void give_back_unused(Chunk& chunk) {
 }
 
 void increment_alone(std::atomic<std::uint32_t>& counter) {
-  // One writer; a signal handler in between may lose a count, and nothing else.
+  // There is one writer; a signal handler in between may lose a count, but nothing else.
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
@@ -128,7 +128,7 @@ bool take_chunk(ImagePlace& image) {
   Chunk* const chunk = is_at_chunk_end(before) ? get_chunk(image) : nullptr;
   if (chunk != nullptr) {
     chunk->head.thread.store(self.number - 1, std::memory_order_relaxed);
-    // A signal handler may have taken one meanwhile.
+    // A signal handler may have got one meanwhile.
     if (!move_on(self.next, before, chunk->records)) give_back_unused(*chunk);
   }
   errno = saved_errno;
@@ -142,7 +142,7 @@ bool take_chunk(ImagePlace& image) {
 }
 
 void note_ignored(ImagePlace& image) {
-  if (is_at_chunk_end(self.next)) {  // none for this: libc's last free(NULL) comes after the end
+  if (is_at_chunk_end(self.next)) {  // not for this: libc's last free(NULL) comes after the end
     image.ignored.fetch_add(1, std::memory_order_relaxed);
     return;
   }

@@ -1,9 +1,9 @@
 // The state of a thread, and how it writes an event.
 //
-// This is every event's way, so it has no lock, no system call and no call of a function.
+// Every event comes through here, so there is no lock, no system call and no function call.
 //
-// A signal may interrupt a thread anywhere here, its handler may call malloc, and may never come
-// back (siglongjmp). So a record's place is taken by one instruction, and nothing else is shared
+// A signal may interrupt a thread anywhere here, and its handler may call malloc, and may never
+// return (siglongjmp). So a record's place is taken by one instruction, and nothing else is shared
 // between two events of a thread. A place that is taken and never published is a hole, which the
 // collector skips.
 #pragma once
@@ -16,34 +16,35 @@
 
 namespace ts::record {
 
-// libc's flag of a process with one thread; a constant false until it is found, and before glibc
+// libc's flag of a single-threaded process; a constant false until it is found, and before glibc
 // 2.32, which has none.
 inline constinit const char no_flag = 0;
 inline constinit const char* one_thread_flag = &no_flag;
 
-// How far ahead memory is fetched: what is behind a chunk's end is another chunk, or nothing, and a
-// prefetch of nothing does nothing.
+// How far ahead memory is fetched: after a chunk's end comes another chunk, or nothing, and
+// prefetching nothing is harmless.
 inline constexpr std::size_t records_ahead = 8;
 
 struct Thread {
   Record* next;                // its next record; at a chunk's end, or null: it needs a chunk
-  const void* newest;          // what it got last in the allocation under way; see call.h
-  const void* giving;          // what it is giving back
+  const void* newest;          // what it got last in the current allocation; see call.h
+  const void* giving;          // what it is freeing
   std::uint64_t wanted_bytes;  // see call.h
-  std::uint64_t seen_now;      // the ring's, when it last read the clock
+  std::uint64_t seen_now;      // the ring's time when it last read the clock
   std::uint32_t wanted_log2;
   std::uint32_t has_wish;
   std::uint32_t number;         // 1 + the number within its image; 0: none yet
   std::uint32_t former_number;  // the same, after its end was recorded
-  std::uint32_t fork_number;    // of the fork under way
+  std::uint32_t fork_number;    // of the current fork
   std::uint32_t is_announced;   // its creator has recorded its beginning
 };
 [[gnu::visibility("hidden")]] extern constinit thread_local Thread self;
 
-// Whether `next` went from `from` to `to` in one step, as seen by signal handlers on this thread.
+// Whether `next` was changed from `from` to `to` in one step, as seen by signal handlers on this
+// thread.
 inline bool move_on(Record*& next, Record* from, Record* to) {
 #ifdef __x86_64__
-  // Without a lock prefix: no other thread writes here, and an interrupt comes before or after.
+  // No lock prefix: no other thread writes here, and an interrupt comes before or after.
   bool is_done = false;
   asm volatile("cmpxchg %[to], %[next]"
                : [next] "+m"(next), "+a"(from), "=@ccz"(is_done)
@@ -55,7 +56,7 @@ inline bool move_on(Record*& next, Record* from, Record* to) {
 #endif
 }
 
-// Gives the thread a chunk, and a number if it has none; false if there is none to be had.
+// Gives the thread a chunk, and a number if it has none; false if there is no chunk.
 bool take_chunk(ImagePlace& image);
 
 inline bool is_at_chunk_end(const Record* record) {
@@ -74,9 +75,9 @@ inline Record* reserve(ImagePlace& image) {
   }
 }
 
-// Reading the clock costs more than all else here. So it is read at each eighth event of the image,
-// and when the collector's clock has moved on since the thread read it: a millisecond has passed.
-// The others happened when the one before them did, as far as the trace tells.
+// Reading the clock is the most expensive part here. So it is read at each eighth event of the
+// image, and when the collector's clock has changed since the thread read it: a millisecond has
+// passed. As far as the trace tells, the other events happened together with the one before them.
 inline std::uint64_t time_of(std::uint64_t ticket) {
   const std::uint64_t now =
       own_ring.load(std::memory_order_acquire)->now.load(std::memory_order_relaxed);
@@ -88,9 +89,9 @@ inline std::uint64_t time_of(std::uint64_t ticket) {
 inline std::uint64_t draw_ticket(ImagePlace& image) {
 #ifdef __x86_64__
   // The lock costs most when there is no other thread. Without it the addition is still one
-  // instruction, which no signal handler of this thread comes between; and all that other threads
-  // have drawn, or will draw, is ordered with it by their creation and their end. libc's own heap
-  // goes by the same flag. The collector never reads the counter.
+  // instruction, which no signal handler of this thread can interrupt; and the draws of other
+  // threads, past or future, are ordered with it by their creation and their end. libc's own heap
+  // relies on the same flag. The collector never reads the counter.
   if (*one_thread_flag != 0) {
     std::uint64_t ticket = 1;
     asm volatile("xadd %[ticket], %[next]"
@@ -103,7 +104,7 @@ inline std::uint64_t draw_ticket(ImagePlace& image) {
   return image.next_ticket.fetch_add(1, std::memory_order_acq_rel);
 }
 
-// Fetches memory that is about to be written, while the program goes on. The collector has had it
+// Fetches memory that is about to be written, while the program continues. The collector had it
 // last.
 inline void fetch_for_writing(const void* memory) {
 #ifdef __x86_64__
@@ -113,7 +114,7 @@ inline void fetch_for_writing(const void* memory) {
 #endif
 }
 
-// Returns the ticket; 0: the event is lost. leave_ticket: of a resize, instead of the time.
+// Returns the ticket; 0: the event is lost. leave_ticket: for a resize, instead of the time.
 inline std::uint64_t publish(ImagePlace& image, Record* record, std::uint64_t what,
                              std::uint64_t size, std::uint64_t leave_ticket = 0) {
   if (record == nullptr) return 0;
@@ -122,7 +123,7 @@ inline std::uint64_t publish(ImagePlace& image, Record* record, std::uint64_t wh
   record->size = size;
   const std::uint64_t ticket = draw_ticket(image);
   record->time = leave_ticket != 0 ? leave_ticket : time_of(ticket);
-  // release: pairs with the collector's acquire; what is above is seen
+  // release: pairs with the collector's acquire; the above is seen
   record->ticket.store(ticket, std::memory_order_release);
   return ticket;
 }
@@ -135,7 +136,7 @@ inline std::uint64_t write_event(ImagePlace& image, RawKind kind, std::uint64_t 
 // A call that is no event.
 void note_ignored(ImagePlace& image);
 
-// The calling thread has a number, if its creator has not given it one.
+// Gives the calling thread a number, if its creator has not.
 void enrol(ImagePlace& image);
 
 // It writes no more into its chunk.

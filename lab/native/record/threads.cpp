@@ -1,10 +1,9 @@
 // Births and ends of threads; see image.h.
 //
-// A thread's beginning is an event of its creator, drawn before the thread exists; so it comes
-// before all that the thread does. Its end is drawn in the last but one round of destructors of
-// thread-specific data. Should another destructor allocate later, then a thread without a past does
-// it, whose creator is the one that has ended: so nothing is lost, and no thread acts after its
-// end.
+// A thread's beginning is an event of its creator, drawn before the thread exists, so it comes
+// before all that the thread does. Its end is drawn in the last but one round of thread-specific
+// destructors. If another destructor allocates after that, the event belongs to a thread without a
+// past, created by the one that has ended: so nothing is lost, and no thread acts after its end.
 #include <pthread.h>
 #include <threads.h>
 
@@ -17,7 +16,7 @@
 namespace ts::record {
 namespace {
 
-// The function of a new thread, from its creation until it takes it.
+// The function of a new thread, from creation until the thread takes it.
 struct Start {
   std::atomic<bool> is_taken;  // by a creator (acquire), until the thread has read it (release)
   bool is_c11;
@@ -29,7 +28,7 @@ struct Start {
   void* argument;
 };
 
-// When all are taken, a thread begins unannounced.
+// If all are in use, a thread begins unannounced.
 constexpr std::size_t most_starts = 1024;
 constinit Start starts[most_starts]{};
 
@@ -50,7 +49,7 @@ Start* take_start() {
   return nullptr;
 }
 
-// Null: the thread shall begin by itself.
+// Null: the thread must begin by itself.
 Start* announce(bool is_c11, void* argument) {
   ImagePlace* const image = own_image();
   Start* const start = image != nullptr ? take_start() : nullptr;
@@ -64,7 +63,7 @@ Start* announce(bool is_c11, void* argument) {
   return start;
 }
 
-// There is no such thread after all.
+// The thread was not created after all.
 void withdraw(Start& start) {
   const std::uint32_t number = start.number - 1;
   start.is_taken.store(false, std::memory_order_release);
@@ -94,7 +93,7 @@ int run_c11_thread(void* given) {
   return static_cast<int>(reinterpret_cast<std::intptr_t>(run_thread(given)));
 }
 
-// The destructor of thread-specific data: called in rounds, as long as some are set.
+// The destructor of thread-specific data, called in rounds as long as some are set.
 void note_end(void* value) {
   const auto round = reinterpret_cast<std::uintptr_t>(value);
   ImagePlace* const image = own_image();

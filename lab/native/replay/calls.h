@@ -1,7 +1,7 @@
 // One call of a plan, into the allocator.
 //
-// This is what is measured, so everything else (counting, touching, checking) is around it, and the
-// clock, if there is one, directly at it.
+// This is what is measured, so everything else (counting, touching, checking) surrounds it, and the
+// clock, if any, is directly next to it.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace ts::replay {
 
 class Calls {
  public:
-  // log: null, or where to write down addresses.
+  // log: null, or where to record addresses.
   Calls(const Content& content, const Clock& clock, Slot* slots, AddressLog* log)
       : content_{content}, clock_{clock}, slots_{slots}, log_{log} {}
 
-  // Returns by how much live bytes have changed.
+  // Returns the change in live bytes.
   std::int64_t make(ThreadRun& thread, const plan::Operation& operation) const {
     const auto kind = static_cast<plan::Kind>(operation.kind);
     ++thread.calls[operation.kind];
@@ -44,7 +44,7 @@ class Calls {
     return static_cast<std::int64_t>(operation.size);
   }
 
-  // Frees the slot's block, as `free` does; also for those that are left at the end.
+  // Frees the slot's block, as `free` does; also used for those left at the end.
   std::int64_t release(ThreadRun& thread, std::uint32_t number) const {
     Slot& slot = slots_[number];
     void* const block = slot.pointer();
@@ -96,11 +96,11 @@ class Calls {
     const std::uint64_t old_size = old != nullptr ? slot.size() : 0;  // null: never granted
     const bool is_checked = content_.is_verified() && old != nullptr;
     if (is_checked) check(thread, old, old_size, old_size, operation.slot, kind);
-    // Resizing to nothing frees in some libraries and not in others; the plan says `free` for that.
+    // Resizing to nothing frees in some libraries and not in others; for that the plan has `free`.
     const std::size_t size = operation.size != 0 ? std::size_t{operation.size} : 1;
     void* const block = timed(thread, kind, [&] { return std::realloc(old, size); });
     if (block == nullptr) {
-      ++thread.null_results;  // and the old block is still there
+      ++thread.null_results;  // and the old block still exists
       return 0;
     }
     if (log_ != nullptr) log_->add(old, 0, thread.number);
@@ -161,7 +161,7 @@ class Calls {
   }
 
  public:
-  // Order matters: the same addresses in another order are another sum.
+  // Order matters: the same addresses in another order give another sum.
   static std::uint64_t combine(std::uint64_t sum, std::uint64_t value) {
     const std::uint64_t mixed = (sum ^ value) * 0x9e37'79b9'7f4a'7c15;
     return mixed ^ (mixed >> 32);

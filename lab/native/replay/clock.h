@@ -1,8 +1,8 @@
 // A clock for single calls, which take some ten nanoseconds.
 //
-// Clock_gettime takes as long as a good malloc. On x86-64, the time stamp counter is read directly
-// where it runs at one rate on all processors, and elsewhere the system's clock. What reading it
-// costs is in every latency.
+// clock_gettime takes as long as a good malloc. On x86-64, the time stamp counter is read directly
+// if it runs at one rate on all processors; otherwise the system's clock is used. Every latency
+// includes the cost of reading it.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace ts::replay {
 
 class Clock {
  public:
-  // Finds out which clock there is, and its rate (some milliseconds).
+  // Determines which clock there is, and its rate (takes some milliseconds).
   void calibrate();
 
-  // The call that follows does not begin before; what was called has ended.
+  // The following call does not begin before; the previous call has ended.
   std::uint64_t now() const {
 #if defined(__x86_64__)
     if (has_counter_) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t end_bytes = 16;  // marked at each end
 constexpr std::uint64_t word_bytes = 8;
-constexpr std::uintptr_t touched_page_bytes = 4096;  // of the smallest pages there are
+constexpr std::uintptr_t touched_page_bytes = 4096;  // of the smallest page size
 
 std::uint64_t word(std::uint32_t slot, std::uint64_t number) {
   return ((std::uint64_t{slot} << 32) + number + 1) * 0x9e37'79b9'7f4a'7c15;
@@ -33,7 +33,7 @@ void write_range(unsigned char* block, std::uint64_t begin, std::uint64_t end, s
   for (; i < end; ++i) block[i] = byte(slot, i);
 }
 
-// The first byte in the range that is not what word(number) says; or intact.
+// The first byte in the range that differs from word(number); or intact.
 template <class Word>
 std::uint64_t check_range(const unsigned char* block, std::uint64_t begin, std::uint64_t end,
                           Word&& word_of) {

@@ -1,9 +1,9 @@
 // What replay writes into blocks, and whether it is still there.
 //
-// Memory that is not touched is not resident, so a replay that only calls malloc would measure a
-// heap that no program has; and an allocator that hands out a block twice, or loses content in
-// realloc, looks fast. The pattern follows from the slot, so whatever was written can be told
-// again; different slots have different patterns.
+// Untouched memory is not resident, so a replay that only called malloc would measure a heap that
+// no program has; and an allocator that returns a block twice, or loses content in realloc, looks
+// fast. The pattern follows from the slot, so it can be recomputed; different slots have different
+// patterns.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ class Content {
   // A new block, or one that has grown from `kept` bytes: touches what is new, and marks the block.
   void write(void* block, std::uint64_t kept, std::uint64_t size, std::uint32_t slot) const;
 
-  // The offset of the first byte that is not what was written into a block of `written` bytes, of
-  // which `kept` are left; or intact. Only what write() marks is looked at: both ends, or all of
+  // The offset of the first byte that differs from what was written into a block of `written`
+  // bytes, `kept` of which remain; or intact. Checks only what write() marks: both ends, or all of
   // it.
   std::uint64_t check(const void* block, std::uint64_t written, std::uint64_t kept,
                       std::uint32_t slot) const;

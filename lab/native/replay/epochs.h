@@ -1,8 +1,8 @@
-// How far all threads have come: which epochs are done.
+// How far all threads have got: which epochs are done.
 //
-// A producer that runs away from its consumer makes a heap that the recorded program never had. So
-// no thread enters an epoch before all that lie further back than the plan's window have been left.
-// A thread looks at one word per epoch, and nearly always finds that it may go on. It leaves an
+// A producer that gets far ahead of its consumer makes a heap that the recorded program never had.
+// So no thread enters an epoch before all threads have left those that are further back than the
+// plan's window. A thread checks one word per epoch, and can nearly always continue. It leaves an
 // epoch after its last operation there.
 #pragma once
 
@@ -18,16 +18,17 @@ namespace ts::replay {
 
 class Epochs {
  public:
-  // The table is ended by one more.
+  // The table has one more entry at its end.
   Epochs(const plan::Epoch* epochs, std::size_t count)
       : epochs_{epochs}, count_{count}, inside_{count, Backing::shared} {
-    // relaxed: other threads come to see this object by being started, which is a release.
+    // relaxed: other threads see this object because they are started afterwards, which is a
+    // release.
     for (std::size_t e = 0; e < count; ++e) {
       inside_[e].store(epochs[e].threads, std::memory_order_relaxed);
     }
   }
 
-  // Of an operation, from this epoch on.
+  // For an operation, from this epoch on.
   std::uint32_t epoch_of(std::uint32_t operation, std::uint32_t epoch) const {
     while (epochs_[epoch + 1].first <= operation) ++epoch;
     return epoch;
@@ -37,7 +38,8 @@ class Epochs {
   }
 
   bool may_enter(std::uint32_t epoch) const {
-    // acquire: pairs with advance()'s compare-exchange. What was done in all epochs before is seen.
+    // acquire: pairs with advance()'s compare-exchange. Everything done in all earlier epochs is
+    // seen.
     return done_.load(std::memory_order_acquire) >= epochs_[epoch].after;
   }
 
@@ -48,14 +50,14 @@ class Epochs {
     }
   }
 
-  // The caller leaves it. on_done(epoch) for each that is done by that, in order, by one thread
-  // each; others may by then have gone on.
+  // The caller leaves it. Calls on_done(epoch) for each epoch that this completes, in order, each
+  // from one thread; others may have continued by then.
   template <class OnDone>
   void leave(std::uint32_t epoch, OnDone&& on_done) {
-    // The last one out of an epoch advances. If the epochs before are not done, the thread that
-    // leaves the last of those does it for this one, too: each first lowers its own count and then
-    // reads the other's, all sequentially consistent. So of two that leave at the same time, at
-    // least one sees both at zero.
+    // The last one out of an epoch advances. If earlier epochs are not done, the thread that leaves
+    // the last of those does it for this one too: each first lowers its own count and then reads
+    // the other's, all sequentially consistent. So of two that leave at the same time, at least one
+    // sees both at zero.
     if (inside_[epoch].fetch_sub(1, std::memory_order_seq_cst) == 1) advance(on_done);
   }
 
@@ -67,7 +69,7 @@ class Epochs {
     bool has_advanced = false;
     std::uint32_t done = done_.load(std::memory_order_seq_cst);
     // The load of zero reads from the last leaver's fetch_sub, or from one later in its release
-    // sequence, which all leavers' are in: it acquires what they have done, and the
+    // sequence, which includes all leavers': it acquires what they have done, and the
     // compare-exchange releases it to may_enter.
     while (done < count_ && inside_[done].load(std::memory_order_seq_cst) == 0) {
       if (done_.compare_exchange_strong(done, done + 1, std::memory_order_seq_cst)) {
@@ -75,8 +77,8 @@ class Epochs {
         on_done(done++);
       }
     }
-    // Pairs with sleep(): it raises sleepers_ and then reads done_, here done_ is raised and then
-    // sleepers_ read; so it does not go to sleep, or is seen here.
+    // Pairs with sleep(): it raises sleepers_ and then reads done_, while here done_ is raised and
+    // then sleepers_ read; so it either does not go to sleep, or is seen here.
     if (has_advanced && sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(done_);
   }
 
@@ -87,13 +89,13 @@ class Epochs {
       if (done >= after) break;
       futex_wait(done_, done);
     }
-    // relaxed: too high a count only costs a call that wakes none.
+    // relaxed: too high a count only costs a wake-up call that wakes none.
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
   }
 
   const plan::Epoch* epochs_;
   std::size_t count_;
-  Mapped<std::atomic<std::uint32_t>> inside_;  // how many have yet to leave
+  Mapped<std::atomic<std::uint32_t>> inside_;  // how many have not left yet
   std::atomic<std::uint32_t> done_{0};
   std::atomic<std::uint32_t> sleepers_{0};
 };

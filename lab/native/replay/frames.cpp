@@ -20,7 +20,7 @@
 namespace ts::replay {
 namespace {
 
-constexpr std::uint64_t heading = UINT64_MAX;  // where a range has its end
+constexpr std::uint64_t heading = UINT64_MAX;  // where a line has the end of its range
 
 struct Pair {
   std::uint64_t first;
@@ -29,8 +29,8 @@ struct Pair {
 Pair pairs[4096];
 std::uint64_t entries_of_pages[8192];
 
-// Whether a line of smaps begins a mapping, and if so whether that is private memory of no file, and
-// no stack of the system's.
+// Whether a line of smaps begins a mapping, and if so whether that is private anonymous memory,
+// other than the system's stacks.
 bool begins_mapping(const char* line, Pair& range, bool& is_wanted) {
   char* rest = nullptr;
   const std::uint64_t begin = std::strtoull(line, &rest, 16);
@@ -45,7 +45,7 @@ bool begins_mapping(const char* line, Pair& range, bool& is_wanted) {
   return true;
 }
 
-// Loaded objects are no part of the heap, except the library that provides malloc.
+// Loaded objects are not part of the heap, except the library that provides malloc.
 template <class Put>
 void for_each_loaded(Put put) {
   dl_iterate_phdr(
@@ -106,7 +106,7 @@ void Frames::look_up(std::uint64_t begin, std::uint64_t end) {
   constexpr std::uint64_t exclusive = std::uint64_t{1} << 56;
   constexpr std::uint64_t word = sizeof entries_of_pages[0];
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  std::uint64_t run = 0;  // where the pages begin that are there; 0: those before are not
+  std::uint64_t run = 0;  // where the present pages begin; 0: the previous ones are absent
   while (begin < end) {
     const std::uint64_t wanted =
         std::min<std::uint64_t>((end - begin) / page, std::size(entries_of_pages));
@@ -117,7 +117,7 @@ void Frames::look_up(std::uint64_t begin, std::uint64_t end) {
       break;
     }
     for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(got) / word; ++i, begin += page) {
-      // The page of zeros that all processes share is present, and nobody's alone.
+      // The zero page, which all processes share, is present, but belongs to nobody.
       const bool is_there =
           (entries_of_pages[i] & present) != 0 && (entries_of_pages[i] & exclusive) != 0;
       if (is_there && run == 0) run = begin;

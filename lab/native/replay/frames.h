@@ -1,4 +1,4 @@
-// Which pages are resident at some moments of a replay: what a picture of the heap over time needs
+// Which pages are resident at some moments of a replay, which a picture of the heap over time needs
 // besides addresses. docs/formats/trace.md describes the file.
 #pragma once
 
@@ -9,16 +9,16 @@ namespace ts::replay {
 
 class Frames {
  public:
-  // path: of the addresses; the frames go into PATH.frames. entries: so many addresses there will
-  // be. Returns an error number.
+  // path: of the addresses; the frames go into PATH.frames. entries: the number of addresses to
+  // come. Returns an error number.
   int open(const char* path, std::uint64_t count, std::uint64_t entries);
 
   bool is_due(std::uint64_t entry) const { return every_ != 0 && entry % every_ == 0; }
 
-  // Before the entry of this number is written, by the one thread that runs.
+  // Call before writing the entry of this number, from the one running thread.
   void take(std::uint64_t entry);
 
-  int close(std::uint64_t entries);  // with a last frame, and what is replay's own
+  int close(std::uint64_t entries);  // with a last frame, and replay's own memory
 
  private:
   void look_up(std::uint64_t begin, std::uint64_t end);

@@ -1,7 +1,7 @@
-// Sleeping until another thread has changed a word, and the little that is built on it at once.
+// Sleeping until another thread changes a word, and small primitives built on that.
 //
-// Threads of a replay wait for each other in their thousands of turns, on machines with fewer
-// processors than threads. So none may spin for long. All words are private ones.
+// Threads of a replay wait for each other thousands of times, on machines with fewer processors
+// than threads, so none may spin for long. All words are private to the process.
 #pragma once
 
 #include <linux/futex.h>
@@ -18,9 +18,9 @@ namespace ts::replay {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint32_t>) == 4);
 
-// Sleeps if the word is `expected`, until it is woken, or for no reason.
+// Sleeps if the word is `expected`, until it is woken, or spuriously.
 inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected) {
-  // Every error (it has changed, a signal) means: look again.
+  // Every error (the word has changed, a signal) means: check again.
   (void)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 
@@ -36,8 +36,8 @@ inline void pause() {
 #endif
 }
 
-// How often to look before going to sleep: some microseconds, or not at all where no other thread
-// can run meanwhile.
+// How often to check before going to sleep: some microseconds, or not at all if no other thread can
+// run meanwhile.
 inline int spins_before_sleep() {
   cpu_set_t usable;
   CPU_ZERO(&usable);
@@ -45,7 +45,7 @@ inline int spins_before_sleep() {
   return is_known && CPU_COUNT(&usable) == 1 ? 0 : 100;
 }
 
-// A door that is opened once. A thread that passes it sees what was done before it was opened: the
+// A gate that is opened once. A thread that passes it sees what was done before it was opened: the
 // store is a release, the load an acquire.
 class Gate {
  public:
@@ -61,8 +61,8 @@ class Gate {
   std::atomic<std::uint32_t> word_{0};
 };
 
-// A lock that sleeps. 0: free, 1: taken, 2: taken, and threads may be asleep. The exchange that
-// takes it is an acquire and pairs with the release that gives it back.
+// A sleeping lock. 0: free, 1: taken, 2: taken, and threads may be asleep. The exchange that takes
+// it is an acquire and pairs with the release that frees it.
 class Lock {
  public:
   void lock() {

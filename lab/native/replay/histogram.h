@@ -1,8 +1,8 @@
-// Counts of values in buckets that are 1/32 of an octave wide.
+// Counts of values in buckets 1/32 of an octave wide.
 //
-// The slowest call in a million is what latency is about, so every call is counted, and to count
-// one must cost little: no sorting, no sampling. A bucket is told by its upper end, at most 1/32
-// above the value; the maximum is exact. One thread writes; readers have waited for its end.
+// Latency is about the slowest call in a million, so every call is counted, which must be cheap: no
+// sorting, no sampling. A bucket is reported as its upper end, at most 1/32 above the value; the
+// maximum is exact. One thread writes; readers have waited for its end.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class Histogram {
 
   std::uint64_t max() const { return max_; }
 
-  // visit(highest value, count) for each bucket that is not empty, from the least.
+  // Calls visit(highest value, count) for each nonempty bucket, in ascending order.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (std::size_t i = 0; i < buckets; ++i) {
@@ -56,7 +56,7 @@ class Histogram {
 
  private:
   static constexpr std::size_t per_octave = 32;
-  static constexpr unsigned octaves = 44;  // what is beyond shares the last bucket: hours, in ns
+  static constexpr unsigned octaves = 44;  // larger values share the last bucket: hours, in ns
   static constexpr std::size_t buckets = (octaves - 4) * per_octave;
 
   std::uint64_t counts_[buckets];

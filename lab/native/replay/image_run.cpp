@@ -1,4 +1,4 @@
-// The execution of an image; see image_run.h.
+// Executes an image; see image_run.h.
 #include "replay/image_run.h"
 
 #include <sys/mman.h>
@@ -65,7 +65,7 @@ ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_byt
 
 Calls ImageRun::calls() {
   const Content content{world_.settings.touch, world_.settings.verify};
-  // Of the first process alone: each has addresses of its own.
+  // Only for the first process, since each has addresses of its own.
   return {content, world_.clock, world_.slots.begin(), place_ == 0 ? world_.log : nullptr};
 }
 
@@ -88,11 +88,11 @@ void ImageRun::perform(ThreadRun& self, const Calls& calls) {
     case Kind::fork:
       return fork_child(operation.slot);
     case Kind::end:
-      return;  // what is to be done is done in finish
+      return;  // finish does what is to be done
     default:
       break;
   }
-  if ((operation.flags & plan::flag_shared) == 0) {  // no other thread has to do with the object
+  if ((operation.flags & plan::flag_shared) == 0) {  // no other thread uses the object
     return make(self, operation, calls);
   }
   Turn& turn = world_.slots[operation.slot].turn;
@@ -114,7 +114,7 @@ void ImageRun::wait_for_time(std::uint32_t operation) const {
   while (now_ns() < due_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr);
 }
 
-// To the thread's next operation, and out of the epoch if that is in a later one.
+// Moves on to the thread's next operation, and out of the epoch if that is in a later one.
 void ImageRun::go_on(ThreadRun& self) {
   self.next = image_.operation_table[self.next].next;
   if (epochs_.is_in(self.next, self.epoch)) return;
@@ -146,7 +146,7 @@ void ImageRun::finish(ThreadRun& self) {
   const bool ends = image_.thread_table[self.number].end != plan::none;
   if (ends) self.become(Life::ended);  // its joiner waits for its exit hooks
   const std::uint32_t next = processor_ ? processor_->leave(self, ends) : plan::none;
-  // acq_rel: the last one has seen, and hands on by the gate, what all others have done.
+  // acq_rel: the last one has seen, and passes on by the gate, what all others have done.
   if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     end_ns_ = now_ns();
     all_done_.open();
@@ -174,7 +174,7 @@ std::int64_t ImageRun::live_bytes() const {
   return sum;
 }
 
-// By the last thread to leave it, while others go on.
+// Called by the last thread to leave it, while others continue.
 void ImageRun::epoch_is_done(std::uint32_t epoch) {
   if (!is_one_at_a_time_) {
     const std::int64_t live = live_bytes();
@@ -197,7 +197,7 @@ void ImageRun::take_sample(std::uint64_t place, std::uint32_t epoch) {
 }
 
 void ImageRun::fork_child(std::uint32_t place) {
-  // Before: the threads' counts are in shared memory, where the parent goes on counting.
+  // Before the fork: the threads' counts are in shared memory, where the parent continues to count.
   const std::int64_t inherited_bytes = live_bytes();
   const pid_t pid = fork();
   if (pid < 0) fail_internal("cannot fork; raise `ulimit -u`, or give more memory", errno);

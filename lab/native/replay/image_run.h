@@ -1,8 +1,8 @@
 // Replays one image of a plan in this process.
 //
-// Threads, epochs, slots and calls come together here. What is to happen is in the plan, and when
-// is the order's affair. The first image runs in the process that replay began as; a fork in the
-// plan forks, and the child runs its own image over the slots that it has inherited.
+// Threads, epochs, slots and calls come together here. The plan says what happens, the order
+// decides when. The first image runs in the process that replay began as; a fork in the plan forks,
+// and the child runs its own image over the inherited slots.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace ts::replay {
 
-// What all images of a replay share.
+// Shared by all images of a replay.
 struct World {
   World(const plan::Plan& plan, const Settings& settings, const Tickets& tickets,
         const Clock& clock);
@@ -29,12 +29,12 @@ struct World {
   const Settings& settings;
   const Tickets& tickets;
   const Clock& clock;
-  AddressLog* log = nullptr;  // null: addresses are not written down
+  AddressLog* log = nullptr;  // null: addresses are not recorded
   Mapped<Slot> slots;         // private: a child has its own copy
   Mapped<ImageResult> results;
   Mapped<std::uint64_t> first_samples;  // by place; one more than there are images
   Mapped<Sample> samples;
-  Mapped<Latency> latencies;  // by place; none, if they were not asked for
+  Mapped<Latency> latencies;  // by place; none if not asked for
 };
 
 class ImageRun {
@@ -42,8 +42,8 @@ class ImageRun {
   // inherited_bytes: live in the slots now.
   ImageRun(World& world, std::uint32_t place, std::int64_t inherited_bytes);
 
-  // By the process's thread that is the image's thread 0. Returns when everything has ended, been
-  // freed and been written down.
+  // Call from the process's thread that is the image's thread 0. Returns when everything has ended,
+  // been freed and been reported.
   void run();
 
   const VirtualProcessor* processor() const { return processor_ ? &*processor_ : nullptr; }
@@ -79,18 +79,18 @@ class ImageRun {
   SamplePlaces sample_places_;
   bool is_one_at_a_time_;
   int spins_;
-  std::optional<VirtualProcessor> processor_;  // none: threads run on real ones
+  std::optional<VirtualProcessor> processor_;  // none: threads run concurrently
   Nanoseconds begin_ns_ = 0;
-  // Written by the thread that brings unfinished_ to zero, before it opens the gate; read after
+  // Written by the thread that lowers unfinished_ to zero, before it opens the gate; read after
   // passing it.
   Nanoseconds end_ns_ = 0;
-  std::int64_t exact_live_bytes_ = 0;  // where one runs at a time: by the thread that runs
+  std::int64_t exact_live_bytes_ = 0;  // with one running thread at a time: by that thread
   std::int64_t exact_peak_bytes_ = 0;
   std::atomic<std::int64_t> seen_peak_bytes_{0};  // relaxed: figures
   std::atomic<std::int64_t> sampling_ns_{0};
   std::atomic<std::uint32_t> unfinished_;
   Gate all_done_;
-  Gate release_;  // of parked threads: they do not end before the image does
+  Gate release_;  // of parked threads, which do not end before the image does
 };
 
 }  // namespace ts::replay

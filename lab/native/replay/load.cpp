@@ -28,7 +28,7 @@ void unmap_array(T*& array, std::uint64_t count) {
 }
 
 constexpr std::uint64_t unlimited_epoch_events = 1'000;
-// A thread by itself waits for none: its epochs are only there for samples.
+// A single thread never waits: its epochs are there only for samples.
 constexpr std::uint64_t lone_epochs = 2'000;
 
 std::uint64_t events_of_epoch(const Image& image, std::uint64_t window) {
@@ -45,13 +45,14 @@ Operation operation_of(Kind kind, std::uint64_t size, std::uint32_t slot) {
   return operation;
 }
 
-// One process while it is loaded: from its events, in their recorded order, to operations. Begins as
+// One process while it is loaded: turns its events, in recorded order, into operations. Begins as
 // zero bytes.
 class ImageLoad {
  public:
   void begin(Image& row, std::uint64_t window, const ImageLoad* parent);
 
-  // The next event. child: of a fork, its place in the plan, or `none`. Null, or what is wrong.
+  // Adds the next event. child: of a fork, its place in the plan, or `none`. Returns null, or what
+  // is wrong.
   const char* see(const Event& event, std::uint32_t child);
 
   std::uint64_t events_seen() const { return seen_; }
@@ -99,7 +100,7 @@ class ImageLoad {
   std::uint64_t window_;
   std::uint64_t epoch_events_;
   std::uint64_t epoch_end_;
-  bool is_fork_;         // this epoch is a fork's
+  bool is_fork_;         // this epoch belongs to a fork
   bool is_open_;         // it has an operation
   std::uint32_t fence_;  // epochs that all later ones wait for
   std::uint64_t seen_;
@@ -117,7 +118,7 @@ void ImageLoad::begin(Image& row, std::uint64_t window, const ImageLoad* parent)
     threads_[t].last = none;
   }
   if (parent == nullptr) return;
-  // The forking thread is the child's first, and has had to do with all that it inherits.
+  // The forking thread is the child's first, and has used all that it inherits.
   const std::uint64_t slots = std::min(parent->row_->slots, row.slots);
   for (std::uint64_t i = 0; i < slots; ++i) {
     slots_[i] = parent->slots_[i];
@@ -128,7 +129,7 @@ void ImageLoad::begin(Image& row, std::uint64_t window, const ImageLoad* parent)
   row.live_objects = parent->row_->live_objects;
 }
 
-// So many events in a row are an epoch, and forks by themselves.
+// This many consecutive events form an epoch; forks have their own.
 void ImageLoad::separate_epochs(bool is_fork) {
   if (seen_ < epoch_end_ && !is_fork && !is_fork_) return;
   close_epoch();
@@ -211,7 +212,7 @@ void ImageLoad::call(std::uint32_t thread, const Operation& operation, std::uint
   emit(thread, operation);
 }
 
-// As if the slot were shared; finish() knows better.
+// As if the slot were shared; finish() corrects that.
 void ImageLoad::order(Operation& operation, SlotState& slot, std::uint32_t thread) {
   const bool is_others = slot.was_used && slot.thread != thread;
   if (is_others) slot.is_shared = true;
@@ -241,7 +242,7 @@ const char* ImageLoad::allocate(const Event& event) {
     slot.content = static_cast<std::uint8_t>(Content::left_out);
     return nullptr;
   }
-  // Of these kinds, both enumerations have the same numbers.
+  // For these kinds, both enumerations have the same numbers.
   Operation operation = operation_of(static_cast<Kind>(event.kind), event.size, event.slot);
   operation.log2_alignment = event.kind == trace::Kind::aligned ? event.log2_alignment & 0x3f : 0;
   order(operation, slot, event.thread);
@@ -440,7 +441,7 @@ class Loader {
     return true;
   }
 
-  // With room for the most that there can be; what is not used is never touched.
+  // Room for the maximum; what is not used is never touched.
   void make_tables(std::uint32_t number, bool is_first) const {
     const Scanned& image = images_[number];
     Image& row = plan_.images_[image.place - 1];

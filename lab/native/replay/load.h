@@ -1,7 +1,7 @@
-// Makes a plan of a trace: what each thread does, and what it waits for.
+// Makes a plan from a trace: what each thread does, and what it waits for.
 //
-// The trace is read twice: to choose the program, and to write down its operations. What is kept is
-// 24 bytes for each call, and the tables of what lives at a time.
+// The trace is read twice: to choose the program, and to write its operations. That takes 24 bytes
+// for each call, and the tables of live objects.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace ts::plan {
 
 struct LoadSettings {
-  std::int64_t image = -1;      // number of the program; -1: the one with most events
-  std::uint64_t window = 1000;  // how far in events a thread may run ahead of others; 0: no limit
+  std::int64_t image = -1;      // number of the program; -1: the one with the most events
+  std::uint64_t window = 1000;  // how far ahead of others, in events, a thread may run; 0: no limit
   bool with_times = false;
 };
 
@@ -33,7 +33,7 @@ class Plan {
   const Image& image(std::size_t place) const { return images_[place]; }
   std::uint64_t window() const { return window_; }
   const char* program() const { return program_; }
-  bool is_finished() const { return is_finished_; }  // whether the recorder came to its end
+  bool is_finished() const { return is_finished_; }  // whether the recorder finished
 
  private:
   friend class Loader;

@@ -1,4 +1,4 @@
-// Mapping, and what of it counts; see pages.h.
+// Maps pages, and counts what is replay's own; see pages.h.
 #include "replay/pages.h"
 
 #include <sys/mman.h>
@@ -14,7 +14,7 @@ namespace ts::replay {
 namespace {
 
 // relaxed: a sum that is read for a report, by a thread that has waited for all that add to it, or
-// roughly.
+// as an estimate.
 constinit std::atomic<std::uint64_t> resident{0};
 
 constexpr std::size_t most_remembered = 4096;
@@ -28,7 +28,7 @@ std::size_t page_bytes() {
 
 std::size_t whole_pages(std::size_t bytes) {
   const std::size_t page = page_bytes();
-  return (bytes / page + 1) * page;  // one at least
+  return (bytes / page + 1) * page;  // at least one
 }
 
 void remember(void* pages, std::size_t bytes) {

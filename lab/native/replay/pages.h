@@ -1,10 +1,10 @@
-// Memory of replay's own: arrays in mappings of their own.
+// Memory for replay's own arrays, in separate mappings.
 //
-// The allocator under test must serve the plan's calls and nothing else, and what replay keeps must
-// not be counted as the allocator's. Shared mappings count as shared memory, and never as
-// anonymous; a forked child sees them, too. Private ones, which a forked child gets a copy of, are
-// made resident at once, with small pages, so that what they take is known: own_bytes(). Replay
-// ends if it gets no memory for its tables.
+// The allocator under test must get the plan's calls and nothing else, and replay's own memory must
+// not be counted as the allocator's. Shared mappings count as shared memory, never as anonymous; a
+// forked child sees them too. Private ones, of which a forked child gets a copy, are made resident
+// at once, with small pages, so that their size is known: own_bytes(). Replay exits if it gets no
+// memory for its tables.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,18 @@ namespace ts::replay {
 
 enum class Backing : std::uint8_t { shared, resident_private, private_on_demand };
 
-// Zeroed pages; does not return when there are none.
+// Zeroed pages; exits when there are none.
 void* map_pages(std::size_t bytes, Backing backing);
 void unmap_pages(void* pages, std::size_t bytes, Backing backing);
 
-// Makes a part of private pages resident, and counts it as own.
+// Makes part of private pages resident, and counts it as own.
 void make_resident(void* pages, std::size_t bytes);
 
-// Resident anonymous bytes that are replay's own.
+// Resident anonymous bytes of replay's own.
 std::uint64_t own_bytes();
 
-// Private pages that were mapped since remember_own(): of up to some thousand mappings, and also of
-// those that are unmapped by now.
+// Private pages mapped since remember_own(): for up to some thousand mappings, including those
+// unmapped by now.
 struct PageRange {
   std::uint64_t begin;
   std::uint64_t end;

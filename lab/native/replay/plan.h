@@ -1,20 +1,20 @@
-// What a replay executes, in memory: for each process of a recorded program its operations, in
-// their recorded order. load.h makes it of a trace.
+// What a replay executes, in memory: the operations of each process of a recorded program, in
+// recorded order. load.h makes it from a trace.
 //
-// Orders that a replay keeps, besides that of each thread:
+// Besides the order within each thread, a replay keeps these:
 //
 // - A *slot* holds the pointer of one live object, as in the trace. Operations on a slot that
 //   several threads use are `shared`: each has a turn, runs when the slot's turn counter has that
 //   value, and raises it by one. Only `waits` may have to wait: the operation before it in that slot
 //   belongs to another thread.
 // - An *epoch* is a range of operations. A thread enters it for its first operation there, as soon
-//   as the first `after` epochs are done, that is, left by all threads that have operations in them.
-//   A fork is an epoch of its own that waits for all before it, and that all later ones wait for: so
-//   the child finds exactly the objects that it found when it was recorded.
+//   as the first `after` epochs are done, that is, left by all threads with operations in them. A
+//   fork is an epoch of its own that waits for all earlier ones, and that all later ones wait for:
+//   so the child finds exactly the objects that it found when it was recorded.
 // - `start` creates a thread when the first `turn` ends of threads have happened.
 //
-// The recorded order keeps all of these, so none of them can be a circle: whatever order a replay
-// takes, there is always a thread that may go on.
+// The recorded order satisfies all of these, so they cannot form a cycle: whatever order a replay
+// takes, some thread can always continue.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // replay: makes the calls of a recorded program, under whatever allocator is loaded.
 //
-// A program that is compared under many allocators should do the same each time, and recorded ones
-// do. It has no C++ run-time library and never calls malloc but for the trace's calls; tables are
-// mapped (pages.h).
+// A program used to compare many allocators should do the same each time, and recorded ones do.
+// replay has no C++ run-time library and calls malloc only for the trace's calls; tables are mapped
+// (pages.h).
 #include <unistd.h>
 
 #include <cerrno>
@@ -81,6 +81,6 @@ int run(int argument_count, char** arguments) {
 }  // namespace ts
 
 int main(int argument_count, char** arguments) {
-  // Not by return: exit handlers of the allocator are no part of the replay.
+  // Not by return: the allocator's exit handlers are not part of the replay.
   _exit(ts::replay::run(argument_count, arguments));
 }

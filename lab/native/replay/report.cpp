@@ -26,7 +26,7 @@ bool has_planned_sums(const plan::Image& image, const ImageResult& result) {
   const plan::Totals& planned = image.totals;
   const plan::Totals& made = result.totals;
   if (std::memcmp(made.calls, planned.calls, sizeof made.calls) != 0) return false;
-  if (result.null_results != 0) return true;  // what was not granted is not live, nor freed
+  if (result.null_results != 0) return true;  // refused blocks are neither live nor freed
   return std::memcmp(made.bytes, planned.bytes, sizeof made.bytes) == 0 &&
          result.live_bytes == static_cast<std::int64_t>(image.live_bytes);
 }
@@ -116,7 +116,7 @@ void write_memory(JsonLine& line, const World& world, std::uint32_t place,
   line.add("peak_rss_bytes", result.peak_rss_bytes);
 }
 
-// What is told of each process.
+// What is reported for each process.
 void write_image(JsonLine& line, const World& world, std::uint32_t place) {
   const plan::Image& image = world.plan.image(place);
   const ImageResult& result = world.results[place];
@@ -174,8 +174,8 @@ void write_share(JsonLine& line, const Share& share) {
   line.end_list();
 }
 
-// In order of number: those that have ended, and between them those that have not. Of the others,
-// which never began, there is none.
+// In order of number: those that have ended, interleaved with those that have not. There are none
+// of those that never began.
 void write_shares(JsonLine& line, const VirtualProcessor& processor, std::uint32_t threads) {
   const Schedule& schedule = processor.schedule();
   std::size_t seat = 0;

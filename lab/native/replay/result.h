@@ -1,8 +1,8 @@
-// What came of a replay, for each process of it.
+// The result of a replay, for each of its processes.
 //
-// Forked children report to the first process, which alone writes the line of JSON. Results lie in
-// shared mappings that are made before anything is forked; each process writes its own and ends,
-// and then its parent, having waited for it, may read.
+// Forked children report to the first process, and only that one writes the line of JSON. Results
+// are in shared mappings made before anything is forked; each process writes its own and ends, and
+// then its parent, having waited for it, may read.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace ts::replay {
 
 inline constexpr std::uint64_t no_checksum = 0;
 
-// The first block that was not as it must be.
+// The first block that was wrong.
 struct Fault {
-  std::uint64_t operation;  // in the recorded order
+  std::uint64_t operation;  // in recorded order
   std::uint64_t size;
   std::uint64_t offset;   // of the wrong byte; intact: the address is not aligned
-  std::uint64_t address;  // 0: there is no fault
+  std::uint64_t address;  // 0: no fault
   std::uint32_t thread;
   plan::Kind kind;
 };
@@ -32,7 +32,7 @@ struct Sample {
   Memory memory;
 };
 
-// Of calls, in ticks of the clock.
+// For calls, in clock ticks.
 struct Latency {
   Histogram kinds[plan::call_kinds];
   Histogram nulls;
@@ -40,11 +40,11 @@ struct Latency {
 
 struct ImageResult {
   bool has_ended;   // of its own accord, with everything below
-  int wait_status;  // of a child that has been waited for
-  int pid;          // of a child that has not
+  int wait_status;  // of a child that was waited for
+  int pid;          // of a child that was not
   plan::Totals totals;
   std::uint64_t null_results;
-  std::uint64_t granted;  // recorded as refused, and not refused now
+  std::uint64_t granted;  // recorded as refused, but not refused now
   std::int64_t live_bytes;
   std::int64_t peak_live_bytes;
   std::int64_t wall_ns;
@@ -61,8 +61,8 @@ struct ImageResult {
   std::int64_t peak_rss_bytes;
 };
 
-// The samples of one image are at the same epochs in each run: about as many as were asked for, at
-// equal distances, and the one of the peak.
+// The samples of one image are at the same epochs in each run: about as many as requested, evenly
+// spaced, and one at the peak.
 class SamplePlaces {
  public:
   SamplePlaces(std::uint64_t wanted, std::uint64_t epochs, std::uint64_t peak_epoch)

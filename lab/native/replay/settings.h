@@ -1,6 +1,5 @@
-// What a replay is asked to do, and the command line that says so.
-//
-// Everything that can be wrong in a request is found before anything is run.
+// The settings of a replay, and its command line. All errors in a request are found before anything
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +13,17 @@
 namespace ts::replay {
 
 enum class Order : std::uint8_t {
-  asap,       // threads run as they are
+  asap,       // threads run freely
   paced,      // each call at its recorded time, or later
   recorded,   // one at a time, in the recorded order
-  scheduled,  // one at a time; a schedule says which
+  scheduled,  // one at a time; a schedule decides which
 };
 
 inline constexpr bool runs_one_at_a_time(Order order) { return order >= Order::recorded; }
 
 struct Settings {
   Order order = Order::asap;
-  Discipline discipline = Discipline::round_robin;  // of `scheduled`
+  Discipline discipline = Discipline::round_robin;  // for `scheduled`
   std::uint64_t quantum = 100;                      // calls
   std::uint64_t seed = 1;
   Touch touch = Touch::page;
@@ -36,16 +35,16 @@ struct Settings {
 
 struct Request {
   const char* trace = nullptr;
-  const char* schedule = "asap";  // as it was asked for
+  const char* schedule = "asap";  // as given by the user
   const char* touch = "page";
   const char* addresses = nullptr;  // a file for them
-  std::uint64_t frames = 0;         // moments at which to look which pages are resident
+  std::uint64_t frames = 0;         // how often to query which pages are resident
   Settings settings;
   plan::LoadSettings load;
   Tickets tickets;
 };
 
-// Does not return when the arguments are wrong, or ask for help.
+// Exits if the arguments are wrong, or ask for help.
 void parse_request(int argument_count, char** arguments, Request& request);
 
 }  // namespace ts::replay

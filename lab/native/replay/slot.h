@@ -1,22 +1,22 @@
 // A slot: where the pointer of a live object is kept, and whose turn it is.
 //
-// An object that one thread allocates may be resized and freed by others, in the order of the
-// recording. Their operations have no turns (plan.h), and touch the counter not at all.
+// An object that one thread allocates may be resized and freed by others, in recorded order.
+// Operations on objects of a single thread have no turns (plan.h), and do not touch the counter.
 //
 // How a turn is passed. The counter is one word: 31 bits of turn, and `waited_for`, which a thread
 // that is about to sleep sets by compare-exchange. pass() exchanges the whole word. If a sleeper's
-// mark comes before it in the word's order of modifications, the exchange sees the mark and wakes
-// the sleeper. If the mark comes after it, its compare-exchange fails, as the turn has changed. A
-// mark is never lost: nothing but shared operations stores to the word, and each of them exchanges.
-// All sleepers are woken; those whose turn has not come mark the word again.
+// mark precedes it in the word's modification order, the exchange sees the mark and wakes the
+// sleeper. If the mark follows it, its compare-exchange fails, as the turn has changed. A mark is
+// never lost: only shared operations store to the word, and each of them exchanges. All sleepers
+// are woken; those whose turn has not come mark the word again.
 //
-// What the turn carries over: the exchange is a release, and the load that finds the turn an
-// acquire; it reads from the exchange directly, as marking leaves the turn alone and, being a
+// What the turn publishes: the exchange is a release, and the load that finds the turn an acquire.
+// It reads from the exchange directly, as marking leaves the turn unchanged and, being a
 // read-modify-write, continues the release sequence. So the pointer and the size, plain words, and
-// the object's content are those that the thread before has left.
+// the object's content are as the previous thread left them.
 //
-// When a slot is reused, the operations on its last object are in the past of those on the next
-// one: they are the same thread's, or pass turns themselves, too.
+// When a slot is reused, the operations on its last object happened before those on the next one:
+// they belong to the same thread, or pass turns too.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class Turn {
     return (word_.load(std::memory_order_acquire) & plan::turn_mask) == turn;
   }
 
-  // Returns when the turn has come; `spins` times looking before going to sleep.
+  // Returns when the turn has come; checks `spins` times before going to sleep.
   void wait(std::uint32_t turn, int spins) {
     for (int i = 0; !has_come(turn); ++i) {
       if (i >= spins) return sleep(turn);
@@ -44,9 +44,9 @@ class Turn {
 
   void reset() { word_.store(0, std::memory_order_relaxed); }  // in a forked child, which is alone
 
-  // Ends `turn`. False: it was not this turn; the plan is wrong.
+  // Ends `turn`. False: it was not this turn, and the plan is wrong.
   [[nodiscard]] bool pass(std::uint32_t turn) {
-    // release: pairs with the acquire in has_come and sleep, of the thread that has the next turn.
+    // release: pairs with the acquire in has_come and sleep, in the thread with the next turn.
     // acquire: only for the check of plans in which none had to wait.
     const std::uint32_t before =
         word_.exchange((turn + 1) & plan::turn_mask, std::memory_order_acq_rel);
@@ -61,7 +61,7 @@ class Turn {
     for (;;) {
       std::uint32_t seen = word_.load(std::memory_order_acquire);
       if ((seen & plan::turn_mask) == turn) return;
-      // relaxed: a mark carries nothing over; see above for why it is not lost.
+      // relaxed: a mark publishes nothing; see above for why it is not lost.
       if ((seen & waited_for) == 0 &&
           !word_.compare_exchange_weak(seen, seen | waited_for, std::memory_order_relaxed)) {
         continue;

@@ -9,7 +9,7 @@
 namespace ts::replay {
 namespace {
 
-constexpr unsigned long as_it_is = 0xffff'ffff;  // asks, and changes nothing
+constexpr unsigned long as_it_is = 0xffff'ffff;  // queries without a change
 
 bool is_randomised() {
   const int now = personality(as_it_is);
@@ -25,7 +25,7 @@ int only_cpu() {
   return cpu;
 }
 
-// The last one: the first is where systems handle most interrupts.
+// The last one, since systems handle most interrupts on the first.
 void bind_to_one() {
   cpu_set_t usable;
   CPU_ZERO(&usable);
@@ -43,7 +43,7 @@ void make_repeatable(char** arguments) {
   const int now = personality(as_it_is);
   if (now != -1 && is_randomised()) {
     (void)personality(static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE);
-    // Where that is not permitted: on with the addresses that we have.
+    // If that is not permitted, continue with the current addresses.
     if (!is_randomised()) execv("/proc/self/exe", arguments);
   }
   (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);

@@ -1,19 +1,19 @@
-// What is around the replay and must not vary: processors, addresses, page sizes.
+// The environment of a replay, which must not vary: processors, addresses, page sizes.
 //
 // Runs that make the same calls in the same order get the same addresses only if the kernel lays
-// the process out alike. A system that does not permit it is reported, not an error.
+// the process out the same way. If a system does not permit that, it is reported, but not an error.
 #pragma once
 
 namespace ts::replay {
 
 struct Surroundings {
   bool has_aslr = true;        // addresses are randomised
-  bool has_huge_pages = true;  // the system may use them as it is set up to
-  int cpu = -1;                // the one processor of all threads; -1: they may use several
+  bool has_huge_pages = true;  // the system may use them as configured
+  int cpu = -1;                // the one processor of all threads; -1: several
 };
 
-// Switches randomisation off, for which the program begins again (so call this first), and
-// huge pages, and binds everything to one processor.
+// Switches off randomisation, for which the program restarts (so call this first), and huge pages,
+// and binds everything to one processor.
 void make_repeatable(char** arguments);
 
 Surroundings surroundings();

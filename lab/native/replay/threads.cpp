@@ -1,4 +1,4 @@
-// Starting and joining; see threads.h.
+// Starts and joins threads; see threads.h.
 #include "replay/threads.h"
 
 #include <sys/mman.h>
@@ -12,14 +12,15 @@
 namespace ts::replay {
 namespace {
 
-// Thread-local variables of the allocator lie at the top of it, too. Pages come when touched.
+// The allocator's thread-local variables are at the top of it, too. Pages become resident when
+// touched.
 constexpr std::size_t stack_bytes = std::size_t{2} << 20;
 constexpr std::size_t resident_stack_bytes = std::size_t{32} << 10;
 
 unsigned char* map_stack() {
   auto* const stack =
       static_cast<unsigned char*>(map_pages(stack_bytes, Backing::private_on_demand));
-  // An overflow is a fault at once. Failing to protect the page only loses that.
+  // A guard page: an overflow faults at once. Failing to protect the page only loses that.
   (void)mprotect(stack, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
   make_resident(stack + stack_bytes - resident_stack_bytes, resident_stack_bytes);
   return stack;
@@ -90,8 +91,8 @@ void Threads::wait_gone(std::uint32_t number) {
   for (;;) {
     std::uint32_t seen = run.life.load(std::memory_order_acquire);
     if (static_cast<Life>(seen) == Life::gone) return;
-    // acquire: the handle and the berth are those that the thread was started with. One of those
-    // that wait joins it, the others wait for that one.
+    // acquire: the handle and the berth are those that the thread was started with. One of the
+    // waiting threads joins it, the others wait for that one.
     if (static_cast<Life>(seen) == Life::ended &&
         run.life.compare_exchange_strong(seen, static_cast<std::uint32_t>(Life::joining),
                                          std::memory_order_acquire)) {
@@ -114,7 +115,7 @@ bool Threads::have_ended(std::uint32_t ends) const {
 void Threads::wait_for_ends(std::uint32_t ends) {
   const std::uint32_t known = known_ends_.load(std::memory_order_relaxed);
   for (std::uint32_t i = known; i < ends; ++i) wait_gone(enders_[i]);
-  // A second thread with fewer only makes others look once more.
+  // If a second thread lowers it, others only check again.
   if (ends > known) known_ends_.store(ends, std::memory_order_relaxed);
 }
 

@@ -1,8 +1,8 @@
 // The threads of one image: how they start, and when they are gone.
 //
-// An allocator tells threads apart by what libc gives them. So these are real ones, from
+// An allocator identifies threads by what libc gives them. So these are real ones, from
 // pthread_create, and end as real ones do, with the allocator's own exit hooks. The stacks are
-// replay's, and serve one thread after another.
+// replay's, and are used by one thread after another.
 #pragma once
 
 #include <pthread.h>
@@ -21,20 +21,20 @@
 
 namespace ts::replay {
 
-// The place of a thread as long as it lives, and of the next one after it.
+// The place of a thread during its life, and of the next one after it.
 struct Berth {
   unsigned char* stack;
-  Latency* latency;  // sums of all threads that had this berth; null: not asked for
+  Latency* latency;  // totals over all threads that had this berth; null: not asked for
   Berth* next_free;
 };
 
 enum class Life : std::uint32_t { unborn, running, ended, joining, gone };
 
-// One thread of a plan while it is replayed. Threads count for themselves, in lines of their own,
-// so that counting makes none wait. But for the words that say so, only the thread itself writes;
-// others read when they have waited for its end.
+// One thread of a plan during a replay. Threads count for themselves, on cache lines of their own,
+// so that counting makes none wait. Unless noted otherwise, only the thread itself writes; others
+// read after waiting for its end.
 struct alignas(128) ThreadRun {
-  std::uint32_t next;   // operation; none: it has no more
+  std::uint32_t next;   // operation; none: no more
   std::uint32_t epoch;  // of that operation
   bool is_inside;       // it has entered it
   std::uint32_t number;
@@ -42,8 +42,8 @@ struct alignas(128) ThreadRun {
   pthread_t handle;
   class ImageRun* image;
 
-  // relaxed: written by the thread alone; read by threads that have waited, and by samples,
-  // roughly.
+  // relaxed: written only by the thread; read by threads that have waited, and by samples,
+  // approximately.
   std::atomic<std::int64_t> live_bytes;  // allocated less freed
   std::uint64_t calls[plan::call_kinds];
   std::uint64_t bytes[plan::call_kinds];
@@ -54,10 +54,10 @@ struct alignas(128) ThreadRun {
   std::uint64_t misaligned;
   Fault fault;
 
-  // `ended` and `gone` are released by the thread, and by its joiner. An acquiring thread sees what
-  // it has done. Sleepers wait on the word; each change to those two wakes them.
+  // `ended` is released by the thread, and `gone` by its joiner. An acquiring thread sees what it
+  // has done. Sleepers wait on the word; changes to these two wake them.
   std::atomic<std::uint32_t> life;
-  // Of virtual threads: 1, it may run. Released by the one that has run before, acquired by this
+  // For virtual threads: 1, it may run. Released by the previous running thread, acquired by this
   // one.
   std::atomic<std::uint32_t> baton;
   Gate is_there;  // it waits for its baton
@@ -78,21 +78,21 @@ class Threads {
   ThreadRun* begin() const { return runs_.begin(); }
   ThreadRun* end() const { return runs_.end(); }
 
-  // entry(&thread run) in a new thread. Does not return if the system has no more threads.
+  // Runs entry(&thread run) in a new thread. Exits if the system has no more threads.
   void start(std::uint32_t number, void* (*entry)(void*));
 
-  // Until the thread, which is going to end, has ended, and its exit hooks have run.
+  // Waits until the thread, which is going to end, has ended, and its exit hooks have run.
   void wait_gone(std::uint32_t number);
 
-  // The first so many ends of the recording: whether all have come, so that only joins are left;
-  // and a wait until these threads are gone.
+  // The first ends of the recording, this many: whether all have happened, so that only joins
+  // remain; and a wait until these threads are gone.
   bool have_ended(std::uint32_t ends) const;
   void wait_for_ends(std::uint32_t ends);
 
-  // Of all that have been started and end.
+  // For all threads that were started and end.
   void wait_for_all_ends();
 
-  // Of all threads that have ended, or that are parked; adds nothing if it was not asked for.
+  // For all threads that have ended, or are parked; adds nothing if it was not asked for.
   void add_latencies(Latency& sum);
 
  private:
@@ -105,10 +105,10 @@ class Threads {
   Mapped<std::uint32_t> enders_;  // threads, by the numbers of their ends
   Mapped<Berth> berths_;
   Lock lock_;
-  std::uint32_t berth_count_ = 0;  // under lock_, as is the next
+  std::uint32_t berth_count_ = 0;  // under lock_, like the next
   Berth* free_ = nullptr;
-  // So many first ends are known to be gone. relaxed: that they are is all that it says; what those
-  // threads left behind (berths, blocks) is handed on under lock_, or in slots.
+  // This many first ends are known to be gone. relaxed: it says only that; what those threads left
+  // behind (berths, blocks) is passed on under lock_, or in slots.
   std::atomic<std::uint32_t> known_ends_{0};
 };
 

@@ -25,7 +25,7 @@ VirtualProcessor::VirtualProcessor(const plan::Image& image, const Settings& set
 
 bool VirtualProcessor::is_runnable(std::uint32_t thread) const {
   const ThreadRun& run = threads_[thread];
-  if (run.next == plan::none) return true;  // it has only to leave
+  if (run.next == plan::none) return true;  // it only has to leave
   if (!run.is_inside && !epochs_.may_enter(run.epoch)) return false;
   const plan::Operation& operation = image_.operation_table[run.next];
   if (static_cast<plan::Kind>(operation.kind) == plan::Kind::start) {
@@ -37,14 +37,14 @@ bool VirtualProcessor::is_runnable(std::uint32_t thread) const {
 
 std::uint32_t VirtualProcessor::choose() {
   if (settings_.order == Order::recorded) {
-    // In the end those that call nothing, who have to leave, too.
+    // At the end also threads that call nothing, which have to leave too.
     return next_ < image_.operations ? image_.operation_table[next_].thread
                                      : schedule_.seat(0).share.thread;
   }
   left_ = settings_.quantum;
   const std::uint32_t chosen =
       schedule_.next([this](std::uint32_t thread) { return is_runnable(thread); });
-  // In the recorded order, all can run (plan.h).
+  // In recorded order, all can run (plan.h).
   if (chosen == no_thread) fail_internal("no thread can run: the plan is wrong", EDEADLK);
   return chosen;
 }
@@ -76,7 +76,7 @@ void VirtualProcessor::hand_to(std::uint32_t thread) const {
 
 void VirtualProcessor::wait(ThreadRun& self) {
   while (self.baton.load(std::memory_order_acquire) == 0) futex_wait(self.baton, 0);
-  self.baton.store(0, std::memory_order_relaxed);  // the next to store holds the baton from here
+  self.baton.store(0, std::memory_order_relaxed);  // the next to store holds the baton from here on
   if (to_join_ == plan::none) return;
   threads_.wait_gone(to_join_);
   to_join_ = plan::none;

@@ -1,7 +1,7 @@
 // A trace, byte by byte; docs/formats/trace.md describes the file for readers in any language.
 //
-// A trace is a sequence of zstd frames. Each frame holds one chunk: a ChunkHeader and what its type
-// says. Numbers are little-endian, as on every machine that tsmalloc runs on.
+// A trace is a sequence of zstd frames. Each frame contains one chunk: a ChunkHeader followed by
+// data of its type. Numbers are little-endian, as on every machine that tsmalloc runs on.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ static_assert(std::endian::native == std::endian::little);
 enum class Kind : std::uint8_t {
   malloc,        // malloc, operator new (unaligned), realloc of null
   calloc,        // size: the product
-  aligned,       // memalign and its kin, aligned operator new; log2_alignment says to what
+  aligned,       // memalign and similar, aligned operator new; log2_alignment has the alignment
   realloc,       // size: the new one
   free,          // free, operator delete of every form, a realloc to 0 that frees
-  refused,       // an allocation that returned null: its size, and no object
+  refused,       // an allocation that returned null: its size, no object
   thread_begin,  // thread: the new one; slot: the thread that created it
   thread_end,    //
   fork,          // slot: number of the child's image; an event of the parent
@@ -37,17 +37,17 @@ constexpr const char* name(Kind kind) {
   return names[static_cast<std::size_t>(std::min(kind, Kind::count))];
 }
 
-// One call. A chunk of events holds the first byte of each, then the second byte of each, and so
-// on: that halves what zstd makes of them.
+// One call. A chunk of events contains the first byte of each, then the second byte of each, and so
+// on, which halves the size after zstd.
 struct Event {
-  std::uint64_t time_ns = 0;  // since the image began; may step back between two threads
+  std::uint64_t time_ns = 0;  // since the image began; may step back between threads
   std::uint64_t size = 0;     // requested bytes; 0 where the kind has none
-  std::uint64_t site = 0;     // the call's place in the program; 0: not recorded
+  std::uint64_t site = 0;     // the call site; 0: not recorded
   std::uint32_t slot = 0;     // where the object lives; see Kind for thread_begin and fork; else 0
-  std::uint32_t generation = 0;  // how many objects the slot had before this one
+  std::uint32_t generation = 0;  // how many objects used the slot before this one
   std::uint32_t thread = 0;      // numbered within the image by birth, from 0
   Kind kind = Kind::malloc;
-  std::uint8_t log2_alignment = 0;  // of aligned, else 0
+  std::uint8_t log2_alignment = 0;  // for aligned, else 0
   std::uint16_t reserved = 0;
 
   friend bool operator==(const Event&, const Event&) = default;
@@ -80,9 +80,9 @@ inline constexpr std::size_t name_bytes = 64;
 
 enum class Birth : std::uint32_t {
   root,
-  fork,   // the parent's next event is the fork; the child inherits all that lives there
-  exec,   // of a program that its parent started or became
-  orphan  // forked, but the parent's events at that time are not known: it inherits nothing
+  fork,   // the parent's next event is the fork; the child inherits all that is live there
+  exec,   // a program that its parent started or became
+  orphan  // forked, but the parent's events at that time are unknown: it inherits nothing
 };
 enum class End : std::uint32_t { unknown, exited, exec, killed };
 
@@ -91,7 +91,7 @@ struct ImageBegin {
   Birth birth;
   std::uint64_t fork_event;  // of the parent, for a fork
   std::uint64_t begin_ns;    // since the recording began
-  char program[name_bytes];  // base names, ended by a zero byte: no paths in a trace
+  char program[name_bytes];  // base names, null-terminated: no paths in a trace
   char allocator[name_bytes];
 };
 static_assert(sizeof(ImageBegin) == 152);
@@ -120,13 +120,13 @@ constexpr const char* name(End end) {
   return names[static_cast<std::size_t>(end) % std::size(names)];
 }
 
-// A reader's memory is bounded by these, whatever a file says.
+// These bound a reader's memory, whatever a file contains.
 inline constexpr std::uint32_t most_events_of_chunk = 65'536;
 inline constexpr std::uint32_t most_images = 1U << 20;
 inline constexpr std::uint32_t most_threads = 1U << 22;  // what Linux can number
 inline constexpr std::uint8_t most_log2_alignment = 63;
 
-// New slots come in groups, so a trace of n events has fewer than this many.
+// New slots come in groups, so a trace of n events has fewer slots than this.
 constexpr std::uint64_t slots_below(std::uint64_t events) { return 4 * events + 4; }
 
 }  // namespace ts::trace

@@ -22,7 +22,7 @@ namespace {
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path, bool force) : path_{path} {
-  // Not to block where the name is that of a FIFO, which has nothing to seek in anyway.
+  // Must not block if the name is a FIFO's, which cannot seek anyway.
   const int flags =
       O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (force ? O_TRUNC : O_EXCL);
   descriptor_ = open(path.c_str(), flags, 0666);
@@ -35,7 +35,7 @@ OutputFile::~OutputFile() {
 
 void OutputFile::fail(int error_number) {
   failed_with_ = error_number;
-  // A reader could do nothing with a part of a chunk.
+  // A reader could not use part of a chunk.
   if (descriptor_ >= 0) static_cast<void>(ftruncate(descriptor_, static_cast<off_t>(size_)) == 0);
   throw Error{"cannot write the trace '" + path_ + "': " + strerrordesc_np(error_number) +
               (size_ == 0 ? "" : ". What was written before can be read") +
@@ -52,8 +52,8 @@ void OutputFile::append(const void* bytes, std::size_t count) {
 
 void OutputFile::start_writeback() {
   if (failed_with_ != 0) fail(failed_with_);
-  // Only a start, and only an attempt: not every file system knows it, and none needs it for the
-  // file to outlive the process.
+  // Starts writing back, if possible: not every file system supports it, and the file does not need
+  // it to outlive the process.
   (void)sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 

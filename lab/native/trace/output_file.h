@@ -1,5 +1,5 @@
-// The file that a Writer writes. When the disk fills up in the middle of a chunk, the file is cut
-// back to its last whole one.
+// The file that a Writer writes. If the disk fills up in the middle of a chunk, the file is
+// truncated to its last whole one.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace ts::trace {
 
-// Its text names the file, what is wrong, and what to do.
+// Its text says which file, what is wrong, and what to do.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,9 +22,9 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // All of it or, with an Error, nothing. After an Error every further call is one.
+  // Appends all of it or, with an Error, nothing. After an Error every further call fails too.
   void append(const void* bytes, std::size_t count);
-  // What was appended is on its way to the disk.
+  // Starts writing what was appended to the disk.
   void start_writeback();
   void close();
 

@@ -22,7 +22,7 @@ constexpr unsigned char zstd_magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
 constexpr char former_magic[4] = {'\x89', 'T', 'S', 'T'};
 constexpr char remedy[] = "copy it anew, or record it again with `tsmalloc record`";
 
-// Shared, so that a replay does not find them among the allocator's memory.
+// Shared, so that a replay does not count them as the allocator's memory.
 void* map_zeroes(std::size_t bytes) {
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -56,7 +56,7 @@ Reader::~Reader() {
 bool Reader::open(const char* path, Problem& problem) {
   path_ = path;
   const int file = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  // Not fstat, which glibc has as a function since 2.33 alone.
+  // Not fstat, which is a function in glibc only since 2.33.
   struct statx status = {};
   if (file < 0 || statx(file, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &status) != 0) {
     const int error_number = errno;
@@ -144,7 +144,7 @@ bool Reader::unpack(Problem& problem) {
   return true;
 }
 
-// Null, or what is wrong with the chunk.
+// Returns null, or what is wrong with the chunk.
 const char* Reader::check() {
   const ChunkHeader& found = header();
   if (std::memcmp(found.magic, magic, sizeof magic) != 0) return "it has no chunk of a trace";

@@ -1,9 +1,8 @@
-// Reads a trace, chunk by chunk, and checks what it reads: what it hands out is as docs/formats/
-// trace.md says. Whether events make sense together (a free of what lives) is for those who keep
-// track of objects.
+// Reads a trace, chunk by chunk, and checks that what it returns conforms to docs/formats/trace.md.
+// Whether events are consistent (frees only of live objects) is for callers that track objects.
 //
 // replay uses it, so it needs no C++ run-time library and never calls malloc: the file and all
-// buffers are mapped, and errors are sentences.
+// buffers are mapped, and errors are plain text.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ struct ZSTD_DCtx_s;
 
 namespace ts::trace {
 
-// What is wrong with which file, and what to do.
+// Which file, what is wrong with it, and what to do.
 struct Problem {
   char text[640] = {};
 };
@@ -35,14 +34,14 @@ class Reader {
   Found next(Problem& problem);
   void rewind();
 
-  // The chunk that was found last; of the three views, the one of its type.
+  // The current chunk; of the three views, use the one of its type.
   const ChunkHeader& header() const { return *reinterpret_cast<const ChunkHeader*>(plain_); }
   std::span<const Event> events() const { return {events_, header().count}; }
   const ImageBegin& image_begin() const { return *reinterpret_cast<const ImageBegin*>(body()); }
   const ImageEnd& image_end() const { return *reinterpret_cast<const ImageEnd*>(body()); }
   std::span<const unsigned char> plain() const { return {plain_, plain_bytes_}; }  // all of it
 
-  // At the end: whether the recorder came to its own. If not, it was killed.
+  // At the end: whether the recorder finished. If not, it was killed.
   bool is_finished() const { return is_finished_; }
   std::uint64_t file_bytes() const { return file_bytes_; }
 

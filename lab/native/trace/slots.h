@@ -1,10 +1,10 @@
-// Which slot a new object gets. A slot is free again when its object has been freed, so that a
-// reader's tables grow with what lives at a time, and not with every object ever made.
+// Which slot a new object gets. A slot is free again when its object has been freed, so a reader's
+// tables grow with the live objects, and not with every object ever made.
 //
-// A replay makes calls on one slot in their recorded order, so reuse must not make threads wait that
-// did not wait when they were recorded. A thread first takes what it freed itself; then what others
-// freed long ago; then a new slot, a cache line of the replay's table at a time, since threads that
-// write into one line slow each other down, too.
+// A replay makes calls on one slot in their recorded order, so reuse must not make threads wait
+// that did not wait when they were recorded. A thread first takes what it freed itself; then what
+// others freed long ago; then a new slot, a cache line of the replay's table at a time, since
+// threads that write to the same line slow each other down.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Slot {
 
 class Slots {
  public:
-  // first_new: 0, or of a forked child its parent's count().
+  // first_new: 0, or for a forked child its parent's count().
   explicit Slots(std::uint32_t first_new = 0) : count_{first_new} {}
 
   // `now`: the number of the event.

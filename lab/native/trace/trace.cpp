@@ -1,5 +1,5 @@
-// trace: hands traces to programs that have no zstd, checked: `trace unpack` the plain chunks,
-// `trace info` what is in them.
+// trace: reads traces for programs that have no zstd, and checks them: `trace unpack` prints the
+// plain chunks, `trace info` a summary.
 #include <unistd.h>
 
 #include <cerrno>
@@ -46,7 +46,7 @@ int unpack(Reader& reader) {
     }
     const auto chunk = reader.plain();
     if (const int error = write_all(STDOUT_FILENO, chunk.data(), chunk.size())) {
-      if (error == EPIPE) return 0;  // the reader has enough
+      if (error == EPIPE) return 0;  // the reader has read enough
       refuse(problem, "cannot write: %s.", std::strerror(error));
       return fail(problem);
     }

@@ -25,7 +25,7 @@ ChunkHeader header_of(ChunkType type, std::uint32_t image) {
   return header;
 }
 
-// The first byte of each event, then the second of each, and so on.
+// The first byte of each event, then the second byte of each, and so on.
 std::vector<unsigned char> transposed(const std::vector<Event>& events) {
   std::vector<unsigned char> bytes(events.size() * sizeof(Event));
   const auto* const from = reinterpret_cast<const unsigned char*>(events.data());

@@ -1,8 +1,8 @@
-// Writes a trace: events in, chunks out, each into the file as soon as it is full. So what a writer
-// leaves that is killed can be read up to its last chunk.
+// Writes a trace: events in, chunks out, each into the file as soon as it is full. So if the writer
+// is killed, its file can be read up to the last chunk.
 //
-// Every function throws Error when the file cannot be written; the file then ends with the last
-// whole chunk, and only the destructor may be called.
+// Every function throws Error if the file cannot be written; the file then ends with the last whole
+// chunk, and only the destructor may be called.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ namespace ts::trace {
 struct Image {
   std::uint32_t parent = no_image;
   Birth birth = Birth::root;
-  std::uint64_t fork_event = 0;  // of the parent, for a fork: the next that it will add
+  std::uint64_t fork_event = 0;  // of the parent, for a fork: the next one it adds
   std::uint64_t begin_ns = 0;    // since the recording began
-  std::string program{};         // of a path, what follows the last '/' is written
+  std::string program{};         // of a path, the part after the last '/' is written
   std::string allocator{};
 };
 
@@ -35,16 +35,16 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Returns the image's number: 0, 1, 2... in the order of the calls. A fork's parent adds the fork
+  // Returns the image's number: 0, 1, 2... in order of the calls. A fork's parent adds the fork
   // next.
   std::uint32_t begin_image(const Image& image);
 
-  // The next event of an image that has begun and has not ended.
+  // Adds the next event of an image that has begun and has not ended.
   void add(std::uint32_t image, const Event& event);
 
   void end_image(std::uint32_t image, End end, std::uint64_t end_ns);
 
-  // All events so far into the file, and the file on its way to the disk.
+  // Writes all events so far into the file, and starts writing the file to the disk.
   void flush();
 
   // Ends all images that have not ended, and closes the file. Call it last.
@@ -53,7 +53,7 @@ class Writer {
   std::uint64_t bytes_written() const { return file_.size(); }
 
  private:
-  // Of all images together, in memory; then the fullest is written.
+  // For all images together, in memory; beyond that the fullest is written.
   static constexpr std::size_t most_held_events = std::size_t{1} << 20;
 
   struct OpenImage {

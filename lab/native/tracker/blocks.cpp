@@ -24,26 +24,26 @@ struct Leaf {
   std::atomic<std::uint64_t> handed_out[units / 64];  // a bit for each unit
 };
 
-// Each changes once, from null to an address. (An array of so many atomics would be more than clang
-// initialises when it compiles.)
+// Each changes once, from null to an address. (An array of so many atomics takes clang too long to
+// initialise at compile time.)
 constinit Leaf* leaves[std::size_t{1} << (address_bits - leaf_bits)]{};
 
 Leaf* map_leaf() {
   const int saved_errno = errno;
   void* const mapped = mmap(nullptr, sizeof(Leaf), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  // It is sparse: a huge page for each touched word would be most of the machine's memory.
+  // It is sparse: with a huge page for each touched word it could take most of the machine's
+  // memory.
   if (mapped != MAP_FAILED) madvise(mapped, sizeof(Leaf), MADV_NOHUGEPAGE);
   errno = saved_errno;
   return mapped != MAP_FAILED ? static_cast<Leaf*>(mapped) : nullptr;
 }
 
-// Null where nothing has been entered, for an address that no program can have, and when there is
-// no memory.
+// Null if nothing was entered, for an address that no program can have, and if memory runs out.
 Leaf* leaf_of(std::uintptr_t address, bool is_wanted) {
   if (address >> address_bits != 0) return nullptr;
   const std::atomic_ref<Leaf*> place{leaves[address >> leaf_bits]};
-  // acquire: pairs with the release below; the zeroes are seen
+  // acquire: pairs with the release below; the zeros are seen
   Leaf* leaf = place.load(std::memory_order_acquire);
   if (leaf != nullptr || !is_wanted) return leaf;
   Leaf* const fresh = map_leaf();
@@ -57,22 +57,23 @@ Leaf* leaf_of(std::uintptr_t address, bool is_wanted) {
 std::uintptr_t unit_of(std::uintptr_t address) { return address / unit_bytes % units; }
 
 // Relaxed: a block's word is touched by its allocation and by its free. The program, or the
-// allocator between a free and the next allocation, has already put the one behind the other.
+// allocator between a free and the next allocation, has already ordered them.
 Block exchange(Leaf& leaf, std::uintptr_t address, std::uint64_t word) {
   const std::uint64_t before =
       leaf.blocks[unit_of(address)].exchange(word, std::memory_order_relaxed);
   return {before & most_block_bytes, static_cast<std::uint32_t>(before >> 40)};
 }
 
-// How many of the bits of units from `begin` to `end`, of one group, were set before. Relaxed: they
-// are set only while the memory belongs to the caller. Neighbours share the word, hence fetch_or.
+// How many of the bits of units from `begin` to `end`, in one group, were already set. Relaxed:
+// they are set only while the memory belongs to the caller. Neighbours share the word, hence
+// fetch_or.
 std::uint64_t note_in_group(Leaf& leaf, std::uintptr_t begin, std::uintptr_t end) {
   const std::uintptr_t first = unit_of(begin) % 64;
   const std::uintptr_t last = unit_of(end - 1) % 64;
   const std::uint64_t mask = (~std::uint64_t{0} >> (63 - (last - first))) << first;
   auto& word = leaf.handed_out[unit_of(begin) / 64];
   const std::uint64_t before = word.fetch_or(mask, std::memory_order_relaxed) & mask;
-  // The block may end within its last unit.
+  // The block may end inside its last unit.
   const std::uint64_t beyond =
       (before >> last & 1) * ((unit_bytes - end % unit_bytes) % unit_bytes);
   return static_cast<std::uint64_t>(std::popcount(before)) * unit_bytes - beyond;
@@ -96,7 +97,7 @@ Block take_block(const void* address) {
 }
 
 std::uint64_t note_handed_out(const void* block, std::uint64_t from, std::uint64_t to) {
-  // An end in the middle of a unit has marked all of it.
+  // An end inside a unit has marked all of it.
   from = (from + unit_bytes - 1) / unit_bytes * unit_bytes;
   if (from >= to || to - from > most_looked_at) return 0;
   const auto address = reinterpret_cast<std::uintptr_t>(block);

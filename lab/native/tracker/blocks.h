@@ -1,8 +1,8 @@
-// The blocks in use, and which memory has been handed out before: one word and one bit for each 8
-// bytes of address space in which blocks have been, in mappings of the tracker's own.
+// The blocks in use, and which memory was allocated before: one word and one bit for each 8 bytes
+// of address space that has contained blocks, in the tracker's own mappings.
 //
-// Nothing is locked. Each word is exchanged as a whole, so that the table is right at every moment,
-// also for a child that was forked in between.
+// There are no locks. Each word is exchanged as a whole, so the table is right at every moment,
+// even for a child forked in between.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ struct Block {
   bool exists() const { return thread != 0; }
 };
 
-inline constexpr std::uint64_t most_block_bytes = (std::uint64_t{1} << 40) - 1;  // larger: cut
+inline constexpr std::uint64_t most_block_bytes =
+    (std::uint64_t{1} << 40) - 1;                              // larger sizes are capped
 inline constexpr std::uint32_t most_threads = (1U << 24) - 1;  // later ones share this number
 
-// Enters a block and returns the one that was there. `is_entered` is false where there is no memory
-// for it.
+// Enters a block and returns the previous one. `is_entered` is false if there is no memory for it.
 Block enter_block(const void* address, Block block, bool& is_entered);
 
-// Takes a block out; one that does not exist if it is not known.
+// Removes a block; returns a nonexistent one if it is unknown.
 Block take_block(const void* address);
 
-// Notes that bytes `from` to `to` of a block are handed out, and returns how many of them had been
-// before, at a resolution of 8 bytes. Blocks of more than 8 GiB are not looked at.
+// Notes that bytes `from` to `to` of a block are allocated, and returns how many of them had been
+// before, at a resolution of 8 bytes. Blocks of more than 8 GiB are skipped.
 std::uint64_t note_handed_out(const void* block, std::uint64_t from, std::uint64_t to);
 
 }  // namespace ts

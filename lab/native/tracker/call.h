@@ -1,15 +1,16 @@
 // libtsmalloc-tracker.so: preloaded before any allocator, it counts the calls that a program makes
-// and tracks every block: its size, its thread, and what of its memory had been handed out before.
+// and tracks every block: its size, its thread, and how much of its memory had been allocated
+// before.
 //
-// A count above zero, with the name of the library that served the calls, proves that the program
-// runs on the allocator under test; a preload that was silently ignored looks like a very ordinary
-// allocator. Live bytes, frees by other threads and memory that is handed out again explain results,
-// and no allocator tells all of them. The tracker takes no memory from the heap under test.
+// A count above zero, with the name of the library that received the calls, proves that the program
+// runs on the allocator under test; a silently ignored preload looks like a very ordinary
+// allocator. Live bytes, frees by other threads and reused memory explain results, and no allocator
+// reports all of them. The tracker takes no memory from the heap under test.
 //
-// TSMALLOC_TRACKER names the directory of its files; TSMALLOC_TRACKER_CALLS does the same for a
-// tracker that counts calls alone, without the memory and the time that blocks take. Without either,
-// or with a directory that cannot be written, the program runs on as it would have. Calls that an
-// allocator adds (mallocx, mi_malloc) are not seen.
+// TSMALLOC_TRACKER is the directory of its files; TSMALLOC_TRACKER_CALLS does the same for a
+// tracker that only counts calls, without the memory and time that tracking blocks takes. Without
+// either, or if the directory cannot be written, the program runs as usual. Calls that an allocator
+// adds (mallocx, mi_malloc) are not seen.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@
 
 namespace ts {
 
-// What a thread has counted: one for each Entry, and the bytes that were granted.
+// A thread's counts: one for each Entry, and the bytes granted.
 struct Tally {
   std::uint64_t calls[entries];
   std::uint64_t granted_bytes;
@@ -29,14 +30,14 @@ struct Tally {
 
 // One call that the program makes.
 //
-// Its way may lead through us again: libstdc++'s operator new calls malloc, a small allocator's
-// calloc calls its malloc. No state says "inside a call", since a call that throws would leave it
-// set. Instead finish() takes back what has been counted in between (the failed attempts within a
-// call that throws stay counted). A block that a nested call has just entered is entered again by
-// the outer one, which then only corrects its size; and what the outer call has taken out, a nested
-// one does not find.
+// It may come through here again: libstdc++'s operator new calls malloc, a small allocator's calloc
+// calls its malloc. A flag "inside a call" would stay set after a call that throws. Instead
+// finish() subtracts what was counted in between (the failed attempts within a call that throws
+// stay counted). A block that a nested call has just entered is entered again by the outer one,
+// which then only corrects its size; and a nested call does not find what the outer call has
+// removed.
 //
-// A block leaves the table before it is given back, and enters it after it was handed out, so no
+// A block is removed from the table before it is freed, and entered after it was allocated, so no
 // address is ever in it twice.
 class Call {
  public:
@@ -49,12 +50,12 @@ class Call {
 
   Entry entry_;
   void* given_;
-  Block known_{};                    // what the table said of `given_`
+  Block known_{};                    // the table's entry for `given_`
   std::uint64_t usable_before_ = 0;  // of `given_`, when it is resized
-  Tally mine_;                       // this thread's, with this call and nothing else
+  Tally mine_;                       // this thread's, with only this call added
 };
 
-// Notes that a library is about to be loaded with RTLD_DEEPBIND. Never allocates; leaves errno.
+// Notes that a library is about to be loaded with RTLD_DEEPBIND. Never allocates; preserves errno.
 void note_deep_binding(const char* library);
 
 }  // namespace ts

@@ -17,17 +17,17 @@ namespace ts {
 
 using AnyCounter = std::atomic<std::uint64_t>;  // relaxed; the reader comes after the process's end
 
-// Of one thread: the first that allocated or freed has the first place. The last place is that of
-// all further threads together.
+// For one thread: the first that allocated or freed has the first place. All further threads share
+// the last place.
 struct ThreadSums {
   AnyCounter allocations;
   AnyCounter frees;
-  AnyCounter resizes;  // in place; a block that moves is freed and allocated
+  AnyCounter resizes;  // in place; a block that moves counts as freed and allocated
   AnyCounter requested_bytes;
   AnyCounter freed_bytes;
   AnyCounter foreign_frees;  // of blocks that another thread had allocated
-  AnyCounter reused_bytes;   // of its allocations, what had been handed out before
-  AnyCounter usable_bytes;   // of its allocations, as malloc_usable_size tells
+  AnyCounter reused_bytes;   // of its allocations, what had been allocated before
+  AnyCounter usable_bytes;   // of its allocations, from malloc_usable_size
 };
 
 inline constexpr std::size_t thread_places = 256;
@@ -39,18 +39,18 @@ struct Record {
   std::int32_t parent_pid;
   AnyCounter calls[entries];  // that the program made itself; see Call
   AnyCounter granted_bytes;   // by these calls
-  AnyCounter deep_bindings;   // libraries that were loaded with RTLD_DEEPBIND
-  AnyCounter knows_usable;    // 1: malloc_usable_size is of the library that provides malloc
+  AnyCounter deep_bindings;   // libraries loaded with RTLD_DEEPBIND
+  AnyCounter knows_usable;    // 1: malloc_usable_size comes from the library that provides malloc
   AnyCounter live_bytes;
   AnyCounter live_blocks;
   AnyCounter peak_live_bytes;
   AnyCounter peak_live_blocks;
-  AnyCounter inherited_bytes;   // live already when the record began, of a forked child
-  AnyCounter untracked_blocks;  // allocations that the tracker had no memory for
-  AnyCounter missed_frees;      // known blocks that were handed out again without a free
+  AnyCounter inherited_bytes;   // already live when the record began, in a forked child
+  AnyCounter untracked_blocks;  // allocations for which the tracker had no memory
+  AnyCounter missed_frees;      // known blocks that were allocated again without a free
   char executable[1976];
   char provider[976];    // the library that provides the next malloc
-  char deep_bound[992];  // the first of the deep_bindings, as its loader named it
+  char deep_bound[992];  // the first of the deep_bindings, as passed to dlopen
   ThreadSums threads[thread_places];
 };
 static_assert(offsetof(Record, executable) == 152 && offsetof(Record, threads) == 4096 &&

@@ -16,14 +16,14 @@
 namespace ts {
 namespace {
 
-// Until there is a file, and for good where there is none.
+// Used until there is a file, and for good if there is none.
 constinit Record record_in_memory{};
 // release at an exchange, acquire at each use: the record's texts and first sums are seen.
 constinit std::atomic<Record*> record{&record_in_memory};
 
 Record& current() { return *record.load(std::memory_order_acquire); }
 
-// Relaxed everywhere: each is a number of its own, and nothing else is read by it.
+// Relaxed everywhere: each number is independent, and publishes nothing else.
 void add(AnyCounter& counter, std::uint64_t amount) {
   if (amount != 0) counter.fetch_add(amount, std::memory_order_relaxed);
 }
@@ -37,12 +37,12 @@ void raise(AnyCounter& peak, std::uint64_t value) {
 
 // --- live bytes and blocks: now, and at their peak -----------------------------------------------
 
-// Of this process's memory, and in a fork's copy of it: what is live is inherited. The record has
-// them once more, since a forked child must not read its parent's.
+// For this process's memory, and in a fork's copy of it: live blocks are inherited. The record has
+// them again, since a forked child must not read its parent's.
 constinit std::atomic<std::uint64_t> live_bytes{0};
 constinit std::atomic<std::uint64_t> live_blocks{0};
 
-// No other thread may be in here, except in a first record, when others may be counting already.
+// No other thread may be in here, except for a first record, when others may already be counting.
 void begin_live(Record& books) {
   const std::uint64_t bytes = live_bytes.load(std::memory_order_relaxed);
   const std::uint64_t blocks = live_blocks.load(std::memory_order_relaxed);
@@ -54,7 +54,7 @@ void begin_live(Record& books) {
   }
 }
 
-// Negative numbers, as two's complements, for what is freed.
+// Negative numbers, in two's complement, for what is freed.
 void change_live(Record& books, std::uint64_t bytes, std::uint64_t blocks) {
   const std::uint64_t now_bytes = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const std::uint64_t now_blocks =
@@ -76,8 +76,8 @@ const void* library_of(const void* function) {
   return function != nullptr && dladdr(function, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-// At the program's first call, or a forked child's. What came before the first record lies in
-// record_in_memory, which goes into the file as it is.
+// At the program's first call, or a forked child's. Counts from before the first record are in
+// record_in_memory, which is copied into the file.
 void begin_slow() {
   const int saved_errno = errno;
   const char* const calls_alone = "TSMALLOC_TRACKER_CALLS";
@@ -108,7 +108,7 @@ void begin_if_new() {
   if (!has_begun()) begin_slow();
 }
 
-// For a program that never allocates. The allocator behind us has been initialised by now: before,
+// For a program that never allocates. The allocator after us has been initialised by now: earlier,
 // tcmalloc's malloc_usable_size would crash.
 [[gnu::constructor]] void begin_at_load() {
   begin_if_new();
@@ -128,7 +128,7 @@ void count(Record& books, Entry entry) {
 }
 
 constinit std::atomic<std::uint32_t> last_thread{0};  // relaxed: numbers only have to differ
-constinit thread_local std::uint32_t own_number = 0;  // kept across forks, since blocks bear it
+constinit thread_local std::uint32_t own_number = 0;  // kept across forks, since blocks record it
 
 std::uint32_t own_thread() {
   if (own_number == 0) {
@@ -151,8 +151,8 @@ void note_free(Record& books, Block block) {
 
 std::uint64_t usable_size(void* block) { return knows_usable ? next_usable.get()(block) : 0; }
 
-// The block that this thread has entered last, since it last asked for one: entered again, it comes
-// out of a nested call.
+// The block that this thread entered last, since it was last asked for one: if entered again, it
+// comes from a nested call.
 constinit thread_local const void* newest = nullptr;
 
 void enter(void* block, std::uint64_t bytes) {
@@ -167,7 +167,7 @@ void enter(void* block, std::uint64_t bytes) {
     change_live(books, bytes - earlier.bytes, 0);
     note_handed_out(block, earlier.bytes, bytes);
   } else {
-    if (earlier.exists()) {  // it went in a way that we do not see
+    if (earlier.exists()) {  // it was freed in a way that we do not see
       add(books.missed_frees, 1);
       change_live(books, -earlier.bytes, -std::uint64_t{1});
     }
@@ -218,8 +218,8 @@ void Call::uncount_nested() const {
   tally = mine_;
 }
 
-// Before a reallocation it is not known whether the block will move, so it is noted afterwards; its
-// address was out of the table meanwhile, since another thread may already have got it.
+// Before a reallocation it is not known whether the block will move, so that is noted afterwards;
+// its address was out of the table meanwhile, since another thread may already have got it.
 void Call::finish_resize(void* block, std::size_t bytes) const {
   Record& books = current();
   const bool is_refused = block == nullptr && bytes != 0;

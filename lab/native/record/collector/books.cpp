@@ -33,8 +33,8 @@ void Books::emit_free(const RawEvent& raw, std::uint64_t object) {
   slots_.give_back(slot_of(object), thread_of(raw), events_);
 }
 
-// A number that was not announced is that of a thread whose beginning was lost. A thread that has
-// ended is none any more: a thread with its number is a new one.
+// A number that was not announced belongs to a thread whose beginning was lost. An ended thread no
+// longer counts: a thread with its number is a new one.
 std::uint32_t Books::thread_of(const RawEvent& raw) {
   if (is_alive(raw.thread)) return thread_numbers_[raw.thread];
   return raw.thread < trace::most_threads ? give_birth(raw.thread, 0, raw.time_ns) : 0;
@@ -66,7 +66,7 @@ void Books::begin_thread(const RawEvent& raw) {
   if (is_alive(raw.address) || raw.address >= trace::most_threads) return;
   const auto thread = static_cast<std::uint32_t>(raw.address);
   const auto creator = static_cast<std::uint32_t>(raw.size) - 1;  // 0 is none
-  // The creator may itself have ended, but it has had a number.
+  // The creator may itself have ended, but it did have a number.
   const bool is_creator_known = raw.size > 0 && creator < last_numbers_.size();
   give_birth(thread, is_creator_known ? last_numbers_[creator] : 0, raw.time_ns);
 }
@@ -83,7 +83,7 @@ void Books::end_thread(const RawEvent& raw) {
   thread_numbers_[thread] = unborn;
 }
 
-// Before an object can be there, whatever else was must have gone.
+// Before an object can exist there, any earlier one must have been freed.
 void Books::settle_at(const RawEvent& raw, std::uint64_t object) {
   if (const auto former = objects_.put(raw.address, object)) {
     ++oddities_.missed_frees;
@@ -112,8 +112,8 @@ void Books::leave(const RawEvent& raw) {
                           .time_ns = raw.time_ns};
 }
 
-// Only now it is known whether the block has moved, was freed (resized to nothing), or stayed as it
-// was since nothing larger could be had.
+// Only now is it known whether the block moved, was freed (resized to nothing), or stayed as it was
+// because nothing larger was available.
 void Books::resize(const RawEvent& raw) {
   Leaving left{.object = unknown, .address = 0, .time_ns = raw.time_ns};
   if (const auto found = leaving_.find(raw.leave_ticket); found != leaving_.end()) {

@@ -1,9 +1,10 @@
-// From raw records to the events of a trace: objects instead of addresses, threads by birth.
+// Turns raw records into the events of a trace: objects instead of addresses, threads numbered by
+// birth.
 //
-// A trace holds no addresses, and every event in it must make sense: what is freed lives, and a
-// thread that acts has begun and has not ended. Records need not: blocks come from before the
-// recording, or go by functions that are not watched. A record that cannot be an event is counted,
-// and the counts are reported.
+// A trace contains no addresses, and every event in it must make sense: freed objects are live, and
+// a thread that acts has begun and has not ended. Records need not: blocks come from before the
+// recording, or are freed by functions that are not intercepted. Records that cannot be events are
+// counted, and the counts are reported.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace ts::record {
 
-// Takes the trace; the one that writes it is trace_sink.h.
+// Receives the trace; trace_sink.h has the one that writes it.
 class Sink {
  public:
   Sink() = default;
@@ -42,27 +43,26 @@ struct RawEvent {
   std::uint64_t time_ns = 0;       // since the image began
 };
 
-// Records that were no event, or another one than they say.
+// Records that were no events, or other events than they claim.
 struct Oddities {
-  std::uint64_t unknown_frees = 0;    // of blocks whose allocation was not seen
+  std::uint64_t unknown_frees = 0;    // of blocks whose allocation was not recorded
   std::uint64_t unknown_resizes = 0;  // likewise; recorded as allocations
-  std::uint64_t missed_frees = 0;     // addresses handed out again without a free; one is recorded
-  std::uint64_t unfinished = 0;       // resizes whose end never came
+  std::uint64_t missed_frees = 0;     // addresses returned again without a free; one is recorded
+  std::uint64_t unfinished = 0;       // resizes without an end
 };
 
 class Books {
  public:
-  // Of an image that has begun in the sink: `number`. A forked child begins with its parent's map
+  // For image `number`, which has begun in the sink. A forked child begins with its parent's map
   // and slots, other images with nothing.
   Books(Sink& sink, std::uint32_t number, ObjectMap inherited = {}, std::uint32_t first_slot = 0);
 
-  // Records in the order of their tickets; all kinds but fork.
+  // Records in ticket order, of all kinds but fork.
   void add(const RawEvent& raw);
 
   // The image forks: the event, and what the child begins with.
   Books fork(const RawEvent& raw, trace::Image child);
 
-  // No more records will come.
   void conclude(trace::End end, std::uint64_t end_ns);
 
   std::uint32_t number() const { return number_; }
@@ -112,9 +112,9 @@ class Books {
   std::uint64_t events_ = 0;
   std::uint64_t frees_ = 0;
   std::uint32_t threads_ = 1;  // the first one has no birth
-  // By the shim's numbers, which may have gaps. unborn: it has not begun, or it has ended.
+  // By the shim's numbers, which may have gaps. unborn: it has not begun, or has ended.
   std::vector<std::uint32_t> thread_numbers_{0};
-  std::vector<std::uint32_t> last_numbers_{0};          // also of those that have ended
+  std::vector<std::uint32_t> last_numbers_{0};          // including ended ones
   std::unordered_map<std::uint64_t, Leaving> leaving_;  // by ticket
   Oddities oddities_;
 };

@@ -1,8 +1,7 @@
-// From the ring's clock to nanoseconds.
+// Converts the ring's clock to nanoseconds.
 //
-// The programs read the processor's counter, whose speed is not told; it is measured against the
-// system's clock while they run. Then the ring's clock is the system's, and nothing is to be
-// converted.
+// The programs read the processor's counter, whose speed is not documented; it is measured against
+// the system's clock while they run. If the ring uses the system's clock, nothing needs converting.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ class Clock {
 
   RingClock kind() const { return kind_; }
 
-  // The reading of the programs at this moment.
+  // What the programs would read at this moment.
   std::uint64_t read() const {
 #ifdef __x86_64__
     if (kind_ == RingClock::cycles) return __builtin_ia32_rdtsc();
@@ -34,7 +33,7 @@ class Clock {
     return unsigned_now_ns();
   }
 
-  // Compares the clocks once more; to be called every few milliseconds.
+  // Compares the clocks again; call it every few milliseconds.
   void compare() {
     latest_ = read_both();
     if (latest_.time <= first_.time || kind_ == RingClock::monotonic) return;
@@ -42,7 +41,7 @@ class Clock {
                    static_cast<double>(latest_.time - first_.time);
   }
 
-  // Since the clock was made; 0 for what was before.
+  // Since the clock was made; 0 for earlier times.
   std::uint64_t to_ns(std::uint64_t time) const {
     const auto since_latest = static_cast<double>(static_cast<std::int64_t>(time - latest_.time));
     const auto ns = static_cast<std::int64_t>(latest_.ns - first_.ns) +
@@ -56,7 +55,7 @@ class Clock {
     std::uint64_t ns;
   };
 
-  // Several times, since we may be interrupted between the two: the closest pair counts.
+  // Several times, since we may be interrupted between the two readings: the closest pair counts.
   Pair read_both() const {
     Pair best{};
     std::uint64_t least = UINT64_MAX;

@@ -1,4 +1,4 @@
-// See collector.h. What concerns the images' beginnings and ends is in collector_images.cpp.
+// See collector.h. The beginnings and ends of images are in collector_images.cpp.
 #include "record/collector/collector.h"
 
 #include <linux/futex.h>
@@ -83,7 +83,7 @@ std::size_t Collector::look_through(Live& live, std::uint32_t chunk, std::uint32
   return found;
 }
 
-// Records up to the limit of this round; a gap among them is given some time.
+// Records up to the limit of this round; gaps among them get some time to fill.
 void Collector::hand_out(Live& live) {
   if (!begin(live, false)) return;
   hand_out_to(live, live.limit, false);
@@ -102,7 +102,7 @@ void Collector::hand_out_to(Live& live, std::uint64_t limit, bool passes_gaps) {
   live.window.hand_out(limit, passes_gaps, [&](const Record& record) { take(live, record); });
 }
 
-// No process is left that could publish.
+// No process is left to publish.
 void Collector::hand_out_rest(Live& live) {
   begin(live, true);
   hand_out_to(live, live.window.highest(), true);
@@ -139,7 +139,7 @@ void Collector::give_back(Live& live, std::uint32_t chunk) {
   live.report.null_frees += content.head.ignored.load(std::memory_order_relaxed);
   std::memset(static_cast<void*>(&content), 0, sizeof content);
   chunks_[chunk] = ChunkState{};
-  // release: pairs with the acquire of its next taker; the zeroes are seen
+  // release: pairs with the acquire of its next owner, which sees the zeros
   ring_.owners[chunk].store(0, std::memory_order_release);
   if (chunk < ring_.first_free.load(std::memory_order_relaxed)) {
     ring_.first_free.store(chunk, std::memory_order_relaxed);
@@ -152,7 +152,7 @@ bool Collector::is_drained() const {
                      [](const auto& live) { return live->window.next() > live->window.highest(); });
 }
 
-// Threads wait for chunks while we are behind, which is as it should be. But if all has been read,
+// Threads wait for chunks while we lag behind, which is intended. But if everything has been read,
 // and each chunk belongs to a thread that has not filled it, there are more threads than chunks.
 void Collector::help_waiting(std::size_t found) {
   if (gave_back_) {

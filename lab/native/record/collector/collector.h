@@ -3,21 +3,21 @@
 // Records lie in the chunks of many threads in many images. Their writers may be dead, and the ring
 // is small.
 //
-// In which order, and why it is right. Each round looks once through all chunks. Of each image, it
-// then hands out, by ticket, the records with tickets up to m, the highest that was known *before*
-// the round. Claim: whatever such a record depends on has been seen by then, so it goes out first,
-// having the lower ticket (ring.h). Let record r have a ticket of at most m, and depend on q. Then
-// q was published before r drew its ticket, and r drew its ticket no later than m was drawn.
-// Tickets are drawn by additions to one counter that acquire and release, so what happened before
-// r's draw happened before m's; m's record was published after its draw, by a release, and read by
-// an acquire in an earlier round. So all of this round, which began later, sees q's publication. A
-// ticket up to m that has not been seen by the end of the round is therefore one that nothing up to
-// m depends on: a thread was interrupted between draw and publication, or will never publish. The
-// round waits a little for it, only so that the order is that of the tickets; if it comes later
-// still, it goes out when it comes, and by the same argument after all that it depends on itself.
+// The order, and why it is right. Each round scans all chunks once. Then, for each image, it takes
+// in ticket order the records with tickets up to m, the highest one known *before* the round.
+// Claim: whatever such a record depends on has been seen by then, so it is taken first, having the
+// lower ticket (ring.h). Let record r have a ticket of at most m, and depend on q. Then q was
+// published before r drew its ticket, and r drew its ticket no later than m was drawn. Tickets are
+// drawn by additions to one counter that acquire and release, so what happened before r's draw
+// happened before m's; m's record was published after its draw, by a release, and read by an
+// acquire in an earlier round. So all of this round, which began later, sees q's publication. If a
+// ticket up to m has not been seen by the end of the round, nothing up to m depends on it: a thread
+// was interrupted between draw and publication, or will never publish. The round waits a little for
+// it, only to keep ticket order. If it comes even later, it is taken when it comes, and by the same
+// argument after all that it depends on.
 //
-// A child whose fork no record announces (made by the bare system call) inherits nothing: which of
-// its parent's events came before is not known.
+// A child whose fork no record announces (made by the bare system call) inherits nothing: it is not
+// known which of its parent's events came before.
 #pragma once
 
 #include <sys/types.h>
@@ -40,7 +40,7 @@
 
 namespace ts::record {
 
-// The facts about an image in the report that the trace lacks.
+// Facts about an image for the report that are not in the trace.
 struct ImageReport {
   std::int32_t pid = 0;  // 0: none that means anything here
   std::string program;
@@ -62,7 +62,7 @@ struct ImageReport {
   std::uint64_t wait_ns = 0;
 };
 
-// How long a ticket is waited for that was drawn and is not published.
+// How long to wait for a ticket that was drawn but not published.
 inline constexpr std::uint64_t gap_patience_ns = 20'000'000;
 
 class Collector {
@@ -71,30 +71,30 @@ class Collector {
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
-  // One look around. Returns how many records were found.
+  // One round. Returns how many records were found.
   std::size_t collect();
 
-  // A process has ended: what waitpid says of it.
+  // A process has ended; the status is from waitpid.
   void note_end(pid_t pid, int wait_status);
 
   // Every process has ended.
   void conclude();
 
-  // In the order of their ends.
+  // In the order in which they ended.
   const std::vector<ImageReport>& reports() const { return reports_; }
 
-  // The program as which a process is being recorded; null if it is not.
+  // The program that a process is being recorded as, or null.
   const std::string* program_of(pid_t pid);
 
-  // Whether anything that it has been was recorded.
+  // Whether any of the process's images was recorded.
   bool has_met(pid_t pid) const { return met_processes_.contains(pid); }
 
  private:
   // Places that were taken and not yet published, one after the other: one for each signal handler
-  // that has interrupted another event's few instructions.
+  // that interrupted another event's few instructions.
   static constexpr std::uint32_t usual_gap = 4;
 
-  // An image as the collector knows it, from its first sight to its end.
+  // An image as the collector knows it, from first sight to its end.
   struct Live {
     Live() = default;
     Live(const Live&) = delete;
@@ -105,8 +105,9 @@ class Collector {
 
     ImagePlace* place = nullptr;
     std::uint64_t id = 0;
-    int pid_descriptor = -1;      // readable when the process has ended; -1: the system has none
-    bool has_ended = false;       // as seen at an earlier look
+    int pid_descriptor =
+        -1;                  // readable when the process has ended; -1: not supported by the system
+    bool has_ended = false;  // as seen in an earlier round
     std::uint64_t parent_id = 0;  // the image that it replaced or was started by; 0: not known
     std::uint64_t met_ns = 0;
 
@@ -128,7 +129,7 @@ class Collector {
     std::uint32_t first_unseen = 0;
     std::uint32_t handed_out = 0;
   };
-  // A fork that its parent has announced, until the child is met.
+  // A fork announced by the parent, until the child is found.
   struct Expected {
     Books books;
     std::uint64_t begin_ns;
@@ -174,9 +175,9 @@ class Collector {
   Sink& sink_;
   std::vector<std::unique_ptr<Live>> live_;  // in the order of their beginnings
   std::vector<Live*> by_place_;              // null: none that is known
-  std::vector<std::uint64_t> found_ids_;     // by place: the image that was found there last
+  std::vector<std::uint64_t> found_ids_;     // by place: the last image found there
   std::uint64_t found_ = 0;                  // images, ever
-  std::vector<ImagePlace*> fresh_;           // found and not met, in the order of their ids
+  std::vector<ImagePlace*> fresh_;           // announced and not found, in the order of their ids
   std::vector<ChunkState> chunks_;
   std::map<ForkKey, Expected> expected_;
   std::map<std::uint64_t, std::uint32_t> former_;  // numbers of images that have ended, by id

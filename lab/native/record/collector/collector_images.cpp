@@ -1,4 +1,4 @@
-// How images are met, begin in the trace, and end; see collector.h.
+// How images are found, begin in the trace, and end; see collector.h.
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -12,7 +12,7 @@
 namespace ts::record {
 namespace {
 
-// How long a child waits for its parent's record of the fork, which the parent published before.
+// How long a child waits for its parent's record of the fork, which the parent published earlier.
 constexpr std::uint64_t announcement_patience_ns = 1'000'000'000;
 
 std::string text(const char (&name)[name_bytes]) {
@@ -46,11 +46,11 @@ const std::string* Collector::program_of(pid_t pid) {
   return live != nullptr ? &live->report.program : nullptr;
 }
 
-// Only notes them down, so it may be done at any time.
+// Only records them, so it can be done at any time.
 void Collector::look_for_images() {
   if (ring_.next_id.load(std::memory_order_relaxed) == found_) return;
-  // Once more whenever there was one: its parent may have been published in a place that we had
-  // passed by, and must not be met after it.
+  // Repeats whenever it found one: its parent may have been published in a place already passed,
+  // and must not be found after it.
   for (std::uint64_t before = found_ + 1; before != found_;) {
     before = found_;
     for (std::size_t i = 0; i < most_images; ++i) {
@@ -68,7 +68,7 @@ void Collector::look_for_images() {
 
 void Collector::meet_new_images() {
   look_for_images();
-  while (!fresh_.empty()) {  // meeting one may end another, and that looks for more
+  while (!fresh_.empty()) {  // finding one may end another, and that searches for more
     ImagePlace* const place = fresh_.front();
     fresh_.erase(fresh_.begin());
     meet(*place);
@@ -76,7 +76,7 @@ void Collector::meet_new_images() {
 }
 
 // A program in a process that already had one has replaced it, by exec. A fork's process is new: if
-// its number is known, then as that of one that has ended.
+// its number is known, it belongs to an ended process.
 void Collector::meet(ImagePlace& place) {
   auto live = std::make_unique<Live>();
   live->place = &place;
@@ -103,7 +103,7 @@ void Collector::meet(ImagePlace& place) {
   live_.push_back(std::move(live));
 }
 
-// False: not yet, which it never is when it is the last time.
+// False: not yet. Never false when called for the last time.
 bool Collector::begin(Live& live, bool is_last) {
   if (live.books.has_value()) return true;
   if (live.place->birth == ImageBirth::fork) return begin_forked(live, is_last);
@@ -119,7 +119,7 @@ bool Collector::begin_executed(Live& live, bool is_last) {
   return true;
 }
 
-// Of an image that has ended.
+// For an ended image.
 std::uint32_t Collector::number_of(std::uint64_t id) {
   const auto former = former_.find(id);
   return former != former_.end() ? former->second : trace::no_image;
@@ -169,8 +169,8 @@ void Collector::announce_fork(Live& parent, const RawEvent& raw) {
                              .parent = parent.books->number()});
 }
 
-// A child that ends at once may be met before what its parent did before the fork has gone out. Two
-// looks: what the first one finds may go out after the second (collector.h).
+// A child that ends at once may be found before its parent's earlier records have been written. Two
+// rounds: what the first one finds may be written after the second (collector.h).
 void Collector::hear_of_fork(Live& child) {
   Live* const parent = find(child.parent_id);
   if (parent == nullptr || child.place->fork_number == 0) return;
@@ -182,7 +182,7 @@ void Collector::hear_of_fork(Live& child) {
 
 void Collector::note_end(pid_t pid, int wait_status) { wait_statuses_[pid] = wait_status; }
 
-// An end is only acted upon at the second look: by then its parent, if that is us, has been told
+// An end takes effect only in the second round: by then its parent, if that is us, has been told
 // how.
 void Collector::notice_ends() {
   looked_at_ends_ns_ = now_ns();
@@ -224,7 +224,7 @@ void Collector::report(const Live& live, trace::End end) {
   report.wait_ns = live.place->wait_ns.load(std::memory_order_relaxed);
 }
 
-// The next image may have the place.
+// The next image may use the place.
 void Collector::clear(ImagePlace& place) {
   place.is_ready.store(0, std::memory_order_relaxed);
   place.leave.store(ImageLeave::no, std::memory_order_relaxed);
@@ -233,11 +233,11 @@ void Collector::clear(ImagePlace& place) {
   place.given_up.store(0, std::memory_order_relaxed);
   place.waits.store(0, std::memory_order_relaxed);
   place.wait_ns.store(0, std::memory_order_relaxed);
-  // release: pairs with the acquire of its next taker; the zeroes are seen
+  // release: pairs with the acquire of its next owner, which sees the zeros
   place.claimed_by.store(0, std::memory_order_release);
 }
 
-// Nothing is written for this image any more.
+// Nothing more is written for this image.
 void Collector::finish(Live& live, trace::End end) {
   look_through_chunks(records_per_chunk);
   hand_out_rest(live);

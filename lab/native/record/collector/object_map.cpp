@@ -19,7 +19,7 @@ std::optional<std::uint64_t> ObjectMap::put(std::uint64_t address, std::uint64_t
   return std::nullopt;
 }
 
-// Entries behind the hole move up, so that no search ends there too early.
+// Entries after the hole move up, so that no search ends there too early.
 std::optional<std::uint64_t> ObjectMap::take(std::uint64_t address) {
   if (entries_.empty()) return std::nullopt;
   std::size_t hole = locate(address);

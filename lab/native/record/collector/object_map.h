@@ -1,7 +1,7 @@
-// From addresses to the objects that live there.
+// Maps addresses to the objects that live there.
 //
-// Every event names an address, and a trace objects. A table of the standard library would allocate
-// at each of them, and the collector has to keep up with the programs.
+// Every event has an address, and a trace has objects. A table of the standard library would
+// allocate for each of them, and the collector has to keep up with the programs.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace ts::record {
 // Open addressing, linear probing; keys are addresses, never 0.
 class ObjectMap {
  public:
-  // Both return the object that was there.
+  // Both return the previous object.
   std::optional<std::uint64_t> put(std::uint64_t address, std::uint64_t object);
   std::optional<std::uint64_t> take(std::uint64_t address);
 
@@ -31,7 +31,7 @@ class ObjectMap {
     return static_cast<std::size_t>(((address >> 3) * golden) >> shift_);
   }
   std::size_t mask() const { return entries_.size() - 1; }
-  std::size_t locate(std::uint64_t address) const;  // or the empty place where it would be
+  std::size_t locate(std::uint64_t address) const;  // or the empty slot where it would be
   void grow();
 
   std::vector<Entry> entries_;

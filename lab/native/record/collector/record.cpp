@@ -1,9 +1,9 @@
-// record: runs a program, and writes down every event of its heap into a trace.
+// record: runs a program, and writes every event of its heap into a trace.
 //
-// Libtsmalloc-record.so, preloaded into the program and all that it starts, can only leave events
-// in memory; they must be ordered and written down while they come. That is done here, outside of
-// the program: nothing of it runs in the heap that is recorded, and the program's end, however it
-// comes, is not the recording's. docs/formats/trace.md describes the trace and the line of JSON.
+// libtsmalloc-record.so, preloaded into the program and all that it starts, only leaves events in
+// memory; this program orders and writes them as they come. Nothing of it runs in the recorded
+// heap, and the program's end, however it comes, does not end the recording. docs/formats/trace.md
+// describes the trace and the line of JSON.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -37,7 +37,7 @@ namespace {
 constexpr std::size_t default_chunks = (std::size_t{32} << 20) / chunk_bytes;
 constexpr std::size_t least_chunks = 4;
 
-// What the command line says; large, and needed from start to end.
+// The command line's values; large, and needed from start to end.
 Options options;
 StartedChild child;
 const char* trace_path = nullptr;
@@ -73,7 +73,7 @@ constexpr Option own_options[] = {
      }},
     {"shim", [](const char* argument) { shim_path = argument; }}};
 
-// Can the trace be written? Found out before anything runs, without harm to a file that is there.
+// Checks before anything runs that the trace can be written, without changing an existing file.
 // Returns whether the file is new.
 bool try_trace_file() {
   if (trace_path == nullptr) fail_usage({"no file for the trace; name one with -o FILE."});
@@ -94,7 +94,7 @@ bool try_trace_file() {
   return is_new;
 }
 
-// The library lies where the build, or the installation, puts it beside us, or where we are told.
+// The library is next to us, where the build or the installation puts it, or where an option says.
 void preload_shim() {
   char program[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -112,19 +112,19 @@ void preload_shim() {
   if (realpath(file, shim.resolved) == nullptr) {
     fail_usage({"cannot find '", file, "': ", strerrordesc_np(errno), "; install tsmalloc again."});
   }
-  // A link stays one: it may be there for its name.
+  // A link is not resolved: it may be there for its name.
   format(shim.path, sizeof shim.path, "%s", shim_path != nullptr ? shim_path : shim.resolved);
 }
 
-// For the programs, which inherit it: the ring, and that a thread of the allocator is none of theirs,
-// unless the user wants it.
+// For the programs, which inherit it: the ring's name, and a setting that keeps the allocator from
+// starting a thread of its own, unless the user wants one.
 void set_environment(const RingFile& file) {
   setenv(ring_variable, file.path().c_str(), 1);
   setenv("TSMALLOC_BACKGROUND", "off", 0);
 }
 
-// For us alone, so after the program has been started: one descriptor for each process, and errors
-// instead of signals where a file or a reader is full or gone.
+// For us only, so after the program was started: one descriptor for each process, and errors
+// instead of signals if a file is full or its reader gone.
 void make_room_for_ourselves() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {

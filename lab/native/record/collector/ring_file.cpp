@@ -24,14 +24,14 @@ namespace fs = std::filesystem;
 constexpr char directory_prefix[] = "tsmalloc-record-";
 constexpr char file_name[] = "ring";
 
-// Where files are memory, if there is such a place.
+// Where files are in memory, if there is such a place.
 std::string parent_directory() {
   if (access("/dev/shm", W_OK | X_OK) == 0) return "/dev/shm";
   const char* const given = std::getenv("TMPDIR");
   return given != nullptr && *given != '\0' ? given : "/tmp";
 }
 
-// Of recorders that were killed: their lock is free.
+// Of killed recorders: nobody holds their lock.
 void remove_leftovers(const std::string& parent) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator{parent, ignored}) {
@@ -67,7 +67,7 @@ RingFile::RingFile(std::size_t chunks, RingClock clock)
   }
   void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (mapped == MAP_FAILED) fail("cannot map the ring " + path_, errno);
-  ring_ = ::new (mapped) Ring;  // no value: the file is all zeroes
+  ring_ = ::new (mapped) Ring;  // no value: the file is all zeros
   ring_->clock = clock;
   if (readlink("/proc/self/ns/pid", ring_->pid_namespace, sizeof ring_->pid_namespace - 1) < 0) {
     ring_->pid_namespace[0] = '\0';

@@ -1,8 +1,8 @@
-// The file behind the ring: made, mapped, and removed.
+// Creates, maps and removes the file of the ring.
 //
-// The file must have all its room before a program writes into it, since a full file system would
-// kill the program with SIGBUS. The files of a killed recorder are removed by the next one; a lock
-// that dies with its holder tells which that is.
+// The file must be fully allocated before a program writes into it, since a full file system would
+// kill the program with SIGBUS. The next recorder removes the files of a killed one, recognized by
+// a lock that dies with its holder.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace ts::record {
 
 class RingFile {
  public:
-  // Throws trace::Error, with the remedy, where there is no room.
+  // Throws trace::Error, with the remedy, if there is no room.
   RingFile(std::size_t chunks, RingClock clock);
   ~RingFile();
   RingFile(const RingFile&) = delete;

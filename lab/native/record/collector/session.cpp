@@ -15,12 +15,12 @@ constexpr Nanoseconds compare_interval_ns = 10 * ns_per_ms;
 constexpr Nanoseconds flush_interval_ns = ns_per_second;
 constexpr Nanoseconds look_interval_ns = 50 * ns_per_ms;
 
-// The ring takes a million records: what is written in 50 ms by a program that does nothing else.
+// The ring holds a million records: what a program that does nothing else writes in 50 ms.
 constexpr Nanoseconds shortest_nap_ns = ns_per_ms;
 constexpr Nanoseconds longest_nap_ns = 5 * ns_per_ms;
-constexpr std::size_t many_records = 20'000;  // in a round: then there are already more
+constexpr std::size_t many_records = 20'000;  // in a round: then more have already come
 
-// How it ended, as waitpid() will say; but for whether there is a core.
+// How it ended, as waitpid() will report, except for a core dump.
 int wait_status_of(const siginfo_t& info) {
   return info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : info.si_status;
 }
@@ -76,9 +76,9 @@ Session::Session(const Options& options, const StartedChild& child, RingFile& fi
       collector_{file, clock, sink},
       end_{options.timeout_ns, child.exec_ns} {}
 
-// The dead are looked at before they are gone. The collector is told twice: what it looks at may be
-// the end of an image that it has seen dead before; and a new image, which it then forgets the end
-// of the image that had its number.
+// Processes that ended are examined before they are reaped. The collector is told twice: this round
+// may find the end of an image that it has already seen ended, and a new image, for which it then
+// forgets the end of the one that had its number.
 bool Session::reap() {
   for (;;) {
     siginfo_t info{};

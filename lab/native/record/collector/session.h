@@ -1,7 +1,5 @@
-// From the start of the program to the end of its last process: reaping, collecting, flushing; and
-// the line about it.
-//
-// One loop decides when each of these happens.
+// From the start of the program to the end of its last process: reaping, collecting, flushing, and
+// the line of JSON about it. One loop decides when each of these happens.
 #pragma once
 
 #include "launch/child.h"
@@ -21,7 +19,7 @@ class Session {
   // Returns when no process is left, or none that can be ended; the trace is finished.
   void run();
 
-  // Writes the line of JSON; docs/formats/trace.md tells its fields.
+  // Writes the line of JSON; docs/formats/trace.md describes its fields.
   void report(int descriptor, const Options& options, const Ring& ring) const;
 
  private:

@@ -1,9 +1,9 @@
-// Brings the records of one image into the order of their tickets.
+// Puts the records of one image into ticket order.
 //
-// Threads write apart, and a record may be seen long before one with a lower ticket. A ticket whose
-// thread was killed, or jumped out of the call, is never published. The caller says up to which
-// ticket records may go out, and when gaps are passed over (collector.h); a record that turns up
-// behind that goes out at once.
+// Threads write independently, and a record may be seen long before one with a lower ticket. A
+// ticket whose thread was killed, or jumped out of the call, is never published. The caller decides
+// up to which ticket records may be taken, and when to skip gaps (collector.h); a record that turns
+// up afterwards is taken at once.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace ts::record {
 
 class TicketWindow {
  public:
-  // False: no program can have drawn such a ticket, so its memory has been overwritten.
+  // False: no program can have drawn such a ticket, so its memory was overwritten.
   bool add(const Record& record) {
     const std::uint64_t ticket = ticket_of(record);
     if (ticket < next_) {
@@ -33,10 +33,10 @@ class TicketWindow {
   }
 
   std::uint64_t highest() const { return highest_; }  // ticket that was added; 0: none
-  std::uint64_t next() const { return next_; }        // below it, everything has gone out
+  std::uint64_t next() const { return next_; }        // all below it have been taken
 
-  // take(record) for the records up to the ticket `limit`, in order; late ones first. Unless gaps
-  // are to be passed over, the first one ends it.
+  // Calls take(record) for the records up to the ticket `limit`, in order; late ones first. Unless
+  // gaps are to be skipped, it stops at the first one.
   template <class Take>
   void hand_out(std::uint64_t limit, bool passes_gaps, Take take) {
     if (!late_.empty()) {
@@ -62,7 +62,7 @@ class TicketWindow {
   static constexpr std::uint64_t most_ahead = 1 << 24;
 
   static std::uint64_t ticket_of(const Record& record) {
-    return record.ticket.load(std::memory_order_relaxed);  // it was acquired when it was found
+    return record.ticket.load(std::memory_order_relaxed);  // it had been acquired when it was found
   }
 
   std::vector<const Record*> slots_;  // from first_ on: those of the tickets from next_ on

@@ -1,7 +1,7 @@
-// Writes the events into a trace file, for as long as there is room.
+// Writes events into a trace file, as long as there is room.
 //
-// A full disk must not end the program that is recorded. The first failure is told at once, what
-// was written before stays readable, and the rest is lost.
+// A full disk must not end the recorded program. The first failure is reported at once, what was
+// written before stays readable, and the rest is lost.
 #pragma once
 
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace ts::record {
 
 class TraceSink : public Sink {
  public:
-  // Overwrites. Until then nothing is written.
+  // Overwrites an existing file. Nothing is written before this call.
   void open(const std::string& path) {
     try {
       writer_.emplace(path, true);

@@ -37,7 +37,7 @@ void Unrecorded::add(const std::string& name) {
   if (!is_known && programs_.size() < most_programs) programs_.push_back(name);
 }
 
-// A process that is seen twice with the same file, and had the time to begin, is not going to.
+// A process seen twice with the same file, with enough time to begin, is not going to.
 void Unrecorded::look(ProcessTree& tree, Collector& collector) {
   std::map<pid_t, std::string> suspects;
   tree.refresh();
@@ -63,7 +63,7 @@ void Unrecorded::look_at_ended(pid_t pid, const Collector& collector) {
   if (collector.has_met(pid)) return;
   std::string name = read_all(proc(pid, "comm"));
   if (!name.empty() && name.back() == '\n') name.pop_back();
-  // The kernel keeps the beginning of a name, which look() may have seen whole.
+  // The kernel keeps only the beginning of a name; look() may have seen all of it.
   constexpr std::size_t kept_bytes = 15;
   const bool is_cut = name.size() == kept_bytes;
   const bool is_known = std::ranges::any_of(programs_, [&](const std::string& program) {

@@ -1,7 +1,7 @@
-// Programs that ran and were not recorded.
+// Finds programs that ran and were not recorded.
 //
-// The loader ignores LD_PRELOAD without a word, and a trace that lacks half of a run looks like any
-// other. Processes are looked at from time to time; one that lives for less, and ends as another
+// The loader ignores LD_PRELOAD silently, and a trace that lacks half of a run looks like any
+// other. Processes are sampled from time to time; one that is shorter-lived, and ends as another
 // process's child, is not noticed.
 #pragma once
 
@@ -18,19 +18,19 @@ namespace ts::record {
 
 class Unrecorded {
  public:
-  // Looks at all processes below us.
+  // Checks all our descendants.
   void look(ProcessTree& tree, Collector& collector);
 
-  // A child of ours that has ended and has not been waited for.
+  // A child of ours that has ended and has not been reaped.
   void look_at_ended(pid_t pid, const Collector& collector);
 
-  // The names of their files, without folders.
+  // The names of their files, without directories.
   const std::vector<std::string>& programs() const { return programs_; }
 
  private:
   void add(const std::string& name);
 
-  std::map<pid_t, std::string> suspects_;  // and their files, as seen at the last look
+  std::map<pid_t, std::string> suspects_;  // and their files, as last seen
   std::vector<std::string> programs_;
 };
 

@@ -1,7 +1,7 @@
 // SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 //
-// A lottery that can be held again needs a generator whose numbers no library's version changes.
-// Every seed is a good one, and the state is one number.
+// A repeatable lottery needs a generator that no library version changes. Every seed is a good one,
+// and the state is one number.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  // Each number below the bound, which is not 0, is equally likely: what would make the first of
-  // them likelier is drawn again.
+  // Each number below the bound, which is not 0, is equally likely: draws that would bias the
+  // result are repeated.
   constexpr std::uint64_t below(std::uint64_t bound) {
     const std::uint64_t excess = (0 - bound) % bound;  // 2^64 mod bound
     for (;;) {

@@ -76,7 +76,7 @@ std::uint64_t Schedule::weight(const Seat& seat) const {
   return discipline_ == Discipline::round_robin ? 1 : seat.share.tickets;
 }
 
-// At least one can run.
+// Requires that at least one can run.
 Schedule::Seat* Schedule::choose(std::uint64_t runnable_tickets) {
   switch (discipline_) {
     case Discipline::lottery:
@@ -120,7 +120,7 @@ Schedule::Seat* Schedule::least_meter() {
 }
 
 void Schedule::skip_those_who_cannot_run(std::uint64_t runnable_tickets) {
-  // How far the others' meters go up in the mean.
+  // The average advance of the others' meters.
   const Meter passed = denominator_.part(runnable_tickets);
   for (Seat& seat : present()) {
     if (seat.is_runnable) continue;

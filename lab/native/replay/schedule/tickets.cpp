@@ -1,4 +1,4 @@
-// Reading a list of tickets; see tickets.h.
+// Parses a list of tickets; see tickets.h.
 #include "replay/schedule/tickets.h"
 
 namespace ts::replay {
@@ -19,7 +19,7 @@ constexpr const char* nothing_common =
     "the least common multiple of these tickets is too long; choose numbers that share factors, or "
     "none above 42";
 
-// The number at text, which is moved behind it. Above most_tickets, any such number.
+// The number at text, which is moved past it. Above most_tickets, any larger number.
 bool read_number(const char*& text, std::uint64_t& number) {
   if (*text < '0' || *text > '9') return false;
   number = 0;
@@ -43,7 +43,7 @@ const char* Tickets::parse(const char* text) {
 
 const char* Tickets::read(const char* text) {
   denominator_ = Denominator{};
-  for (count_ = 0;; ++text) {  // the last round is behind a comma
+  for (count_ = 0;; ++text) {  // the last round follows a comma
     std::uint64_t tickets = 0;
     if (!read_number(text, tickets) || (*text != ',' && *text != '\0')) return no_list;
     if (tickets == 0) return none;

@@ -1,6 +1,5 @@
-// The list of tickets that a replay is given: "3,2,1".
-//
-// Tickets are wrong in many ways, and each has its remedy; all are told before anything runs.
+// The list of tickets given to a replay: "3,2,1". All errors are reported, each with its remedy,
+// before anything runs.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +12,11 @@ namespace ts::replay {
 inline constexpr std::uint32_t most_tickets = 1'000'000'000;  // of one thread
 inline constexpr std::size_t most_listed_tickets = 4096;
 
-// Thread n has the tickets at n modulo the length of the list. So "1" means that all have equal
-// tickets, and "3,2,1" gives the fourth thread three again.
+// Thread n gets the tickets at n modulo the length of the list. So with "1" all have equal tickets,
+// and "3,2,1" gives the fourth thread three again.
 class Tickets {
  public:
-  // Null, or what is wrong with the text and what to do; the list is {1} then.
+  // Returns null, or what is wrong with the text and what to do; then the list is {1}.
   const char* parse(const char* text);
 
   std::uint32_t of(std::uint32_t thread) const { return listed_[thread % count_]; }
