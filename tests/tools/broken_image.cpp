@@ -1,5 +1,5 @@
-// A process with the engine's note, and random bytes where its structures are: what
-// `tsmalloc explain`, `stats` and `purge` read may be damaged. Usage: broken_image SEED|long
+// A process with the engine's note, and random bytes in place of its structures, to test that
+// `tsmalloc explain`, `stats` and `purge` cope with damage. Usage: broken_image SEED|long
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "engine/inspection.h"
 
-// Of the unwinder, which is not here.
+// A symbol of the unwinder, which is not linked.
 constinit const ts::os::ModuleTable ts::os::module_table{};
 
 namespace {
@@ -25,7 +25,7 @@ void fill(void* begin, std::size_t bytes) {
     static_cast<unsigned char*>(begin)[i] = static_cast<unsigned char>(random_number());
 }
 
-// Memory of random bytes, of zeros, or none.
+// Memory of random bytes, of zeros, or unmapped.
 template <class T>
 T* table(std::size_t bytes) {
   if (one_in(16)) return reinterpret_cast<T*>(random_number());
@@ -34,7 +34,7 @@ T* table(std::size_t bytes) {
   return static_cast<T*>(p);
 }
 
-// Spans that a reader cannot tell from good ones, but for some.
+// Spans that look valid to a reader, except for some.
 void make_plausible(std::size_t pages) {
   for (std::size_t i = 0; i < pages; ++i) {
     Span& span = page_map.spans[i];
@@ -51,7 +51,7 @@ T* reserved(std::size_t count) {
   return static_cast<T*>(p);
 }
 
-// One slab, of 4 TiB.
+// One slab of 4 TiB.
 void make_a_long_slab() {
   constexpr std::size_t pages = std::size_t{1} << 28;
   page_map.pages = reserved<MapPage>(pages);
@@ -93,7 +93,7 @@ int main(int, char** arguments) {
   fill(static_cast<void*>(&given_back_bytes), sizeof given_back_bytes);
   page_map.page_count = one_in(8) ? random_number() >> random_number() % 64 : pages;
   int ends[2];
-  // The kernel knows whether the memory is there.
+  // The kernel tells whether the memory is mapped.
   const bool are_spans = pipe(ends) == 0 && write(ends[1], spans, 1) == 1;
   if (are_spans && !one_in(4)) make_plausible(pages);
   wait();

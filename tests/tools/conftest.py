@@ -1,6 +1,4 @@
-"""What the tests of the command share: small programs compiled on demand, and started under a
-library.
-"""
+"""Shared by the command's tests: small programs, compiled on demand and started under a library."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ __all__ = ["build"]
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """explained_program.c, which most of these tests look at."""
+    """explained_program.c, which most of these tests inspect."""
     target = tmp_path_factory.mktemp("explained") / "explained"
     source = Path(__file__).with_name("explained_program.c")
     subprocess.run(["gcc", "-O1", "-pthread", source, "-o", target], check=True)
@@ -30,7 +28,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts a program that says "ready", without a background thread that purges meanwhile."""
+    """Starts a program that prints "ready", without a background thread, which would purge
+    meanwhile.
+    """
     started: list[subprocess.Popen[bytes]] = []
 
     def run(

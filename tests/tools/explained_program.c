@@ -1,4 +1,4 @@
-// Does with its memory what its first argument says, says "ready", and waits for a line.
+// Uses memory as its first argument says, prints "ready", and waits for a line.
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ static void* filled(size_t bytes) {
   return p;
 }
 
-// 40 MB in blocks of 1000 bytes; of every `stays`, one is not freed.
+// 40 MB in blocks of 1000 bytes, freed except for one in `stays`.
 static void allocate(void) {
   for (int i = 0; i < count; ++i) blocks[i] = filled(1000);
 }
@@ -67,7 +67,7 @@ static void in_thread(void* (*run)(void*), void* argument, int joins) {
   if (joins) pthread_join(thread, NULL);
 }
 
-// What the program gives to the system by itself, of its own block.
+// Part of its own block, which the program itself returns to the system.
 static char* dropped;
 static void drop(int number) {
   madvise(dropped, number == SIGUSR1 ? 32 * mb : 512 * kb, MADV_DONTNEED);
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
     signal(SIGUSR1, drop);
     signal(SIGUSR2, drop);
   } else if (strcmp(what, "lazy") == 0) {
-    // Blocks of the engine's that went back, and a mapping of the program's that may go.
+    // Blocks that the engine has purged, and a mapping of the program that MADV_FREE may take.
     allocate();
     free_but(count);
     malloc_trim(0);

@@ -1,8 +1,8 @@
-// A program whose samples a tracer sees by the probes of OpenTelemetry, and that tracer: a debugger of
-// the least kind. Without arguments it is the program; with a library and the addresses of its two
-// probes and their semaphores within it, the tracer of a copy of itself.
+// A program whose samples a tracer sees through OpenTelemetry's probes, and that tracer, a minimal
+// debugger. Without arguments it is the program; with a library and the addresses of its two probes
+// and their semaphores within it, the tracer of a copy of itself.
 //
-// The tracer prints a line for each probe that is met, `alloc POINTER BYTES WEIGHTED` or `free POINTER`,
+// The tracer prints a line for each probe hit, `alloc POINTER BYTES WEIGHTED` or `free POINTER`,
 // and `phase NUMBER` when the program begins one.
 #include <signal.h>
 #include <stdint.h>
@@ -27,9 +27,9 @@ static void churn(int rounds) {
 
 static int be_program(void) {
   static void* keeps[kept];
-  raise(SIGUSR1);  // phase 1: a tracer is attached, and is noticed
+  raise(SIGUSR1);  // phase 1: a tracer attaches, and the program notices
   churn(warm_up / 64);
-  raise(SIGUSR1);  // phase 2: all is counted
+  raise(SIGUSR1);  // phase 2: everything is counted
   for (int i = 0; i < measured; ++i) {
     void* const p = malloc(bytes);
     if (i % 4 == 0) {
@@ -40,7 +40,7 @@ static int be_program(void) {
   }
   raise(SIGUSR1);  // phase 3: what was kept is freed
   for (int i = 0; i < kept; ++i) free(keeps[i]);
-  raise(SIGUSR1);  // phase 4: the tracer has left, and that is noticed
+  raise(SIGUSR1);  // phase 4: the tracer has detached, and the program notices
   churn(warm_up / 64);
   raise(SIGUSR1);  // phase 5: nothing is sampled
   churn(warm_up / 64);
@@ -89,7 +89,7 @@ static int be_tracer(char** arguments) {
         const uintptr_t base = base_of(pid, arguments[1]);
         for (int i = 0; i < 4; ++i) places[i] = base + strtoul(arguments[2 + i], NULL, 0);
       }
-      // The nop of a probe is a byte, 0x90, and so is the trap, 0xcc.
+      // A probe's nop is one byte, 0x90, like the trap, 0xcc.
       for (int i = 0; i < 2 && phase == 1; ++i) add(pid, places[i], 8, 0xcc - 0x90);
       for (int i = 2; i < 4 && (phase == 1 || phase == 4); ++i)
         add(pid, places[i], 16, phase == 1 ? 1 : -1);

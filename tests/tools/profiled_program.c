@@ -1,4 +1,4 @@
-/* A program whose call sites allocate what is known, for test_profile.py.
+/* A program whose call sites allocate known amounts, for test_profile.py.
  *
  *     profiled_program WHAT...     what to do, one after another; then it prints "ready". "wait" does
  *                                  so and waits for a signal
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The library's, where there is one. */
+/* From the library, if there is one. */
 extern int ts_profile_start(size_t interval) __attribute__((weak));
 extern int ts_profile_write(int descriptor, int what) __attribute__((weak));
 
@@ -49,7 +49,7 @@ static void everything(void) {
   }
 }
 
-/* More than 60 MB, in a thread whose stack has little room left. */
+/* More than 60 MB, in a thread with little stack left. */
 SITE int keeps_much(int depth) {
   volatile char room[256];
   room[0] = (char)depth;
@@ -71,7 +71,7 @@ static void on_a_small_stack(void) {
   pthread_join(thread, NULL);
 }
 
-/* Of 300,000 blocks of 200 bytes, every sixteenth stays, so that their slabs do. */
+/* One in sixteen of 300,000 blocks of 200 bytes stays, and keeps the slabs. */
 SITE void* pins(void) { return memset(malloc(200), 1, 200); }
 SITE void* passes(void) { return memset(malloc(200), 1, 200); }
 static void pin(void) {
@@ -94,7 +94,7 @@ static void* in_thread(void* unused) {
   return NULL;
 }
 
-/* Leaks about 10 MB a second, until the standard input ends. */
+/* Leaks about 10 MB a second, until standard input ends. */
 SITE void* leaks(void) { return memset(malloc(1000), 1, 1000); }
 static void* churns(void* unused) {
   (void)unused;
@@ -116,7 +116,7 @@ static void serve(void) {
   }
 }
 
-/* Ends by raise(3) or _exit(2) in another thread, when the first one has ended alone. */
+/* Ends by raise(3) or _exit(2) in another thread, after the first one has ended by itself. */
 static void* outlives(void* unused) {
   (void)unused;
   usleep(300000);
@@ -129,7 +129,7 @@ static void end_first_thread(void) {
   pthread_exit(NULL);
 }
 
-/* Ends a while after the first SIGTERM, and prints how many came. */
+/* Exits a while after the first SIGTERM, and prints how many came. */
 static volatile sig_atomic_t terms;
 static void count_term(int signal) { terms += signal == SIGTERM; }
 static void wait_for_terms(void) {

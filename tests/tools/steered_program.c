@@ -1,18 +1,18 @@
 // A program that is purged and steered from outside. Its first argument says what it does:
 //
-//   obey            what each line says: `stats`; `get OPTION`; `work`, which fills bins anew; `check`,
-//                   whether its blocks are as they were
-//   headless [US]   the same, by a thread that outlives the first, which ends so many microseconds
-//                   later
-//   large           allocates large blocks alone
-//   waits SECONDS   waits by many system calls while two threads allocate and check; with 0, until its
-//                   input ends. The exit status says whether a wait ended too early, failed, or
+//   obey            runs a command per line: `stats`; `get OPTION`; `work`, which refills bins;
+//                   `check`, whether its blocks are intact
+//   headless [US]   the same, in a thread that outlives the first one, which ends this many
+//                   microseconds later
+//   large           allocates only large blocks
+//   waits SECONDS   waits in many system calls while two threads allocate and check; with 0, until
+//                   its input ends. The exit status says whether a wait ended too early, failed, or
 //                   memory changed
 //   lock, filter, strict, vfork
-//                   with locked memory; in a sandbox that allows all, or almost nothing; while the
-//                   child of a vfork lives
+//                   with locked memory; in a sandbox that allows everything, or almost nothing;
+//                   while the child of a vfork lives
 //
-// It has freed 49 of 50 MB of large blocks when it says "ready".
+// It has freed 49 of 50 MB of large blocks when it prints "ready".
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -186,7 +186,7 @@ static void by_condition(int* pipe_ends) {
   expect(error == ETIMEDOUT, "pthread_cond_timedwait", error);
 }
 
-// A socket with a timeout for both directions; its other end neither sends nor takes.
+// A socket with a timeout in both directions; its other end neither sends nor receives.
 static int socket_with_timeout(void) {
   static _Thread_local int ends[2] = {-1, -1};
   if (ends[0] >= 0) return ends[0];
@@ -293,7 +293,7 @@ static int wait_for_seconds(double seconds) {
   return faults == 0 ? 0 : 1;
 }
 
-// ---- what forbids it ----
+// ---- obstacles ----
 
 static void allow_everything(void) {
   struct sock_filter rule = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);

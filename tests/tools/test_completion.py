@@ -1,4 +1,4 @@
-"""Completion in shells: with the lab, and with the native command alone."""
+"""Shell completion, with the lab and with only the native command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 @pytest.fixture(scope="module", params=["lab", "native"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Has the command tsmalloc."""
+    """Whether the shell has the command tsmalloc."""
     folder = tmp_path_factory.mktemp(request.param)
     command = folder / "tsmalloc"
     if request.param == "native":
@@ -45,7 +45,7 @@ def shell(request: pytest.FixtureRequest) -> str:
 
 
 def completed(shell: str, folder: Path, line: str) -> set[str]:
-    """What may stand in place of the last word of a line."""
+    """The candidates for the last word of a line."""
     script = IN_BASH.format(scripts=SCRIPTS, line=line)
     if shell == "fish":
         line = line.removesuffix("''")

@@ -1,5 +1,5 @@
-"""`tsmalloc explain` and `top` of one process: the parts are held against what the process did, and
-their sum against the kernel's. Figures of a process that allocates meanwhile are only plausible.
+"""`tsmalloc explain` and `top` of one process: compares the parts with what the process did, and
+their sum with the kernel's. Figures of a process that keeps allocating need only be plausible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tsmlab import paths, tracker
 SOURCE = Path(__file__).with_name("explained_program.c")
 MB = 1 << 20
 BLOCKS = 40_000
-BLOCK_BYTES = 1024  # of the class that serves 1000 bytes
+BLOCK_BYTES = 1024  # of the class for 1000 bytes
 IN_ENGINE = {
     *("small_blocks", "large_blocks", "bins", "waiting", "free_in_slabs", "ended_threads"),
     *("free_pages", "huge_page_ends", "tables"),
@@ -71,7 +71,7 @@ def is_about(figure: int, expected: int) -> bool:
     return abs(figure - expected) <= max(expected // 20, MB // 2)
 
 
-# The work of a process, and the parts that it leaves, of those of a megabyte and more.
+# What a process does, and the parts that result, those of at least a megabyte.
 WHOLE = BLOCKS * BLOCK_BYTES
 PARTS: dict[str, dict[str, int]] = {
     "little": {},
@@ -132,8 +132,9 @@ def test_the_end_of_a_huge_page(
 
 
 def test_what_the_kernel_may_take_is_the_programs_alone(start: Start, program: Path) -> None:
-    """Memory that the engine gives back is gone at once. Memory that a program gives up lazily
-    counts as resident until the kernel takes it, as in Rss."""
+    """Memory that the engine purges is gone at once. Memory returned lazily by a program counts as
+    resident until the kernel takes it, as in Rss.
+    """
     process = start(program, "lazy")
     parts = account_of(process)["resident"]
     assert is_about(bytes_by_kernel(process.pid, "LazyFree"), 8 * MB)
@@ -247,7 +248,7 @@ def test_a_slab_of_terabytes_takes_no_time(start: Start, broken: Path, verb: str
 
 
 def test_damaged_structures(start: Start, broken: Path) -> None:
-    """The answer may be anything, but there is one."""
+    """Any answer will do, but there must be one."""
     explained = 0
     for seed in range(100):
         process = start(broken, str(seed), library=None)
@@ -262,7 +263,7 @@ def test_damaged_structures(start: Start, broken: Path) -> None:
             else:
                 assert answer.stderr.count("\n") == 1, (seed, answer)
         if told.returncode == 0:
-            # A count of pages that has become 0 is that of an engine without any.
+            # With a page count of 0 the engine looks empty.
             explained += json.loads(told.stdout)["engine"]
         else:
             assert "has ended, or its heap is corrupted" in told.stderr, seed
@@ -307,7 +308,7 @@ def test_prometheus_reads_the_same(start: Start, program: Path) -> None:
 
 
 def test_a_metric_has_one_meaning(start: Start, program: Path) -> None:
-    """Or a collector of what explain and stats say refuses one."""
+    """Otherwise a collector of the output of explain and stats rejects one."""
     process = start(program, "sparse")
     meanings: dict[str, set[str]] = {}
     for verb in ("explain", "stats"):
@@ -349,7 +350,7 @@ def test_top_tells_a_line_each_time(start: Start, program: Path) -> None:
         assert abs(figures[1] - WHOLE / MB) < 1
 
 
-# Of 64 MiB: a part that the sum tells at once, and one that is found when its turn comes.
+# Of 64 MiB: one part that the sum reveals at once, and one found when its turn comes.
 @pytest.mark.parametrize(
     ("number", "gone", "looks"), [(signal.SIGUSR1, 32 * MB, 1), (signal.SIGUSR2, MB // 2, 17)]
 )
@@ -373,7 +374,7 @@ def test_top_asks_again_about_what_was_resident(
     process.send_signal(number)
     while resident_by_kernel(process.pid) > by_kernel - gone:
         time.sleep(0.001)
-    under_way = 2  # looks that had begun
+    under_way = 2  # samples that had begun
     seen = [next_look() for _ in range(under_way + looks)]
     top.kill()
     top.communicate()
@@ -444,7 +445,7 @@ def test_another_allocator(start: Start, program: Path, library: str | None, sai
 
 
 def without_engine(process: subprocess.Popen[bytes]) -> str:
-    """Why there is none; what the kernel tells is told all the same."""
+    """Why there is no account; the kernel's figures are printed all the same."""
     answer = account_of(process)
     assert not answer["engine"]
     parts = answer["resident"]
@@ -518,7 +519,7 @@ def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
     fields = next(line for line in notes.splitlines() if ".note.tsmalloc" in line).split("]")[1]
     section = int(fields.split()[3], 16)
     image = bytearray(paths.library("libtsmalloc.so").read_bytes())
-    # The descriptor is behind the note's header and name; it tells how far away the number is.
+    # The descriptor follows the note's header and name, and contains the distance to the number.
     descriptor = section + 12 + 12
     layout = descriptor + int.from_bytes(image[descriptor : descriptor + 8], "little", signed=True)
     image[layout] ^= 1
@@ -528,7 +529,7 @@ def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
 
 
 def test_a_process_that_lets_nobody_look(start: Start, build: Callable[..., Path]) -> None:
-    """PR_SET_DUMPABLE: the kernel's rule of which process may look holds."""
+    """PR_SET_DUMPABLE: the kernel's rule about who may inspect a process applies."""
     program = build(
         "undumpable.c",
         """
@@ -557,7 +558,7 @@ def test_a_process_that_lets_nobody_look(start: Start, build: Callable[..., Path
 def test_rights_to_see_but_not_to_read(
     start: Start, program: Path, build: Callable[..., Path]
 ) -> None:
-    """What Yama asks for by default: a process that may see mappings may not read memory."""
+    """Yama's default: a process that can see mappings may not read memory."""
     process = start(program, "little")
     refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_process_vm_readv")
     for verb in ("explain", "top"):
@@ -608,8 +609,8 @@ def test_an_answer_that_cannot_be_written(start: Start, program: Path) -> None:
 
 # --- against the tracker -------------------------------------------------------------------------
 
-# Threads hold 200 MB in blocks as long as classes are, so that nothing is rounded, and change them
-# on and on; from the first line of input on they rest.
+# Threads hold 200 MB in blocks of exactly class sizes, so that nothing is rounded, and replace them
+# all the time; they stop at the first line of input.
 HOLDS = """
 #include <malloc.h>
 #include <pthread.h>

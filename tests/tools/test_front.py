@@ -1,4 +1,4 @@
-"""The front door of an installation: run, lib, and the way into the lab."""
+"""An installation's front door: run, lib, and the way into the lab."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAB = [sys.executable, "-m", "tsmlab"]
 
 
 def soname(name: str) -> str:
-    """The name under which the library is installed in the component runtime."""
+    """The component with the run-time library."""
     dynamic = captured("readelf", "-d", paths.library(f"lib{name}.so"), check=True)
     found = re.search(r"\(SONAME\).*\[(.*)\]", dynamic.stdout)
     assert found is not None
@@ -29,7 +29,7 @@ def soname(name: str) -> str:
 
 
 def cached(variable: str) -> str:
-    """The value of a variable of the build."""
+    """The value of a variable in the build."""
     text = (paths.build_dir() / "CMakeCache.txt").read_text(encoding="utf-8")
     found = re.search(rf"^{variable}:\w+=(.*)$", text, re.MULTILINE)
     assert found is not None
@@ -77,7 +77,7 @@ def prefix(tmp_path: Path) -> Prefix:
 
 
 def mapped(output: str) -> set[str]:
-    """The libraries of ours in what a program printed of its /proc/self/maps."""
+    """Our libraries in the /proc/self/maps that a program printed."""
     return set(re.findall(r"\S*/(libtsmalloc\S*)", output))
 
 
@@ -118,7 +118,7 @@ def test_a_path_that_cannot_be_preloaded(tmp_path: Path, letter: str) -> None:
         assert "at a space or a colon: move the installation" in refused.stderr
 
 
-# The questions to both, in a folder with the files of `strange`; and the exit status.
+# Commands for both, run in a directory with the files of `strange`, and their exit statuses.
 BOTH = [
     (["run", "--", "sh", "-c", 'echo "$0|$*"; exit 7', "zero", "--", "-h", "a b"], 7),
     (["run", "secure", "sh", "-c", 'echo "$KEY|$LD_PRELOAD"; kill -TERM $$'], -signal.SIGTERM),
@@ -144,13 +144,13 @@ def test_run_and_lib_are_the_labs(
 ) -> None:
     strange(tmp_path)
     monkeypatch.chdir(tmp_path)
-    keep = paths.library("libtsmalloc-lock-best.so")  # an earlier preload, which stays behind ours
+    keep = paths.library("libtsmalloc-lock-best.so")  # an earlier preload, which stays after ours
     environment = {"KEY": "value", "LD_PRELOAD": str(keep), "PATH": f"{os.environ['PATH']}:."}
     for arguments, status in BOTH:
         front = prefix(*arguments, **environment)
         lab = execute([*LAB, *arguments], **environment)
         assert front.returncode == lab.returncode == status, arguments
-        # The same library has a name for the linker in the prefix, and one in the build.
+        # The same library has a linker name in the prefix, and another in the build.
         said = [
             re.sub(r"\S*/libtsmalloc(-secure)?\.so\S*?(?=:)", "OURS", text)
             for text in (front.stdout, lab.stdout)
@@ -191,7 +191,7 @@ def test_programs_that_cannot_be_started(
 
 
 def test_programs_that_a_preload_does_not_reach(prefix: Prefix, tmp_path: Path) -> None:
-    shown = prefix("run", "--", prefix.front, "--version")  # itself is static
+    shown = prefix("run", "--", prefix.front, "--version")  # is itself static
     assert (shown.returncode, shown.stdout) == (0, f"tsmalloc, version {__version__}\n")
     assert shown.stderr == (
         f"tsmalloc: warning: {prefix.front} is statically linked, "
@@ -210,7 +210,7 @@ def test_programs_that_a_preload_does_not_reach(prefix: Prefix, tmp_path: Path) 
 
 
 def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
-    """And so is what the front door does not know of its own verbs."""
+    """The same holds for options that the front door does not know."""
     others = (
         ["compare", "--rounds", "3", "--", "a b", ""],
         ["run", "--allocator", "x=/y", "x", "true"],

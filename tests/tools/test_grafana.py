@@ -1,4 +1,4 @@
-"""The Grafana dashboard: it asks for what `stats --prometheus` prints, and Prometheus answers."""
+"""The Grafana dashboard queries the metrics of `stats --prometheus`, and Prometheus answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def queries() -> list[str]:
-    """As Grafana sends them, with all instances and processes chosen."""
+    """The queries as Grafana sends them, with all instances and processes chosen."""
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     found = [target["expr"] for panel in panels for target in panel["targets"]]
     chosen = {"$instance": ".*", "$pid": ".*", "$__rate_interval": "1m"}
@@ -42,7 +42,7 @@ def queries() -> list[str]:
 
 @pytest.fixture
 def output(start: Start, tmp_path: Path) -> str:
-    """Of two processes, one of them with an option that Prometheus sees."""
+    """Metrics of two processes, one of which has an option that Prometheus sees."""
     program = tmp_path / "explained"
     subprocess.run(["gcc", "-O1", "-pthread", SOURCE, "-o", program], check=True)
     limited = ("/usr/bin/env", "TSMALLOC_LIMIT=4G", "TSMALLOC_HARD_LIMIT=8G", program, "sparse")
@@ -70,7 +70,7 @@ def test_the_dashboard_asks_for_what_there_is(output: str) -> None:
 
 @pytest.fixture
 def prometheus(output: str, tmp_path: Path) -> Iterator[Callable[[str], list[Any]]]:
-    """A Prometheus that scrapes that output."""
+    """A Prometheus that scrapes this output."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("needs Prometheus: apt-get install prometheus")
@@ -93,7 +93,7 @@ def prometheus(output: str, tmp_path: Path) -> Iterator[Callable[[str], list[Any
         ],
     }
     file = tmp_path / "prometheus.yml"
-    file.write_text(json.dumps(settings))  # which is YAML, too
+    file.write_text(json.dumps(settings))  # which is also YAML
     options = [f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'data'}"]
 
     def ask(query: str) -> list[Any]:
@@ -140,4 +140,4 @@ def test_each_query_has_an_answer(prometheus: Callable[[str], list[Any]]) -> Non
     for query in queries():
         assert prometheus(query), query
     [share] = prometheus(queries()[1])
-    assert 0.5 < float(share["value"][1]) < 1  # of both processes most is free
+    assert 0.5 < float(share["value"][1]) < 1  # most memory of both is free

@@ -1,4 +1,4 @@
-"""dev/inspect: servers under load answer all that they are asked while verbs work on them."""
+"""dev/inspect: servers under load answer every request while verbs inspect them."""
 
 from __future__ import annotations
 

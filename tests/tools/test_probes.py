@@ -1,8 +1,8 @@
-"""The probes of OpenTelemetry's memory profiling (USDT): a tracer that is attached gets samples.
+"""The probes of OpenTelemetry's memory profiling (USDT): an attached tracer gets samples.
 
-Why: profilers outside find these by ELF notes alone; nothing else tells that they are wrong.
-Refuses to: have a kernel that traces by eBPF. The tracer is a debugger of our own, which does
-what the kernel does: it raises the semaphores, and traps where the notes say.
+External profilers find these probes only by ELF notes, so nothing else would reveal wrong ones. No
+kernel with eBPF is needed: the tracer is our own debugger, which does what the kernel does. It
+raises the semaphores, and traps where the notes say.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def test_an_attached_tracer_gets_samples(tmp_path: Path) -> None:
             live[pointer] = int(weighted)
             allocated.setdefault(phase, []).append(int(weighted))
         else:
-            live.pop(words[1])  # each free is that of a sample
+            live.pop(words[1])  # each free belongs to a sample
         if words == ["phase", "3"]:
             kept = list(live.values())
     assert phase == 5
     assert not live
     assert 5 not in allocated  # without a tracer
 
-    # Estimates are right within four of their own errors; each weighs its bytes by 1 / p.
+    # Estimates are within four of their standard errors; each sample weighs its bytes by 1 / p.
     for estimates, truth in ((allocated[2], MEASURED * BYTES), (kept, KEPT * BYTES)):
         error = math.sqrt(sum(w * (w - BYTES) for w in estimates))
         assert abs(sum(estimates) - truth) < 4 * error

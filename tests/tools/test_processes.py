@@ -1,4 +1,4 @@
-"""Verbs of several processes at once: by number, as a tree, as a control group."""
+"""Verbs for several processes at once: by number, as a tree, as a cgroup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from prompt import wait_until
 from tsmlab import paths
 
 MB = 1 << 20
-WHOLE = 40_000 * 1024  # of explained_program, "small"
+WHOLE = 40_000 * 1024  # in explained_program, "small"
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -43,7 +43,7 @@ time.sleep(600)
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group whose memory is counted."""
+    """A cgroup with memory accounting."""
     for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
         path = Path(root) / f"tsmalloc-test-{os.getpid()}"
         with contextlib.suppress(OSError):
@@ -118,7 +118,7 @@ def test_a_tree_adds_up_to_what_it_has(prefork: Callable[..., subprocess.Popen[b
         assert total[key] == sum(row[key] for row in rows)
     for part, bytes_ in total["pss"].items():
         assert bytes_ == sum(row["pss"][part] for row in rows)
-    # 20 MB that all share count once; of their own the children have 0 to 18 MB.
+    # The shared 20 MB count once; each child has 0 to 18 MB of its own.
     assert total["pss"]["small_blocks"] == pytest.approx(1024 * (20000 + 1000 * 171), rel=0.1)
     assert sum(row["resident"]["small_blocks"] for row in rows) > 500 * MB
 
@@ -126,7 +126,7 @@ def test_a_tree_adds_up_to_what_it_has(prefork: Callable[..., subprocess.Popen[b
 def test_a_group_adds_up_to_its_own_count(
     group: Path, prefork: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    """Within 2% of `anon`, or `rss`, of memory.stat."""
+    """Within 2% of `anon`, or `rss`, in memory.stat."""
     prefork(group)
     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     anonymous = int(stat.get("anon", stat.get("total_rss", "0")))
@@ -276,7 +276,7 @@ def test_top_of_several(start: Start, program: Path) -> None:
 
 
 def shown(*arguments: object) -> str:
-    """What a command writes to a terminal."""
+    """A command's output to a terminal."""
     primary, terminal = pty.openpty()
     command = [paths.tool("tsmalloc"), *map(str, arguments)]
     with subprocess.Popen(command, stdout=terminal) as running:
@@ -358,7 +358,7 @@ def test_pieces_tile_the_heap_and_add_up(start: Start, program: Path, what: str)
     in_pieces = sum(parts.values()) - sum(
         parts[each] for each in ("heap", "files", "stacks", "shared", "other_mappings", "tables")
     )
-    # The rest of the last huge page is no piece.
+    # The rest of the last huge page is not a piece.
     assert 0 <= in_pieces - sum(piece[3] for piece in pieces) <= 2 * MB
     for page, pages, kind, resident, *slab in pieces:
         assert 0 <= resident <= pages * answer["page_bytes"], page
@@ -389,7 +389,7 @@ def test_the_map_of_a_terminal_and_of_a_pipe(start: Start, program: Path) -> Non
     assert "\x1b" not in told.stdout
     [of_class] = [line.split() for line in lines if line.split()[:1] == ["1024"]]
     assert int(of_class[1]) == int(of_class[4]) == 2500  # slabs, all of them sparse
-    assert int(of_class[-1]) == 5000  # blocks that keep them
+    assert int(of_class[-1]) == 5000  # blocks that keep them in use
     assert "\x1b[31m-" in shown("explain", "--map", process.pid)
 
 

@@ -1,8 +1,7 @@
 """`tsmalloc profile` and TSMALLOC_PROFILE: profiles of programs whose call sites are known.
 
-Why: a profile names the line to be changed. With an interval of one byte every malloc is a sample,
-so that it has to be exact, site by site; with longer ones, as exact as it says.
-Refuses to: measure what sampling costs (tests/instructions counts that).
+With an interval of one byte every malloc is a sample, so the profile must be exact, site by site;
+with longer ones, as exact as it claims. tests/instructions counts the cost of sampling.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ VERSION = subprocess.check_output(
     [paths.repository_root() / "dev" / "version.py"], text=True
 ).strip()
 
-# Bytes in use, and how many blocks, by site.
+# Bytes in use, and the number of blocks, by site.
 EXACT = {
     "keeps_small": (MANY * 100, MANY),
     "keeps_odd": (sum(1 + i % 1000 for i in range(MANY)), MANY),
@@ -98,7 +97,7 @@ def test_every_malloc_is_in_an_exact_profile(program: Path, tmp_path: Path) -> N
 
 
 def test_pprof_names_the_program(program: Path, tmp_path: Path) -> None:
-    """It takes the first mapping for it, whichever was met first in a stack."""
+    """pprof takes the first mapping for the program, whichever came first in a stack."""
     assert run(program, tmp_path, "everything", PROFILE="64K").returncode == 0
     message = messages.read(profile_of(tmp_path).path)
     assert len(message.mapping) > 1
@@ -127,7 +126,7 @@ def test_the_peak_is_kept(program: Path, tmp_path: Path) -> None:
     "limits", [{"LIMIT": "30M"}, {"HARD_LIMIT": "30M"}], ids=["passed", "refuses"]
 )
 def test_a_profile_at_a_limit(program: Path, tmp_path: Path, limits: dict[str, str]) -> None:
-    """By a thread of 16 KiB of stack; where memory is refused, the program then ends badly."""
+    """In a thread with 16 KiB of stack. If memory is refused, the program then ends abnormally."""
     run(program, tmp_path, "small-stack", PROFILE="64K", PROFILE_AT="limit", **limits)
     profile = profile_of(tmp_path)
     assert profile.comment("kind") == "limit"
@@ -136,8 +135,9 @@ def test_a_profile_at_a_limit(program: Path, tmp_path: Path, limits: dict[str, s
 
 @pytest.mark.long
 def test_estimates_hold_the_truth(program: Path, tmp_path: Path) -> None:
-    """Of 40 profiles, each site's 95% interval holds the truth in at least 33: fewer happen once
-    in ten thousand times."""
+    """In at least 33 of 40 profiles, each site's 95% interval contains the truth: fewer happen once
+    in ten thousand times.
+    """
     rounds, least = 40, 33
     hits = dict.fromkeys(EXACT, 0)
     for number in range(rounds):
@@ -188,7 +188,9 @@ def test_a_file_that_cannot_be_written_is_told_in_a_line(
 
 
 def test_processes_with_one_path_do_not_write_into_one_file(program: Path, tmp_path: Path) -> None:
-    """The last one's stays, and what lies there from before lends neither owner nor rights."""
+    """The last profile stays, and an earlier file at that path passes on neither owner nor
+    permissions.
+    """
     before = tmp_path / "one.pb"
     before.touch(mode=0o666)
     command = [program, "everything"]
@@ -275,11 +277,11 @@ def test_an_interval_that_is_none_is_told_in_a_line(
     assert not list(tmp_path.glob("*.pb"))
 
 
-# --- what pins slabs ----------------------------------------------------------------------------
+# --- what strands slabs -------------------------------------------------------------------------
 
 
 def told(verb: str, *words: object) -> str:
-    """The output of a verb, which has to succeed."""
+    """The output of a verb, which must succeed."""
     command = [paths.tool("tsmalloc"), verb, *map(str, words)]
     return captured(*command, check=True).stdout
 
@@ -296,7 +298,7 @@ def pinned(program: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_site_that_pins_slabs_is_named(pinned: subprocess.Popen[str], tmp_path: Path) -> None:
-    """By the profile from outside; explain knows how much it is, without names."""
+    """From outside, for the profile; explain knows how much is stranded, without names."""
     assert take(tmp_path, pinned.pid).returncode == 0
     profile = profile_of(tmp_path)
     sites = sites_of(profile, "pinned")
@@ -305,7 +307,7 @@ def test_the_site_that_pins_slabs_is_named(pinned: subprocess.Popen[str], tmp_pa
     account = explained(pinned.pid)
     free = account["resident"]["free_in_slabs"]
     low, high = flat.interval(z=5.0)
-    assert low < free < high  # less than once in a million times not so
+    assert low < free < high  # fails less than once in a million times
     assert free > 10 * sites_of(profile)["pins"].flat.total
     top, *others = account["pinned_by"]
     assert top["module"] == "profiled_progra"
@@ -329,7 +331,7 @@ def test_people_read_what_pins(pinned: subprocess.Popen[str]) -> None:
 
 
 def test_placeholders_are_not_the_programs(pinned: subprocess.Popen[str]) -> None:
-    """Live bytes are those of 18,750 blocks of 208 bytes, and of what the C library holds."""
+    """Live bytes are 18,750 blocks of 208 bytes, and the C library's own."""
     truth = 300_000 // 16 * 208
     assert truth <= explained(pinned.pid)["live_bytes"] <= truth + 64 * 1024
 
@@ -380,7 +382,7 @@ def test_a_leak_in_a_running_process_is_named(
     )
     sites = sites_of(profile_of(tmp_path))
     assert max(sites.values(), key=lambda site: site.flat.total).frame.function == "leaks"
-    assert option(server.pid, "PROFILE") == "off"  # as it was
+    assert option(server.pid, "PROFILE") == "off"  # as before
     assert server.poll() is None
 
 
@@ -401,10 +403,10 @@ def test_a_process_that_samples_is_read_at_once_and_what_grew_is_told(
 
 
 def test_a_program_that_samples_by_itself_goes_on(program: Path, tmp_path: Path) -> None:
-    """By ts_profile_start(), which no option shows."""
+    """Started by ts_profile_start(), which no option shows."""
     with running(program, tmp_path, "start", "serve") as server:
         counts = []
-        names = ["", ".2", ".3"]  # the first look stays
+        names = ["", ".2", ".3"]  # the first profile stays
         for words, name in zip(((), ("--seconds", "0.5"), ()), names, strict=True):
             time.sleep(0.3)
             took = take(tmp_path, *words, server.pid)
@@ -520,7 +522,7 @@ def names_and_notes(profile: Profile) -> tuple[dict[str, Site], list[str]]:
 def test_a_binary_that_is_gone_has_names_while_its_process_runs(
     tmp_path: Path, build_id: str, replaced: bool, name: bytes
 ) -> None:
-    """And none afterwards: what took its place is another build."""
+    """But not afterwards: the file in its place is another build."""
     copy = tmp_path / os.fsdecode(name)
     flags = ["-g", "-O2", "-fno-optimize-sibling-calls", "-pthread", f"-Wl,--build-id={build_id}"]
     subprocess.run(["gcc", *flags, SOURCE, "-o", copy], check=True)
@@ -543,8 +545,9 @@ def test_a_binary_that_is_gone_has_names_while_its_process_runs(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces take root to make")
 def test_names_of_a_process_in_other_namespaces(program: Path, tmp_path: Path) -> None:
-    """Its binary and the names of its JIT are in a file system that is not mounted here, and it has
-    another number there."""
+    """Its binary and the names of its JIT code are in a file system not mounted here, and its
+    process ID differs there.
+    """
     script = (
         'mount -t tmpfs none /tmp && cp "$0" /tmp/hidden && '
         'echo "1000 10 jitted" >/tmp/perf-1.map && exec /tmp/hidden start serve'
@@ -564,7 +567,7 @@ def test_names_of_a_process_in_other_namespaces(program: Path, tmp_path: Path) -
             if outer.stdout.readline() != "ready\n":
                 pytest.skip(f"no namespaces may be made here: {outer.stderr.read()}")
             (pid,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
-            time.sleep(0.5)  # it leaks meanwhile
+            time.sleep(0.5)  # it keeps leaking
             assert take(tmp_path, "take", pid).returncode == 0
             profile = profile_of(tmp_path)
             sites, notes = names_and_notes(profile)
@@ -659,7 +662,7 @@ ENDS = {"_exit": 3} | {
 def test_a_profile_is_left_however_the_program_ends(
     program: Path, tmp_path: Path, ending: str, inner: bool
 ) -> None:
-    """The program itself, or a child of it."""
+    """The program itself, or its child."""
     line = ["sh", "-c", '"$0" "$@"; exit $?'] if inner else []
     ran = taken_to_the_end(tmp_path, *line, program, "everything", "vfork", ending)
     assert ran.returncode == ENDS[ending], ran.stderr
@@ -684,7 +687,7 @@ def test_threads_that_outlive_the_first_one_are_in_the_profile(
 def taking_to_the_end(
     folder: Path, *command: str | Path, before: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[str]]:
-    """In a process group of its own, as a shell starts it."""
+    """In a process group of its own, as a shell would start it."""
     with subprocess.Popen(
         to_the_end(folder, *command, before=before),
         env=paths.environment_of_native_programs(),
@@ -716,7 +719,7 @@ def test_signals_end_the_program_and_leave_its_profile(
 def test_the_program_gets_each_signal_once(
     program: Path, tmp_path: Path, before: Sequence[str]
 ) -> None:
-    """timeout sends SIGTERM to the command, and to its process group."""
+    """timeout sends SIGTERM to the command, and also to its process group."""
     with taking_to_the_end(tmp_path, program, "count-terms", before=before) as taking:
         if not before:
             taking.terminate()
@@ -740,7 +743,7 @@ def test_what_goes_on_in_the_background_is_named(program: Path, tmp_path: Path) 
 def test_without_the_right_to_trace_the_program_runs_all_the_same(
     program: Path, tmp_path: Path, build: Callable[..., Path]
 ) -> None:
-    """It says what is lost, and what to do; a profile of a program that exits is there."""
+    """It says what is lost, and what to do; the profile of a program that exits exists."""
     refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_ptrace")
     ran = taken_to_the_end(tmp_path, program, "everything", before=[refuse])
     assert ran.returncode == 0

@@ -1,4 +1,4 @@
-"""`tsmalloc stats`, `purge`, `set`, and `top` of a command: what is done to a running process."""
+"""`tsmalloc stats`, `purge`, `set`, and `top` of a command: actions on a running process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("steered") / "steered"
     include = paths.repository_root() / "include"
-    # The tool purges what the engine itself would leave: 49 MB are more than its surplus.
+    # The tool purges even what the engine itself would keep: 49 MB are more than its surplus.
     subprocess.run(
         ["gcc", "-O1", "-fPIE", "-pthread", "-I", include, SOURCE, "-o", target], check=True
     )
@@ -48,7 +48,7 @@ def told(verb: str, *arguments: object) -> str:
 
 
 def refusal(verb: str, *arguments: object, status: int = 2, **options: Any) -> str:
-    """The one line that is said."""
+    """The only line of output."""
     finished = tell(verb, *arguments, **options)
     assert (finished.returncode, finished.stdout) == (status, ""), finished
     assert finished.stderr.startswith("tsmalloc: ")
@@ -93,7 +93,9 @@ def test_stats_are_those_that_the_process_has_of_itself(start: Start, program: P
 
 
 def is_kernel_thread(pid: int) -> bool:
-    """Whether it has no memory; not so in a container, whose processes have these numbers."""
+    """Whether a process has no memory. Not so in a container, where the kernel threads' numbers
+    belong to other processes.
+    """
     with contextlib.suppress(OSError):
         return not Path(f"/proc/{pid}/maps").read_bytes()
     return False
@@ -145,7 +147,7 @@ def test_free_pages_go_back_and_blocks_stay(start: Start, program: Path) -> None
     assert json.loads(told("explain", "--json", process.pid))["resident"]["free_pages"] < MB // 4
     assert ask(process, "check") == "whole"
     assert purged(process)["bytes"] < MB // 4
-    # Memory that went back serves again.
+    # Purged memory can be allocated again.
     for _ in range(3):
         assert ask(process, "work") == "done"
         purged(process)
@@ -154,7 +156,7 @@ def test_free_pages_go_back_and_blocks_stay(start: Start, program: Path) -> None
 
 
 def test_what_waits_is_not_disturbed(start: Start, program: Path) -> None:
-    """System calls of many kinds, under stops without end, while threads allocate."""
+    """Many kinds of system calls, interrupted by constant stops, while threads allocate."""
     process = start(program, "waits", "0")
     stops = 0
     gigabytes = 0
@@ -254,7 +256,7 @@ def test_a_thread_that_stays_in_the_kernel(start: Start, program: Path) -> None:
     assert "cannot be stopped" in refusal("purge", process.pid)
     assert "cannot be stopped" in refusal("set", process.pid, "LIMIT=1G")
     assert time.monotonic() - began < 5
-    # The kernel counts pages of a process that runs in batches.
+    # The kernel batches page counts of a running process.
     assert abs(resident(process.pid) - rss) < MB
     assert "TSMALLOC_LIMIT=auto\n" in told("set", process.pid)
 
@@ -301,7 +303,7 @@ def test_options_change_in_the_process(start: Start, program: Path) -> None:
 
 
 def threads(pid: int) -> list[str]:
-    """The names of the process's threads, but of those that end meanwhile."""
+    """The names of the process's threads, except those that end meanwhile."""
     names = []
     for path in Path(f"/proc/{pid}/task").glob("*/comm"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -374,7 +376,7 @@ def test_nothing_to_look_at(start: Start, program: Path, verb: str) -> None:
     ended.wait()
     for none in (ended.pid, 4_000_000):
         assert "no process" in refusal(verb, none)
-    if verb == "explain":  # which tells what the kernel knows of any process
+    if verb == "explain":  # which reports the kernel's figures for any process
         with subprocess.Popen(["true"]) as zombie:
             os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
             assert "has ended" in refusal(verb, zombie.pid)
@@ -441,7 +443,7 @@ def test_a_signal_to_top_reaches_its_command(program: Path) -> None:
         assert top.stdout is not None
         assert top.stdout.readline() == b"ready\n"
         assert top.stderr is not None
-        top.stderr.readline()  # the first look
+        top.stderr.readline()  # the first sample
         top.send_signal(signal.SIGTERM)
         assert top.wait(timeout=20) == 128 + signal.SIGTERM
 
