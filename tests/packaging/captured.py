@@ -1,4 +1,4 @@
-"""Commands that are run to their end, with what they printed."""
+"""Runs commands to completion, and captures their output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def captured(
     *command: object, check: bool = False, timeout: float = 120, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """The words of the command may be paths and numbers; with `check`, it has to succeed."""
+    """The command's words may be paths and numbers; with `check`, it must succeed."""
     words = list(map(str, command))
     return subprocess.run(
         words, capture_output=True, text=True, check=check, timeout=timeout, **options
@@ -17,7 +17,7 @@ def captured(
 
 
 def merged(*command: object, **options: Any) -> tuple[int, str]:
-    """The exit status, and what the command printed to standard output and standard error."""
+    """Returns the exit status, and the combined standard output and error."""
     done = subprocess.run(
         list(map(str, command)),
         stdout=subprocess.PIPE,

@@ -1,8 +1,7 @@
-"""Roots of a fresh Debian 12, made by mmdebstrap, and commands in them.
+"""Fresh Debian 12 roots, made by mmdebstrap, and commands run in them.
 
-Why: a package or an image is tried where nothing of this project, and nothing of this machine's
-packages, is.
-Refuses to: use another mirror than the machine's own, and to share a root between tests.
+They test a package or an image in a place without anything of this project or of this machine's
+packages. They use the machine's own mirror, and each test gets a root of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from package_commands import ROOT, one_worker_at_a_time, run
 
 SUITE = "bookworm"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# In namespaces of its own: the root's /proc is mounted, and everything ends with the command.
+# Runs in namespaces of its own: the root's /proc is mounted, and everything ends with the command.
 ENTER = """
 import ctypes, json, os, sys
 root, command, variables, user, read_only = json.loads(sys.argv[1])
@@ -41,7 +40,7 @@ os.execve(command[0], command, variables)
 
 
 def need_chroots() -> None:
-    """Skips a test where no root can be made."""
+    """Skips a test if no root can be made."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to make and enter a root directory")
     if shutil.which("mmdebstrap") is None:
@@ -49,7 +48,7 @@ def need_chroots() -> None:
 
 
 def _sources() -> list[str]:
-    """The machine's own lists of packages of this suite; none: mmdebstrap's default mirror."""
+    """The machine's package sources for this suite; if it has none, mmdebstrap's default mirror."""
     etc = Path("/etc/apt")
     candidates = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
     return [
@@ -63,7 +62,7 @@ def _sources() -> list[str]:
 
 
 def archive(variant: str, *packages: str) -> Path:
-    """A root as an archive: made once, and kept in build/."""
+    """A root as an archive, made once and kept in build/."""
     made = ROOT / "build" / "artefacts" / f"{'-'.join((SUITE, variant, *packages))}.tar"
     with one_worker_at_a_time(made):
         if not made.is_file():
@@ -75,7 +74,7 @@ def archive(variant: str, *packages: str) -> Path:
 
 
 def unpack(made: Path, root: Path) -> Path:
-    """A new root of an archive, that finds names of the network as this machine does."""
+    """Unpacks a new root from an archive; it resolves host names as this machine does."""
     root.mkdir(parents=True)
     run("tar", "--extract", "--numeric-owner", "--file", made, "--directory", root)
     for folder in ("proc", "tmp", "etc"):
@@ -92,7 +91,7 @@ def in_root(
     user: int = 0,
     read_only: bool = False,
 ) -> str:
-    """The output of a command that has to succeed in the root, in exactly this environment."""
+    """The output of a command that must succeed in the root, in exactly this environment."""
     request = json.dumps([str(root), list(command), dict(variables), user, read_only])
     namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
     return run(*namespaces, sys.executable, "-c", ENTER, request)

@@ -1,4 +1,4 @@
-"""What the tests of packages share: an installed prefix."""
+"""Shared by the packaging tests: an installed prefix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsmlab import paths
 
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All components of the release build, installed; of tests that change it, none."""
+    """All components of the release build, installed. Tests must not change it."""
     made = tmp_path_factory.mktemp("prefix")
     run("cmake", "--install", paths.build_dir(), "--prefix", made)
     return made

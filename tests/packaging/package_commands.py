@@ -1,4 +1,4 @@
-"""Commands of package tests, in an environment of few variables; and the artefacts to try."""
+"""Commands of packaging tests, in a minimal environment, and the artefacts to test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from captured import captured, merged
 
 ROOT = Path(__file__).resolve().parents[2]
-MISSING = 2  # the exit status of a build that lacks a tool
+MISSING = 2  # the exit status of a build without a required tool
 
 
 @contextmanager
 def one_worker_at_a_time(made: Path) -> Iterator[None]:
-    """Keeps the other workers from what one of them makes; the lock is a file beside it."""
+    """Keeps other workers away while one makes something; the lock is a file next to it."""
     made.parent.mkdir(parents=True, exist_ok=True)
     with made.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -27,9 +27,9 @@ def one_worker_at_a_time(made: Path) -> Iterator[None]:
 
 
 def artefacts(part: str) -> Path:
-    """The folder with what `dev/package part` builds: built once for all tests of a working tree.
+    """The directory with the output of `dev/package part`, built once for all tests of a work tree.
 
-    A test is skipped where a tool is missing, with the build's own line.
+    Skips the test if a tool is missing, with the build's message.
     """
     tree = b"".join(
         subprocess.run(["git", *command], cwd=ROOT, capture_output=True, check=True).stdout
@@ -51,7 +51,7 @@ def artefacts(part: str) -> Path:
 
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """The output of a command that has to succeed, stdout and stderr together."""
+    """The output of a command that must succeed, stdout and stderr together."""
     status, said = try_to_run(*command, cwd=cwd, **environment)
     assert status == 0, f"{' '.join(map(str, command))} ends with {status}:\n{said}"
     return said
@@ -60,6 +60,6 @@ def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> st
 def try_to_run(
     *command: str | Path, cwd: Path | None = None, **environment: str
 ) -> tuple[int, str]:
-    """The exit status and the output of a command, in an environment of few variables."""
+    """The exit status and the output of a command, in a minimal environment."""
     variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"} | environment
     return merged(*command, cwd=cwd, env=variables)

@@ -1,6 +1,6 @@
-"""Machines that cannot build tsmalloc: a line says so and names the remedy.
+"""Machines that cannot build tsmalloc: one line says so and names the remedy.
 
-(./tsmalloc has tests of its own in lab/tests/test_launcher.py.)
+(lab/tests/test_launcher.py tests ./tsmalloc.)
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from package_commands import ROOT, try_to_run
 
-# What g++ 8 says of itself, with a newer one behind it.
+# What g++ 8 prints about itself, with a newer one after it.
 OLD_GCC = """#!/bin/sh
 exec g++ -U__GNUC__ -D__GNUC__=8 -U__GNUC_MINOR__ -D__GNUC_MINOR__=3 "$@"
 """
 
 
 def configure(folder: Path, **environment: str) -> str:
-    """What `cmake` says where it has to fail."""
+    """The output of `cmake` where it must fail."""
     status, said = try_to_run("cmake", "-S", ROOT, "-B", folder / "build", **environment)
     assert status != 0, said
     return said

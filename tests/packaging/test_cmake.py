@@ -1,4 +1,4 @@
-"""`cmake --install`: what is in the prefix, and how projects build with it."""
+"""`cmake --install`: the contents of the prefix, and projects that build with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMS = ("shared", "static", "object", "prefixed", "secure", "classic")
 
 VERSION = run(ROOT / "dev" / "version.py").strip()
 MINOR = VERSION.rpartition(".")[0]
-# As TSMALLOC_VERSION has it.
+# In the form of TSMALLOC_VERSION.
 NUMBER = sum(
     int(part) * step for part, step in zip(VERSION.split("."), (10000, 100, 1), strict=True)
 )
@@ -34,19 +34,19 @@ def install(prefix: Path, *components: str) -> None:
 
 
 def configure(build: Path, *options: str | Path) -> tuple[int, str]:
-    """A user's project in an empty folder; the compilers are those of the PATH."""
+    """Configures a user's project in an empty directory, with the compilers on the PATH."""
     return try_to_run("cmake", "-S", PROJECT, "-B", build, *options)
 
 
 def build_and_run(build: Path) -> Iterator[tuple[str, str]]:
-    """What each program of the project says."""
+    """The output of each program of the project."""
     run("cmake", "--build", build, "--parallel", "2")
     for program in (*build.glob("c_*"), *build.glob("cxx_*")):
         yield program.name, run(program).strip()
 
 
 def expect_all_served(build: Path, *, secure: str = "libtsmalloc-secure.so.0") -> None:
-    """Each program that was built gets its memory where its form says."""
+    """Checks that each program that was built gets its memory from where its form says."""
     said = dict(build_and_run(build))
     assert said, "no program was built"
     for program, words in said.items():
@@ -122,7 +122,7 @@ def test_no_text_knows_the_prefix_or_the_build(prefix: Path) -> None:
             assert str(place) not in text.read_text(), f"{text} names {place}"
 
 
-# Runs a command where a folder is read-only, for root as well.
+# Runs a command with a directory read-only, even for root.
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
 
 
@@ -148,7 +148,7 @@ def test_an_installation_leaves_no_trial_behind(prefix: Path) -> None:
 
 
 def functions_of(*headers: str) -> set[str]:
-    """The functions that public headers declare."""
+    """The functions declared in public headers."""
     found: set[str] = set()
     for header in headers:
         text = (ROOT / "include/tsmalloc" / header).read_text()
@@ -182,7 +182,7 @@ NAMED = "TSMALLOC_0 { global: malloc; local: *; };"
 
 
 def test_a_named_version_would_replace_nothing(tmp_path: Path) -> None:
-    """Why exports.map has no name (docs/adr/0034): the same library with and without one."""
+    """Why exports.map has no version name (docs/adr/0034): the library with and without one."""
     (tmp_path / "program.c").write_text(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
         "int main(void) { void* (*volatile f)(size_t) = malloc; Dl_info where;"
@@ -370,7 +370,7 @@ endforeach()
 
 
 def expect_whole_stacks(program: Path) -> None:
-    """In the program's heap profile, though gcc leaves the index of the tables out of -static."""
+    """In the program's heap profile, although gcc omits the unwind table index with -static."""
     file = program.with_suffix(".pb")
     run(program, TSMALLOC_PROFILE="1", TSMALLOC_PROFILE_OUTPUT=str(file))
     profile = read(file)
@@ -412,7 +412,7 @@ endforeach()
 
 
 def find(folder: Path, prefix: Path, wanted: str, *options: str) -> tuple[int, str]:
-    """A project that only looks for the package; the words that CMake wrapped are in one line."""
+    """A project that only looks for the package. Joins the lines that CMake wrapped."""
     source = folder / "find"
     source.mkdir()
     (source / "CMakeLists.txt").write_text(FIND.format(wanted))
@@ -462,7 +462,7 @@ def test_a_shared_library_does_not_bring_the_malloc_of_a_process(
     assert f"{form}_is_for_executables__a_library_takes_tsmalloc::shared" in said
 
 
-# ---- tsmalloc as a part of another project's build ----
+# ---- tsmalloc inside another project's build ----
 
 
 @pytest.fixture
@@ -474,7 +474,7 @@ def sources(tmp_path: Path) -> Path:
 
 
 def host_commands(build: Path) -> dict[str, list[str]]:
-    """How the project's own files are compiled, without the places of headers and output."""
+    """The compile flags of the project's own files, without paths of headers and output."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if entry["file"].startswith(str(PROJECT)):
@@ -521,7 +521,7 @@ def test_nothing_leaks_into_a_host_that_is_strict(
     assert "Total Tests: 0" in run("ctest", "-N", cwd=part)
     run("cmake", "--install", part, "--prefix", tmp_path / "nothing")
     assert not list((tmp_path / "nothing").rglob("*"))
-    # Only what is linked was built, and in tsmalloc's own folder.
+    # Only the linked targets were built, and in tsmalloc's own directory.
     built = {path.name for path in part.rglob("*.so*")}
     assert built == {f"libtsmalloc.so{version}" for version in ("", ".0", f".{VERSION}")}
     assert not [path for path in part.iterdir() if path.name in {"lib", "bin"}]

@@ -1,4 +1,4 @@
-"""The recipe for Conan 2: each form of the library is built, and a program is linked with it."""
+"""The Conan 2 recipe: builds each form of the library, and links a program with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECIPE = ROOT / "packaging/conan"
 
 @pytest.fixture(scope="module")
 def conan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command, in an environment of its own; its home is the folder above."""
+    """Runs the command in an environment of its own, with the parent directory as its home."""
     made = tmp_path_factory.mktemp("conan")
     subprocess.run([sys.executable, "-m", "venv", made / "venv"], check=True)
     install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", CONAN)
@@ -34,7 +34,7 @@ def conan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def home(conan: Path) -> dict[str, str]:
-    """Variables of the environment; two compilers at once."""
+    """Environment variables; two compilers at once."""
     return {"CONAN_HOME": str(conan.parents[2]), "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
 
 

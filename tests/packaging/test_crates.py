@@ -1,4 +1,4 @@
-"""The crates: packaged, tested as packages, refused in one line, and in a program of crates.io."""
+"""The crates: packaged, tested as packages, refused in one line, used by a crates.io program."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tsmlab import __version__, paths, tracker
 pytestmark = pytest.mark.long
 
 MUSL = "x86_64-unknown-linux-musl"
-# A compiler of glibc's headers will do for musl, too (packaging/rust/tsmalloc/README.md).
+# A compiler with glibc's headers also works for musl (packaging/rust/tsmalloc/README.md).
 CXX = "ccache g++" if shutil.which("ccache") else "g++"
 CRATES = ("tsmalloc-sys", "tsmalloc")
 RIPGREP = "14.1.1"
 
 
 def try_cargo(folder: Path, *arguments: str | Path, **environment: str) -> tuple[int, str]:
-    """The exit status and the output of cargo, two jobs at a time."""
+    """The exit status and the output of cargo, with two jobs at a time."""
     variables = os.environ | {"CARGO_BUILD_JOBS": "2", "CXX": CXX} | environment
     return merged("cargo", *arguments, cwd=folder, env=variables, stdin=subprocess.DEVNULL)
 
 
 def cargo(folder: Path, *arguments: str | Path, **environment: str) -> str:
-    """The output of cargo, which has to succeed."""
+    """The output of cargo, which must succeed."""
     status, said = try_cargo(folder, *arguments, **environment)
     assert status == 0, f"cargo {' '.join(map(str, arguments))} ends with {status}:\n{said}"
     return said
@@ -43,7 +43,7 @@ def cargo(folder: Path, *arguments: str | Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages, unpacked, with a target folder for all tests."""
+    """The packages, unpacked, with one target directory for all tests."""
     made = tmp_path_factory.mktemp("crates")
     packages = artefacts("rust")
     for crate in CRATES:
@@ -58,7 +58,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def patch(workspace: Path) -> str:
-    """What makes a manifest take our packages for those of crates.io."""
+    """Makes a manifest use our packages instead of crates.io's."""
     lines = (f"{crate} = {{ path = {json.dumps(str(workspace / crate))} }}\n" for crate in CRATES)
     return "[patch.crates-io]\n" + "".join(lines)
 
@@ -136,18 +136,18 @@ def test_clippy_rustfmt_and_rustdoc_have_no_complaint(workspace: Path) -> None:
 
 
 def compilations(commands: list[str]) -> dict[str, set[str]]:
-    """Per file of src/, the flags that decide about its code."""
+    """For each file of src/, the flags that determine its code."""
     found = {}
     for words in map(shlex.split, commands):
         source = next((word for word in words if re.search(r"/src/\w+/\w+\.cpp$", word)), None)
         if source is not None:
-            # CMake marks what is compiled into a shared library.
+            # CMake marks files compiled into a shared library.
             flags = {word for word in words if re.match(r"-([fmD](?!\w+_EXPORTS$)|std|O)", word)}
             found["/".join(Path(source).resolve().parts[-2:])] = flags - OF_BUILD_TYPE
     return found
 
 
-# What cargo's and CMake's kinds of builds have beside our own flags.
+# Flags that cargo's and CMake's build types add to our own.
 OF_BUILD_TYPE = {
     *("-DNDEBUG", "-m64", "-march=x86-64", "-fPIC", "-ffunction-sections", "-fdata-sections")
 }
@@ -181,7 +181,7 @@ def test_they_compile_what_cmake_compiles_with_the_same_flags(
 
 
 def refusal(workspace: Path, *arguments: str, **environment: str) -> str:
-    """The one line in which the build script says why it compiles nothing."""
+    """The line in which the build script says why it compiles nothing."""
     status, said = try_cargo(
         workspace, "check", "--package", "tsmalloc-sys", *arguments, **environment
     )
@@ -213,7 +213,7 @@ def test_a_compiler_that_is_not_there_is_named(workspace: Path) -> None:
 
 def test_a_compiler_that_fails_is_named(workspace: Path, tmp_path: Path) -> None:
     compiler = tmp_path / "broken-cxx"
-    # Every flag is known, and no file of ours compiles.
+    # Every flag is known, and none of our files is compiled.
     compiler.write_text('#!/bin/sh\ncase "$*" in *override*) exit 1;; esac\nexec g++ "$@"\n')
     compiler.chmod(0o755)
     assert "does not compile tsmalloc" in refusal(workspace, CXX=str(compiler))
@@ -268,7 +268,7 @@ pub extern "C" fn sum_of_squares(count: u64) -> u64 {
 
 
 def names(program: Path, kinds: str) -> set[str]:
-    """The symbols of some kinds."""
+    """Symbols of the given kinds."""
     listed = captured("nm", program, check=True).stdout
     words = (line.split() for line in listed.splitlines())
     return {each[-1] for each in words if len(each) >= 2 and each[-2] in kinds}
@@ -297,7 +297,7 @@ def test_a_shared_library_has_a_heap_of_its_own(workspace: Path, tmp_path: Path)
 
 @pytest.fixture(scope="module")
 def ripgrep(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ripgrep of crates.io, its allocator line replaced by ours; with its tests."""
+    """ripgrep from crates.io, with its allocator line replaced by ours, and its tests."""
     fetched = tmp_path_factory.mktemp("fetched")
     (fetched / "src").mkdir()
     (fetched / "src/lib.rs").touch()
@@ -364,7 +364,7 @@ def test_ripgrep_passes_its_own_tests(ripgrep: Path, tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     shutil.copy(built, ours)
 
-    # All that it allocates is ours: libc's malloc is called for libc's own needs alone.
+    # All its allocations are ours: libc's malloc is called only for libc's own needs.
     cargo(ripgrep, "build", "--features", "tsmalloc/override")
     overridden = tmp_path / "overridden"
     shutil.copy(built, overridden)

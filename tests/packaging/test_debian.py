@@ -1,7 +1,6 @@
 """The Debian packages: their form, their bytes, and their life in a fresh Debian 12.
 
-Why: their users have no checkout to mend them with.
-Refuses to: install anything on this machine.
+Nothing is installed on this machine.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from verbs import USES, check_use
 from tsmlab import __version__
 
 PACKAGES = ("libtsmalloc0", "libtsmalloc-dev", "tsmalloc", "tsmalloc-lab")
-# With the recipe as it is here, in the commit or not.
+# With the recipe as it is here, committed or not.
 CLONE = 'umask $0 && git clone -q "$1" "$2" && cp -r "$1/packaging/." "$2/packaging"'
-# State, caches and logs of dpkg and apt.
+# dpkg's and apt's state, caches and logs.
 NOT_COMPARED = r"(?:proc|tmp|var/lib/dpkg|var/lib/apt|var/cache|var/log)(?:/|$)"
 PROGRAM = r"""
 #define TSMALLOC_REQUIRED
@@ -79,24 +78,24 @@ def test_built_in_two_places_they_have_the_same_bytes(
 
 @dataclass(frozen=True)
 class Machine:
-    """A Debian in a folder."""
+    """A Debian system in a directory."""
 
     root: Path
 
     def run(self, script: str) -> str:
-        """The output of a shell's script, as root."""
+        """The output of a shell script run as root."""
         variables = {"PATH": chroots.PATH, "HOME": "/tmp", "DEBIAN_FRONTEND": "noninteractive"}
         return chroots.in_root(self.root, ["/bin/sh", "-euc", script], variables)
 
     def files(self) -> set[str]:
-        """All paths that a package may have left."""
+        """All paths that a package may have left behind."""
         listed = run("find", self.root, "-mindepth", "1", "-printf", "%P\\n").splitlines()
         return {path for path in listed if not re.match(NOT_COMPARED, path)}
 
 
 @pytest.fixture(scope="module")
 def machine(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """A fresh Debian 12 in which apt has installed all packages, with what they depend on."""
+    """A fresh Debian 12 in which apt has installed all packages and their dependencies."""
     chroots.need_chroots()
     root = tmp_path_factory.mktemp("debian") / "root"
     made = Machine(chroots.unpack(chroots.archive("minbase"), root))
@@ -133,13 +132,15 @@ def test_programs_are_compiled_by_pkg_config(machine: Machine) -> None:
     machine.run("apt-get install --yes --no-install-recommends gcc libc6-dev pkg-config")
     (machine.root / "tmp/program.c").write_text(PROGRAM)
     assert machine.run(COMPILE).split("\n") == ["1 1"] * 3 + ["1"] * 3 + [""]
-    # By the place of the .pc file, since a prefix may be moved.
+    # Relative to the .pc file, since a prefix can be moved.
     preload = machine.run("pkg-config --variable=preload tsmalloc")
     assert os.path.normpath(preload) == machine.run("tsmalloc lib")
 
 
 def test_purged_they_leave_nothing(machine: Machine) -> None:
-    """The first purge shows what is there with their dependencies alone; then they live again."""
+    """The first purge leaves only their dependencies, to compare with; then they are installed
+    again.
+    """
     purge = f"dpkg --purge {' '.join(reversed(PACKAGES))}"
     machine.run(purge)
     before = machine.files()

@@ -1,7 +1,6 @@
-"""The Dockerfiles of packaging/docker, performed instruction by instruction without a docker.
+"""The Dockerfiles of packaging/docker, run instruction by instruction without Docker.
 
-These tests perform those parts of Dockerfiles that ours use, and nothing else: an instruction or a
-flag that is not known here is refused.
+Only the instructions and flags that our Dockerfiles use are supported; others are errors.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pytest
 from package_commands import ROOT, artefacts, run
 
 DOCKERFILES = ROOT / "packaging" / "docker"
-# The stand-in for an image: how mmdebstrap makes a root like it, and the user of its processes.
+# The replacement for an image: how mmdebstrap makes a root like it, and the user of its processes.
 BASES: dict[str, tuple[tuple[str, ...], int]] = {
     "debian:12": (("minbase",), 0),
     "debian:12-slim": (("minbase",), 0),
@@ -30,12 +29,12 @@ NOBODY = 65534
 
 
 class Refused(Exception):
-    """An instruction that is not performed here."""
+    """An unsupported instruction."""
 
 
 @dataclass
 class Image:
-    """A stage: its root, and what its processes begin with."""
+    """A stage: its root, and its processes' initial environment."""
 
     root: Path
     user: int
@@ -48,7 +47,7 @@ class Image:
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
-    """Each instruction and its arguments; comments are gone, and continued lines are one."""
+    """Each instruction and its arguments, without comments, and with continued lines joined."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     split = [line.strip().partition(" ") for line in joined.splitlines() if line.strip()]
@@ -56,7 +55,7 @@ def instructions(text: str) -> list[tuple[str, str]]:
 
 
 class Performer:
-    """Performs the instructions of one file in roots below a folder."""
+    """Runs the instructions of one file in roots below a directory."""
 
     def __init__(self, folder: Path, context: Path) -> None:
         self.folder, self.context = folder, context
@@ -101,7 +100,7 @@ class Performer:
             for source in found:
                 if source.is_dir() or target.endswith("/"):
                     place.mkdir(parents=True, exist_ok=True)
-                # The contents of a folder, and not the folder.
+                # Copies the contents of a directory, but not the directory.
                 run("cp", "-a", f"{source}/." if source.is_dir() else source, place)
 
     def run(self, image: Image, arguments: str) -> None:
@@ -124,7 +123,7 @@ class Performer:
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Iterator[Path]:
-    """A folder for roots, which are large: it does not outlive its test."""
+    """A directory for roots, which are large: it is deleted after the test."""
     chroots.need_chroots()
     yield tmp_path / "roots"
     shutil.rmtree(tmp_path / "roots", ignore_errors=True)
@@ -135,7 +134,7 @@ def performed(name: str, folder: Path, context: Path) -> Image:
 
 
 def expect_served(maps: str, image: Image) -> None:
-    """The maps of a process of the image: the library is in it, and what is libc's and its own."""
+    """Checks a process's maps in the image: our library is there, with libc's and its own."""
     assert re.search(r" /usr/lib/\S*libtsmalloc\.so\.0\S*$", maps, re.MULTILINE), maps
     assert image.entrypoint[1:] == ["/proc/self/maps"]
 
@@ -192,7 +191,7 @@ def test_distroless(tmp_path: Path, roots: Path) -> None:
     image = performed("Dockerfile.distroless", roots, context)
     assert not (image.root / "bin" / "sh").exists()
     expect_served(image.run(*image.entrypoint, read_only=True), image)
-    # The command alone, in an environment that preloads nothing.
+    # Only the command, in an environment that preloads nothing.
     del image.variables["LD_PRELOAD"]
     assert "libtsmalloc" not in image.run(*image.entrypoint)
     expect_served(image.run("/usr/bin/tsmalloc", "run", "--", *image.entrypoint), image)

@@ -1,8 +1,8 @@
-"""docs/install.md: each way of it works as it is written, in a folder of its own.
+"""docs/install.md: each installation method works as written, in a directory of its own.
 
-The blocks of a way run in their order: a file that a line such as "`NAME`:" announces is written,
-and shell commands run, each of which has to succeed. `sudo` runs a command as it is.
-Refuses to: leave a block out. What cannot run on a machine is skipped with the reason.
+All blocks of a section run in order: files announced by a line such as "`NAME`:" are written, and
+shell commands run, each of which must succeed. `sudo` runs a command unchanged. Whatever cannot run
+on a machine is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ OFFLINE = ("Temporary failure in name resolution", "Could not connect", "No matc
 
 @dataclass(frozen=True)
 class Way:
-    """What a section of the document needs to be tried."""
+    """What a section of the document needs in order to be tested."""
 
     parts: tuple[str, ...] = ()  # whose artefacts are in dist/
     tools: dict[str, str] = field(default_factory=dict)  # the Debian package of each program
     in_checkout: bool = False
     in_debian: bool = False  # in a system of its own
-    spaces: bool = True  # in a path with a space; what pkg-config prints is no shell's text
+    spaces: bool = True  # in a path with a space; pkg-config does not quote for a shell
 
 
 COMPILER = {"cmake": "cmake", "g++": "g++", "make": "make"}
@@ -70,7 +70,7 @@ def blocks(section: str) -> list[re.Match[str]]:
 
 
 def script(section: str, folder: Path) -> str:
-    """The files and commands of a section, in their order."""
+    """A section's files and commands, in order."""
     lines = ["set -euo pipefail"]
     for number, block in enumerate(blocks(section)):
         if block["name"]:
@@ -94,7 +94,7 @@ def test_every_block_belongs_to_a_way() -> None:
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where a section runs: with the artefacts that it names, or in a checkout."""
+    """Where a section runs: with the artefacts that it needs, or in a checkout."""
     way = WAYS[request.param]
     missing = sorted({package for tool, package in way.tools.items() if not shutil.which(tool)})
     if missing:
@@ -126,7 +126,7 @@ def run_section(section: str, folder: Path) -> str:
 
 SUDO = '#!/bin/sh\nexec "$@"\n'
 DROPPED = {"LD_PRELOAD", "TSMALLOC_BUILD_DIR", "CC", "CXX", "MAKEFLAGS", "MAKELEVEL", "PYTHONPATH"}
-# Downloads and compilations, which a home of its own would not have.
+# Caches of downloads and compilations, which a home of its own would lack.
 CACHES = {
     name: str(Path.home() / folder)
     for name, folder in (
@@ -149,7 +149,7 @@ def test_a_way_works_as_it_is_written(folder: Path, section: str) -> None:
 
 @pytest.fixture
 def debian(tmp_path: Path) -> Path:
-    """A fresh Debian: the packages in /work/dist, a sudo that runs commands as they are."""
+    """A fresh Debian with the packages in /work/dist, and a sudo that runs commands unchanged."""
     chroots.need_chroots()
     packages = artefacts("debian")
     root = chroots.unpack(chroots.archive("minbase"), tmp_path / "root")
@@ -175,7 +175,7 @@ def test_debian_packages_as_it_is_written(debian: Path) -> None:
 
 @pytest.mark.long
 def test_the_drop_in_of_systemd_is_valid_and_preloads(debian: Path, tmp_path: Path) -> None:
-    """No systemd runs there: `systemctl` is one that does nothing."""
+    """No systemd runs there, so `systemctl` is a dummy."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("it needs: sudo apt install systemd")
     in_debian(debian, "apt-get install --yes ./dist/libtsmalloc0_*.deb")

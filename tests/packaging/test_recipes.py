@@ -1,4 +1,4 @@
-"""The recipes that no test builds: what can be said of them without their tools."""
+"""Recipes that no test builds: what can be checked without their tools."""
 
 from __future__ import annotations
 

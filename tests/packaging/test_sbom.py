@@ -1,4 +1,4 @@
-"""The bill of materials: what small artefacts need, read from them; a valid CycloneDX document."""
+"""The bill of materials: the dependencies of small artefacts, in a valid CycloneDX document."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Requires-Dist: pytest; extra == "dev"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, a crate and two archives of programs: one shared, one that has zstd inside."""
+    """A wheel, a crate and two archives of programs: one shared, one with zstd linked in."""
     made = tmp_path_factory.mktemp("artefacts")
     program = made.parent / "program"
     source = made.parent / "program.c"
@@ -85,7 +85,7 @@ def test_it_says_what_each_artefact_needs(folder: Path) -> None:
         "properties"
     ]
     assert told["metadata"]["timestamp"] == "1970-01-02T00:00:00+00:00"
-    assert told == bill(folder)  # the last one is no artefact, and the time is not the clock's
+    assert told == bill(folder)  # without the last one, which is no artefact, and without a clock
 
 
 def test_a_folder_without_artefacts_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The archive of the sources: what git tracks, and nothing that a machine or a time adds."""
+"""The source archive: what git tracks, independent of the machine and the time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from package_commands import ROOT, artefacts, run
 from tsmlab import __version__
 
 NAME = f"tsmalloc-{__version__}"
-# With the recipe as it is here, in the commit or not.
+# With the recipe as it is here, committed or not.
 CLONE = 'umask $0 && git clone -q "$1" "$2" && cp -r "$1/packaging/source" "$2/packaging"'
 
 pytestmark = pytest.mark.long

@@ -1,6 +1,6 @@
-"""What is installed already: a newer artefact replaces all of an older one.
+"""Upgrades: a newer artefact replaces all of an installed older one.
 
-The older one is the artefact itself with a lower version and a file more.
+The older one is the artefact itself with a lower version and one more file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Each verb in a prefix of `cmake --install`, and in the package as a wheel has it.
+"""Each verb in a prefix of `cmake --install`, and in the package as the wheel contains it.
 
-The wheel itself, in environments of its own, is test_wheel.py's; Debian's packages are
-test_debian.py's: those walk through the same uses.
+test_wheel.py tests the same uses in the wheel itself, and test_debian.py in Debian packages.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from captured import captured
 from package_commands import ROOT, run
 from verbs import USES, check_use
 
-# What the lab needs is this environment's.
+# What the lab needs comes from this environment.
 DEPENDENCIES = site.getsitepackages()[0]
 
 
 @pytest.fixture(scope="module")
 def as_a_wheel(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its folder of commands, in a path with a space, which nothing can be preloaded from."""
+    """Its directory of commands, in a path with a space, from which nothing can be preloaded."""
     folder = tmp_path_factory.mktemp("wheel") / "an environment"
     (folder / "bin").mkdir(parents=True)
     run(ROOT / "packaging/wheel/stage", prefix, folder)
@@ -38,7 +37,7 @@ def as_a_wheel(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def has_other_python() -> bool:
-    """Whether Debian's python3 cannot use what this environment has."""
+    """Whether Debian's python3 cannot use this environment's packages."""
     asked = ["/usr/bin/python3", "-c", "import sys; print(sys.version_info[:2])"]
     told = captured(*asked).stdout
     return told.strip() != str(sys.version_info[:2])

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and all of its verbs in fresh environments that have nothing else."""
+"""The wheel: its contents, and all of its verbs in fresh environments that have nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_installed_lab_has_every_file_of_the_package(prefix: Path) -> None:
     package = prefix / "share" / "tsmalloc" / "python"
     missing = {name for name in tracked_files_of_the_package() if not (package / name).is_file()}
     assert not missing
-    # The wheel is made of such a package, whole.
+    # The wheel is a complete copy of such a package.
     project = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["tsmlab"]
 
@@ -42,7 +42,7 @@ def wheel() -> Path:
 
 @pytest.fixture(scope="module")
 def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel with all that it depends on, for each Python that it is tried with."""
+    """The wheel with all its dependencies, for each Python that it is tested with."""
     folder = tmp_path_factory.mktemp("wheelhouse")
     for python in pythons():
         environment = folder.parent / f"downloader-{python.name}"
@@ -69,7 +69,7 @@ def pythons() -> list[Path]:
 
 
 def pip(environment: Path, python: Path, *words: str | Path) -> str:
-    """pip of an environment, which is made if it is not there."""
+    """Runs pip in an environment, creating it if it does not exist."""
     if not environment.exists():
         run(python, "-m", "venv", environment)
     settings = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
@@ -151,7 +151,7 @@ def test_every_verb_works_offline_and_nothing_is_left(
     )
     path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
     for verb in USES:
-        work = tmp_path / verb  # uses write files of the same names
+        work = tmp_path / verb  # uses write files with the same names
         work.mkdir()
         in_work = partial(run, "sh", "-euc", cwd=work, HOME=str(tmp_path), PATH=path)
         check_use(verb, in_work)

@@ -1,6 +1,6 @@
 """A small real use of each verb, as a script for a shell with an installed `tsmalloc` on its PATH.
 
-Why: a verb may work from a checkout and not from a wheel. Each way of installing walks through all.
+A verb may work from a checkout and not from a wheel, so each installation method runs all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tsmlab.cli import VERBS
 
 
 class Use(NamedTuple):
-    """What is run, in an empty folder, and what its output has to match."""
+    """What to run, in an empty directory, and what its output must match."""
 
     script: str
     told: str
@@ -39,7 +39,7 @@ name = "seconds_each"
 unit = "seconds"
 END
 """
-# A process with the engine, which has begun.
+# A process with the engine, after start-up.
 PROCESS = """\
 tsmalloc run -- sleep 60 & pid=$!
 trap 'kill $pid' EXIT
@@ -95,7 +95,7 @@ assert set(USES) == {verb.name for verb in VERBS}
 
 
 def check_use(verb: str, run: Callable[[str], str]) -> None:
-    """`run` returns the output of a script, which has to succeed."""
+    """`run` returns the output of a script, which must succeed."""
     use = USES[verb]
     said = run(use.script)
     assert re.search(use.told, said), f"{verb}: {said}"

@@ -1,4 +1,4 @@
-/* Says which malloc serves it: its file, and whether a block is the engine's. */
+/* Prints which malloc is in use: its file, and whether a block belongs to the engine. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// The same through C++: operator new, and an exception when memory runs out.
+// The same in C++: operator new, and an exception when memory runs out.
 #include <tsmalloc/tsmalloc.h>
 
 #include <cstdint>

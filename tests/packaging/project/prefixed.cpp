@@ -1,5 +1,5 @@
 // A resource over the archive, whose blocks the process's free does not know; the headers in the
-// order that needs the definition of TSMALLOC_PREFIXED.
+// order that needs TSMALLOC_PREFIXED.
 #include <tsmalloc/memory_resource.hpp>
 // after it
 #include <tsmalloc/prefixed.h>
