@@ -1,5 +1,5 @@
-// Any of the 18 heaps behind one set of virtual functions. A test is written and compiled once, and
-// what it exercises is the heap template itself. Refuses to offer more than HeapLike does.
+// Any of the 18 heaps behind one set of virtual functions, the members of HeapLike. A test is
+// written and compiled once, and exercises the heap template itself.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace ts::testing {
 
 class AnyHeap {
  public:
-  virtual ~AnyHeap() = default;  // destroys the heap: all its memory goes back
+  virtual ~AnyHeap() = default;  // destroys the heap, and returns all its memory
   virtual void* allocate(std::size_t bytes, std::size_t alignment) = 0;
   virtual void release(void* payload) = 0;
   virtual bool resize(void* payload, std::size_t bytes) = 0;
@@ -23,11 +23,11 @@ class AnyHeap {
   virtual bool walk(BlockVisitor visit, void* argument) = 0;
   virtual bool trim(std::size_t keep_bytes) = 0;
   virtual bool is_valid() = 0;
-  // Bytes of a contiguous piece of the segment that are in no block.
+  // Bytes of a contiguous piece of the segment outside all blocks.
   virtual std::size_t chunk_overhead_bytes() const = 0;
 };
 
-// A heap of the matrix by its names, which are those of the libraries.
+// A heap of the matrix by its names, the same as the libraries'.
 struct Cell {
   std::string_view strategy;
   std::string_view fit;

@@ -1,7 +1,7 @@
 """A drop-in library from outside: its exports, its needs, and its effects on a process.
 
-Reads the ELF file by `readelf` of binutils, which every compiler brings along. It refuses to run
-anything of the library; whether the functions work is for tests/conformance.
+Reads the ELF file with binutils' `readelf`, which comes with every compiler, and runs nothing of
+the library: tests/conformance checks that the functions work.
 
 Usage: exports.py LIBRARY.so...
 """
@@ -54,9 +54,9 @@ OPERATORS = names(
 
 EXPORTS = FUNCTIONS | OPERATORS
 
-# The only names that may stay undefined without being libc's: looked at when memory runs out and
-# absent in C programs; what a program without libpthread or libdl lacks before glibc 2.34; and what
-# every shared object's start-up files mention.
+# The only undefined names allowed besides libc's: those checked when memory runs out and absent in
+# C programs; those that a program without libpthread or libdl lacks before glibc 2.34; and those in
+# every shared object's start-up files.
 WEAK = names(
     """
     _ZSt15get_new_handlerv _ZSt17__throw_bad_allocv _ZSt9terminatev
@@ -68,8 +68,8 @@ WEAK = names(
     """
 )
 
-# What libpthread, libdl and librt had to themselves before glibc 2.34 begins like these names, but
-# for those that libc had as well. A program without libpthread has no other, and a strong reference
+# What was only in libpthread, libdl and librt before glibc 2.34 begins like these names, except for
+# those that libc had as well. A program without libpthread has no other, and a strong reference
 # ends it before it starts.
 FORMERLY_ELSEWHERE = re.compile(r"(__)?(pthread|sem|dl|tss|mtx|cnd|thrd|aio|mq|shm|timer)_?[a-z]")
 ALWAYS_IN_LIBC = names(
@@ -83,16 +83,17 @@ ALWAYS_IN_LIBC = names(
     """
 )
 
-# Static TLS that a library may take: a pointer and a little state, so that dlopen never lacks it.
+# Static TLS that a library may use: a pointer and a little state, so that dlopen always finds
+# enough.
 MOST_TLS_BYTES = 64
 
 
 @dataclass
 class Elf:
-    """The answers of readelf about one shared library."""
+    """readelf's answers about one shared library."""
 
     exported: set[str] = field(default_factory=set)
-    versioned: set[str] = field(default_factory=set)  # of those, with a version behind the name
+    versioned: set[str] = field(default_factory=set)  # those with a version after the name
     undefined_strong: set[str] = field(default_factory=set)
     undefined_weak: set[str] = field(default_factory=set)
     linked: set[str] = field(
@@ -144,7 +145,7 @@ def inspect(library: Path) -> Elf:
 
 
 def undefined_faults(elf: Elf) -> Iterator[str]:
-    """The names that it asks of others, and must not."""
+    """The imports that are not allowed."""
     if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:
         yield f"leaves {', '.join(sorted(foreign))} undefined, which libc does not define"
     strong = {name.split("@")[0] for name in elf.undefined_strong} - ALWAYS_IN_LIBC
@@ -155,19 +156,21 @@ def undefined_faults(elf: Elf) -> Iterator[str]:
 
 
 def faults(elf: Elf) -> Iterator[str]:
-    """Everything about the library that is not as it must be."""
+    """Everything that is wrong with the library."""
     if missing := EXPORTS - elf.exported:
         yield f"does not export {', '.join(sorted(missing))}"
     if surplus := elf.exported - EXPORTS:
         yield f"exports {', '.join(sorted(surplus))} as well; src/libc/exports.map decides"
     if elf.versioned:
-        # A program asks for libc's version of malloc, which the dynamic linker finds in no other.
+        # A program asks for libc's version of malloc, which the dynamic linker must not find in
+        # another library.
         yield f"has versions, as of {min(elf.versioned)}, by which it replaces nothing"
     if elf.needed != ["libc.so.6"]:
         yield f"needs {', '.join(elf.needed) or 'nothing'}; must need libc.so.6 alone"
     yield from undefined_faults(elf)
     if own := elf.linked & FUNCTIONS:
-        # A compiler that makes one call of "allocate, then fill with zeroes" would do it in calloc.
+        # A compiler that merges "allocate, then fill with zeros" into one call would do it in
+        # calloc.
         yield f"calls its own {', '.join(sorted(own))}, which may call itself without end"
     if elf.tls_bytes > MOST_TLS_BYTES:
         yield f"has {elf.tls_bytes} bytes of thread-local storage, more than {MOST_TLS_BYTES}"

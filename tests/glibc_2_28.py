@@ -1,7 +1,7 @@
-"""Whether files need a name that is newer than glibc 2.28, and than the C++ library of that time.
+"""Whether files need a name newer than glibc 2.28, or than the C++ library of that time.
 
-Reads the versions that an ELF file names by `readelf` of binutils. It refuses to run the files;
-docs/adr/0035-names-of-glibc-2.28.md says how they behave under an older glibc.
+Reads the symbol versions of ELF files with binutils' `readelf`, without running them. For their
+behaviour under an older glibc see docs/adr/0035-names-of-glibc-2.28.md.
 
 Usage: glibc_2_28.py FILE...
 """
@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-# The last versions that manylinux_2_28 allows; a family that is not here belongs to no such system.
+# The last versions that manylinux_2_28 allows; a family missing here belongs to no such system.
 LAST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 
 
 def readelf(files: list[str]) -> str:
-    """The dynamic symbols of all files, by one process: a start takes longer than a file."""
+    """The dynamic symbols of all files, by one process, since starting it takes longer than reading
+    a file.
+    """
     command = ["readelf", "--wide", "--dyn-syms", *files]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode != 0 or run.stderr:
@@ -28,7 +30,7 @@ def readelf(files: list[str]) -> str:
 
 def too_new(listing: str, only_file: str) -> Iterator[str]:
     """A line for each name in readelf's listing that is too new."""
-    file = only_file  # readelf names a file only where it is given several
+    file = only_file  # readelf prints a file's name only if it gets several
     for line in listing.splitlines():
         if heading := re.fullmatch(r"File: (.+)", line):
             file = heading[1]

@@ -1,8 +1,8 @@
-// Caches of pinned memory (RDMA, GPUs) learn from munmap and madvise which pages go, and must learn it
-// before. This program notes what is in its blocks, frees them or lets them grow, and looks which
-// pages are gone: each must have been announced to the hooks (hooks.c, mode helper) while its content
-// was still there. Meanwhile the hooks ask a second thread to use the heap, which ends the process
-// if a call is made under a lock (exit_was_held).
+// Caches of pinned memory (RDMA, GPUs) learn from munmap and madvise which pages go away, and must
+// learn it before that happens. This program records what is in its blocks, frees them or lets them
+// grow, and checks which pages are gone: each must have been announced to the hooks (hooks.c, mode
+// helper) while its content was still there. Meanwhile the hooks ask a second thread to use the
+// heap, which ends the process if a call is made under a lock (exit_was_held).
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -21,18 +21,18 @@
 #pragma weak beside_watch
 
 enum { page = 4096, most_pages = 1 << 16, stamps = 5 };
-// A block of a hook's own may come to lie over one of them.
+// A hook's own block may be placed over one of them.
 static const int stamps_at[stamps] = {200, 1000, 1800, 3000, 3800};
 
-// A page that a cache holds as pinned.
+// A page that a cache treats as pinned.
 typedef struct Pinned {
   uintptr_t address;
-  bool has_stamp;  // else a page of small blocks, of which the heap may change words
+  bool has_stamp;  // otherwise a page of small blocks, in which the heap may change words
   atomic_bool was_announced;
   bool was_gone;  // when it was announced
 } Pinned;
 
-static Pinned pinned[most_pages];  // in the order of their addresses
+static Pinned pinned[most_pages];  // in address order
 static atomic_size_t pages;
 static int memory = -1, page_map = -1;
 static const char* lately = "";  // the function that announced last
@@ -46,7 +46,7 @@ static bool is_resident(uintptr_t address) {
   return pread(page_map, &entry, sizeof entry, at) == sizeof entry && entry >> 62 != 0;
 }
 
-// Read as a debugger does, for the page may be inaccessible or gone.
+// Read through the kernel, as debuggers do, since the page may be inaccessible or gone.
 static bool has_content(const Pinned* of) {
   if (!is_resident(of->address)) return false;
   for (int i = 0; of->has_stamp && i < stamps; ++i) {
@@ -81,7 +81,7 @@ static int compare(const void* left, const void* right) {
   return (a > b) - (a < b);
 }
 
-// Pins the whole pages in a block; with a stamp each, or as part of small blocks.
+// Pins the whole pages in a block, with a stamp each, or as part of small blocks.
 static size_t noted;
 static void note(char* block, size_t bytes, bool has_stamp) {
   for (uintptr_t at = ((uintptr_t)block + page - 1) / page * page;
@@ -149,7 +149,7 @@ static void small_blocks(bool by_another) {
     const size_t size = 100 + count * 37 % 4000;
     block[count] = malloc(size);
     memset(block[count], 1, size);
-    // The page of its middle.
+    // The page in its middle.
     note((char*)(((uintptr_t)block[count] + size / 2) / page * page), page, false);
     bytes += size;
   }

@@ -1,8 +1,8 @@
-// A program that uses the heap in every way, for runs beside a library of hooks: before the first
-// constructor, in one thread and in many that come and go, in a forked child, and after main. The
-// contents of all blocks are checked. What cannot be allocated is left out: hooks may let calls of
-// the system fail. `--idle` also sleeps for as long as a background thread waits before it purges; `--brief` does less
-// of everything.
+// A program that uses the heap in every way, for runs with a library of hooks: before the first
+// constructor, in one thread and in many that come and go, in a forked child, and after main. It
+// checks the contents of all blocks, and skips failed allocations: hooks may let system calls fail.
+// `--idle` also sleeps for as long as a background thread waits before it purges; `--brief` does
+// less of everything.
 #include "beside.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 // ---- blocks that know what is in them ----
 
 typedef struct Block {
-  size_t words;  // in all
+  size_t words;  // in total
   uint64_t seed;
   uint64_t content[];
 } Block;
@@ -41,8 +41,8 @@ static _Noreturn void damaged(const Block* block, const char* where) {
   _exit(1);
 }
 
-// The words that are written and checked: the first ones, one in each page of the first 128 KiB, then
-// ever fewer, and the last.
+// The words that are written and checked: the first ones, one in each page of the first 128 KiB,
+// then ever fewer, and the last.
 static size_t following(size_t word, size_t words) {
   if (word + 1 >= words) return words;
   const size_t step = word < all_up_to ? 1 : word < all_pages_up_to ? stride : word / 2;
@@ -147,7 +147,7 @@ static void one_thread(void) {
   }
 }
 
-// Blocks that threads leave to one another.
+// Blocks that threads leave to each other.
 enum { boxes = 256, own_blocks = 200 };
 static _Atomic(Block*) box[boxes];
 

@@ -1,16 +1,16 @@
-// A library that replaces functions of libc, as tracers, profilers, fake clocks and fake roots do:
-// one trampoline for each function named in hooked_names.h, which run.py generates from what the
-// library under test imports. A trampoline saves the argument registers, calls hooked(), restores
-// them, and jumps to the real function. BESIDE_MODE says what a hook does before that:
+// A library that interposes libc functions, as tracers, profilers, fake clocks and fake roots do.
+// It has one trampoline for each function in hooked_names.h, which run.py generates from the
+// imports of the library under test. A trampoline saves the argument registers, calls hooked(),
+// restores them, and jumps to the real function. BESIDE_MODE says what a hook does before that:
 //
 //     allocate  allocates and frees, and keeps a few blocks
-//     lock      takes a mutex, which a second thread takes too, and allocates under
-//     dlsym     looks up names, also unknown ones, while a second thread loads and unloads a library
-//     fail      now and then lets a function fail as its manual page says it may
+//     lock      allocates while it holds a mutex that a second thread also takes
+//     dlsym     looks up names, even unknown ones, while a second thread opens and closes a library
+//     fail      sometimes makes a function fail in a way that its manual page allows
 //     helper    in munmap and madvise, waits for another thread that uses the heap
 //
-// BESIDE_GUARD says what keeps a hook from calling itself: "flag", a flag of the thread; or "depth",
-// which allows three hooks inside one another. BESIDE_HOOK names the only function to hook.
+// BESIDE_GUARD says what keeps a hook from recursing: "flag", a flag of the thread; or "depth",
+// which allows three nested hooks. BESIDE_HOOK names the only function to hook.
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -33,7 +33,7 @@
 #error "the trampolines are written for x86-64"
 #endif
 
-// Where a trampoline saves the registers that hold arguments.
+// Where a trampoline saves the argument registers.
 typedef struct Arguments {
   uint64_t rdi, rsi, rdx, rcx, r8, r9, rax, r10;
   unsigned char xmm[8][16];
@@ -148,7 +148,7 @@ static void* real_function(size_t index) {
   return function;
 }
 
-// A name that may be hooked itself.
+// The looked-up name may itself be hooked.
 static int* own_errno(void) {
   static _Atomic(void*) found;
   void* function = atomic_load(&found);
@@ -177,7 +177,7 @@ static long no_memory(void) { return ENOMEM; }
 static long again(void) { return EAGAIN; }
 static long zero(void) { return 0; }
 
-// (mmap, mremap and sbrk fail by the address -1.)
+// (mmap, mremap and sbrk report failure by the address -1.)
 static const struct {
   const char* name;
   void (*function)(void);
@@ -228,7 +228,7 @@ static enum Mode { nothing, allocate, lock, look_up, fail, helper } mode;
 static bool allows_depth;
 static size_t only = SIZE_MAX;
 static atomic_bool has_begun;  // the second thread runs
-// (Volatile: libc's headers claim that malloc calls nothing of this file.)
+// (Volatile: libc's headers claim that malloc calls nothing in this file.)
 static __thread volatile int depth;
 static __thread volatile bool holds_mutex;
 
@@ -244,8 +244,7 @@ static void use_heap(unsigned turn, bool also_large) {
   char* grown = calloc(3, 50);
   char* larger = realloc(grown, also_large ? 70000 : 400);
   free(larger != NULL ? larger : grown);
-  // A kept block takes another one's place: the heap has to be refilled, and blocks of other threads
-  // are freed.
+  // A new block replaces a kept one: the heap must refill, and blocks of other threads are freed.
   free(atomic_exchange(&kept[turn % kept_blocks], block[turn % sizes]));
   block[turn % sizes] = NULL;
   for (size_t i = 0; i < sizes; ++i) free(block[i]);
@@ -265,7 +264,8 @@ static void look_names_up(unsigned turn) {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool is_wanted, is_inside;  // the second thread under the mutex
 
-// Uses what the threads of a heap share: slabs and large blocks of many sizes, all of them, counts.
+// Uses what the threads of a heap share: slabs and large blocks of many sizes, all of them, and
+// counts.
 static void use_shared_parts(unsigned turn) {
   enum { blocks = 24 };
   void* block[blocks];
@@ -281,7 +281,7 @@ static void* contend(void* unused) {
   (void)unused;
   for (unsigned turn = 0;; ++turn) {
     if (mode == look_up) {
-      // A child that is forked amid a dlopen must not look names up, whatever its malloc.
+      // A child forked during a dlopen must not look up names, whatever its malloc.
       pthread_mutex_lock(&mutex);
       void* library = dlopen("libm.so.6", RTLD_NOW);
       if (library != NULL) dlclose(library);
@@ -302,7 +302,7 @@ static void* contend(void* unused) {
   return NULL;
 }
 
-// Takes the mutex; the first times while the second thread has it, if that comes within a
+// Takes the mutex; the first few times while the second thread holds it, if that happens within a
 // millisecond or so.
 static void take_mutex(size_t index) {
   static atomic_uint calls[hooks];
@@ -316,7 +316,7 @@ static void take_mutex(size_t index) {
   pthread_mutex_unlock(&mutex);
 }
 
-// What the helper is asked to free: blocks of the thread that waits.
+// What the helper must free: blocks of the waiting thread.
 enum { given_small = 1500, given_large = 6, most_given = given_small + given_large };
 static void* given_blocks[most_given];
 static size_t given;
@@ -326,7 +326,7 @@ enum { helper_seconds = 5 };
 
 static void* help(void* unused) {
   (void)unused;
-  depth = 1000;  // its own calls are not looked at
+  depth = 1000;  // its own calls are not checked
   for (unsigned turn = 0;; ++turn) {
     while (sem_wait(&asked) != 0) continue;
     for (size_t i = 0; i < given; ++i) free(given_blocks[i]);
@@ -370,7 +370,8 @@ static void need_helper(const char* name) {
   if (call > 40 && call % 16 != 0) return;
   pthread_mutex_lock(&asking);
   ask_helper(name);
-  // Now this thread itself, which may hold its own heap only; and its blocks come back from another.
+  // Then this thread itself, which may hold only its own heap; and its blocks return from another
+  // thread.
   use_heap(call, true);
   for (size_t i = 0; i < most_given; ++i)
     given_blocks[i] = malloc(i < given_small ? 16 + i % 60 * 16 : (size_t)100 << 10 << i % 6);
@@ -404,8 +405,8 @@ static void announce(const char* name, const Arguments* arguments) {
 
 // ---- the hook ----
 
-// Whether this call does what the mode says: the first ones of each function, then one in eight, for
-// some functions are called with each free.
+// Whether this call does what the mode says: the first ones of each function, then one in eight,
+// since some functions are called with each free.
 static bool is_chosen(size_t index) {
   static atomic_uint calls[hooks];
   const unsigned call = atomic_fetch_add(&calls[index], 1);

@@ -1,10 +1,10 @@
-"""Which names our shared libraries import, against a list with a reason for each.
+"""Compares the names that our shared libraries import with a list that has a reason for each.
 
 Another preloaded library may define any of these names, and then its function is called instead of
-libc's. What it does there, such as to allocate, must be safe at each place that calls the name. So
-a new import needs a reason why it is; and a name that no library imports any more leaves the list.
+libc's. Whatever it does, such as allocating, must be safe at each place that calls the name. So a
+new import needs a reason why it is safe, and a name that no library imports must leave the list.
 
-Usage: imports.py LIBRARY.so...    (all of them: a name that is not used is a fault)
+Usage: imports.py LIBRARY.so...    (all of them: an unused name is an error)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-# What drop-in libraries and libtsmalloc-classic.so import.
+# The imports of drop-in libraries and libtsmalloc-classic.so.
 DROP_IN = {
     # Start-up files and C++; nobody replaces them.
     "_ITM_deregisterTMCloneTable": "start-up files",
@@ -26,7 +26,7 @@ DROP_IN = {
     "__cxa_end_catch": "likewise",
     "_ZSt15get_new_handlerv": "weak: the new-handler, called when memory ran out, with no lock",
     "_ZSt17__throw_bad_allocv": "weak: at the end of operator new, with no lock",
-    # Announced to caches of pinned memory; called with no lock and no hold (announced.c).
+    # Announced to caches of pinned memory; called without a lock or a hold (announced.c).
     "madvise": "MADV_DONTNEED alone: pages that go are announced",
     "munmap": "pages that go are announced",
     # When a process starts or forks, a thread begins or ends.
@@ -57,7 +57,7 @@ DROP_IN = {
     "pthread_setcancelstate": "no function is a cancellation point",
     "sigaction": "the handler of guard samples, at the process's start and for a report",
     "stderr": "a variable; malloc_stats writes there",
-    # Of bytes: only where no lock is held; under one, there are loops in place of them.
+    # On bytes, only where no lock is held; under a lock, loops replace them.
     "__errno_location": "ENOMEM at the end of malloc; kept around the calls that others see",
     "memchr": "files of control groups",
     "memcmp": "options; files of control groups; zeroes of pages that moved",
@@ -69,11 +69,11 @@ DROP_IN = {
     "strstr": "likewise",
     "mremap": "pages of a block that grows: seen by caches of pinned memory, with no lock",
     "sysconf": "the background thread's stack, with no lock",
-    # glibc's place of the end of the data segment, a variable: classic heaps.
+    # glibc's variable for the end of the data segment: classic heaps.
     "__curbrk": "a variable; sbrk() of others has to find the end moved",
 }
 
-# What the instrumented builds of the lab import beside: they write a file as the process ends.
+# Further imports of the lab's instrumented builds, which write a file at exit.
 COUNTED = {
     "alarm": "in the copy of the process that writes the counts",
     "close": "likewise",
@@ -91,7 +91,8 @@ COUNTED = {
     "write": "the file of the counts",
 }
 
-# What the lab's own libraries import, which stand before any malloc: not for users' programs.
+# Imports of the lab's own libraries, which are preloaded before any malloc: not for users'
+# programs.
 SHIMS = {
     "_ITM_deregisterTMCloneTable": "start-up files",
     "_ITM_registerTMCloneTable": "start-up files",
@@ -147,12 +148,12 @@ def imports(library: Path) -> set[str]:
 
 
 def short_name(library: Path) -> str:
-    """The name by which people know it."""
+    """Its file name, for messages."""
     return f"counted/{library.name}" if library.parent.name == "counted" else library.name
 
 
 def kind_of(library: Path) -> tuple[dict[str, str], ...]:
-    """The lists that hold for a library."""
+    """The lists that apply to a library."""
     shims = ("libtsmalloc-tracker.", "libtsmalloc-record.")
     if library.name.startswith(shims):
         return (SHIMS,)
@@ -160,7 +161,7 @@ def kind_of(library: Path) -> tuple[dict[str, str], ...]:
 
 
 def faults(libraries: Iterable[Path]) -> Iterable[str]:
-    """What is imported and not listed, or listed and not imported."""
+    """Imports that are not listed, and list entries that are not imported."""
     used: dict[int, set[str]] = {}
     for library in libraries:
         name = short_name(library)

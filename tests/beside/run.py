@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Runs programs under drop-in libraries beside another preloaded library that hooks libc.
+"""Runs programs under drop-in libraries, with another preloaded library that hooks libc.
 
     run.py --lib build/release/lib/libtsmalloc.so
     run.py --lib .../libtsmalloc.so --hook mmap --mode lock --order hook:lib --stacks
     run.py --lib .../libtsmalloc-secure.so --hook each --jobs 4
 
-The library of hooks (hooks.c) is compiled here: it hooks each function that the libraries under
-test import, so nobody has to keep a list. `--lib none` runs the programs under libc's own malloc,
-which checks the tests themselves. `--hook` is all (at once), each (one after the other), or names.
-A run that has not ended after `--timeout` seconds counts as a hang; `--stacks` then prints where
-its threads are, by gdb.
+It compiles the library of hooks (hooks.c), which hooks each function that the libraries under test
+import, so nobody has to keep a list. `--lib none` runs the programs under libc's own malloc, which
+checks the tests themselves. `--hook` is all (at once), each (one after the other), or names. A run
+that takes longer than `--timeout` seconds counts as a hang; `--stacks` then prints its threads'
+stacks with gdb.
 
-The programs: beside.c uses the heap in every way; announced.c, whether hooks of munmap and madvise
-learn of all pages that go, and are called without a lock; strict.c, which system calls are made.
+The programs: beside.c uses the heap in every way; announced.c checks that hooks of munmap and
+madvise learn of all pages that go away, and are called without a lock; strict.c checks which system
+calls are made.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from pathlib import Path
 from imports import imports
 
 HERE = Path(__file__).resolve().parent
-SKIPPED = 77  # the exit status that CMake takes for a skipped test
+SKIPPED = 77  # the exit status that CMake treats as a skipped test
 
-# What is imported and not hooked, each with its reason.
+# Imports that are not hooked, each with its reason.
 NOT_HOOKED = {
     r"_ITM_.*|__gmon_start__": "nobody defines them",
     r"__gxx_personality_v0|__cxa_(begin|end)_catch|_Z.*": "defined in C++ programs only",
     r"__cxa_finalize": "start-up files call it as the process ends, after the hooks' own end",
     r"stderr|(__)?environ|__progname|program_invocation_.*": "variables",
 }
-# Hooked though no library may import them: announced.c sees them, and the programs call them.
+# Hooked although no library may import them: announced.c watches them, and the programs call them.
 ALWAYS_HOOKED = ("madvise", "mmap", "mremap", "munmap")
 
-# What a hook does, and what keeps it from calling itself.
+# What a hook does, and what keeps it from recursing.
 MODES = {
     "allocate": ("allocate", "flag"),
     "unguarded": ("allocate", "depth"),
@@ -67,10 +68,11 @@ PROGRAMS = ("beside", "announced", "strict")
 COMPILER_OPTIONS = ("-std=gnu17", "-D_GNU_SOURCE", "-O1", "-g", "-fno-builtin", "-Wall", "-pthread")
 
 
-# Which libraries announce the pages that go. (libc's own malloc calls nothing that can be hooked.)
+# Which libraries announce pages that go away. (libc's own malloc calls nothing that can be hooked.)
 ANNOUNCING = re.compile(r"libtsmalloc(-.*)?\.so")
 
-# System calls beyond those that strict.c allows, by library; docs/guarantees.md (Kernels) has them.
+# System calls beyond those that strict.c allows, by library; listed in docs/guarantees.md
+# (Kernels).
 PAGE_MAP = ("openat", "pread64", "close", "fcntl", "msync")
 LIMITS = ("openat", "read", "close")
 BACKGROUND = ("rt_sigprocmask", "clone3", "clone", "rseq", "set_robust_list", "prctl", "getpid")
@@ -86,7 +88,7 @@ MOMENTS = ("preinit", "main", "threads")
 
 
 def short_name(library: Path | None) -> str:
-    """The name by which people know it."""
+    """Its file name, for messages."""
     if library is None:
         return "libc"
     name = library.name.partition(".so")[0] + ".so"  # without its version
@@ -95,7 +97,7 @@ def short_name(library: Path | None) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One run of a program: of the battery, or of announced.c or strict.c."""
+    """One run of a program: a set of beside.c's runs, or announced.c or strict.c."""
 
     library: Path | None
     program: str
@@ -117,7 +119,7 @@ class Ended:
     output: str
 
     def fault(self, seconds: float) -> str | None:
-        """What is wrong about it, in a line; or None."""
+        """What is wrong with it, in a line; or None."""
         if self.status in (0, SKIPPED):
             return None
         if self.status is None:
@@ -148,7 +150,7 @@ def build_hooks(names: Sequence[str], compiler: str, folder: Path) -> Path:
 
 
 def build_program(name: str, compiler: str, folder: Path) -> Path:
-    """Compiles a program, where CMake has not."""
+    """Compiles a program unless CMake has."""
     program = folder / name
     command = [compiler, *COMPILER_OPTIONS, f"-I{HERE.parent}", str(HERE / f"{name}.c")]
     subprocess.run([*command, "-o", program, "-ldl"], check=True)
@@ -156,7 +158,7 @@ def build_program(name: str, compiler: str, folder: Path) -> Path:
 
 
 def stacks_of(group: int) -> str:
-    """Where the threads of all processes of a group are."""
+    """The stacks of all threads in a process group."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -173,7 +175,7 @@ def stacks_of(group: int) -> str:
 def run(
     command: Sequence[str | Path], variables: dict[str, str], seconds: float, stacks: bool
 ) -> Ended:
-    """Runs a program in a folder of its own."""
+    """Runs a program in a directory of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TSMALLOC_")}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -194,7 +196,7 @@ def run(
         except subprocess.TimeoutExpired:
             stack = stacks_of(process.pid) if stacks else ""
         finally:
-            # Children that a hung process forked, too.
+            # Including children that a hung process forked.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         output.seek(0)
@@ -203,7 +205,7 @@ def run(
 
 @dataclass(frozen=True)
 class Bench:
-    """What a run needs: the programs, the hooks, and how long a run may take."""
+    """What runs need: the programs, the hooks, and the time limit."""
 
     hooks: Path
     programs: dict[str, Path]

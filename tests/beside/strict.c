@@ -1,11 +1,12 @@
-// A sandbox: from a moment on, each system call ends the process, but for those that glibc's malloc
-// makes and those of this program. strict WHEN [CALL...]: WHEN is when the filter is set:
+// A sandbox: from some moment on, each system call ends the process, except those that glibc's
+// malloc makes and those of this program. Usage: strict WHEN [CALL...]. WHEN is when the filter is
+// installed:
 //
 //     preinit  before the first constructor, and before the program's first malloc
 //     main     in main, before the program's first malloc; a second thread waits for it
-//     threads  after two threads have allocated, both of which go on
+//     threads  after two threads have allocated, both of which continue
 //
-// CALL is a further call that is allowed. (The signal SIGSYS stands for the kill, so that the call can
+// CALL is a further allowed call. (The filter sends SIGSYS instead of killing, so that the call can
 // be named.)
 #include <errno.h>
 #include <linux/futex.h>
@@ -148,7 +149,7 @@ static void use_heap(void) {
     if (bytes > (size_t)1 << 20)
       for (int i = 0; i < at_a_time; ++i) release(&slots[i]);
   }
-  // Filled, so that pages of a large block are worth something.
+  // Filled, so that it is worthwhile to purge a large block's pages.
   for (int i = 0; i < 4; ++i) {
     unsigned char* filled = malloc((size_t)10 << 20);
     need(filled != NULL, "no memory");

@@ -1,4 +1,4 @@
-"""dev/generate: documents that are as the table of options says, and tables that it cannot read."""
+"""dev/generate: documents that match the table of options, and tables that it cannot read."""
 
 from __future__ import annotations
 

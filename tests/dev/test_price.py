@@ -1,4 +1,4 @@
-"""dev/price without what it measures, and the parts that it names."""
+"""dev/price without its measurements, and the parts that it knows."""
 
 from __future__ import annotations
 

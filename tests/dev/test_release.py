@@ -1,4 +1,4 @@
-"""dev/release on a small repository: which steps fail, and what a walk to the end leaves behind."""
+"""dev/release on a small repository: which steps fail, and what a complete run leaves behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from captured import merged
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "include/tsmalloc/tsmalloc.h"
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 0.2.0 - 2030-01-02\n\n- It is faster.\n"
-# Its build fails if there is a file `no-part`; the product has the time that the build is told.
+# Its build fails if the file `no-part` exists; the product contains the time passed to the build.
 PART = """#!/bin/sh
 test ! -e no-part || { echo "part: no tool: sudo apt install tool" >&2; exit 2; }
 echo "$SOURCE_DATE_EPOCH" >"$2/part-0.2.0"
@@ -46,7 +46,7 @@ def commit(checkout: Path) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Ready for release 0.2.0; its `make` notes what it was told to do, and fails if asked to."""
+    """Ready for release 0.2.0; its `make` records its arguments, and fails if asked to."""
     (tmp_path / "dev").mkdir()
     (tmp_path / "packaging/part").mkdir(parents=True)
     for name in ("dev/release", "dev/version.py", "dev/package", "packaging/sbom.py"):
@@ -133,7 +133,7 @@ def test_tests_that_fail_end_the_walk(checkout: Path) -> None:
 
 
 def test_the_artefacts_are_built_with_checksums_and_a_bill_of_materials(checkout: Path) -> None:
-    for _ in range(2):  # what lies there from the last time is no artefact
+    for _ in range(2):  # what a previous run left there is not an artefact
         status, said = release(checkout, "--build")
         assert status == 0, said
         (checkout / "dist/stale").write_text("")

@@ -1,4 +1,4 @@
-"""dev/site/build: links of the pages as the site needs them, and a door for each page."""
+"""dev/site/build: links of the pages as the site needs them, and a redirect for each page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-// Calls of the malloc family on paths of which each is known by what was called before, for count.py:
-// it has callgrind count inside the functions case_*, each time anew. Same calls, same counts.
+// Calls of the malloc family whose paths are determined by the preceding calls, for count.py, which
+// has callgrind count inside the functions case_*, separately for each call. Same calls, same
+// counts.
 #include <malloc.h>
 #include <pthread.h>
 
@@ -12,8 +13,8 @@
 
 #include "tsmalloc/arena.h"
 
-// One call in a function of its own, which the call does not end by a jump (CMakeLists.txt), so that
-// callgrind sees both.
+// One call in a function of its own, which is not a tail call (CMakeLists.txt), so that callgrind
+// sees both.
 #define CASE(name, result, parameters, call)                                                \
   extern "C" [[gnu::noinline,                                                               \
                gnu::optimize("no-optimize-sibling-calls")]] result case_##name parameters { \
@@ -50,7 +51,7 @@ CASE(arena_free, void, (void* p), std::free(p))
 
 namespace {
 
-// The numbers depend on: compiler, machine, and whether each function begins by a landing pad.
+// What the numbers depend on: compiler, machine, and whether functions begin with a landing pad.
 #define TEXT_OF(macro) TEXT(macro)
 #define TEXT(tokens) #tokens
 constexpr char compiler[] =
@@ -73,13 +74,13 @@ constexpr char compiler[] =
 #endif
     ;
 
-// Many blocks of each of these sizes share a slab of one page. Each size has one use, so that its
+// Many blocks of each of these sizes share a one-page slab. Each size is used once, so that its
 // class is fresh.
 constexpr std::size_t list_bytes = 200;
 constexpr std::size_t burst_bytes = 160;
 constexpr std::size_t remote_bytes = 100;
 constexpr std::size_t line_bytes =
-    256;  // blocks share no cache line, and stay in the bin of the thread that frees
+    256;  // blocks share no cache line, and stay in the freeing thread's bin
 
 constexpr std::size_t series = 1200;  // several bins full, several slabs
 using Series = std::array<void*, series>;
@@ -105,7 +106,7 @@ void calls_on_the_fast_path() {
   }
 }
 
-// A burst of blocks, whose lists are put aside.
+// A burst of blocks, whose lists are set aside.
 void burst_with_lists() {
   static Series blocks;
   for (void*& block : blocks) block = case_carve(list_bytes);
@@ -114,7 +115,7 @@ void burst_with_lists() {
   for (void* block : blocks) std::free(block);
 }
 
-// After a burst that is too large for lists, the next does without. Half of each slab is freed and
+// After a burst that is too large for lists, the next one uses none. Half of each slab is freed and
 // allocated again, then all of it is freed.
 void burst_without_lists() {
   static Series blocks;
@@ -139,7 +140,7 @@ void* free_remotely(void* argument) {
   return nullptr;
 }
 
-// Blocks that another thread frees, and that their owner takes back.
+// Blocks that another thread frees, and that their owner collects.
 void frees_of_another_thread() {
   static Remote remote;
   fill(remote.in_batches, remote_bytes);

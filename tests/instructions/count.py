@@ -5,12 +5,12 @@
 
 CALLS is the program that makes the calls (calls.cpp), LIBRARY the release build's libtsmalloc.so.
 callgrind runs one under the other and counts, for each call, the instructions inside the library:
-neither the load of the machine nor its caches matter, nor what libc does for it (memset, say).
-Programs of another machine run under COMMAND, qemu-user that steps and logs each instruction.
-More than counts.toml has is an error; less is reported, so that the file is lowered. --update
-rewrites the numbers of this compiler, --paths prints which functions the instructions are of.
+neither the machine's load nor its caches matter, nor libc's share of the work (such as memset).
+Programs for another architecture run under COMMAND, a qemu-user that steps and logs each
+instruction. More than in counts.toml is an error; less is reported, so that the file can be
+lowered. --update rewrites the numbers of this compiler, --paths prints instructions by function.
 
-Refuses to: compare numbers of different compilers. Without numbers for the compiler, or without
+Numbers of different compilers are never compared. Without numbers for the compiler, or without
 valgrind, the test is skipped (status 77).
 """
 
@@ -47,7 +47,7 @@ def total(call: Call) -> int:
 
 
 def usual(series: Series) -> Call:
-    """The most common call of a series."""
+    """The most common count of a series."""
     counts = Counter(map(total, series))
     return next(call for call in series if total(call) == counts.most_common(1)[0][0])
 
@@ -57,7 +57,7 @@ def least(series: Series) -> Call:
 
 
 def slow(series: Series) -> Call:
-    """The most common of the calls that take more than the least."""
+    """The most common count among calls above the minimum."""
     fewest = total(least(series))
     return usual([call for call in series if total(call) != fewest] or series)
 
@@ -67,7 +67,7 @@ def most(series: Series) -> Call:
 
 
 def most_but(larger: int) -> Callable[[Series], Call]:
-    """The call that so many calls exceed."""
+    """The count exceeded by this many calls."""
     return lambda series: sorted(series, key=total)[-1 - larger]
 
 
@@ -123,12 +123,13 @@ MEASURES = (
 
 
 class CountError(Exception):
-    """The fault and its remedy, for people."""
+    """The fault and its remedy, as a message."""
 
 
 def run(command: Sequence[str | Path], **environment: str) -> str:
-    """Its standard output. Variables that would change what the library does are dropped, and no
-    other thread does a part of the work."""
+    """Returns standard output. Drops variables that would change what the library does, and allows
+    no other thread to do part of the work.
+    """
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TSMALLOC_", "LD_"))}
     env["TSMALLOC_BACKGROUND"] = "off"
     done = subprocess.run(
@@ -144,8 +145,8 @@ def callgrind(calls: Path, library: Path) -> str:
     """A dump for each call of a case, one after the other."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        # The two patterns match the same functions. Were they the same, too, callgrind would obey
-        # the second option only.
+        # The two patterns match the same functions. If they were identical, callgrind would only
+        # obey the second option.
         run(
             [
                 *("valgrind", "-q", "--tool=callgrind", "--zero-before=case*"),
@@ -158,8 +159,9 @@ def callgrind(calls: Path, library: Path) -> str:
 
 
 class Emulated:
-    """Counts each call of a case in qemu's log of single instructions. A case's callees have no
-    names in it, since qemu knows the symbols of the program alone."""
+    """Counts each call of a case in qemu's log of single instructions. A case's callees are
+    nameless in it, since qemu only knows the program's symbols.
+    """
 
     INSTRUCTION = re.compile(r"Trace (\d+): \S+ \[\w+/(\w+)/\w+/\w+\] (\S*)")
 
@@ -180,7 +182,7 @@ class Emulated:
 
     def note_instruction(self, thread: str, at: int, symbol: str) -> None:
         name, call = self.calls.get(thread, ("", Call()))
-        if symbol and symbol != name:  # of the program: a case, or what calls them
+        if symbol and symbol != name:  # in the program: a case, or its caller
             if name.startswith("case_") and total(call):
                 self.found.setdefault(name.removeprefix("case_"), []).append(call)
             self.calls[thread] = symbol, Call()
@@ -198,7 +200,7 @@ class Emulated:
 
 
 def emulate(calls: Path, library: Path, emulator: Sequence[str]) -> dict[str, Series]:
-    """The calls of each case under an emulator, in their order."""
+    """The calls of each case under an emulator, in order."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         run(
@@ -212,7 +214,7 @@ def emulate(calls: Path, library: Path, emulator: Sequence[str]) -> dict[str, Se
 
 
 def series_of(dumps: str, library: Path) -> dict[str, Series]:
-    """The calls of each case, in their order. Costs of callees are lines behind `calls=`."""
+    """The calls of each case, in order. Costs of callees are in the lines after `calls=`."""
     found: dict[str, Series] = {}
     for dump in re.split(r"^part: ", dumps, flags=re.MULTILINE)[1:]:
         trigger = re.search(r"^desc: Trigger: --dump-after=case_(\w+)$", dump, re.MULTILINE)
@@ -237,21 +239,21 @@ def series_of(dumps: str, library: Path) -> dict[str, Series]:
 
 
 def sizes(library: Path) -> dict[str, int]:
-    """Of the code alone, and of all that is loaded and not written to (`size`)."""
+    """Of the code only, and of everything loaded and not written to (`size`)."""
     parts = run(["size", "-A", "-d", library])
     sections = dict(re.findall(r"^(\.\S+)\s+(\d+)\s", parts, re.MULTILINE))
     loaded = run(["size", "-B", "-d", library]).splitlines()[1].split()[0]
     return {"bytes of code": int(sections[".text"]), "bytes of text": int(loaded)}
 
 
-# What the core alone does not have (dev/price).
+# What the core without features lacks (dev/price).
 OF_FEATURES = ("scope_enter", "scope_leave", "arena_malloc", "arena_free")
 
 
 def measure(
     calls: Path, library: Path, emulator: Sequence[str], *, partly: bool = False
 ) -> tuple[dict[str, int], dict[str, Call]]:
-    """The numbers by name, and where those of calls are spent; `partly`: but those of features."""
+    """The numbers by name, and where calls spend them; `partly`: without those of features."""
     if emulator:
         series = emulate(calls, library, emulator)
     else:
@@ -280,8 +282,9 @@ def write(counts: dict[str, dict[str, int]], path: Path) -> None:
 
 
 def differences(kept: dict[str, int], measured: dict[str, int]) -> tuple[list[str], list[str]]:
-    """The counts that are worse, and those that the file should be lowered to; a name that only one
-    has is worse."""
+    """The counts that got worse, and those to lower in the file; a name on only one side counts as
+    worse.
+    """
     worse, better = [], []
     for name in sorted(kept.keys() | measured.keys()):
         if name not in kept or name not in measured:

@@ -1,6 +1,6 @@
-// A C program that has the engine linked in: the program, and libc within it, allocate from the
-// engine and from nothing else. It knows tsmalloc, unlike the conformance programs, which are
-// linked in the same ways (CMakeLists.txt).
+// A C program with the engine linked in: the program, and libc within it, allocate only from the
+// engine. It knows tsmalloc, unlike the conformance programs, which are linked in the same ways
+// (CMakeLists.txt).
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -17,11 +17,11 @@ void* __libc_malloc(size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void* block);
 
-// The program's own function of a name that the engine has too, but no standard reserves.
+// The program's own function, with a name that the engine also uses but no standard reserves.
 size_t nallocx(size_t bytes, int flags);
 size_t nallocx(size_t bytes, int flags) { return bytes + (size_t)flags; }
 
-// libc's malloc has sizes of its own: 136 bytes of 129, for one.
+// libc's malloc has its own sizes, such as 136 bytes for a request of 129.
 static void expect_ours(void* block, size_t bytes, const char* origin) {
   REQUIRE(block != NULL, "%s: null", origin);
   EXPECT(malloc_usable_size(block) == malloc_good_size(bytes), "%s: %zu usable bytes, not %zu",
@@ -112,7 +112,7 @@ __attribute__((constructor(101))) static void register_handlers(void) {
   pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
 }
 
-// Blocks that pass from any thread to any other.
+// Blocks passed from any thread to any other.
 static _Atomic(void*) exchange[64];
 static atomic_bool stop;
 
@@ -155,7 +155,7 @@ CHECK("threads exchange blocks and fork") {
   join_threads(thread, COUNT_OF(thread));
 }
 
-// It starts by a malloc that refills a cache bin, after a second thread has got a heap.
+// It starts with a malloc that refills a cache bin, after a second thread has got a heap.
 CHECK("a program with threads has a background thread") {
   atomic_store(&stop, false);
   const pthread_t thread = start_thread(work_on, (void*)1);

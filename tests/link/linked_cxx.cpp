@@ -1,6 +1,6 @@
-// A C++ program that has the engine linked in. It needs as little of the C++ runtime as can be, so that
-// a static one has no more than what the engine asks for: without that, running out of memory would end
-// the process.
+// A C++ program with the engine linked in. It uses as little of the C++ runtime as possible, so
+// that a static one contains only what the engine asks for: without that, running out of memory
+// would end the process.
 #include <malloc.h>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// A program, whose malloc is libc's, loads the shared library in the middle of its life and uses it
-// beside its own: static thread-local storage is left for it, threads older than it have a heap, and
-// what it keeps in threads and fork handlers outlives dlclose.
+// A program using libc's malloc loads the shared library at run time and uses it alongside: static
+// thread-local storage is left for it, threads older than it get a heap, and what it keeps in
+// threads and fork handlers outlives dlclose.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -40,7 +40,7 @@ static void load(void) {
   REQUIRE(loaded.malloc != malloc, "the program's malloc is the library's already");
 }
 
-// Blocks of the library that pass from any thread to any other; each begins with its length.
+// Blocks of the library passed from any thread to any other; each begins with its length.
 static _Atomic(void*) exchange[64];
 
 static void work(uint64_t seed, int rounds) {
@@ -70,7 +70,7 @@ static void work(uint64_t seed, int rounds) {
   }
 }
 
-static pthread_barrier_t barrier;  // the library is there; it is closed
+static pthread_barrier_t barrier;  // the library is loaded; it was closed
 
 static void* work_before_and_after_close(void* argument) {
   pthread_barrier_wait(&barrier);

@@ -1,5 +1,5 @@
-// The malloc family over libtsmalloc-prefixed.a: linked into a program, what tests any malloc tests
-// that engine; as a library that is loaded, the program has another malloc beside it.
+// The malloc family over libtsmalloc-prefixed.a. Linked into a program, it lets tests of any malloc
+// test that engine; as a loaded library, it gives the program another malloc alongside.
 #include <errno.h>
 #include <stdlib.h>
 #include <tsmalloc/prefixed.h>

@@ -1,6 +1,6 @@
-// A program for a C library that is not glibc, with the engine linked in: both the program and the
-// library get their memory from it, in threads and in children too. (musl runs no .preinit_array,
-// from which the engine registers its fork handlers, so here no thread is at work during a fork.)
+// A program for a C library other than glibc, with the engine linked in: both the program and the
+// library get their memory from it, also in threads and children. (musl runs no .preinit_array,
+// where the engine registers its fork handlers, so here no thread works during a fork.)
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-"""A static program that has the engine linked in has no other malloc beside it.
+"""A static program with the engine linked in contains no other malloc.
 
-The linker takes a member of libc.a whole: if the program, or libc, refers to one name of libc's
-malloc that the engine lacks, all of it comes along. Then either the names clash or half of the
-calls go to the wrong heap. Looks for functions that only glibc's malloc.o has.
+The linker takes whole members of libc.a: if the program, or libc, refers to one name of libc's
+malloc that the engine lacks, all of it is linked. Then either the names clash or half of the calls
+go to the wrong heap. The check looks for functions that only glibc's malloc.o has.
 
-Usage: one_malloc.py [--expect-libc] PROGRAM...    (with libc's own, to see that it is found)
+Usage: one_malloc.py [--expect-libc] PROGRAM...    (with libc's own, to show that it is found)
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ LIBC_MALLOC = {"_int_malloc", "_int_free", "sysmalloc", "main_arena"}
 
 
 def symbols(program: str) -> list[str]:
-    """All names of a program, local ones too."""
+    """All names of a program, including local ones."""
     result = subprocess.run(["nm", program], capture_output=True, text=True, check=True)
     return [line.split()[-1] for line in result.stdout.splitlines() if line.strip()]
 
 
 def main(arguments: list[str]) -> int:
-    """Looks; 1 if something is wrong."""
+    """Checks the programs; 1 if something is wrong."""
     expects_libc = arguments[:1] == ["--expect-libc"]
     status = 0
     for program in arguments[expects_libc:]:

@@ -1,5 +1,5 @@
-// A library with thread-local storage, dynamic or static: one of those that a program has loaded before
-// it loads ours (loaded.c).
+// A library with dynamic or static thread-local storage, one of those that a program has loaded
+// before ours (loaded.c).
 #if STATIC_STORAGE
 static _Thread_local int calls[8] __attribute__((tls_model("initial-exec")));
 #else

@@ -1,10 +1,10 @@
-"""The engine needs nothing that glibc alone has, so that other C libraries can have it.
+"""The engine needs nothing that only glibc has, so that it works with other C libraries.
 
     portable_core.py names OBJECT             its undefined names are in the list below
-    portable_core.py musl OBJECT PROGRAM.c    the program, linked statically with musl, which has
-                                              to have each of them, and the object, runs
+    portable_core.py musl OBJECT PROGRAM.c    the program runs when linked statically with the
+                                              object and with musl, which must have each of them
 
-Exit status 77 where there is no musl-gcc.
+Exit status 77 if there is no musl-gcc.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# What ISO C, POSIX, the C++ ABI, or Linux with any C library, has.
+# Names of ISO C, POSIX, the C++ ABI, or Linux with any C library.
 PORTABLE = names(
     """
     abort environ memchr memcmp memcpy memmove memset strlen strncmp strstr fprintf fwrite stderr
@@ -41,7 +41,7 @@ SKIPPED = 77
 
 
 def output(*command: str | Path) -> str:
-    """What a command prints; its own complaint ends the test."""
+    """A command's output; its own error message ends the test."""
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {result.stderr.strip()}")
@@ -49,13 +49,13 @@ def output(*command: str | Path) -> str:
 
 
 def undefined(object_file: Path) -> set[str]:
-    """The names that it needs; weak ones it can do without."""
+    """The names that it requires, without weak ones."""
     lines = [line.split() for line in output("nm", "--undefined-only", object_file).splitlines()]
     return {words[-1] for words in lines if len(words) >= 2 and words[-2] == "U"}
 
 
 def check_names(object_file: Path) -> list[str]:
-    """Every needed name is on the list."""
+    """Every required name is on the list."""
     needed = undefined(object_file) - COMPILER
     faults = [f"needs {name}, which other C libraries may lack" for name in needed - PORTABLE]
     if not needed:
@@ -64,7 +64,7 @@ def check_names(object_file: Path) -> list[str]:
 
 
 def check_musl(object_file: Path, source: Path) -> list[str]:
-    """A program links with the object and musl alone, and runs."""
+    """A program links with only the object and musl, and runs."""
     options = ["-static", "-O1", "-fno-builtin", "-pthread", "-Wl,--trace"]
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program"

@@ -1,5 +1,5 @@
-// The functions of libtsmalloc-prefixed.a in a program that has libc's malloc, too, or one that is
-// preloaded.
+// The functions of libtsmalloc-prefixed.a in a program that also has libc's malloc, or a preloaded
+// one.
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -39,7 +39,7 @@ CHECK("two mallocs serve one program") {
   EXPECT(find_function("ts_malloc") == NULL, "ts_malloc is shown to other libraries");
 }
 
-// A scope is one for the functions of the archive, and not for the program's malloc.
+// A scope applies to the functions of the archive, not to the program's malloc.
 CHECK("a scope is one of the archive's functions alone") {
   ts_arena* const arena = ts_arena_create();
   REQUIRE(arena != NULL && ts_scope_enter(arena) == 0, "errno %d", errno);
@@ -78,7 +78,8 @@ CHECK("errors are told, and leave blocks alone") {
   EXPECT(ts_realloc_aligned(ts_malloc(10), 64, 0) == NULL, "realloc to 0 frees");
 }
 
-// Of every alignment, growing and shrinking between sizes of all kinds, and to another alignment.
+// With every alignment, growing and shrinking between sizes of all kinds, and changing the
+// alignment.
 CHECK("realloc keeps contents and alignment") {
   uint64_t random = 5;
   for (int i = 0; i < 600; ++i) {

@@ -1,5 +1,5 @@
-// A program that cannot do without the engine, and says so to its linker: it calls nothing of the
-// malloc family, and still gets the library that it is linked with, an archive's member included.
+// A program that requires the engine, and tells its linker so: it calls nothing of the malloc
+// family, and still gets the library that it is linked with, even an archive's member.
 #define TSMALLOC_REQUIRED
 #include <stdio.h>
 #include <tsmalloc/arena.h>

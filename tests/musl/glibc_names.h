@@ -1,5 +1,5 @@
-// Included before the conformance and reliability programs, which are written for glibc: what they
-// name of its headers and musl's headers lack. The functions are the allocator's.
+// Included before the conformance and reliability programs, which are written for glibc: declares
+// names that musl's headers lack. The allocator provides the functions.
 #pragma once
 
 #include <stdio.h>

@@ -1,2 +1,2 @@
-// A program of musl that does nothing, for others to start.
+// A musl program that does nothing, for others to start.
 int main(void) { return 0; }

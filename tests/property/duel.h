@@ -1,4 +1,4 @@
-// Runs a script against a heap and against its model, in step, and compares whatever can be seen.
+// Runs a script against a heap and its model, in step, and compares everything visible.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct OneThread {
   }
 };
 
-// What happens around an operation, by default nothing.
+// Hooks around an operation; by default they do nothing.
 struct Hooks {
   std::function<void()> before = [] {};
   std::function<void()> heap_done = [] {};  // the heap's part is done, the model's is not
@@ -38,7 +38,7 @@ class Duel {
       models_.emplace_back(cell, heaps_, heap_per_thread ? unsigned(i) + 1 : 0U);
   }
 
-  // Runs `steps` operations, each by a thread drawn at random, then frees everything.
+  // Runs `steps` operations, each by a random thread, then frees everything.
   void run(Script& script, unsigned steps, const Hooks& hooks = {}) {
     for (unsigned step = 0; step < steps; ++step) {
       SCOPED_TRACE("step " + std::to_string(step));

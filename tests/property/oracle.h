@@ -1,20 +1,20 @@
-// The policy of the classic heaps, written a second time, naively: chunks are plain lists of pieces
-// in the order of addresses, and every search is a scan over all of them. Nothing is shared with
-// the heaps but the numbers that they declare. If the two disagree about an address, one of them is
-// wrong. It refuses to be fast, and to touch the memory that it talks about.
+// The policy of the classic heaps, implemented independently and naively: chunks are plain lists of
+// pieces in address order, and every search scans all of them. It shares nothing with the heaps but
+// the numbers that they declare, is slow, and never touches the memory that it models. If oracle
+// and heap disagree about an address, one of them is wrong.
 //
 // The rules:
 //   sizes      a tag of 8 bytes, rounded up to 16, at least 32
 //   fit        among the free pieces of the caller's heap that are large enough
-//   alignment  above 16: searches for alignment + 32 more, and frees what lies before and behind
+//   alignment  above 16: searches for alignment + 32 more, and frees what lies before and after
 //   splitting  what is left is free if it is at least 32 bytes, else it goes with the block
-//   merging    at once, with the free piece behind and the one before, if they have the same owner;
-//              but a piece that changes hands forgets that the one before it is free, until that is
-//              freed or merged again
+//   merging    at once, with the free piece after it and the one before, if they have the same
+//              owner; but a piece that changes owner forgets that the one before it is free, until
+//              that one is freed or merged again
 //   growth     by what is missing, in place if the heap's newest chunk ends at the break, else as a
 //              new chunk; the kind of source decides where
-//   refusal    when the system refuses to grow, chunks that are one free piece go back, and the
-//              heap tries again
+//   refusal    when the system refuses to grow, chunks that are one free piece are returned, and
+//              the heap tries again
 //   trimming   of a piece above the threshold: see trim_after_release(); of a mapping that is one
 //              free piece: whole, while more than the threshold is free in its owner's heap
 #pragma once
@@ -50,7 +50,7 @@ constexpr std::size_t block_for(std::size_t bytes) {
   return block < least_block ? least_block : block;
 }
 
-// The system that a modelled heap grows from: it answers as the system under the real heap did.
+// The system from which a modelled heap grows: it answers as the system under the real heap did.
 class World {
  public:
   virtual ~World() = default;
@@ -60,12 +60,12 @@ class World {
   virtual bool shrink_break(Address end, std::size_t bytes) = 0;
   virtual std::optional<Address> map(std::size_t bytes) = 0;
   virtual bool unmap(Address begin, std::size_t bytes) = 0;
-  // One of several, whose order is not told.
+  // One of several, in unspecified order.
   virtual bool unmap_one_of_many(Address begin, std::size_t bytes) = 0;
 };
 
 struct Piece {
-  Address begin;  // of its tag
+  Address begin;  // including its tag
   std::size_t bytes;
   bool free;
   unsigned owner;
@@ -90,14 +90,14 @@ struct Rules {
   bool break_first = true;       // asks the break for memory before it maps
   bool may_map = false;          // maps when there is no break, or it refuses
   bool grows_in_place = true;    // else every growth is a chunk of its own
-  bool makes_room = true;        // gives free chunks back when growth is refused
-  bool trims_ends = true;        // gives the ends of chunks back
-  bool trims_mappings = true;    // gives mappings back that lie free
-  std::size_t growth_bytes = 0;  // the least growth
+  bool makes_room = true;        // returns free chunks when growth is refused
+  bool trims_ends = true;        // returns the ends of chunks
+  bool trims_mappings = true;    // returns free mappings
+  std::size_t growth_bytes = 0;  // the minimum growth
   std::size_t trim_threshold = SIZE_MAX;
 };
 
-// Pieces of the data segment that destroyed heaps left behind, newest first; of the whole process.
+// Pieces of the data segment left behind by destroyed heaps, newest first; for the whole process.
 struct LeftBehind {
   Address begin;
   std::size_t bytes;
@@ -112,7 +112,7 @@ class Heaps {
  public:
   Heaps(const Rules& rules, World& world) : rules_{rules}, world_{world} {}
 
-  // The payload's address, or nothing if the system refused.
+  // The payload's address, or nothing if the system refuses.
   std::optional<Address> allocate(unsigned owner, std::size_t bytes, std::size_t alignment = 16) {
     const std::size_t block = block_for(bytes);
     const std::size_t search = alignment > 16 ? block + alignment + least_block : block;
@@ -155,7 +155,7 @@ class Heaps {
     return true;
   }
 
-  // The real heap has given everything back: mappings in any order, pieces of the break newest first.
+  // The real heap has returned everything: mappings in any order, pieces of the break newest first.
   void destroy() {
     for (Chunk& chunk : chunks_) {
       const std::size_t bytes = chunk.end - chunk.begin;
@@ -220,7 +220,7 @@ class Heaps {
     pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
-  // The piece behind learns whether this one is free, if both have one owner.
+  // Tells the next piece whether this one is free, if both have the same owner.
   static void tell_next(const Place& place, bool is_free) {
     if (place.next().owner == place.piece().owner) place.next().knows_free_before = is_free;
   }
@@ -245,7 +245,7 @@ class Heaps {
     return place;
   }
 
-  // Cuts a used piece to `wanted` bytes, if the rest can be a piece; the rest is free then.
+  // Cuts a used piece to `wanted` bytes if the rest can be a piece, which is then free.
   bool cut(const Place& place, std::size_t wanted) {
     Piece& piece = place.piece();
     const std::size_t rest = piece.bytes - wanted;
@@ -257,7 +257,7 @@ class Heaps {
     return true;
   }
 
-  // The rests of the piece before and behind the block are freed like any other piece.
+  // The rest of the piece before and after the block is freed like any other piece.
   Address take(Place place, std::size_t block, std::size_t alignment) {
     const Piece whole = place.piece();
     std::size_t head = 0;
@@ -343,7 +343,7 @@ class Heaps {
     free_piece({&chunk, 0});
   }
 
-  // The fence becomes a piece, and a new fence stands behind it.
+  // The fence becomes a piece, and a new fence follows it.
   void extend(Chunk& chunk, std::size_t bytes) {
     chunk.end += bytes;
     const unsigned owner = chunk.fence().owner;
@@ -370,7 +370,7 @@ class Heaps {
     return bytes;
   }
 
-  // Gives back every chunk that is one free piece of this owner, as far as the system takes it.
+  // Returns every chunk that is one free piece of this owner, as far as the system takes it.
   bool make_room(unsigned owner) {
     if (!rules_.makes_room) return false;
     bool gave = false;
@@ -399,8 +399,9 @@ class Heaps {
 
   // ---- Trimming ----
 
-  // A free piece at the end of a chunk goes back to the system: with its chunk, if it is all of a
-  // mapped one; else all whole pages of it but a mebibyte, if the chunk is its owner's newest.
+  // A free piece at the end of a chunk is returned to the system: with its chunk, if it is all of a
+  // mapped one; otherwise all of its whole pages but a mebibyte, if the chunk is its owner's
+  // newest.
   void trim_after_release(const Place& place) {
     Chunk& chunk = *place.chunk;
     const unsigned owner = place.piece().owner;

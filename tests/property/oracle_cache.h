@@ -1,6 +1,5 @@
-// The policy of strategy `cached` (cached.h), written a second time, naively, over the heaps of
-// oracle.h: what a thread keeps in front of the central heap. It refuses to decide the numbers of
-// that policy, which the strategy declares.
+// The policy of strategy `cached` (cached.h), implemented independently and naively over the heaps
+// of oracle.h: a thread's cache before the central heap. The strategy declares the numbers.
 #pragma once
 
 #include <map>
@@ -78,7 +77,7 @@ class Cache {
   }
 
  private:
-  // What the cache keeps may complete a block that the central heap can not get otherwise.
+  // Cached blocks may complete a block that the central heap cannot provide otherwise.
   std::optional<Address> allocate_centrally(std::size_t bytes, std::size_t alignment) {
     if (const auto payload = central_.allocate(0, bytes, alignment)) return payload;
     empty();
@@ -100,7 +99,7 @@ class Cache {
     return newest;
   }
 
-  // All but the newest `keep`; the newest of those first.
+  // All but the newest `keep`, newest first.
   void give_back(std::size_t block, std::size_t keep) {
     std::vector<Address>& stack = stacks_[block];
     while (stack.size() > keep) {

@@ -1,4 +1,4 @@
-// One thread: every heap hands out the very addresses that the oracle does, whatever it grows from.
+// One thread: every heap returns exactly the oracle's addresses, whatever it grows from.
 #include <gtest/gtest.h>
 
 #include "property/duel.h"
@@ -10,17 +10,17 @@ namespace {
 
 constexpr unsigned steps = 50'000 / slowness;
 
-// Where the source is what matters, two kinds of sizes must do.
+// If the source is what matters, two kinds of sizes are enough.
 constexpr std::array some_sizes{all_sizes[0], all_sizes[2]};
 
 std::string label(const Sizes& sizes, std::uint64_t seed) {
   return std::string{sizes.name} + " sizes, seed " + std::to_string(seed);
 }
 
-// Chances, one in so many; 0 is never.
+// Probabilities, one in this many; 0 is never.
 struct Disturbance {
   unsigned break_moves = 0;       // other code moves the break before an operation, ...
-  unsigned break_moves_late = 0;  // ... between a look at the break and the attempt to move it, ...
+  unsigned break_moves_late = 0;  // ... between reading the break and trying to move it, ...
   unsigned break_refused = 0;     // ... or the system refuses to move it
 };
 
@@ -28,8 +28,8 @@ bool happens(Random& chance, unsigned one_in) { return one_in != 0 && below(chan
 
 class Policy : public HeapSuite {
  protected:
-  // Without what the heaps of earlier tests left behind, which would spare these the growth that they
-  // are about.
+  // Clears what the heaps of earlier tests left behind, which would save these from growing, the
+  // point of the test.
   void SetUp() override {
     clean_system();
     oracle::left_behind().clear();
@@ -89,7 +89,7 @@ TEST_P(Policy, IsExactInARoomyBuffer) {
   }
 }
 
-// So small that requests are refused; and it begins and ends at odd addresses.
+// So small that requests fail, and it begins and ends at odd addresses.
 TEST_P(Policy, IsExactInATightBuffer) {
   for (const Sizes& sizes : all_sizes) {
     Random random{99};
@@ -111,7 +111,8 @@ TEST_P(Policy, IsExactOverADisturbedBreak) {
   }
 }
 
-// The break is refused now and then: the heap goes on with mappings, and comes back.
+// Moving the break is refused sometimes: the heap continues with mappings, and returns to the
+// break.
 TEST_P(Policy, IsExactOverARefusedBreak) {
   for (const Sizes& sizes : some_sizes) {
     duel_over_system(sizes, base_seed() + 4, growing_by(SourceKind::sbrk, 4096),
@@ -127,8 +128,8 @@ TEST_P(Policy, IsExactOverMappings) {
   }
 }
 
-// Large blocks, and a low threshold: the end of the segment goes back and forth. What a new heap
-// finds left behind of the earlier ones is part of the game.
+// Large blocks and a low threshold: the end of the segment moves back and forth. A new heap may
+// also find what earlier ones left behind.
 TEST_P(Policy, IsExactWhileTrimming) {
   const Sizes large{"large", [](Random& random) {
                       return below(random, 8) != 0 ? below(random, 2000) : below(random, 3 << 20);

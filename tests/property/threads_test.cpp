@@ -1,7 +1,6 @@
-// Several threads: the blocks that are theirs and those that are the heap's, by the same oracle.
-// Threads take turns, so that there is one order of events for the oracle to follow; and once for a
-// heap whose calls are ordered by a lock outside of it, while the threads really run at the same
-// time.
+// Several threads: which blocks belong to threads and which to the heap, by the same oracle.
+// Threads take turns, so that the oracle can follow a single order of events; and in one test they
+// run concurrently, with calls ordered by a lock outside the heap.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -32,7 +31,7 @@ class Crew {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-// Pairs of adjacent free pieces that were not merged: of different owners, and of the same.
+// Pairs of adjacent free pieces that were not merged, with different owners, and with the same one.
 struct Unmerged {
   unsigned foreign = 0;
   unsigned lost = 0;
@@ -57,8 +56,8 @@ class Turns : public HeapSuite {
 };
 INSTANTIATE_TEST_SUITE_P(, Turns, all_heaps(), heap_name);
 
-// Any thread frees and resizes what any other allocated, and threads end and are followed by
-// others: a thread heap is adopted with all that it has, a cache is emptied.
+// Any thread frees and resizes what any other allocated, and threads end and are replaced: a thread
+// heap is adopted with all its contents, a cache is emptied.
 TEST_P(Turns, AreExactAcrossThreads) {
   for (const Sizes& sizes : {all_sizes[0], all_sizes[1]}) {
     const std::uint64_t seed = base_seed() + 11;
@@ -68,7 +67,7 @@ TEST_P(Turns, AreExactAcrossThreads) {
     BufferWorld world{buffer};
     Crew crew{threads};
     Duel<Crew> duel{GetParam(), *heap, buffer.config(), world, crew, threads};
-    // A thread gets its heap when it first needs one: the heap that no thread has, or a new one.
+    // A thread gets its heap when it first needs one: an unused heap, or a new one.
     const auto first_use = [&](std::size_t thread) {
       void* payload = nullptr;
       crew.run(thread, [&] { payload = heap->allocate(64, 16); });

@@ -26,7 +26,7 @@ inline std::size_t below(Random& random, std::size_t limit) {
   return std::uniform_int_distribution<std::size_t>{0, limit - 1}(random);
 }
 
-// What programs ask for.
+// The requests of programs.
 struct Sizes {
   const char* name;
   std::size_t (*draw)(Random&);
@@ -50,8 +50,8 @@ inline constexpr std::array all_sizes{
           }},
 };
 
-// The model of a heap for one owner (a thread's heap, an arena, the one heap), or of the cache of one
-// thread before it.
+// The model of a heap for one owner (a thread's heap, an arena, the only heap), or of one thread's
+// cache before it.
 class Model {
  public:
   Model(const Cell& cell, oracle::Heaps& heaps, unsigned owner) : heaps_{heaps}, owner_{owner} {
@@ -103,7 +103,7 @@ struct Op {
 };
 
 // Decides on the next operation: the number of live blocks swings between few and `max_live`, in
-// phases, so that the heap both fills up and falls apart.
+// phases, so that the heap both fills up and fragments.
 class Script {
  public:
   Script(const Sizes& sizes, std::uint64_t seed, std::size_t max_live)
@@ -140,7 +140,7 @@ class Script {
   bool filling_ = false;
 };
 
-// The walk of the heap shows exactly the oracle's pieces.
+// A walk of the heap reports exactly the oracle's pieces.
 template <class Holds>
 void expect_same_blocks(AnyHeap& heap, const oracle::Heaps& expected, Holds is_cached_in_model) {
   std::map<oracle::Address, BlockView> seen;

@@ -1,6 +1,6 @@
-// The two worlds in which the oracle and a heap are compared: a buffer, whose every address the
-// oracle can foretell, and the system. Its answers to the heap (logged by fake_os.h) are repeated
-// to the oracle, which must put the same questions in the same order.
+// Where the oracle's and a heap's memory comes from: a buffer, whose addresses the oracle can
+// predict, or the system. The system's answers to the heap (logged by fake_os.h) are repeated to
+// the oracle, which must ask the same questions in the same order.
 #pragma once
 
 #include <algorithm>
@@ -43,15 +43,15 @@ class SystemWorld : public oracle::World {
  public:
   SystemWorld() : end_{address_of(fake_os::current_break())} {}
 
-  // Takes over what the heap asked in its last operation.
+  // Takes over the heap's requests in its last operation.
   void learn() {
     for (const fake_os::Event& event : fake_os::take_events()) events_.push_back(event);
   }
   // Other code moved the break.
   void set_break(const std::byte* end) { end_ = address_of(end); }
 
-  // The oracle has repeated its operation: the heap must not have asked more than that. Mappings in
-  // which a strategy keeps its own data are no part of the policy; a heap makes few of them.
+  // After the oracle has repeated its operation, the heap must not have asked for more. Mappings
+  // for a strategy's own data are not part of the policy; a heap makes few of them.
   void expect_nothing_left() {
     for (const fake_os::Event& event : events_) {
       if (event.call == fake_os::Call::discard || event.call == fake_os::Call::call_at_thread_exit)

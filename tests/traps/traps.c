@@ -35,8 +35,8 @@ static void sleep_ms(long ms) {
 
 // ---- loads ----
 
-// Allocates so many megabytes in blocks of many sizes, and frees them; but for one of so many, if that
-// is not 0.
+// Allocates this many megabytes in blocks of many sizes, and frees them; all but one in this many,
+// if that is not 0.
 static void burst_but(size_t megabytes, size_t stays) {
   const size_t count = megabytes * (mb / 1000);
   void** const blocks = malloc(count * sizeof *blocks);
@@ -79,14 +79,14 @@ static void in_thread(void* (*run)(void*), size_t argument) {
   pthread_join(start(run, argument), NULL);
 }
 
-// So that an allocator has its thread, if it has one.
+// Makes an allocator start its thread, if it has one.
 static void be_threaded(void) {
   in_thread(burst_in_thread, 64);
   burst(64);
   sleep_ms(20);
 }
 
-// ---- what the kernel knows ----
+// ---- what the kernel reports ----
 
 static size_t figure_of(const char* path, const char* key) {
   char text[4096] = "";
@@ -103,7 +103,7 @@ static size_t resident_kb(void) { return figure_of("/proc/self/status", "\nVmRSS
 static size_t peak_kb(void) { return figure_of("/proc/self/status", "\nVmHWM:"); }
 static size_t threads(void) { return figure_of("/proc/self/status", "\nThreads:"); }
 
-// How often threads of the process but this one were woken, or set aside.
+// How often threads of the process other than this one were woken, or preempted.
 static size_t switches_of_others(void) {
   size_t switches = 0;
   DIR* const folder = opendir("/proc/self/task");
@@ -124,7 +124,7 @@ static double cpu_seconds(void) {
          (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-// The end of a child: null if it is 0.
+// The end of a child: null if its status is 0.
 static const char* end_of(pid_t child) {
   int status = 0;
   // Some children work for four seconds, and for more on a busy machine.
@@ -244,7 +244,7 @@ TRAP("a sandbox without threads") {
   return NULL;
 }
 
-// Stands before libc's: allocates, as sanitizers and profilers do, and may refuse threads that the
+// Interposes libc's: allocates, as sanitizers and profilers do, and can refuse threads that the
 // program did not ask for.
 static _Thread_local bool is_programs;
 static atomic_bool refuses_others;
@@ -275,7 +275,7 @@ TRAP("pthread_create that fails") {
   return NULL;
 }
 
-// Each thread has these, also an allocator's.
+// Each thread has these, even an allocator's.
 static _Thread_local volatile char thread_local_bytes[2 * mb];
 
 TRAP("large thread-local storage") {
@@ -322,7 +322,7 @@ TRAP("raw clone with a background thread") {
       clone(burst_as_guest, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
   if (end_of(guest) != NULL) return "a child in its parent's memory gets a thread";
   be_threaded();
-  sleep_ms(2000);  // until another thread has nothing to do, and no lock
+  sleep_ms(2000);  // until another thread is idle, and holds no lock
   void* const inherited = malloc(100 * 1000);
   const char* broken = NULL;
   for (int i = 0; i < 100 && broken == NULL; ++i) {
@@ -333,7 +333,7 @@ TRAP("raw clone with a background thread") {
       _exit(0);
     }
     broken = end_of(child);
-    alarm(longest_seconds);  // for each child: an idle machine takes half of it for them all
+    alarm(longest_seconds);  // for each child: an idle machine takes half of it for all of them
   }
   free(inherited);
   be_threaded();
@@ -347,8 +347,8 @@ static void* whole_pages(size_t bytes) {
   return block;
 }
 
-// Frees the block, which the system does not take back, and half of others. Whether most of the others
-// stay resident for two seconds.
+// Frees the block, which the system does not take back, and half of others. Returns whether most of
+// the others stay resident for two seconds.
 static int is_kept_by(char* block) {
   enum { count = 40, each = 4 * mb };
   void* others[count];

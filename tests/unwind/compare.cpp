@@ -16,11 +16,11 @@ namespace {
 using ts::os::max_stack_frames;
 using ts::os::UnwoundStack;
 
-// Of all threads; and of the child of a vfork, which shares them.
+// For all threads, and for the child of a vfork, which shares them.
 struct Counts {
   std::atomic<unsigned long> stacks{0};
   std::atomic<unsigned long> frames{0};
-  std::atomic<unsigned long> whole{0};  // of those with no more frames than there is room for
+  std::atomic<unsigned long> whole{0};  // for those with no more frames than there is room for
   std::atomic<unsigned long> too_deep{0};
   std::atomic<unsigned long> different{0};
 };
@@ -99,7 +99,7 @@ void print(const char* group, const Counts& counts) {
 
 }  // namespace
 
-// glibc's clone has no table on riscv64: libgcc's unwinder ends before it, and ours at it.
+// glibc's clone has no table on riscv64: libgcc's unwinder ends before it, ours at it.
 #if defined(__riscv)
 constexpr Allows in_all_code = Allows::longer;
 #else

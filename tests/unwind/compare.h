@@ -1,29 +1,30 @@
-/* Comparing the unwinder's stack with that of glibc's backtrace(), which uses libgcc's unwinder. For
-   code of any language and compiler. */
+/* Compares the unwinder's stack with glibc's backtrace(), which uses libgcc's unwinder. For code of
+   any language and compiler. */
 #pragma once
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Takes the stack twice and compares the two. In code without tables, which backtrace() cannot pass,
+/* Takes the stack with both and compares. In code without tables, which backtrace() cannot pass,
    ours may be longer. */
 void compare_stacks(void);
 void compare_stacks_beyond(void);
 
-/* In a signal handler: the interrupted code may be in the first instructions of a function, of whose
-   frame only registers tell that the unwinder does not follow. Then the stack is not whole. */
+/* In a signal handler: the interrupted code may be in the first instructions of a function, whose
+   frame can only be found by registers that the unwinder does not follow. Then the stack is
+   incomplete. */
 void compare_interrupted_stacks(void);
 
-/* In a coroutine whose beginning has neither a table nor a frame pointer: neither goes further. */
+/* In a coroutine that begins with neither a table nor a frame pointer: both unwinders stop. */
 void compare_fiber_stacks(void);
 
-/* What the calls of a group showed. Ends the program if a stack differed, or less than 99 in 100, or
-   another share, were whole. */
+/* Reports the results of a group's calls. Ends the program if a stack differed, or if fewer than
+   99%, or another share, were complete. */
 void report_stacks(const char* group);
 void report_stacks_with(const char* group, unsigned long least_percent_whole);
 
-/* Of kernels.cpp and kernels.rs. */
+/* In kernels.cpp and kernels.rs. */
 void run_kernels(void);
 void run_rust_kernels(void);
 

@@ -1,4 +1,4 @@
-// Code whose stacks are compared, compiled by each compiler in several ways: shapes of frames and of
+// Code whose stacks are compared, compiled by each compiler in several ways: shapes of frames and
 // calls. It needs no header of ours but compare.h.
 #include <pthread.h>
 #include <search.h>
@@ -24,7 +24,7 @@
 
 namespace {
 
-// What the compiler must believe to be used; calls before it are no tail calls.
+// What the compiler must consider used; calls before it are no tail calls.
 void use(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
 // Frames of 123 sizes, up to two pages.
@@ -76,7 +76,7 @@ NOINLINE void large(unsigned levels, unsigned random) {
   recurse(levels, random);
   use(memory);
 }
-// All registers in use across the call.
+// All registers are in use across the call.
 NOINLINE std::uint64_t busy(unsigned levels, unsigned random) {
   std::uint64_t v[12];
   for (unsigned i = 0; i < 12; ++i) v[i] = random * (i + 3);

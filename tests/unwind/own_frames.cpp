@@ -1,12 +1,12 @@
-// A drop-in library's own frames are left out, innermost ones only: between the program and the
-// unwinder are several of them, and the program is called back from one.
+// A drop-in library's own frames are left out, but only innermost ones: several of them are between
+// the program and the unwinder, and one calls back into the program.
 #include <cstdio>
 #include <cstdlib>
 
 #include "unwind/unwind.h"
 
 extern "C" {
-// Of own_frames_library.cpp.
+// In own_frames_library.cpp.
 void take_in_library(ts::os::UnwoundStack* stack, int levels);
 void call_in_library(void (*function)());
 }

@@ -1,4 +1,4 @@
-// A library with the unwinder in it, as a drop-in library has it.
+// A library that contains the unwinder, like a drop-in library.
 #include "unwind/unwind.h"
 
 extern "C" [[gnu::visibility("default")]] void take_in_library(ts::os::UnwoundStack* stack,

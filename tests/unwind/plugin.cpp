@@ -1,5 +1,5 @@
-// A library that is loaded and unloaded. Two of them, of the same length, have frames of different
-// sizes at the same places, so that rows of one are wrong for the other.
+// A library that is loaded and unloaded. There are two, of the same length, with frames of
+// different sizes at the same places, so that the rows of one are wrong for the other.
 #include "unwind/compare.h"
 
 namespace {

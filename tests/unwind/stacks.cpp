@@ -1,6 +1,6 @@
-// Compares stacks in all places where malloc may be called: before constructors and after
-// destructors, in threads, signal handlers, coroutines, children of vfork, and between a dlopen and a
-// dlclose. The calls themselves are those of kernels.cpp.
+// Compares stacks wherever malloc may be called: before constructors and after destructors, in
+// threads, signal handlers, coroutines, children of vfork, and between a dlopen and a dlclose. The
+// calls are in kernels.cpp.
 //
 //   stacks [PLUGIN PLUGIN]
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-// Before all constructors of the program, if there is such a place in it.
+// Before all constructors of the program, if possible in it.
 void early() {
   ts::os::refresh_modules();
   void* first[1];
@@ -71,8 +71,7 @@ void threads() {
 
 void handle(int) { compare_stacks(); }
 std::atomic<int> interruptions{0};
-// (A timer of the processor's time would go off with the kernel's ticks, a few hundred times a
-// second.)
+// (A processor-time timer would fire at kernel ticks, a few hundred times a second.)
 timer_t timer;
 void interrupt_soon() {
   const itimerspec soon = {{0, 0}, {0, 20'000 + interruptions * 7'919 % 100'000}};
@@ -91,7 +90,7 @@ void set_handler(int number, void (*handler)(int)) {
   require(sigaction(number, &action, nullptr) == 0, "sigaction");
 }
 
-// In a handler on a stack of its own, and in one that interrupts that.
+// In a handler on a stack of its own, and in one that interrupts it.
 void handle_nested(int number) {
   compare_stacks();
   if (number == SIGUSR1) raise(SIGUSR2);
@@ -160,7 +159,7 @@ void contexts() {
 }
 
 #ifdef TS_HAS_BOOST_CONTEXT
-// Its entry has no table, so that neither unwinder passes it; but ours must end there.
+// Its entry has no table, so neither unwinder passes it; but ours must end there.
 void fibers() {
   for (int i = 0; i < 50; ++i) {
     boost::context::fiber fiber{[](boost::context::fiber&& back) {
@@ -203,7 +202,7 @@ void forks() {
   compare_several();
 }
 
-// ---- libraries that come and go ----
+// ---- libraries that are loaded and unloaded ----
 
 bool module_is_met(const char* path, std::uintptr_t code) {
   for (unsigned i = 0; i < ts::os::max_modules; ++i) {
@@ -251,7 +250,7 @@ void load_copy(const char* path, const char* copy) {
   reinterpret_cast<Call*>(dlsym(library, "call_from_plugin"))(compare_stacks, 1);
 }
 
-// Once the table is full, a library that comes to the place of another has no record of its own.
+// Once the table is full, a library loaded where another one was has no record of its own.
 void more_modules_than_records(char** paths) {
   char folder[] = "/tmp/stacks-XXXXXX";
   require(mkdtemp(folder) != nullptr, "mkdtemp");
@@ -291,8 +290,8 @@ using Made = void(void (*)());
 
 // push rbp; mov rbp, rsp; call rdi; pop rbp; ret
 constexpr unsigned char with_frame_pointer[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
-// push rbp; mov ebp, 1; call rdi; pop rbp; ret: a frame pointer that is none. The number is that of
-// the first argument.
+// push rbp; mov ebp, 1; call rdi; pop rbp; ret: an invalid frame pointer. The number is the first
+// argument.
 constexpr unsigned char without_frame_pointer[] = {0x55, 0x48, 0x89, 0xf5, 0xff, 0xd7, 0x5d, 0xc3};
 
 Made* passed_code = nullptr;
@@ -324,7 +323,7 @@ void made_code() {
   require(went_through, "frame pointers lead out of code without tables");
   munmap(code, 4096);
 
-  // Frame pointers of all kinds: none of them is a fault.
+  // Frame pointers of all kinds: none of them causes a fault.
   void* const wild = make_code(without_frame_pointer, sizeof without_frame_pointer);
   auto* const call = reinterpret_cast<void (*)(void (*)(), std::uintptr_t)>(wild);
   void* const nothing = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
