@@ -34,7 +34,7 @@ static unsigned allowed[most_calls] = {
 };
 static size_t allowed_calls = 12;
 
-// What may be allowed besides, and can be named.
+// Further calls that can be allowed by name.
 static const struct {
   const char* name;
   unsigned number;

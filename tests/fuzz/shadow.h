@@ -134,7 +134,7 @@ class Shadow {
   bool is_full() const {
     return blocks_.size() >= most_blocks || touched_ > most_touched_bytes || bytes_ > most_bytes;
   }
-  // How many of so many blocks there is room for.
+  // How many blocks of this size there is room for, at most this many.
   std::size_t room_for(std::size_t count, std::size_t bytes) const {
     if (is_full()) return 0;
     const std::size_t touched = Content::touched_bytes(bytes) + 1;

@@ -1,17 +1,18 @@
-// Goes through every state that a model of a protocol between threads can reach, whichever thread
-// takes the next step. A model is a class with
+// Explores every state that a model of a protocol between threads can reach, whichever thread takes
+// the next step. A model is a class with
 //
 //   struct State                         all that the threads share or keep, in bytes; equal if ==
 //   static constexpr unsigned threads
 //   State first() const
-//   bool step(State&, unsigned thread)   false, and nothing changed, if the thread can not go on
-//   void end(const State&)               none can go on: are they done, and is all as it should be?
-//   std::string wrong                    what went wrong, once something did
+//   bool step(State&, unsigned thread)   false, and nothing changed, if the thread cannot continue
+//   void end(const State&)               no thread can continue: checks that all are done and right
+//   std::string wrong                    what went wrong, if anything did
 //
-// A step is one access to what other threads may touch at the same time, with all that the thread
-// does on its own until the next one; what it does under a lock is one step if nothing that the
-// lock guards is touched without it. No model of this kind can show reorderings of a thread's own
-// accesses: those are argued at the atomics and watched by ThreadSanitizer in the stress test.
+// A step is one access to memory that other threads may access at the same time, with everything
+// that the thread does on its own until the next one. What it does under a lock is one step if
+// nothing that the lock guards is accessed without it. No model of this kind can show reorderings
+// of a thread's own accesses: comments at the atomics argue those, and the stress test runs under
+// ThreadSanitizer.
 #pragma once
 
 #include <algorithm>

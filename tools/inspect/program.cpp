@@ -91,8 +91,7 @@ void ProfiledProgram::start(char** command) {
   const auto await = [this](int signal) {
     struct sigaction action = {};
     ::sigaction(signal, nullptr, &action);
-    if (action.sa_handler != SIG_IGN)
-      sigaddset(&awaited_, signal);  // signals ignored by nohup stay ignored
+    if (action.sa_handler != SIG_IGN) sigaddset(&awaited_, signal);  // nohup's stay ignored
   };
   for (const int signal : passed_on) await(signal);
   for (const int signal : left_to_program) await(signal);

@@ -19,8 +19,7 @@ namespace {
 constexpr Nanoseconds linger_ns = 1 * ns_per_second;           // for what the root left running
 constexpr Nanoseconds terminate_grace_ns = 2 * ns_per_second;  // between SIGTERM and SIGKILL
 constexpr Nanoseconds kill_round_ns = 10 * ns_per_ms;          // a fork may have slipped through
-constexpr Nanoseconds kill_patience_ns =
-    10 * ns_per_second;  // stuck in the kernel, it will never end
+constexpr Nanoseconds kill_patience_ns = 10 * ns_per_second;   // it is stuck in the kernel
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 // A signal that is ignored from the start (nohup, a shell's background job) stays ignored.

@@ -40,8 +40,7 @@ class PreloadProof {
   Nanoseconds due_ns_;
   Nanoseconds cost_ns_ = 0;
   Mapped verdicts_[max_preloads] = {};
-  bool is_missing_[max_preloads] =
-      {};  // at the last sample, and the time for loading it had passed
+  bool is_missing_[max_preloads] = {};  // at the last sample, after the time for loading it
 };
 
 }  // namespace ts

@@ -15,8 +15,7 @@ struct Block {
   bool exists() const { return thread != 0; }
 };
 
-inline constexpr std::uint64_t most_block_bytes =
-    (std::uint64_t{1} << 40) - 1;                              // larger sizes are capped
+inline constexpr std::uint64_t most_block_bytes = (std::uint64_t{1} << 40) - 1;  // a cap
 inline constexpr std::uint32_t most_threads = (1U << 24) - 1;  // later ones share this number
 
 // Enters a block and returns the previous one. `is_entered` is false if there is no memory for it.

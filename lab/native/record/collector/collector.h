@@ -105,9 +105,8 @@ class Collector {
 
     ImagePlace* place = nullptr;
     std::uint64_t id = 0;
-    int pid_descriptor =
-        -1;                  // readable when the process has ended; -1: not supported by the system
-    bool has_ended = false;  // as seen in an earlier round
+    int pid_descriptor = -1;      // readable when the process has ended; -1: the system has none
+    bool has_ended = false;       // as seen in an earlier round
     std::uint64_t parent_id = 0;  // the image that it replaced or was started by; 0: not known
     std::uint64_t met_ns = 0;
 
@@ -129,7 +128,7 @@ class Collector {
     std::uint32_t first_unseen = 0;
     std::uint32_t handed_out = 0;
   };
-  // A fork announced by the parent, until the child is found.
+  // A fork announced by the parent, until the child is met.
   struct Expected {
     Books books;
     std::uint64_t begin_ns;
@@ -177,7 +176,7 @@ class Collector {
   std::vector<Live*> by_place_;              // null: none that is known
   std::vector<std::uint64_t> found_ids_;     // by place: the last image found there
   std::uint64_t found_ = 0;                  // images, ever
-  std::vector<ImagePlace*> fresh_;           // announced and not found, in the order of their ids
+  std::vector<ImagePlace*> fresh_;           // seen and not met yet, in the order of their ids
   std::vector<ChunkState> chunks_;
   std::map<ForkKey, Expected> expected_;
   std::map<std::uint64_t, std::uint32_t> former_;  // numbers of images that have ended, by id

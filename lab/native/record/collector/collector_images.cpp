@@ -1,4 +1,4 @@
-// How images are found, begin in the trace, and end; see collector.h.
+// How images are found, met, begin in the trace, and end; see collector.h.
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -46,11 +46,11 @@ const std::string* Collector::program_of(pid_t pid) {
   return live != nullptr ? &live->report.program : nullptr;
 }
 
-// Only records them, so it can be done at any time.
+// Only lists new images, so it can be called at any time.
 void Collector::look_for_images() {
   if (ring_.next_id.load(std::memory_order_relaxed) == found_) return;
   // Repeats whenever it found one: its parent may have been published in a place already passed,
-  // and must not be found after it.
+  // and must not be met after it.
   for (std::uint64_t before = found_ + 1; before != found_;) {
     before = found_;
     for (std::size_t i = 0; i < most_images; ++i) {
@@ -68,7 +68,7 @@ void Collector::look_for_images() {
 
 void Collector::meet_new_images() {
   look_for_images();
-  while (!fresh_.empty()) {  // finding one may end another, and that searches for more
+  while (!fresh_.empty()) {  // meeting one may end another, and that searches for more
     ImagePlace* const place = fresh_.front();
     fresh_.erase(fresh_.begin());
     meet(*place);
@@ -169,7 +169,7 @@ void Collector::announce_fork(Live& parent, const RawEvent& raw) {
                              .parent = parent.books->number()});
 }
 
-// A child that ends at once may be found before its parent's earlier records have been written. Two
+// A child that ends at once may be met before its parent's earlier records have been written. Two
 // rounds: what the first one finds may be written after the second (collector.h).
 void Collector::hear_of_fork(Live& child) {
   Live* const parent = find(child.parent_id);

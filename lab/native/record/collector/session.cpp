@@ -76,9 +76,9 @@ Session::Session(const Options& options, const StartedChild& child, RingFile& fi
       collector_{file, clock, sink},
       end_{options.timeout_ns, child.exec_ns} {}
 
-// Processes that ended are examined before they are reaped. The collector is told twice: this round
-// may find the end of an image that it has already seen ended, and a new image, for which it then
-// forgets the end of the one that had its number.
+// Ended processes are examined before they are reaped. The collector gets the end twice: its round
+// may handle an image that it already knew to be dead, and meet a new one, and then it forgets the
+// end of the earlier process with that number.
 bool Session::reap() {
   for (;;) {
     siginfo_t info{};
