@@ -18,9 +18,7 @@ LAST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7
 
 
 def readelf(files: list[str]) -> str:
-    """The dynamic symbols of all files, by one process, since starting it takes longer than reading
-    a file.
-    """
+    """The dynamic symbols of all files, by one process: starting it takes longer than reading."""
     command = ["readelf", "--wide", "--dyn-syms", *files]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode != 0 or run.stderr:

@@ -282,9 +282,7 @@ def write(counts: dict[str, dict[str, int]], path: Path) -> None:
 
 
 def differences(kept: dict[str, int], measured: dict[str, int]) -> tuple[list[str], list[str]]:
-    """The counts that got worse, and those to lower in the file; a name on only one side counts as
-    worse.
-    """
+    """The counts that got worse or appear on only one side, and those to lower in the file."""
     worse, better = [], []
     for name in sorted(kept.keys() | measured.keys()):
         if name not in kept or name not in measured:

@@ -50,9 +50,7 @@ def reports(result: Result) -> list[str]:
 
 
 def expect_report(line: str, function: str, misuse: str, block_bytes: int | None = None) -> None:
-    """Whether a report contains function, pointer, a word of the misuse, block size if known, and
-    remedy.
-    """
+    """Whether a report has the function, pointer, misuse, block size if known, and remedy."""
     size = rf"\b{block_bytes} bytes.*" if block_bytes else ""
     pattern = rf"tsmalloc: {function}\(0x\w+\): .*{misuse}.*{size}TSMALLOC_ON_MISUSE.*"
     expect(re.fullmatch(pattern, line) is not None, pattern, line)

@@ -138,9 +138,7 @@ def test_programs_are_compiled_by_pkg_config(machine: Machine) -> None:
 
 
 def test_purged_they_leave_nothing(machine: Machine) -> None:
-    """The first purge leaves only their dependencies, to compare with; then they are installed
-    again.
-    """
+    """The first purge leaves only their dependencies, for comparison; then they are reinstalled."""
     purge = f"dpkg --purge {' '.join(reversed(PACKAGES))}"
     machine.run(purge)
     before = machine.files()

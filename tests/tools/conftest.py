@@ -28,9 +28,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts a program that prints "ready", without a background thread, which would purge
-    meanwhile.
-    """
+    """Starts a program that prints "ready", without a background thread that purges."""
     started: list[subprocess.Popen[bytes]] = []
 
     def run(

@@ -135,9 +135,7 @@ def test_a_profile_at_a_limit(program: Path, tmp_path: Path, limits: dict[str, s
 
 @pytest.mark.long
 def test_estimates_hold_the_truth(program: Path, tmp_path: Path) -> None:
-    """In at least 33 of 40 profiles, each site's 95% interval contains the truth: fewer happen once
-    in ten thousand times.
-    """
+    """In 33 of 40 profiles, each site's 95% interval has the truth (one in 10,000 tests fails)."""
     rounds, least = 40, 33
     hits = dict.fromkeys(EXACT, 0)
     for number in range(rounds):
@@ -188,9 +186,7 @@ def test_a_file_that_cannot_be_written_is_told_in_a_line(
 
 
 def test_processes_with_one_path_do_not_write_into_one_file(program: Path, tmp_path: Path) -> None:
-    """The last profile stays, and an earlier file at that path passes on neither owner nor
-    permissions.
-    """
+    """The last profile stays; an earlier file at that path passes on neither owner nor mode."""
     before = tmp_path / "one.pb"
     before.touch(mode=0o666)
     command = [program, "everything"]
@@ -545,9 +541,7 @@ def test_a_binary_that_is_gone_has_names_while_its_process_runs(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces take root to make")
 def test_names_of_a_process_in_other_namespaces(program: Path, tmp_path: Path) -> None:
-    """Its binary and the names of its JIT code are in a file system not mounted here, and its
-    process ID differs there.
-    """
+    """Its binary and JIT names are in a file system not mounted here; its process ID differs."""
     script = (
         'mount -t tmpfs none /tmp && cp "$0" /tmp/hidden && '
         'echo "1000 10 jitted" >/tmp/perf-1.map && exec /tmp/hidden start serve'

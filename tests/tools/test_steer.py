@@ -93,9 +93,7 @@ def test_stats_are_those_that_the_process_has_of_itself(start: Start, program: P
 
 
 def is_kernel_thread(pid: int) -> bool:
-    """Whether a process has no memory. Not so in a container, where the kernel threads' numbers
-    belong to other processes.
-    """
+    """Whether a process has no memory (in a container, kernel threads' numbers are reused)."""
     with contextlib.suppress(OSError):
         return not Path(f"/proc/{pid}/maps").read_bytes()
     return False
