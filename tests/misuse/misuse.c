@@ -116,9 +116,7 @@ CLASS("free of a misaligned pointer", small) { put(get(small) + 1); }
 
 CLASS("free inside a block", 256) { put(get(256) + 64); }
 
-CLASS("free inside another thread's block", small) {
-  put((char*)in_thread(get_small, NULL) + 16);
-}
+CLASS("free inside another thread's block", small) { put((char*)in_thread(get_small, NULL) + 16); }
 
 CLASS("free inside 300 kB", large) { put(get(large) + 64); }
 

@@ -507,10 +507,8 @@ def test_an_engine_behind_another_allocator(
     library = f"{other}:{paths.library('libtsmalloc.so')}"
     process = start(program, "little", library=library)
     said = without_engine(process)
-    assert (
-        f"has loaded tsmalloc but not used it; it has also loaded {other.name}, which may take precedence"
-        in said
-    )
+    assert "has loaded tsmalloc but not used it" in said
+    assert f"{other.name}, which may take precedence" in said
 
 
 def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
