@@ -138,9 +138,8 @@ struct alignas(chunk_bytes) Ring {
   // checks `waiting`. seq_cst, both: one of the two sees the other.
   alignas(64) std::atomic<std::uint32_t> given_back;
   std::atomic<std::uint32_t> waiting;
-  std::atomic<std::uint32_t>
-      is_exhausted;  // relaxed: each chunk belongs to an idle thread; do not wait
-  std::atomic<std::uint32_t> first_free;  // relaxed: where to search first; only a hint
+  std::atomic<std::uint32_t> is_exhausted;  // relaxed: idle threads hold all chunks; do not wait
+  std::atomic<std::uint32_t> first_free;    // relaxed: where to search first; only a hint
 
   alignas(64) std::atomic<std::uint64_t> rounds;  // relaxed: shows that the collector lives
   // relaxed: the clock at this millisecond, on a cache line that changes no more often.
