@@ -92,8 +92,8 @@ def complaints(source: Source) -> list[str]:
     if folder not in MAY_INCLUDE:
         return [
             (
-                f"src/{source.name}: folder {folder} has no place in the layers; "
-                f"give it one in {Path(__file__).name}"
+                f"src/{source.name}: the directory {folder} is in no layer; add it in "
+                f"{Path(__file__).name}"
             )
         ]
     found = []
@@ -104,7 +104,7 @@ def complaints(source: Source) -> list[str]:
             if not allowed(source, MAY_INCLUDE_PUBLIC):
                 found.append(f"{where}: the public header belongs to the outermost files only")
         elif "/" not in target:
-            found.append(f'{where}: include "{folder}/{target}", with its folder')
+            found.append(f'{where}: include "{folder}/{target}", with its directory')
         elif target_folder != folder and target_folder not in MAY_INCLUDE[folder]:
             found.append(f"{where}: {folder} must not include {target_folder}")
         elif folder == target_folder == "features":
@@ -119,8 +119,7 @@ def complaints(source: Source) -> list[str]:
             )
     if len(source.lines) > MOST_LINES:
         found.append(
-            f"src/{source.name}: {len(source.lines)} lines, of at most {MOST_LINES}; give one of "
-            "its subjects a file of its own"
+            f"src/{source.name}: {len(source.lines)} lines, more than {MOST_LINES}; split the file"
         )
     return found
 

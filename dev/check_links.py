@@ -33,16 +33,20 @@ def anchors(page: Path) -> set[str]:
 def complaints(name: str) -> list[str]:
     path = ROOT / name
     text = path.read_text(encoding="utf-8", errors="replace")
-    found = [f"{name}: no {named}" for named in NAMED.findall(text) if not (ROOT / named).exists()]
+    found = [
+        f"{name}: no such file: {named}"
+        for named in NAMED.findall(text)
+        if not (ROOT / named).exists()
+    ]
     for link in LINK.findall(CODE.sub("", text)) if path.suffix == ".md" else ():
         if re.match(r"[a-z]+:", link):
             continue
         target, _, anchor = link.partition("#")
         file = (path.parent / target).resolve() if target else path
         if not file.exists():
-            found.append(f"{name}: no {link}")
+            found.append(f"{name}: no such file: {link}")
         elif anchor and file.suffix == ".md" and anchor not in anchors(file):
-            found.append(f"{name}: no heading {link}")
+            found.append(f"{name}: no such heading: {link}")
     return found
 
 

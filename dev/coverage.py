@@ -111,7 +111,7 @@ def below(floor: dict[str, dict[str, float]], total: dict[str, Covered]) -> list
         for what, percent in covered.percents().items():
             least = floor.get(part, {}).get(what, 0)
             if percent < least:
-                found.append(f"{part}: {percent:.1f}% of the {what}, of at least {least}%")
+                found.append(f"{part}: {percent:.1f}% of the {what}, below {least}%")
     return found
 
 
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 1
     if shutil.which("gcovr") is None:
-        print("gcovr sums up the counts: sudo apt install gcovr", file=sys.stderr)
+        print("gcovr is missing: sudo apt install gcovr", file=sys.stderr)
         return 1
     run("cmake", "--preset", "coverage")
     run("cmake", "--build", "--preset", "coverage", "-j", JOBS, "--target", *TARGETS)
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     # Tests look at what programs say; libgcov says so elsewhere.
     environment = os.environ | {"GCOV_ERROR_FILE": str(BUILD / "gcov-errors")}
     if subprocess.run(tests, cwd=ROOT, env=environment, check=False).returncode != 0:
-        print("tests failed: `ctest --preset coverage --rerun-failed` says how", file=sys.stderr)
+        print("tests failed; for details: ctest --preset coverage --rerun-failed", file=sys.stderr)
         return 1
     files = gcovr()
     total = sums(files)
@@ -162,11 +162,11 @@ def main(arguments: Sequence[str]) -> int:
         write_floor(total)
         return 0
     if not FLOOR.exists():
-        print(f"there is no {FLOOR.relative_to(ROOT)}; --update writes it", file=sys.stderr)
+        print(f"{FLOOR.relative_to(ROOT)} does not exist; --update writes it", file=sys.stderr)
         return 1
     missing = below(tomllib.loads(FLOOR.read_text()), total)
     for line in missing:
-        print(f"less than {FLOOR.relative_to(ROOT)} says: {line}", file=sys.stderr)
+        print(f"below {FLOOR.relative_to(ROOT)}: {line}", file=sys.stderr)
     return 1 if missing else 0
 
 

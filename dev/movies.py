@@ -149,7 +149,7 @@ def main() -> int:
     parser.add_argument("--pictures", action="store_true", help="draw docs/movies/*.png too")
     given = parser.parse_args()
     if unknown := set(given.lessons) - set(LESSONS):
-        parser.error(f"there is no lesson {min(unknown)}; there are 1 to {max(LESSONS)}")
+        parser.error(f"no such lesson: {min(unknown)}; lessons are 1 to {max(LESSONS)}")
     movies = {number: make(number) for number in given.lessons or LESSONS}
     if given.pictures:
         sys.path.insert(0, str(ROOT / "lab" / "tests"))

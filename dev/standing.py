@@ -47,7 +47,7 @@ def read(page: str) -> tuple[list[Ratio], list[Ratio]]:
     means = next((at for at, row in enumerate(rows) if row[0] == "geometric mean"), 0)
     heads = next((row for row in reversed(rows[:means]) if row[0] == "workload"), None)
     if heads is None:
-        sys.exit("standing.py: this file has no table of workloads with lines of geometric means")
+        sys.exit("standing.py: no table of workloads with geometric means in this file")
     columns = [at for at, head in enumerate(heads) if at > 2 and not head.endswith("goal")]
     time, memory = (
         sorted((ratio(heads[at].split()[0], row[at]) for at in columns), key=lambda r: r.ratio)

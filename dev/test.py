@@ -103,12 +103,12 @@ EMULATED_TESTS = (
 # unit tests.
 NOT_EMULATED = {
     r"^(conformance\.scarcity|SmallAddressSpace)\.": "limits on address space are ignored",
-    r"^MappingLimit\.": "at the limit of mappings the emulator itself ends",
+    r"^MappingLimit\.": "at the limit of mappings the emulator itself fails",
     r"^(conformance\.threads|ThreadExit)\.": "the emulator's memory counts as the program's",
     r"^AlignedAllocation\.tsmalloc$": "likewise",
     r"^(StartUp|StaticTls|FullMemory)\.(tsmalloc|secure)$": "they execute themselves",
     r"^(Misuse|Options|Techniques)\.": "they start programs from a script",
-    r"^OlderKernels\.": "there is no seccomp",
+    r"^OlderKernels\.": "no seccomp",
     r"^ReallocGrowth\.secure$": "a mapping that grows is moved each time, under glibc as well",
     r"^ForkInThreadedProgram\.secure$": "a fork copies notes of 100 MB on the reserved addresses",
     r"^unit\.engine\.pages_of_": "their page size is the double's, the same on each machine",
@@ -226,7 +226,7 @@ class Stage:
             if not failures:
                 with log.open(errors="replace") as lines:
                     print(quote(deque((line.rstrip() for line in lines), LOG_LINES_SHOWN)))
-            print(f"  the whole output: {log.relative_to(ROOT)}", flush=True)
+            print(f"  full output: {log.relative_to(ROOT)}", flush=True)
         return counts
 
     def _counts(self, status: int) -> Counts:
@@ -285,7 +285,7 @@ def build_and_test(build: Build) -> Iterator[Stage]:
     preset = build.preset
     for file, package in build.tools:
         if not Path(file).exists():
-            print(f"skip {preset}: it needs {package}", flush=True)
+            print(f"skip {preset}: needs {package}", flush=True)
             return
     if preset != "release":
         yield Stage(f"{preset} configure", ["cmake", "--preset", preset])
@@ -326,7 +326,7 @@ def checks(what: str) -> Iterator[Stage]:
         )
     for check in clang_checks.TOOLS:
         if package := clang_checks.missing(check):
-            print(f"skip clang {check}: it needs {package}", flush=True)
+            print(f"skip clang {check}: needs {package}", flush=True)
         else:
             command: list[str | Path] = [sys.executable, ROOT / "dev" / "clang_checks.py", check]
             if check == "tidy" and what == "test":
@@ -337,7 +337,7 @@ def checks(what: str) -> Iterator[Stage]:
 def stages(what: str) -> Iterator[Stage]:
     for build in BUILDS.get(what, ()):
         if build.preset == "musl" and shutil.which("musl-gcc") is None:
-            print("skip musl: it needs musl-tools", flush=True)
+            print("skip musl: needs musl-tools", flush=True)
         else:
             yield from build_and_test(build)
     if what in BUILDS:
@@ -353,7 +353,7 @@ def format_sources() -> int:
             [VENV / "ruff", *verb, "--config", CONFIG, *PYTHON_SOURCES], cwd=ROOT, check=True
         )
     if package := clang_checks.missing("format"):
-        print(f"C and C++ are left alone: their format needs {package}", file=sys.stderr)
+        print(f"C and C++ not formatted: needs {package}", file=sys.stderr)
         return 0
     return 0 if clang_checks.format_sources(fix=True) else 1
 
@@ -371,7 +371,7 @@ def preset_build(arguments: Sequence[str]) -> Build:
     presets = json.loads((ROOT / "CMakePresets.json").read_text())["testPresets"]
     known = [preset["name"] for preset in presets if not preset.get("hidden")]
     if name not in known or len(arguments) > 3:
-        raise ValueError(f"which preset? One of {', '.join(known)}: make test-preset PRESET=asan")
+        raise ValueError(f"choose a preset ({', '.join(known)}): make test-preset PRESET=asan")
     return Build(name, tuple(targets.split()) or ("all",), tests or ".")
 
 

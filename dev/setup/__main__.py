@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 1
     if sys.version_info < (3, 11):  # noqa: UP036 - run by hand, this meets older interpreters
-        print("tsmalloc: Python 3.11 or newer is needed: sudo apt install python3", file=sys.stderr)
+        print("tsmalloc: needs Python 3.11 or newer: sudo apt install python3", file=sys.stderr)
         return 1
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     checkout = state.Checkout(root)

@@ -26,7 +26,7 @@ import progress
 import state
 
 MINIMUM_CMAKE = (3, 25)
-OLD_COMPILER = "the C++ compiler here is too old: install g++ 12, clang++ 16 or a newer one"
+OLD_COMPILER = "the C++ compiler is too old: install g++ 12, clang++ 16 or newer"
 # The oldest major version of each compiler that knows enough C++20, newest names first.
 COMPILERS = {"g++": 12, "clang++": 16}
 GOOGLETEST_HEADERS = ("/usr/include/gtest/gtest.h", "/usr/local/include/gtest/gtest.h")
@@ -34,14 +34,15 @@ ZSTD_HEADERS = ("/usr/include/zstd.h", "/usr/local/include/zstd.h")
 LOG_LINES_SHOWN = 15
 VENV_REMEDY = "sudo apt install python3-venv, then start again."
 PIP_REMEDY = (
-    "The first use downloads the Python packages: see that the network (or pip's mirror) works, "
-    "then start again; later uses need no network.\nIf it does work, there may be no ready-made "
-    f"package for Python {sys.version_info.major}.{sys.version_info.minor} on this machine: "
-    "CPython 3.11 to 3.13 on x86-64 or ARM64 has them all."
+    "The first use downloads the Python packages: check that the network (or pip's mirror) works, "
+    "then start again; later uses need no network.\nIf it works, there may be no binary package "
+    f"for Python {sys.version_info.major}.{sys.version_info.minor} on this machine: all are "
+    "there for "
+    "CPython 3.11 to 3.13 on x86-64 and ARM64."
 )
 BUILD_REMEDY = (
-    "If the compiler ran out of memory, close other programs and start again; another compiler "
-    "can be tried with: rm -r build/release; CXX=clang++ CC=clang ./tsmalloc list"
+    "If the compiler ran out of memory, close other programs and start again; to try another "
+    "compiler: rm -r build/release; CXX=clang++ CC=clang ./tsmalloc list"
 )
 
 
@@ -146,11 +147,11 @@ def set_up(checkout: state.Checkout, parts: frozenset[str], for_development: boo
         print("".join(f"  {line}\n" for line in error.remedy.splitlines()), end="", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"tsmalloc: set-up cannot write: {error}", file=sys.stderr)
-        print("  Make room, or copy this folder to where you may write.", file=sys.stderr)
+        print(f"tsmalloc: setup cannot write: {error}", file=sys.stderr)
+        print("  Free some space, or copy this directory to a writable place.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("tsmalloc: set-up interrupted; the next use goes on from here", file=sys.stderr)
+        print("tsmalloc: setup interrupted; the next use resumes it", file=sys.stderr)
         return 130
     finally:
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -229,7 +230,7 @@ def unfit(command: str) -> str | None:
     words = shlex.split(command)
     needed = "g++ 12, clang++ 16 or newer"
     if not words or shutil.which(words[0]) is None:
-        return f"CXX={command} is no program here: unset CXX, or name {needed}"
+        return f"CXX={command} was not found: unset CXX, or set it to {needed}"
     run = subprocess.run([*words, "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"\d+(\.\d+)+", run.stdout)
     family = "clang++" if "clang" in run.stdout else "g++"
@@ -238,7 +239,8 @@ def unfit(command: str) -> str | None:
     if found is None or int(found.group().split(".")[0]) >= COMPILERS[family]:
         return None
     return (
-        f"CXX={command} is {family} {found.group()}, which is too old: unset CXX, or name {needed}"
+        f"CXX={command} is {family} {found.group()}, which is too old: unset CXX, or set it to "
+        f"{needed}"
     )
 
 
@@ -264,7 +266,7 @@ def exclusive(checkout: state.Checkout) -> Iterator[int]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("tsmalloc: waiting for another set-up of this folder", file=sys.stderr)
+            print("tsmalloc: waiting for another setup of this directory", file=sys.stderr)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
     finally:
@@ -396,9 +398,9 @@ class Step:
                 self._work.end(child)
         if status != 0:
             raise SetupError(
-                f"setting up {self._name} failed: {os.path.basename(command[0])} ended with "
+                f"setting up {self._name} failed: {os.path.basename(command[0])} exited with "
                 f"status {status}.",
-                f"{remedy}\nThe whole log: {self._log}",
+                f"{remedy}\nFull log: {self._log}",
                 "".join(f"  | {line}" for line in tail),
             )
 

@@ -83,7 +83,7 @@ def test_long_files(tmp_path: Path, folder: str, lines: int, status: int) -> Non
         ("engine/a.h", '#include "b.h"\n', 'include "engine/b.h"'),
         ("engine/a.h", '#include "tsmalloc/tsmalloc.h"\n', "the public header"),
         ("engine/a.h", "#ifdef __linux__\n#endif\n", "preprocessor conditions"),
-        ("extra/a.h", "", "no place in the layers"),
+        ("extra/a.h", "", "is in no layer"),
     ],
 )
 def test_layers(tmp_path: Path, name: str, text: str, words: str) -> None:

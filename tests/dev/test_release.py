@@ -180,7 +180,7 @@ def test_a_snapshot_is_of_any_tree_and_says_so(checkout: Path) -> None:
     [
         (["--tag"], "unrecognized arguments: --tag"),
         (["--snapshot"], "--snapshot goes with --build"),
-        (["--build", "--output", "dev"], "dev is not empty: name a new folder"),
+        (["--build", "--output", "dev"], "dev is not empty: choose a new directory"),
     ],
 )
 def test_usage(checkout: Path, arguments: list[str], words: str) -> None:
