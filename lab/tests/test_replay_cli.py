@@ -104,11 +104,11 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(tsmalloc, trace, t
     cut.write_bytes(trace.read_bytes()[:600])
     for arguments, says in (
         ((text,), "text.tstrace"),
-        ((empty,), "empty.tstrace has no event.\n  Record a program that allocates."),
+        ((empty,), "empty.tstrace contains no events.\n  Record a program that allocates."),
         ((cut,), "cut.tstrace' is cut off in the chunk at byte"),
-        ((trace, "--image", "900"), "has no image 900.\n  The last is 0."),
+        ((trace, "--image", "900"), "has no image 900.\n  The last image is 0."),
         ((trace, "--tickets", "3,0", "--schedule", "stride"), "would never run"),
-        ((trace, "--tickets", "3,,2", "--schedule", "lottery"), "are whole numbers"),
+        ((trace, "--tickets", "3,,2", "--schedule", "lottery"), "must be whole numbers"),
         ((trace, "--tickets", "3"), "means nothing under asap"),
     ):
         done = tsmalloc("replay", *arguments, "-a", "glibc", "-r", "1", status=1)

@@ -126,7 +126,7 @@ bool open_redirections(const Options& options, ChildSetup& setup, StartedChild& 
 
 void start_child(const Options& options, const ChildSetup& setup, StartedChild& child) {
   int report_ends[2];
-  if (pipe2(report_ends, O_CLOEXEC) != 0) fail_internal("cannot make a pipe", errno);
+  if (pipe2(report_ends, O_CLOEXEC) != 0) fail_internal("cannot create a pipe", errno);
   const pid_t launcher = getpid();
   child.pid = fork();
   if (child.pid < 0) fail_internal("cannot fork", errno);

@@ -18,16 +18,16 @@ namespace ts {
 namespace {
 
 constexpr char common_help_text[] =
-    R"(  --output FILE      where the line goes (default: standard output)
-  --preload LIBRARY  put it into COMMAND's LD_PRELOAD, before what is there; may be repeated
+    R"(  --output FILE      write the line there (default: standard output)
+  --preload LIBRARY  prepend it to COMMAND's LD_PRELOAD; may be repeated
   --env KEY=VALUE    set a variable in COMMAND's environment; may be repeated
   --unset KEY        remove a variable from COMMAND's environment; may be repeated
   --stdin FILE       COMMAND's standard input (default: inherited)
   --stdout FILE      likewise
   --stderr FILE      likewise
   --cwd DIRECTORY    start COMMAND in this directory
-  --timeout SECONDS  then end all its processes: SIGTERM, and SIGKILL two seconds later
-  --parent PID       likewise when that process, which has started this one, has ended
+  --timeout SECONDS  then stop all its processes: SIGTERM, and SIGKILL two seconds later
+  --parent PID       likewise when that process, the parent of this one, ends
 )";
 
 // The path goes to the loader as given, even if it contains symbolic links: the length of the
@@ -45,25 +45,26 @@ void add_preload(Options& options, const char* library) {
   char directory[PATH_MAX] = "";
   const bool is_relative = !loader_searches_for_it && library[0] != '/';
   if (is_relative && getcwd(directory, sizeof directory) == nullptr) {
-    fail_internal("cannot tell the current directory", errno);
+    fail_internal("cannot determine the current directory", errno);
   }
   format(preload.path, sizeof preload.path, "%s%s%s", directory, is_relative ? "/" : "", library);
   if (preload.path[0] == '\0' || std::strpbrk(preload.path, " :") != nullptr) {
     fail_usage({"cannot preload '", preload.path,
-                "': the dynamic loader splits names at spaces and colons; name a link without."});
+                "': the dynamic loader splits names at spaces and colons; use a link without "
+                "them."});
   }
 }
 
 void add_environment_edit(Options& options, const char* text, bool is_unset) {
   if (options.environment_edit_count == max_environment_edits) {
-    fail_usage({"too many changes of the environment."});
+    fail_usage({"too many environment changes."});
   }
   const char* const equals = std::strchr(text, '=');
   if (is_unset && (equals != nullptr || *text == '\0')) {
-    fail_usage({"--unset wants the name of a variable, not '", text, "'."});
+    fail_usage({"--unset needs the name of a variable, not '", text, "'."});
   }
   if (!is_unset && (equals == nullptr || equals == text)) {
-    fail_usage({"--env wants KEY=VALUE, not '", text, "'."});
+    fail_usage({"--env needs KEY=VALUE, not '", text, "'."});
   }
   options.environment_edits[options.environment_edit_count++] = {text, is_unset};
 }
@@ -72,7 +73,8 @@ void add_environment_edit(Options& options, const char* text, bool is_unset) {
 void end_with_parent(const char* argument) {
   const std::int64_t parent = parse_whole("--parent", argument, INT_MAX);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) fail_usage({"process ", argument, " of --parent did not start this."});
+  if (getppid() != parent)
+    fail_usage({"--parent ", argument, " is not the parent of this process."});
 }
 
 [[noreturn]] void print_help(const ToolHelp& help) {
@@ -104,7 +106,7 @@ constexpr std::size_t most_options = 16;
 void fail_usage(std::initializer_list<const char*> pieces) {
   dprintf(STDERR_FILENO, "%s: ", tool_name());
   for (const char* piece : pieces) dprintf(STDERR_FILENO, "%s", piece);
-  dprintf(STDERR_FILENO, "\n  %s --help lists the options.\n", tool_name());
+  dprintf(STDERR_FILENO, "\n  See %s --help.\n", tool_name());
   _exit(exit_usage);
 }
 
@@ -114,7 +116,7 @@ Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns
   const double number = std::strtod(text, &tail);
   const bool is_number = tail != text && *tail == '\0';
   if (!is_number || !(number >= 0) || number > most) {
-    fail_usage({option, " wants a number from 0 to 100000000, not '", text, "'."});
+    fail_usage({option, " must be a number from 0 to 100000000, not '", text, "'."});
   }
   return static_cast<Nanoseconds>(number * static_cast<double>(unit_ns));
 }
@@ -126,7 +128,7 @@ std::int64_t parse_whole(const char* option, const char* text, std::int64_t most
   if (tail == text || *tail != '\0' || errno != 0 || number < 0 || number > most) {
     char limit[24];
     format(limit, sizeof limit, "%lld", static_cast<long long>(most));
-    fail_usage({option, " wants a whole number from 0 to ", limit, ", not '", text, "'."});
+    fail_usage({option, " must be a whole number from 0 to ", limit, ", not '", text, "'."});
   }
   return number;
 }
@@ -134,7 +136,7 @@ std::int64_t parse_whole(const char* option, const char* text, std::int64_t most
 Nanoseconds parse_timeout(const char* text) {
   const Nanoseconds timeout_ns = parse_time("--timeout", text, ns_per_second);
   if (timeout_ns == 0) {
-    fail_usage({"--timeout wants more than 0 seconds; leave it out for no limit."});
+    fail_usage({"--timeout must be more than 0 seconds; omit it for no limit."});
   }
   return timeout_ns;
 }
@@ -159,7 +161,7 @@ int apply_options(int argument_count, char** arguments, const char* order,
       return flag == first + (&each - options.data()) || (flag == each.letter && flag != 0);
     });
     if (given == options.end()) {
-      fail_usage({"the arguments are wrong."});  // getopt_long has printed which, and why
+      fail_usage({"invalid arguments."});  // getopt_long has said which, and why
     }
     given->apply(optarg);
   }
@@ -176,7 +178,7 @@ void parse_options(int argument_count, char** arguments, const ToolHelp& help,
   // "+": the first word that is not an option begins the command, so the command's own options are
   // never taken for ours.
   const int command = apply_options(argument_count, arguments, "+", {all, end});
-  if (command >= argument_count) fail_usage({"no command to run; write it after '--'."});
+  if (command >= argument_count) fail_usage({"no command to run; give it after '--'."});
   options.command = arguments + command;
 }
 

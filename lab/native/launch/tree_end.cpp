@@ -162,7 +162,7 @@ void TreeEnd::interrupt() {
 bool TreeEnd::gives_up() const {
   if (now_ns() < give_up_ns_) return false;
   dprintf(STDERR_FILENO,
-          "%s: processes that SIGKILL does not end are left running (uninterruptible sleep?).\n",
+          "%s: some processes survived SIGKILL and are left running (uninterruptible sleep?).\n",
           tool_name());
   return true;
 }

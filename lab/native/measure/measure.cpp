@@ -168,12 +168,12 @@ void write_report(int descriptor, const Supervisor& supervisor) {
 
 constexpr ToolHelp help = {
     .purpose =
-        R"(Runs COMMAND, waits for it and for what it leaves running, and writes one line of JSON about its
+        R"(Runs COMMAND, waits for it and for all its processes, and writes one line of JSON about its
 time and memory.
 )",
     .own_options =
-        R"(  --sample-ms N      look at the memory of all processes every N ms, more rarely where that would
-                     cost over 1 % of a core (default 10; 0: never)
+        R"(  --sample-ms N      sample the memory of all processes every N ms, less often if that would
+                     cost over 1% of a core (default 10; 0: never)
   --series N         write the memory of all processes over time, as at most N of these samples
 )",
     .exit_status =

@@ -151,7 +151,7 @@ void ImageLoad::close_epoch() {
 const char* ImageLoad::see(const Event& event, std::uint32_t child) {
   separate_epochs(event.kind == trace::Kind::fork);
   time_ns_ = event.time_ns;
-  if (threads_[event.thread].has_ended) return "a thread acts after its end";
+  if (threads_[event.thread].has_ended) return "a thread acts after it ended";
   const char* wrong = nullptr;
   switch (event.kind) {
     case trace::Kind::malloc:
@@ -235,7 +235,7 @@ const char* ImageLoad::allocate(const Event& event) {
   SlotState& slot = slots_[event.slot];
   if (static_cast<Content>(slot.content) != Content::nothing ||
       slot.generation != event.generation) {
-    return "an object is made where another lives";
+    return "an object is allocated in a slot that is in use";
   }
   if (event.size > most_bytes) {
     ++row_->left_out;
@@ -258,7 +258,7 @@ const char* ImageLoad::allocate(const Event& event) {
 const char* ImageLoad::find(const Event& event, SlotState*& slot) const {
   slot = &slots_[event.slot];
   const bool is_there = static_cast<Content>(slot->content) != Content::nothing;
-  return is_there && slot->generation == event.generation ? nullptr : "an object does not live";
+  return is_there && slot->generation == event.generation ? nullptr : "an object is not live";
 }
 
 const char* ImageLoad::resize(const Event& event) {
@@ -406,20 +406,20 @@ class Loader {
     }
     if (settings_.image >= 0) {
       if (settings_.image >= image_count_) {
-        return trace::refuse(problem_, "'%.200s' has no image %lld; the last is %u.", path_,
+        return trace::refuse(problem_, "'%.200s' has no image %lld; the last image is %u.", path_,
                              static_cast<long long>(settings_.image), image_count_ - 1);
       }
       chosen = static_cast<std::uint32_t>(settings_.image);
       if (images_[chosen].birth == trace::Birth::fork) {
         return trace::refuse(problem_,
-                             "image %u was forked and begins with its parent's objects; replay "
+                             "image %u was forked, and starts with its parent's objects; replay "
                              "image %u, which forks it.",
                              chosen, images_[chosen].parent);
       }
     }
     if (chosen == none || images_[chosen].events_of_all == 0) {
-      return trace::refuse(problem_, "'%.200s' has no event; record a program that allocates.",
-                           path_);
+      return trace::refuse(problem_,
+                           "'%.200s' contains no events; record a program that allocates.", path_);
     }
     std::memcpy(plan_.program_, images_[chosen].program, sizeof plan_.program_);
     std::uint32_t places = 0;
@@ -428,8 +428,8 @@ class Loader {
           images_[i].birth == trace::Birth::fork && images_[images_[i].parent].place != 0;
       if (i == chosen || is_child) images_[i].place = ++places;
       if (images_[i].place != 0 && images_[i].events >= none) {
-        return trace::refuse(problem_, "image %u of '%.200s' has too many events to be replayed.",
-                             i, path_);
+        return trace::refuse(problem_, "image %u of '%.200s' has too many events to replay.", i,
+                             path_);
       }
     }
     plan_.image_count_ = places;

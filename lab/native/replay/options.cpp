@@ -14,8 +14,8 @@ namespace {
 
 constexpr char help_text[] =
     R"(usage: replay [options] TRACE
-Makes the calls of a recorded program, and writes one line of JSON.
-The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay TRACE
+Repeats the calls of a recorded program, and writes one line of JSON.
+To choose the allocator, preload it: LD_PRELOAD=LIBRARY replay TRACE
 
   --schedule NAME    asap (default): all threads run as they are
                      paced: each call at its recorded time
@@ -24,20 +24,20 @@ The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay TRACE
   --image N          which program of the trace (default: the one with most events)
   --window N         how many events a thread may run ahead of others (default 1000; 0: no limit)
   --quantum N        calls that a schedule grants at a time (default 100)
-  --tickets N,N,...  of thread 0, 1, ... for lottery and stride, over and over (default 1)
+  --tickets N,N,...  of thread 0, 1, ... for lottery and stride, repeated as needed (default 1)
   --seed N           of lottery (default 1)
   --touch HOW        what to write into each block: none, first (byte), page (a byte of each;
                      default), all
-  --verify           look whether blocks keep what was written, in realloc, too, and calloc is zero
+  --verify           check that blocks keep their contents, even in realloc, and calloc zeroes
   --latency          measure each call
-  --addresses FILE   write down the addresses that the first process gets and gives back
-  --frames N         with it, write down N times which pages are resident, into FILE.frames
-  --samples N        look at the memory N times, and when the most is live
-  --settle SECONDS   at the end, wait with everything freed, and look at the memory again
+  --addresses FILE   log the addresses that the first process allocates and frees
+  --frames N         with it, log N times which pages are resident, to FILE.frames
+  --samples N        sample memory N times, and at the peak of live bytes
+  --settle SECONDS   at the end, with everything freed, wait and sample memory again
   --help
 
-Exit status: 0 the line was written; 1 wrong usage; 2 the line was written, and the calls were not
-the recorded ones or blocks were corrupt; 125 replay failed, or the trace cannot be read.
+Exit status: 0 the line was written; 1 wrong usage; 2 the line was written, but the calls were not
+the recorded ones or blocks were corrupt; 125 replay failed, or cannot read the trace.
 )";
 
 [[noreturn]] void print_help() {
@@ -71,8 +71,8 @@ void set_order(const char* name) {
     asked->load.with_times = known_order.order == Order::paced;
     return;
   }
-  fail_usage({"--schedule wants asap, paced, recorded, round-robin, lottery or stride, not '", name,
-              "'."});
+  fail_usage({"--schedule must be asap, paced, recorded, round-robin, lottery or stride, not '",
+              name, "'."});
 }
 
 void set_touch(const char* name) {
@@ -82,7 +82,7 @@ void set_touch(const char* name) {
     asked->settings.touch = static_cast<Touch>(i);
     return;
   }
-  fail_usage({"--touch wants none, first, page or all, not '", name, "'."});
+  fail_usage({"--touch must be none, first, page or all, not '", name, "'."});
 }
 
 void set_tickets(const char* text) {
@@ -93,7 +93,7 @@ void set_tickets(const char* text) {
 
 std::uint64_t at_least_one(const char* name, const char* text, std::int64_t most) {
   const std::int64_t number = parse_whole(name, text, most);
-  if (number == 0) fail_usage({name, " wants at least 1."});
+  if (number == 0) fail_usage({name, " must be at least 1."});
   return static_cast<std::uint64_t>(number);
 }
 
@@ -144,8 +144,8 @@ void parse_request(int argument_count, char** arguments, Request& request) {
   asked = &request;
   const int trace = apply_options(argument_count, arguments, "", known);
   if (trace != argument_count - 1) {
-    fail_usage({trace >= argument_count ? "no trace; `tsmalloc record` writes one."
-                                        : "more than one trace; give one."});
+    fail_usage({trace >= argument_count ? "no trace given; record one with `tsmalloc record`."
+                                        : "give only one trace."});
   }
   if (request.frames != 0 && request.addresses == nullptr)
     fail_usage({"--frames needs --addresses FILE."});

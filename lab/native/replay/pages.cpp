@@ -46,7 +46,7 @@ void* map_pages(std::size_t bytes, Backing backing) {
   const int kind = backing == Backing::shared ? MAP_SHARED : MAP_PRIVATE;
   void* const mapped =
       mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_NORESERVE | kind, -1, 0);
-  if (mapped == MAP_FAILED) fail_internal("no memory for replay's own tables", errno);
+  if (mapped == MAP_FAILED) fail_internal("out of memory for replay's own tables", errno);
   if (backing != Backing::shared) {
     madvise(mapped, rounded, MADV_NOHUGEPAGE);
     remember(mapped, rounded);

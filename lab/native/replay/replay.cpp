@@ -38,8 +38,8 @@ int exit_status(const World& world) {
   }
   if (status != 0) {
     dprintf(STDERR_FILENO,
-            "replay: the calls were not the recorded ones, or blocks were corrupt; see `matches`, "
-            "`corrupt`, `misaligned` and `children` in the line.\n");
+            "replay: the calls differed from the recorded ones, or blocks were corrupt; see "
+            "`matches`, `corrupt`, `misaligned` and `children` in the line.\n");
   }
   return status;
 }
@@ -71,7 +71,7 @@ int run(int argument_count, char** arguments) {
   first.run();
   if (const int error = log.close()) fail_internal("cannot write the addresses", error);
   if (const int error = write_report(STDOUT_FILENO, world, request, first)) {
-    fail_internal("cannot write the line", error);
+    fail_internal("cannot write the result", error);
   }
   return exit_status(world);
 }

@@ -14,9 +14,9 @@ namespace {
 [[noreturn]] void fail_to_create(const std::string& path, int error_number) {
   const std::string what = "cannot create the trace '" + path + "': ";
   if (error_number == EEXIST) {
-    throw Error{what + "it exists. Ask for it to be overwritten (-f), or name another file."};
+    throw Error{what + "it already exists. Overwrite it with -f, or name another file."};
   }
-  throw Error{what + strerrordesc_np(error_number) + ". Name a file that can be written."};
+  throw Error{what + strerrordesc_np(error_number) + ". Name a writable file."};
 }
 
 }  // namespace
@@ -38,8 +38,8 @@ void OutputFile::fail(int error_number) {
   // A reader could not use part of a chunk.
   if (descriptor_ >= 0) static_cast<void>(ftruncate(descriptor_, static_cast<off_t>(size_)) == 0);
   throw Error{"cannot write the trace '" + path_ + "': " + strerrordesc_np(error_number) +
-              (size_ == 0 ? "" : ". What was written before can be read") +
-              ". Make room, or record to a file elsewhere."};
+              (size_ == 0 ? "" : ". What was written before is readable") +
+              ". Free some space, or record to a file elsewhere."};
 }
 
 void OutputFile::append(const void* bytes, std::size_t count) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t most_plain_bytes = sizeof(ChunkHeader) + most_events_of_chunk * sizeof(Event);
 constexpr unsigned char zstd_magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
 constexpr char former_magic[4] = {'\x89', 'T', 'S', 'T'};
-constexpr char remedy[] = "copy it anew, or record it again with `tsmalloc record`";
+constexpr char remedy[] = "copy it again, or record it again with `tsmalloc record`";
 
 // Shared, so that a replay does not count them as the allocator's memory.
 void* map_zeroes(std::size_t bytes) {
@@ -67,8 +67,8 @@ bool Reader::open(const char* path, Problem& problem) {
   if (!is_file || status.stx_size < sizeof zstd_magic) {
     close(file);
     return refuse(problem,
-                  "'%.200s' is no trace: it is %s; name a file that `tsmalloc record` wrote.", path,
-                  is_file ? "too short" : "no file");
+                  "'%.200s' is not a trace: it is %s; give a file that `tsmalloc record` wrote.",
+                  path, is_file ? "too short" : "not a regular file");
   }
   void* const mapped = mmap(nullptr, status.stx_size, PROT_READ, MAP_PRIVATE, file, 0);
   const int error_number = errno;
@@ -82,7 +82,8 @@ bool Reader::open(const char* path, Problem& problem) {
     return refuse(problem, "'%.200s' is a trace of an older version; record it again.", path);
   }
   if (std::memcmp(file_, zstd_magic, sizeof zstd_magic) != 0) {
-    return refuse(problem, "'%.200s' is no trace; name a file that `tsmalloc record` wrote.", path);
+    return refuse(problem, "'%.200s' is not a trace; give a file that `tsmalloc record` wrote.",
+                  path);
   }
   work_bytes_ = ZSTD_estimateDCtxSize();
   work_ = map_zeroes(work_bytes_);
@@ -91,7 +92,7 @@ bool Reader::open(const char* path, Problem& problem) {
   static_assert(sizeof(ImageState) * most_images <= images_bytes);
   images_ = static_cast<ImageState*>(map_zeroes(images_bytes));
   if (work_ == nullptr || plain_ == nullptr || events_ == nullptr || images_ == nullptr) {
-    return refuse(problem, "no memory to read '%.200s'.", path);
+    return refuse(problem, "out of memory while reading '%.200s'.", path);
   }
   decompressor_ = ZSTD_initStaticDCtx(work_, work_bytes_);
   return true;
@@ -107,7 +108,7 @@ void Reader::rewind() {
 Reader::Found Reader::next(Problem& problem) {
   if (at_ == file_bytes_) return Found::end;
   if (is_finished_) {
-    refuse(problem, "'%.200s' is damaged: something follows its end; %s.", path_, remedy);
+    refuse(problem, "'%.200s' is damaged: it has data after its end; %s.", path_, remedy);
     return Found::problem;
   }
   const std::size_t begin = at_;
@@ -128,11 +129,11 @@ bool Reader::unpack(Problem& problem) {
   if (ZSTD_isError(packed) != 0) {
     const bool is_cut = ZSTD_getErrorCode(packed) == ZSTD_error_srcSize_wrong;
     return refuse(problem, "'%.200s' is %s at byte %zu; %s.", path_,
-                  is_cut ? "cut off in the chunk" : "damaged", at_, remedy);
+                  is_cut ? "truncated in the chunk" : "damaged", at_, remedy);
   }
   if (plain < sizeof(ChunkHeader) || plain > most_plain_bytes) {
-    return refuse(problem, "'%.200s' is damaged: a chunk has no possible size, at byte %zu; %s.",
-                  path_, at_, remedy);
+    return refuse(problem, "'%.200s' is damaged: invalid chunk size at byte %zu; %s.", path_, at_,
+                  remedy);
   }
   const std::size_t unpacked =
       ZSTD_decompressDCtx(decompressor_, plain_, most_plain_bytes, frame, packed);
@@ -147,9 +148,8 @@ bool Reader::unpack(Problem& problem) {
 // Returns null, or what is wrong with the chunk.
 const char* Reader::check() {
   const ChunkHeader& found = header();
-  if (std::memcmp(found.magic, magic, sizeof magic) != 0) return "it has no chunk of a trace";
-  if (found.version != version)
-    return "it has a chunk of a version that this program does not know";
+  if (std::memcmp(found.magic, magic, sizeof magic) != 0) return "a chunk has a wrong magic number";
+  if (found.version != version) return "a chunk has an unknown version";
   const std::size_t bytes = plain_bytes_ - sizeof found;
   const bool is_open = found.image < image_count_ && !images_[found.image].has_ended;
   switch (found.type) {
@@ -159,12 +159,12 @@ const char* Reader::check() {
     case ChunkType::events:
       if (found.count == 0 || found.count > most_events_of_chunk) break;
       if (bytes != found.count * sizeof(Event)) break;
-      if (!is_open) return "it has events of no process";
+      if (!is_open) return "events belong to no process";
       return check_events();
     case ChunkType::image_end:
       if (bytes != sizeof(ImageEnd)) break;
       if (!is_open || image_end().events != images_[found.image].events) {
-        return "a process has another number of events than it says";
+        return "a process does not have the number of events that it states";
       }
       images_[found.image].has_ended = true;
       return nullptr;
@@ -174,15 +174,15 @@ const char* Reader::check() {
       TraceEnd end;
       std::memcpy(&end, body(), sizeof end);
       if (end.images != image_count_ || end.events != event_count_) {
-        return "it has another number of events than it says";
+        return "it does not have the number of events that it states";
       }
       is_finished_ = true;
       return nullptr;
     }
     default:
-      return "it has a chunk of no known type";
+      return "a chunk has an unknown type";
   }
-  return "a chunk has another size than it says";
+  return "a chunk does not have the size that it states";
 }
 
 const char* Reader::check_image() {
@@ -190,16 +190,16 @@ const char* Reader::check_image() {
   if (header().image != image_count_ || image_count_ == most_images) {
     return "processes are not in order";
   }
-  if (begin.birth > Birth::orphan) return "a process began in no known way";
+  if (begin.birth > Birth::orphan) return "a process started in an unknown way";
   if (begin.parent != no_image && begin.parent >= image_count_) return "a process has no parent";
   if (begin.program[name_bytes - 1] != '\0' || begin.allocator[name_bytes - 1] != '\0') {
-    return "a name has no end";
+    return "a name is not terminated";
   }
   if (begin.birth == Birth::fork) {
     if (begin.parent == no_image) return "a process has no parent";
     ImageState& parent = images_[begin.parent];
     if (parent.has_ended || parent.forking != 0 || parent.events != begin.fork_event) {
-      return "a process was forked at no fork of its parent";
+      return "a process was not forked at a fork of its parent";
     }
     parent.forking = image_count_ + 1;
   }
@@ -225,19 +225,19 @@ const char* Reader::check_events() {
 }
 
 const char* Reader::check_event(const Event& event, ImageState& image) const {
-  if (event.kind >= Kind::count || event.reserved != 0) return "an event has no known kind";
+  if (event.kind >= Kind::count || event.reserved != 0) return "an event has an unknown kind";
   if (event.log2_alignment > most_log2_alignment) return "an alignment is impossible";
   if (has_object(event.kind) && event.slot >= slots_below(event_count_)) {
     return "a slot is too high";
   }
   if (image.forking != 0) {
     if (event.kind != Kind::fork || event.slot != image.forking - 1) {
-      return "a process was forked at no fork of its parent";
+      return "a process was not forked at a fork of its parent";
     }
     image.forking = 0;
   }
   if (event.kind != Kind::thread_begin) {
-    return event.thread < image.threads ? nullptr : "a thread acts before it begins";
+    return event.thread < image.threads ? nullptr : "a thread acts before it starts";
   }
   if (event.thread != image.threads || image.threads == most_threads ||
       event.slot >= event.thread) {

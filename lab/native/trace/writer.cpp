@@ -40,7 +40,7 @@ std::vector<unsigned char> transposed(const std::vector<Event>& events) {
 
 Writer::Writer(const std::string& path, bool force)
     : file_{path, force}, compressor_{ZSTD_createCCtx(), destroy} {
-  if (compressor_ == nullptr) throw Error{"no memory to compress the trace."};
+  if (compressor_ == nullptr) throw Error{"out of memory while compressing the trace."};
   ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_checksumFlag, 1);
 }
 
@@ -53,7 +53,7 @@ void Writer::write_chunk(ChunkHeader header, const void* content, std::size_t by
   packed_.resize(ZSTD_compressBound(plain_.size()));
   const std::size_t packed = ZSTD_compress2(compressor_.get(), packed_.data(), packed_.size(),
                                             plain_.data(), plain_.size());
-  if (ZSTD_isError(packed) != 0) throw Error{"no memory to compress the trace."};
+  if (ZSTD_isError(packed) != 0) throw Error{"out of memory while compressing the trace."};
   file_.append(packed_.data(), packed);
 }
 

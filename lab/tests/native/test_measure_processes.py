@@ -92,7 +92,7 @@ class TestInterruption:
 
     def test_another_parent_is_refused(self):
         done = ran(paths.tool("measure"), "--parent", "1", "--", "true", status=1)
-        assert "process 1 of --parent did not start this" in done.stderr
+        assert "--parent 1 is not the parent" in done.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_is_reported(self, started, number):

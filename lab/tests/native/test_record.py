@@ -742,7 +742,7 @@ class TestEnds:
         assert recorded.answer["spawn_error"]
         recorded = finish_record(start_record(trace, ["true"]), trace)
         assert recorded.status == 1
-        assert "exists; -f overwrites it" in recorded.stderr
+        assert "already exists; overwrite it with -f" in recorded.stderr
         assert trace.read_text() == "precious"
         assert finish_record(start_record(trace, ["true"], "-f"), trace).images
 

@@ -340,7 +340,7 @@ def test_tickets_share_the_processor(synthetic):
     ("words", "remedy"),
     [
         ([], "tsmalloc record"),
-        (["a", "b"], "give one"),
+        (["a", "b"], "give only one"),
         (["--schedule", "fair", "a"], "round-robin"),
         (["--touch", "some", "a"], "none, first, page or all"),
         (["--quantum", "0", "a"], "at least 1"),

@@ -47,16 +47,16 @@ std::size_t ring_chunks = default_chunks;
 
 constexpr ToolHelp help = {
     .purpose =
-        R"(Runs COMMAND, writes every call of malloc, free and the like, by it and all that it starts, into a
-trace, and writes one line of JSON about that.
+        R"(Runs COMMAND, records every malloc, free and the like of it and of all programs it starts in
+a trace, and writes one line of JSON about that.
 )",
     .own_options =
         R"(  -o, --trace FILE   the trace
   -f, --force        overwrite it
-  --ring-chunks N    the memory through which programs pass events on, in chunks of 4 KiB, one for
-                     each thread at least (default 8192, at most 65536)
-  --shim FILE        the library that records, by an absolute path without spaces
-                     (default: ../lib/libtsmalloc-record.so, seen from this program)
+  --ring-chunks N    size of the event ring buffer in chunks of 4 KiB, at least one per thread
+                     (default 8192, at most 65536)
+  --shim FILE        the recording library, as an absolute path without spaces
+                     (default: ../lib/libtsmalloc-record.so, relative to this program)
 )",
     .exit_status =
         R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 record itself failed.
@@ -76,13 +76,14 @@ constexpr Option own_options[] = {
 // Checks before anything runs that the trace can be written, without changing an existing file.
 // Returns whether the file is new.
 bool try_trace_file() {
-  if (trace_path == nullptr) fail_usage({"no file for the trace; name one with -o FILE."});
+  if (trace_path == nullptr) fail_usage({"no trace file given; name one with -o FILE."});
   const int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   int file = open(trace_path, flags | O_CREAT | O_EXCL, 0666);
   const bool is_new = file >= 0;
   if (!is_new && errno == EEXIST) {
     if (!is_forced) {
-      fail_usage({"'", trace_path, "' exists; -f overwrites it, -o names another file."});
+      fail_usage({"'", trace_path,
+                  "' already exists; overwrite it with -f, or name another file with -o."});
     }
     file = open(trace_path, flags);
   }
@@ -98,7 +99,7 @@ bool try_trace_file() {
 void preload_shim() {
   char program[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-  if (length < 0) fail_internal("cannot tell where record lies", errno);
+  if (length < 0) fail_internal("cannot find its own location", errno);
   program[length] = '\0';
   *std::strrchr(program, '/') = '\0';
   if (options.preload_count == max_preloads) fail_usage({"too many libraries to preload."});
@@ -110,7 +111,7 @@ void preload_shim() {
   format(path, sizeof path, "%s/../lib/libtsmalloc-record.so", program);
   const char* const file = shim_path != nullptr ? shim_path : path;
   if (realpath(file, shim.resolved) == nullptr) {
-    fail_usage({"cannot find '", file, "': ", strerrordesc_np(errno), "; install tsmalloc again."});
+    fail_usage({"cannot find '", file, "': ", strerrordesc_np(errno), "; reinstall tsmalloc."});
   }
   // A link is not resolved: it may be there for its name.
   format(shim.path, sizeof shim.path, "%s", shim_path != nullptr ? shim_path : shim.resolved);

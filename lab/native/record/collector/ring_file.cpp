@@ -49,7 +49,7 @@ void remove_leftovers(const std::string& parent) {
 
 [[noreturn]] void fail(const std::string& what, int error_number) {
   throw trace::Error{what + ": " + strerrordesc_np(error_number) +
-                     ". Make room there, ask for a smaller ring (--ring-mib), or set TMPDIR."};
+                     ". Free some space there, use a smaller ring (--ring-mib), or set TMPDIR."};
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ RingFile::RingFile(std::size_t chunks, RingClock clock)
   if (const int error_number = posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes_))) {
     unlink(path_.c_str());
     rmdir(directory_.c_str());
-    fail("cannot make a ring of " + std::to_string(bytes_ >> 20) + " MiB in " + parent,
+    fail("cannot create a ring of " + std::to_string(bytes_ >> 20) + " MiB in " + parent,
          error_number);
   }
   void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
@@ -85,14 +85,14 @@ RingFile::~RingFile() {
 
 void RingFile::create_in(const std::string& parent) {
   std::string pattern = parent + "/" + directory_prefix + "XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) fail("cannot make a folder in " + parent, errno);
+  if (mkdtemp(pattern.data()) == nullptr) fail("cannot create a directory in " + parent, errno);
   directory_ = pattern;
   path_ = directory_ + "/" + file_name;
   descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor_ < 0 || flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     const int error_number = errno;
     rmdir(directory_.c_str());
-    fail("cannot make the ring " + path_, error_number);
+    fail("cannot create the ring " + path_, error_number);
   }
 }
 

@@ -5,7 +5,7 @@ namespace ts::replay {
 namespace {
 
 constexpr const char* no_list =
-    "tickets are whole numbers from 1 to 1000000000 with commas between them, as in --tickets "
+    "tickets must be whole numbers from 1 to 1000000000, separated by commas, as in --tickets "
     "3,2,1";
 constexpr const char* none =
     "a thread without tickets would never run; give each at least 1, as in --tickets 3,2,1";
@@ -13,8 +13,7 @@ constexpr const char* too_large =
     "a thread can have 1000000000 tickets at most; divide all of them by the same number, since "
     "only their ratios matter";
 constexpr const char* too_many =
-    "the list of tickets has more than 4096 numbers; give a shorter one, which begins again where "
-    "it ends";
+    "the list of tickets has more than 4096 numbers; give a shorter one, which is repeated";
 constexpr const char* nothing_common =
     "the least common multiple of these tickets is too long; choose numbers that share factors, or "
     "none above 42";
