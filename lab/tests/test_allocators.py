@@ -154,10 +154,10 @@ def test_own_library_with_variables(library):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mine", "cannot be read"),
-        ("=x.so", "cannot be read"),
-        ("a b=x.so", "cannot be read"),
-        ("ours=x.so", "names a group"),
+        ("mine", "cannot parse"),
+        ("=x.so", "cannot parse"),
+        ("a b=x.so", "cannot parse"),
+        ("ours=x.so", "is a group"),
         ("mine=/no/such.so", "is not a file"),
         ("mine=/etc/passwd", "is not a shared library"),
         ("mine=/bin", "is not a file"),

@@ -132,7 +132,7 @@ def test_a_missing_program_is_named(bench, tmp_path):
     text = ENTRY.format(name="gone", time="wall").replace("./work", "./gone")
     (tmp_path / "suite.toml").write_text(text)
     done = bench("--suite", tmp_path / "suite.toml", status=1)
-    assert f"there is no executable gone in {tmp_path}" in done.stderr
+    assert f"no executable gone in {tmp_path}" in done.stderr
 
 
 def test_json_on_stdout_is_all_of_it(bench, tmp_path):

@@ -75,7 +75,7 @@ def test_interruption_and_a_missing_verb_module_have_their_exit_status(monkeypat
 
     monkeypatch.setattr(cli, "VERBS", (cli.Verb("future", "Not there yet."),))
     assert cli.main(["future"]) == 1
-    assert "the verb future cannot be loaded" in capsys.readouterr().err
+    assert "cannot load the verb future" in capsys.readouterr().err
     monkeypatch.setattr(cli.tsmalloc, "main", interrupt)
     assert cli.main(["list"]) == 130
 
@@ -96,7 +96,7 @@ def test_full_disk_is_an_error():
         process = prompt.start("list", stdout=full)
         _, said = process.communicate()
     assert process.returncode == 1
-    assert "could not be written: No space left on device" in said
+    assert "could not write the results: No space left on device" in said
 
 
 def test_reader_that_goes_away_is_met_with_silence():
@@ -117,7 +117,7 @@ def test_user_error_form():
 def test_list_shows_a_table(tsmalloc, library):
     shown = tsmalloc("list", "--allocator", f"loud={library}")
     head, *rows = shown.stdout.splitlines()
-    assert head.split() == ["NAME", "FAMILY", "VERSION", "WHAT", "IT", "IS", "LIBRARY"]
+    assert head.split() == ["NAME", "FAMILY", "VERSION", "DESCRIPTION", "LIBRARY"]
     column = head.index("LIBRARY")
     paths_shown = {row.split()[0]: row[column:] for row in rows}
     assert paths_shown["loud"] == str(library)
@@ -171,7 +171,7 @@ def test_run_keeps_preloads_and_means_the_engine(tsmalloc, library):
 
 @pytest.mark.parametrize(
     ("program", "status", "words"),
-    [("no-such-program", 127, "was not found on PATH"), ("/etc/passwd", 126, "is not executable")],
+    [("no-such-program", 127, "not found on PATH"), ("/etc/passwd", 126, "is not executable")],
 )
 def test_run_says_as_shells_do_that_nothing_started(tsmalloc, program, status, words):
     shown = tsmalloc("run", "glibc", program, status=status)

@@ -56,7 +56,7 @@ def test_a_hang_is_told_by_the_references_time_or_by_the_user():
     ("change", "message", "remedy"),
     [
         ({"exit_code": 3, "stderr": "no such table"}, "exit 3\nno such table", "--expect-exit 3"),
-        ({"signal": 6}, "SIGABRT", "by itself"),
+        ({"signal": 6}, "SIGABRT", "on its own"),
         ({"timed_out": True}, "timed out", "--timeout"),
         ({"spawn_error": {"errno": 2, "message": "not there"}}, "not there", "name"),
     ],
@@ -306,7 +306,7 @@ def test_a_column_of_mixed_units_is_refused():
     comparison = World.comparison(behaviours, program={"metrics": metrics}, check_output=False)
     (failed,) = comparison.failed_rows
     assert failed.allocator == "a"
-    assert failed.failure.text == "its number was in no unit, the reference's in seconds"
+    assert failed.failure.text == "its number has no unit, the reference's seconds"
 
 
 # --- the doctor ----------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(monkeypatch, 
     text = render.report(found, 160)
     table = next(part for part in text.split("\n\n") if "95% CI" in part)
     assert any(f"  {row}  " in line for line in table.splitlines())
-    sentence = "server runs on libjemalloc.so.2: what is called glibc here is that allocator"
+    sentence = "server uses libjemalloc.so.2, so the row `glibc` measures that allocator"
     is_other = "jemalloc" in provider
     assert (found.served_by == {"server": "libjemalloc.so.2"}) is is_other
     assert ("linked-allocator" in [each.code for each in found.warnings]) is is_other

@@ -306,7 +306,7 @@ def test_an_interrupt_keeps_what_was_measured(work, environment, tmp_path, numbe
     assert data["stop"]["reason"] == "interrupted"
     assert any(s["phase"] == "measured" for s in data["samples"])
     assert processes_of(work) == []
-    assert "go on with: tsmalloc compare --resume" in stderr
+    assert "resume     tsmalloc compare --resume" in stderr
 
 
 def test_what_was_killed_is_gone_on_with(work, environment, tmp_path, compare):
@@ -322,7 +322,7 @@ def test_what_was_killed_is_gone_on_with(work, environment, tmp_path, compare):
     process.wait()
     assert saved(tmp_path) == []
     refused = compare("--resume", "-r", "9", status=1)
-    assert "--runs cannot be chosen now" in refused.stderr
+    assert "--runs cannot be given" in refused.stderr
     compare("--resume", "--export-csv", tmp_path / "runs.csv")
     (file,) = saved(tmp_path)
     (data,) = json.loads(file.read_text())["parts"]
@@ -336,7 +336,7 @@ def test_what_was_killed_is_gone_on_with(work, environment, tmp_path, compare):
     ]
     assert (tmp_path / "runs.csv").read_text().count("\n") == 1 + len(data["samples"])
     assert list(folder.glob("*.jsonl")) == []
-    assert "there is no journal of `tsmalloc compare`" in compare("--resume", status=1).stderr
+    assert "no journal of `tsmalloc compare`" in compare("--resume", status=1).stderr
 
 
 def test_what_was_begun_with_another_script_is_not_gone_on_with(environment, tmp_path, compare):
@@ -349,10 +349,10 @@ def test_what_was_begun_with_another_script_is_not_gone_on_with(environment, tmp
     time.sleep(2.0)
     process.send_signal(signal.SIGINT)
     stderr = process.communicate(timeout=20)[1]
-    assert "go on with: tsmalloc compare --resume --force\n" in stderr, stderr
+    assert "resume     tsmalloc compare --resume --force\n" in stderr, stderr
     script.write_text("x = 1\n")
     refused = compare("--resume", "--force", status=1)
-    assert f"changed since the run began: {script}." in refused.stderr
+    assert f"changed since the run started: {script}." in refused.stderr
 
 
 def test_ctrl_c_on_a_terminal_ends_everything(work, environment, tmp_path):

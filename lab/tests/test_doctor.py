@@ -234,7 +234,7 @@ def test_allocators_that_are_linked_or_have_names_of_their_own(build):
     assert diagnosis.preloadable
     # A script that starts it tells nothing; the counted run does.
     diagnosis = diagnose(["sh", "-c", f"{program}; true"], allocators=[glibc()])
-    told = "linked runs on libmimalloc.so.2: what is called glibc here is that allocator."
+    told = "linked uses libmimalloc.so.2, so the row `glibc` measures that allocator."
     assert finding(diagnosis, "linked-allocator").message == told
 
 
@@ -371,21 +371,21 @@ def test_command_proves(build, tiny_heap):
         "doctor", "--allocator", mine, "--allocator", "glibc", str(build("plain"))
     )
     assert shown.stderr.startswith("running the program under mine, glibc")
-    assert "mine served 2 calls in 1 process." in shown.stdout
+    assert "mine handled 2 calls in 1 process." in shown.stdout
     assert f"served by {tiny_heap.path}" in shown.stdout
     assert shown.stdout.endswith("with proof.\n")
 
 
 def test_a_server_is_announced_and_stopped_and_proven_with_the_engine():
     shown = prompt.run_alone("doctor", "--timeout", "1s", "sleep", "60")
-    assert "under tsmalloc, without input and output, for 1.00 s at most" in shown.stderr
+    assert "under tsmalloc, without input or output, for at most 1.00 s" in shown.stderr
     assert "calls under tsmalloc:" in shown.stdout
     assert shown.stdout.endswith("with proof.\n")
 
 
 def test_command_without_a_run_and_on_a_hopeless_program(build):
     shown = prompt.run_alone("doctor", "--no-run", "--timeout", "5s", str(build("plain")))
-    assert "run without --no-run for the proof" in shown.stdout
+    assert "for proof, run without --no-run" in shown.stdout
     shown = prompt.run_alone("doctor", str(build("static-static0", "-static")), status=2)
     assert "statically linked" in shown.stdout
     assert "CANNOT" in shown.stdout

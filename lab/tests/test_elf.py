@@ -112,7 +112,7 @@ def test_folder_on_path_that_is_closed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "stat", stat)
     assert find_program("thing", f"/closed:{tmp_path}") == program
-    with pytest.raises(CannotStart, match="may not look"):
+    with pytest.raises(CannotStart, match="permission denied"):
         find_program("/closed/thing", "")
 
 
@@ -144,13 +144,13 @@ def test_script_of_a_script(tmp_path):
     ("make", "code", "words"),
     [
         (lambda p: p / "nothing", "not-found", "does not exist"),
-        (lambda p: p, "not-executable", "is a folder"),
+        (lambda p: p, "not-executable", "is a directory"),
         (lambda p: make_plain(p / "data"), "not-executable", "is not executable"),
         (lambda p: make_script(p / "s", "#!\n"), "interpreter", "empty #! line"),
         (lambda p: make_script(p / "s", "#!/no/such\n"), "interpreter", "/no/such does not exist"),
         (lambda p: make_script(p / "s", "#!/bin/sh\r\n"), "interpreter", "ends in CR LF"),
         (lambda p: make_script(p / "s", "#!/usr/bin/env nosuchprog\n"), "not-found", "nosuchprog"),
-        (lambda p: make_script(p / "loop", f"#!{p}/loop\n"), "script-depth", "too deep"),
+        (lambda p: make_script(p / "loop", f"#!{p}/loop\n"), "script-depth", "too many nested"),
     ],
 )
 def test_commands_that_cannot_start(tmp_path, make, code, words):

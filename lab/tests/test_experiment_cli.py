@@ -99,7 +99,7 @@ def test_without_strace_its_package_is_named(experiment, folder, tmp_path):
     causes = found.parts[0].causes
     notes = {note for each in causes for note in each.notes}
     assert notes == {
-        "system calls are not counted: strace is not installed: sudo apt install strace."
+        "system calls are not counted: strace is not installed (sudo apt install strace)."
     }
     assert causes
     assert all("allocations" in each.counts for each in causes)
@@ -164,7 +164,7 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
     else:
         assert process.returncode == 130, said
         assert "interrupted by the user" in shown
-        assert "go on with: tsmalloc experiment run --resume" in said
+        assert "resume     tsmalloc experiment run --resume" in said
         (partial,) = kept(tmp_path)
         assert len(partial.parts[0].samples) == before
     done = experiment("run", "--resume")
@@ -190,23 +190,23 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsm
         journal = begun.path
     for option in (["plain"], ["-r", "9"], ["-a", "glibc"], ["--seed", "1"], ["--no-causes"]):
         refused = experiment("run", "--resume", journal, *option, status=1)
-        assert "cannot be chosen now" in refused.stderr
+        assert "cannot be given" in refused.stderr
     refused = experiment("run", "--resume", journal, cwd=tmp_path, status=1)
-    assert f"the run was begun in the folder {Path.cwd()}" in refused.stderr
+    assert f"the run was started in the directory {Path.cwd()}" in refused.stderr
     refused = tsmalloc("bench", "--resume", journal, status=1)
     assert "is a journal of `tsmalloc experiment`" in refused.stderr
     copied = tmp_path / "copy.jsonl"
     header = json.loads(journal.read_text()) | {"folder": "/gone"}
     copied.write_text(json.dumps(records.with_checksum(header)) + "\n")
     refused = experiment("run", "--resume", copied, status=1)
-    assert "begun in the folder /gone, now gone.\n  Begin anew" in refused.stderr
+    assert "directory /gone, which no longer exists.\n  Start over" in refused.stderr
     shutil.copy(journal, copied)
     again = experiment("run", "--resume", copied, "--json")
     assert json.loads(again.stdout)["schema"] == "tsmalloc-study/1"
     mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
     refused = experiment("run", "--resume", status=1)
     assert refused.stdout == ""
-    assert f"changed since the run began: {mine}" in refused.stderr
+    assert f"changed since the run started: {mine}" in refused.stderr
     assert "without --resume" in refused.stderr
 
 

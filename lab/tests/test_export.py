@@ -39,9 +39,9 @@ def test_the_csv_has_a_line_for_every_run():
 @pytest.mark.parametrize(
     ("name", "message", "remedy"),
     [
-        ("there", "exists already", "--force"),
-        ("folder", "is a folder", "file in it"),
-        ("no/such/file", "there is no folder", "mkdir -p"),
+        ("there", "already exists", "--force"),
+        ("folder", "is a directory", "file in it"),
+        ("no/such/file", "no such directory", "mkdir -p"),
     ],
 )
 def test_bad_targets_are_refused(tmp_path, name, message, remedy):
@@ -57,7 +57,7 @@ def test_force_allows_overwriting_but_nothing_else(tmp_path):
     with pytest.raises(UserError):
         check_targets([Target("csv", tmp_path)], force=True)
     targets = [Target("csv", tmp_path / "x"), Target("json", tmp_path / "x")]
-    with pytest.raises(UserError, match="name the same file"):
+    with pytest.raises(UserError, match="the same file"):
         check_targets(targets, force=True)
     devices = [Target("csv", Path("/dev/null")), Target("json", Path("/dev/null"))]
     check_targets(devices, force=False)

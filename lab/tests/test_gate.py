@@ -209,7 +209,7 @@ def test_a_baseline_of_other_work_is_told(command, warned):
 
 def test_what_is_no_baseline_is_named(tmp_path):
     file = tmp_path / "base.json"
-    with refused("there is no baseline", remedy=f"tsmalloc gate --export-json {file}"):
+    with refused("no such baseline", remedy=f"tsmalloc gate --export-json {file}"):
         read_baseline(file)
     for text, words in (("{}", "no schema"), ('{"schema": "tsmalloc-gate/1"}', "tsmalloc-gate/1"),
                         ("{", "not JSON")):  # fmt: skip
@@ -217,12 +217,12 @@ def test_what_is_no_baseline_is_named(tmp_path):
         with pytest.raises(UserError, match=words):
             read_baseline(file)
     file.write_text(records.to_json(Study.of("compare", [judged(Behaviour()).comparison])))
-    with pytest.raises(UserError, match="not of a gate"):
+    with pytest.raises(UserError, match="not by a gate"):
         read_baseline(file)
     kept = judged(Behaviour())
     none = replace(kept, parts=[replace(kept.comparison, samples=[])])
     file.write_text(records.to_json(none))
-    with pytest.raises(UserError, match="no run that succeeded"):
+    with pytest.raises(UserError, match="no successful run"):
         read_baseline(file)
 
 
@@ -276,7 +276,7 @@ def test_the_text_says_what_failed_and_what_would_help(regressed):
     assert "| peak memory | 20.0M | 21.0M | +5.0% [+5.0, +5.0] | +3.0% | regression |" in markdown
     same = judged(Behaviour(), Behaviour())
     assert texts.markdown(same).startswith("### ✅ tsmalloc gate: pass\n")
-    assert "PASS: every limit is kept" in texts.report(same, 120)
+    assert "PASS: within all limits" in texts.report(same, 120)
 
 
 def test_junit_has_a_test_for_each_metric(regressed):

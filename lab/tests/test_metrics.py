@@ -92,5 +92,5 @@ def test_several_metrics_have_names_and_keys_of_their_own():
         ("b", "custom2", True),
         ("metric", "custom3", False),
     ]
-    with refused("two --metric have the name 'metric'", remedy="NAME=REGEX"):
+    with refused("the name 'metric'", remedy="NAME=REGEX"):
         parse_all(["(1)", "(2)"])

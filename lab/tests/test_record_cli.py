@@ -70,10 +70,10 @@ def test_program_that_fails_or_runs_out_of_time(run, words, said):
     ("arguments", "message"),
     [
         (["/no/such/program"], "/no/such/program"),
-        (["-o", "old", "true"], "old exists"),
-        (["-o", "no/such/folder/t", "true"], "no folder"),
-        (["-o", ".", "true"], "is a folder"),
-        (["--ring-mib", "1000", "true"], "too much"),
+        (["-o", "old", "true"], "old already exists"),
+        (["-o", "no/such/folder/t", "true"], "no such directory"),
+        (["-o", ".", "true"], "is a directory"),
+        (["--ring-mib", "1000", "true"], "too large"),
         (["--", "--"], "no program"),
         ([], "PROGRAM"),
     ],
@@ -111,7 +111,7 @@ def test_full_disk_is_told():
     }
     recording = Recording.from_json(Path("t"), raw)
     said = "\n".join(recording.warnings())
-    assert "x was not recorded: it is static, " in said
+    assert "x was not recorded: it is static " in said
     assert "not recorded: 2 programs; too many" in said
     assert "not recorded: 3 programs; a limit on address" in said
 

@@ -137,7 +137,7 @@ def test_unresolved_says_how_many_more_rounds():
     comparison = World.comparison(behaviours, rule=StopRule(runs=5))
     text = report(comparison)
     assert re.search(r"unresolved \+\d+ ", text)
-    assert "unresolved +N: not told apart yet; about N more rounds would do it" in text
+    assert "unresolved +N: about N more rounds would resolve it" in text
     assert re.search(r"\? \+\d+ ", report(comparison, 70))
 
 
@@ -231,8 +231,8 @@ def test_a_metric_that_has_no_ratio_is_named():
     }
     program = {"metrics": (parse_custom(r"misses=misses: (-?\d+)"),)}
     text = report(World.comparison(behaviours, program=program, check_output=False))
-    assert "NOT RANKED a: misses was 0 under a, and has no ratio" in text
-    assert "NOT RANKED b: misses was -2 under b, and has no ratio" in text
+    assert "NOT RANKED a: misses was 0 under a, so it has no ratio" in text
+    assert "NOT RANKED b: misses was -2 under b, so it has no ratio" in text
 
 
 def test_an_interrupted_comparison_without_rounds_says_so():

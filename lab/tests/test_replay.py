@@ -197,8 +197,9 @@ def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace):
     assert [each.number for each in told.others] == [3, 0, 5, 4, 1]
     (said,) = [text for text in replay_text.heading(replays_of(results)) if "--image" in text]
     assert said == (
-        "of 6 programs in the trace: perl (image 2, 225 events); not replayed (--image N chooses): "
-        "sh (image 3, 30,000 events), sh (image 0, 264 events), sh (image 5, 11 events) and 2 more"
+        "one of 6 programs in the trace: perl (image 2, 225 events); not replayed (choose with "
+        "--image N): sh (image 3, 30,000 events), sh (image 0, 264 events), sh (image 5, 11 "
+        "events) and 2 more"
     )
     alone = replayed(trace, {"glibc": behaviour(line())}).results
     assert not any("--image" in text for text in replay_text.heading(replays_of(alone)))
@@ -329,9 +330,9 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path):
 
 
 def test_traces_are_looked_at_before_anything_takes_time(tmp_path):
-    with refused("there is no trace", remedy="tsmalloc record"):
+    with refused("no such trace", remedy="tsmalloc record"):
         files.check_traces([tmp_path / "none.tstrace"])
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match="is a directory"):
         files.check_traces([tmp_path])
 
 
@@ -361,5 +362,5 @@ def test_a_replay_begins_with_the_program_whose_family_has_most_events():
     assert trace.chosen(3).number == 3
     with refused("image 2 was forked", remedy="image 1"):
         trace.chosen(2)
-    with refused("no image 4", remedy="last is 3"):
+    with refused("no image 4", remedy="3"):
         trace.chosen(4)

@@ -81,13 +81,13 @@ def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace):
     printed = line()
     printed["planned"] = printed["planned"] | {"left_out": 25}
     results = replayed(trace, {"glibc": behaviour(printed)}).results
-    assert "left out: 25 calls on objects" in texts.report(results, 120)
+    assert "skipped: 25 calls on objects" in texts.report(results, 120)
     alone = stride()
     alone["planned"] = alone["planned"] | {"threads": 1}
     results = replayed(
         trace, {"glibc": behaviour(alone)}, rounds=None, schedules=("lottery", "stride")
     ).results
-    assert "one thread, for which all schedules are the same" in texts.report(results, 120)
+    assert "one thread, all schedules are the same" in texts.report(results, 120)
 
 
 def test_schedules_stand_side_by_side(schedules):
@@ -100,7 +100,7 @@ def test_schedules_stand_side_by_side(schedules):
     assert odd.count("(differs)") == 1, "it changes with its second run, under the first schedule"
     assert "round-robin: addresses: differ between runs of odd; the same for 2" in text
     assert "lottery, stride: addresses: the same in all runs of each of 3 allocators" in text
-    assert "there is one thread" not in text
+    assert "with one thread" not in text
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -192,7 +192,7 @@ def given(**changes):
     ],
 )
 def test_options_that_mean_nothing_are_refused(contradiction):
-    with refused("means nothing under", remedy="--schedule"):
+    with refused("has no effect under", remedy="--schedule"):
         command.options_of([Path("x.tstrace")], given(**contradiction))
 
 

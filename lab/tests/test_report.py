@@ -195,7 +195,7 @@ def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_
     wanted = ["answer", "results", "s-sweep-seconds", "s-ratios"]
     assert [i for i in ids if i in wanted] == wanted
     assert [i for i in ids if i.startswith(("counted-at", "reported"))]
-    assert "never mixed with ours" in experiment_page
+    assert "not mixed with ours" in experiment_page
     assert "Recommendation" not in experiment_page
 
 
@@ -319,7 +319,7 @@ def test_reports_of_several_results_have_a_page_that_leads_to_them(small, tmp_pa
 def test_foreign_folder_is_left_alone(small, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "index.html").write_text("mine, too")
-    with pytest.raises(UserError, match="no report") as caught:
+    with pytest.raises(UserError, match="not part of a tsmalloc report") as caught:
         report.write(small, tmp_path)
     assert "--force" in caught.value.remedy
     assert (tmp_path / "index.html").read_text() == "mine, too"
@@ -356,7 +356,7 @@ def test_list_of_files_cannot_lead_out_of_the_folder(small, tmp_path):
 
 def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="not a folder"):
+    with pytest.raises(UserError, match="not a directory"):
         report.check(tmp_path / "file", False)
 
 
@@ -387,7 +387,7 @@ def test_working_folder_that_is_gone_is_named(small, tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(UserError, match="the working folder is gone"):
+    with pytest.raises(UserError, match="the working directory no longer exists"):
         report.write(report.read(tmp_path / "r"), Path("page"))
 
 
@@ -437,7 +437,7 @@ def test_folder_is_checked_before_anything_is_measured(tmp_path, capsys):
     (tmp_path / "mine").write_text("")
     arguments = ["compare", "--report", str(tmp_path), "-a", "glibc", "--", "/bin/true"]
     assert cli.main(arguments) == 1
-    assert "no report" in capsys.readouterr().err
+    assert "not part of a tsmalloc report" in capsys.readouterr().err
 
 
 def test_drawing_is_loaded_only_by_who_writes_a_report():

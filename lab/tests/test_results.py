@@ -83,11 +83,11 @@ def broken(data, path, value):
         ("settings.seed", "seven", "not of the type int"),
         ("settings.output_checked", 1, "not of the type bool"),
         ("settings.seed", True, "not of the type int"),
-        ("samples.0.phase", "idle", "none of 'probe', 'warmup', 'measured'"),
+        ("samples.0.phase", "idle", "not one of 'probe', 'warmup', 'measured'"),
         ("stop", "over", "not of the type dict"),
         ("analysis.rows", {}, "not of the type list"),
-        ("samples.0.values.time_seconds", math.inf, "inf is no number"),
-        ("analysis.rows.1.metrics.time_seconds.median", math.nan, "nan is no number"),
+        ("samples.0.values.time_seconds", math.inf, "inf is not a number"),
+        ("analysis.rows.1.metrics.time_seconds.median", math.nan, "nan is not a number"),
     ],
 )
 def test_damage_is_named(path, value, message):
@@ -106,7 +106,7 @@ def test_what_was_edited_is_refused_whatever_fits(path, value):
     data = json.loads(to_json(study))
     assert from_json(json.dumps(data, sort_keys=True, indent=7)) == study
     broken(data, path, value)
-    with refused("damaged", "old.json", "changed after it was written"):
+    with refused("damaged", "old.json", "it was modified"):
         from_json(json.dumps(data), "old.json")
 
 
@@ -179,7 +179,7 @@ def test_results_go_to_the_first_place_that_takes_them(tmp_path):
     assert from_json(path.read_text()).schema == SCHEMA
     occupied = tmp_path / "occupied"
     occupied.write_text("")
-    with refused("could not be kept anywhere", str(occupied), remedy="XDG_STATE_HOME"):
+    with refused("could not save the results anywhere", str(occupied), remedy="XDG_STATE_HOME"):
         save(kept(), [occupied])
 
 

@@ -126,24 +126,30 @@ void *malloc(size_t size) {
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (["--load", "x {port}"], "--server is missing"),
-        (["--server", "x {port}"], "--load is missing"),
-        (["--server", "true", "--load", "x {port}"], "is not told that port"),
-        (["--server", "x '{port}", "--load", "x"], "cannot be read"),
+        (["--load", "x {port}"], "missing --server"),
+        (["--server", "x {port}"], "missing --load"),
+        (["--server", "true", "--load", "x {port}"], "but --server does not"),
+        (["--server", "x '{port}", "--load", "x"], "cannot parse"),
         (["--server", "nosuchserver {port}", "--load", "x"], "nosuchserver"),
-        (["--server", "sleep {port}", "--load", "x", "--phases", "a"], "cannot be read"),
+        (["--server", "sleep {port}", "--load", "x", "--phases", "a"], "cannot parse"),
         (["--server", "sleep {port}", "--load", "x", "--phases", "a=1s"], "Put {seconds}"),
         (["--server", "sleep {port}", "--load", "x", "--phases", "idle=1s"], "no load"),
-        (["--server", "sleep {port}", "--load", "x {rate}"], "{rate}, which is not known"),
-        (["--server", "sleep {port}", "--load", "x", "--ready", "line:("], "no regular expression"),
+        (["--server", "sleep {port}", "--load", "x {rate}"], "but no rate is given"),
+        (
+            ["--server", "sleep {port}", "--load", "x", "--ready", "line:("],
+            "not a regular expression",
+        ),
         (
             ["--server", "sleep 60", "--load", "x", "--ready-within", "0.3s"],
             "not ready after 0.3 s",
         ),
         (["--server", "sleep 60", "--load", "no", "--ready", "true"], "the load failed: exit 127"),
         (["--server", "x", "--load", "x", "--reset", "exit 3"], "x"),
-        (["--server", "x", "--load", "x", "--limit", "p99"], "no limit, like p99=+5%"),
-        (["--server", "x", "--load", "x", "--limit", "p99=5", "--soak", "1h"], "needs rounds"),
+        (["--server", "x", "--load", "x", "--limit", "p99"], "not a limit like p99=+5%"),
+        (
+            ["--server", "x", "--load", "x", "--limit", "p99=5", "--soak", "1h"],
+            "--limit and --soak",
+        ),
     ],
 )
 def test_bad_input_has_one_clear_line(service, given, text):
@@ -186,7 +192,7 @@ def test_interrupted_between_runs_and_resumed(words, shim, environment, service,
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
-    assert "go on with: tsmalloc service --resume" in told
+    assert "resume     tsmalloc service --resume" in told
     wait_until(lambda: not servers())
     before = from_json(first.read_text()).comparison
     kept = [s for s in before.samples if s.phase == "measured"]
@@ -357,7 +363,7 @@ def test_limits_make_a_gate_of_it(simulated, p99, limits, status):
 
 
 def test_a_limit_on_what_is_not_measured(simulated):
-    with refused("no metric p98 is judged", remedy="p99, "):
+    with refused("unknown metric p98", remedy="p99, "):
         simulated({"one": {}}, limits={"p98": 0.05})
 
 

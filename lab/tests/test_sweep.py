@@ -42,7 +42,7 @@ def test_a_list_is_of_numbers_if_all_are(text, values):
 
 @pytest.mark.parametrize("text", ["", "1,,2", "1,1.0", "a,a"])
 def test_a_list_has_different_values(text):
-    with refused("must be different, and not empty", remedy="-L n 1,2,4"):
+    with refused("must be distinct and not empty", remedy="-L n 1,2,4"):
         sweep.parameter_list("n", text)
 
 
@@ -80,10 +80,10 @@ def test_a_parameter_has_a_name_of_its_own_and_reaches_the_program():
     sweep.check([n], ["prog", "-j{n}"])
     with refused("the parameter n is not used", remedy="{n}"):
         sweep.check([n], ["prog", "-j{{n}}"])
-    with refused("two parameters have the name n"):
+    with refused("two parameters are called n"):
         sweep.check([n, n], ["{n}"])
     for name in ("allocator", "2n", "a-b"):
-        with refused("cannot be the name"):
+        with refused("not a valid parameter name"):
             sweep.check([Parameter(name, name, [1])], [f"{{{name}}}"])
     with refused("1,200 points"):
         sweep.check([n, m], ["{n} {m}"])

@@ -54,7 +54,7 @@ def test_processes_are_added():
 
 
 def test_program_that_cannot_be_preloaded():
-    with refused("was not tracked", remedy="tsmalloc doctor"):
+    with refused("cannot track", remedy="tsmalloc doctor"):
         tracker.explain(request(str(paths.tool("measure")), "--help"))
 
 
@@ -201,7 +201,7 @@ def test_table_of_strace(tmp_path):
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        (None, "strace is not installed: sudo apt install strace"),
+        (None, "strace is not installed (sudo apt install strace)"),
         ("echo 'strace: ptrace: not permitted' >&2; exit 1", "not permitted: in a container"),
         ("exit 1", "strace: exit 1: in a container, start it with --cap-add=SYS_PTRACE"),
     ],

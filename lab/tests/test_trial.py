@@ -47,7 +47,7 @@ def test_a_good_run_keeps_everything(tmp_path):
         ({"timed_out": True}, "timeout", "timed out"),
         ({"spawn_error": {"errno": 2, "message": "no such file"}}, "start", "no such file"),
         ({"mapped": False}, "preload", "not loaded"),
-        ({"exit_code": None}, "signal", "could not be ended"),
+        ({"exit_code": None}, "signal", "could not be stopped"),
     ],
 )
 def test_failures_are_named_and_carry_the_programs_last_words(tmp_path, change, kind, text):
@@ -63,7 +63,7 @@ def test_a_library_that_the_loader_refuses_is_a_failure_however_short_the_run(tm
     for mapped, kind in ((None, "preload"), (True, None)):
         sample = run_once(tmp_path, Behaviour(mapped=mapped, stderr=refusal))
         assert (sample.failure and sample.failure.kind) == kind
-    assert run_once(tmp_path, Behaviour(mapped=None, stderr="all is well\n")).failure is None
+    assert run_once(tmp_path, Behaviour(mapped=None, stderr="means success\n")).failure is None
 
 
 def test_last_words_do_nothing_to_a_terminal(tmp_path):

@@ -252,7 +252,7 @@ def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run, tmp_path):
     cut = Tuned(EFFECTS, steady=True, interrupt_at_run=run)
     partial = journalled(cut, begin(tmp_path / "cut", cut))
     assert partial.interrupted
-    assert "did not come to its end" in texts.report(partial, 120)
+    assert "did not finish" in texts.report(partial, 120)
     (path,) = (tmp_path / "cut").glob("*.jsonl")
     rest = Tuned(EFFECTS, steady=True)
     resumed = journalled(rest, Journal.resume(path, rest.clock))
@@ -302,4 +302,4 @@ def test_results_are_read_back_and_every_run_is_a_line():
     text = texts.formatted(results, "markdown")
     assert "| peak memory |" in text
     assert "**use it** `SMALL=2 " in text
-    assert "its price: time +30" in texts.report(results, 120)
+    assert "at the cost of: time +30" in texts.report(results, 120)

@@ -80,25 +80,25 @@ def test_the_projects_own_suites_can_be_read(name):
 @pytest.mark.parametrize(
     ("key", "value", "message", "remedy"),
     [
-        ("name", None, "name is missing", "a text"),
-        ("name", '"Hot Pair"', "name is 'Hot Pair'", "small letters"),
-        ("name", "7", "name is 7", "a text"),
-        ("stresses", '""', "stresses is ''", "a text"),
-        ("stresses", '"a\\nb"', "several lines", "in one"),
-        ("program", None, "program is missing", "a text"),
-        ("arguments", '"--pairs 20"', "arguments is '--pairs 20'", "a list of texts"),
-        ("arguments", "[20]", "arguments is [20]", "a list of texts"),
-        ("threads", "0", "threads is 0", "from 1 on"),
+        ("name", None, "name is missing", "a string"),
+        ("name", '"Hot Pair"', "name is 'Hot Pair'", "lowercase letters"),
+        ("name", "7", "name is 7", "a string"),
+        ("stresses", '""', "stresses is ''", "a string"),
+        ("stresses", '"a\\nb"', "several lines", "a single line"),
+        ("program", None, "program is missing", "a string"),
+        ("arguments", '"--pairs 20"', "arguments is '--pairs 20'", "a list of strings"),
+        ("arguments", "[20]", "arguments is [20]", "a list of strings"),
+        ("threads", "0", "threads is 0", "at least 1"),
         ("threads", "[2, 0]", "threads is [2, 0]", "a list of them"),
         ("threads", "[]", "threads is []", "a list of them"),
-        ("threads", "[2, 4]", "no argument has it", "Write {threads} there"),
-        ("arguments", '["{half}"]', "an odd number of threads", "even ones"),
-        ("threads", "true", "threads is True", "from 1 on"),
-        ("threads", "1.5", "threads is 1.5", "from 1 on"),
+        ("threads", "[2, 4]", "no argument uses it", "Write {threads} there"),
+        ("arguments", '["{half}"]', "needs an even number", "even numbers"),
+        ("threads", "true", "threads is True", "at least 1"),
+        ("threads", "1.5", "threads is 1.5", "at least 1"),
         ("time", '"cpu"', "time is 'cpu'", "seconds, wall"),
         ("memory", '"yes"', "memory is 'yes'", "true or false"),
         ("memory", None, "memory is missing", "true or false"),
-        ("argument", "[]", "the key 'argument' is unknown", "Did you mean arguments?"),
+        ("argument", "[]", "unknown key 'argument'", "Did you mean arguments?"),
     ],
 )
 def test_each_mistake_is_named_with_its_place_and_remedy(tmp_path, key, value, message, remedy):
@@ -119,7 +119,7 @@ def test_each_mistake_is_named_with_its_place_and_remedy(tmp_path, key, value, m
         ("", "it has no workload"),
         ("workload = [1]\n", "workload 1: it is not a table"),
         ("[[workloads]]\n", "it has workloads"),
-        ("[[workload]\n", "is not TOML"),
+        ("[[workload]\n", "is not valid TOML"),
     ],
 )
 def test_what_is_no_suite_is_refused(tmp_path, text, message):
@@ -132,7 +132,7 @@ def test_what_is_no_suite_is_refused(tmp_path, text, message):
 def test_a_missing_file_and_a_name_that_is_used_twice(tmp_path):
     with refused("No such file", remedy="--suite"):
         read_suite(tmp_path / "none.toml")
-    with pytest.raises(UserError, match="two workloads have the name hot-pair"):
+    with pytest.raises(UserError, match="two workloads are called hot-pair"):
         read_suite(suite(tmp_path, GOOD, GOOD))
 
 

@@ -27,7 +27,7 @@ STRATEGIES = {
     "lock": "one heap behind one lock",
     "rwlock": "one heap behind a readers-writer lock",
     "nolock": "a heap per thread, locked only to grow",
-    "arenas": "several locked heaps, the first free one serves",
+    "arenas": "several locked heaps; uses the first one that is free",
     "cached": "thread caches over one locked heap",
     "lockfree": "one heap, compare-and-swap instead of locks",
 }
@@ -80,7 +80,7 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
 
     Without `versions` the installed ones' package database is not asked, which is faster.
     """
-    hardened = "made to find misuse, not to be fast: guards, canaries, quarantine"
+    hardened = "hardened, detects heap corruption, not fast: guards, canaries, quarantine"
     found = _built(_summaries(), "tsmalloc") + _built([(SECURE, hardened)], "hardened")
     found += [glibc(), *_installed(versions), *_fetched()]
     found += map(parse, extra)
@@ -111,11 +111,11 @@ def glibc() -> Allocator:
 def parse(text: str) -> Allocator:
     """Reads NAME=PATH.so, with environment variables for it behind: NAME=PATH.so:KEY=VALUE..."""
     name, equals, rest = text.partition("=")
-    form = "Write it as NAME=PATH.so, or NAME=PATH.so:KEY=VALUE to set a variable with it."
+    form = "Write NAME=PATH.so, or NAME=PATH.so:KEY=VALUE to set an environment variable as well."
     if not equals or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
-        raise UserError(f"--allocator {text!r} cannot be read.", form)
+        raise UserError(f"cannot parse --allocator {text!r}.", form)
     if name in GROUPS:
-        raise UserError(f"{name} names a group of allocators, not one.", "Choose another name.")
+        raise UserError(f"{name} is a group of allocators, not one.", "Choose another name.")
     location, *settings = re.split(r":(?=[A-Za-z_][A-Za-z0-9_]*=)", rest)
     path = Path(location).expanduser().absolute()
     if not path.is_file():
@@ -123,7 +123,7 @@ def parse(text: str) -> Allocator:
     if not system_libraries.is_loadable_library(path):
         raise UserError(
             f"allocator {name}: {path} is not a shared library for this machine.",
-            "A preloaded library is an ELF .so of the same architecture as the program.",
+            "It must be an ELF shared library for the same architecture as the program.",
         )
     env = dict(setting.split("=", 1) for setting in settings)
     version = system_libraries.version_from_library(path) or "?"
@@ -158,8 +158,9 @@ def check_malloc(allocators: Iterable[Allocator]) -> None:
         if facts.defines_malloc or any(not n.startswith(NO_ALLOCATORS) for n in facts.needed):
             continue
         raise UserError(
-            f"allocator {each.name}: {each.path} defines no malloc: programs would keep glibc's.",
-            "Build it to replace malloc: an allocator has an option for that.",
+            f"allocator {each.name}: {each.path} does not define malloc, so programs would keep "
+            "glibc's.",
+            "Build it to replace malloc; allocators have an option for that.",
         )
 
 
@@ -171,7 +172,7 @@ def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocato
     """
     wanted = [part.strip() for item in spec for part in item.split(",") if part.strip()]
     if not wanted:
-        raise UserError("no allocator is named.", "`tsmalloc list` shows those that there are.")
+        raise UserError("no allocator given.", "`tsmalloc list` lists them.")
     chosen: dict[str, Allocator] = {}
     for part in wanted:
         matches = [a for a in available if _matches(part, a)]
@@ -218,19 +219,19 @@ def _matches(part: str, allocator: Allocator) -> bool:
 def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
     if name in (*own_names(), SECURE, *SHORT_NAMES):
         return UserError(
-            f"the allocator {name} is missing: {paths.library_dir()} lacks it.", paths.remedy()
+            f"the allocator {name} is missing from {paths.library_dir()}.", paths.remedy()
         )
     known = [allocator.name for allocator in available] + sorted(GROUPS)
-    remedy = "`tsmalloc list` shows all that there are."
+    remedy = "`tsmalloc list` lists all allocators."
     if package := system_libraries.package_of(name):
-        remedy = f"It is not installed: sudo apt install {package}"
+        remedy = f"To install it: sudo apt install {package}"
     elif name in FETCHABLE and not any(each.name.startswith(f"{name}-") for each in available):
-        remedy = f"It can be built: tsmalloc fetch {name}"
+        remedy = f"To build it: tsmalloc fetch {name}"
     elif near := difflib.get_close_matches(name, known, n=1):
         remedy = f"Did you mean {near[0]}? {remedy}"
     elif shutil.which(name):
-        remedy = f"It is a program: tsmalloc run -- {name} ... {remedy}"
-    return UserError(f"there is no allocator {name!r}.", remedy)
+        remedy = f"To run the program of that name: tsmalloc run -- {name} ... {remedy}"
+    return UserError(f"unknown allocator {name!r}.", remedy)
 
 
 def own_library(name: str) -> str:

@@ -39,8 +39,8 @@ def heading(study: Study) -> Iterator[str]:
     )
     yield f"peers: {', '.join(full_name(found.allocator(name)) for name in suite.peers)}"
     yield (
-        "ratios to the best peer of each line (geometric mean over the rounds, paired; 95% "
-        "confidence): below 1.00 is better than every peer"
+        "ratios to the best peer of each row (geometric mean over the rounds, paired; 95% "
+        "confidence): below 1.00 beats every peer"
     )
 
 
@@ -48,7 +48,7 @@ def headline(suite: Suite) -> Iterator[str]:
     name, analysis = suite.candidate, suite.analysis
     overall = next((each for each in analysis.overall if each.name == name), None)
     if overall is None:
-        yield "No candidate takes part, so no goal is judged."
+        yield "No candidate took part, so no goal was judged."
         return
     verdicts = Counter(goal_of_time(suite, each) for each in analysis.workloads)
     words = [f"{each.value} in {verdicts[each]}" for each in Verdict if verdicts[each]]
@@ -62,8 +62,8 @@ def headline(suite: Suite) -> Iterator[str]:
         return
     quick = mean_number(analysis.quick_memory).with_interval()
     yield (
-        f"Memory: {name} at {mean_number(overall.memory).with_interval()} of the smallest peer, at "
-        f"{quick} of the smallest quick one (that takes at most {QUICK:g} times the best time)"
+        f"Memory: {name} at {mean_number(overall.memory).with_interval()} of the smallest peer, "
+        f"at {quick} of the smallest quick one (which takes at most {QUICK:g} times the best time)"
     )
 
 

@@ -63,7 +63,7 @@ def blocks(request: RunRequest, _folder: Path) -> tuple[dict[str, float], list[s
     untracked = sum(each.untracked_blocks for each in tracked.processes)
     missed = sum(each.missed_frees for each in tracked.processes)
     notes = [f"the tracker had no memory for {counted(untracked, 'block')}"] if untracked else []
-    notes += [f"freed past the tracker: {counted(missed, 'block')}"] if missed else []
+    notes += [f"{counted(missed, 'block')} freed without the tracker noticing"] if missed else []
     return tracked.counts(), notes
 
 

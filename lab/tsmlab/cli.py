@@ -27,18 +27,18 @@ class Verb(NamedTuple):
 VERBS = (
     Verb("compare", "Run a program under every allocator and say which is best for it."),
     Verb("service", "Run a server under every allocator and load, and say which is best for it."),
-    Verb("gate", "Judge a program against its baseline, for a check before a merge."),
+    Verb("gate", "Check a program for regressions against a baseline, before a merge."),
     Verb("tune", "Search for allocator options that suit a program better."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
     Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
-    Verb("record", "Record what a program asks of its allocator, as a trace."),
+    Verb("record", "Record a program's allocator calls as a trace."),
     Verb("replay", "Replay a recorded program's calls on every allocator, and compare."),
-    Verb("analyze", "Say what a recorded program did with its memory."),
-    Verb("report", "Write results as a page with figures that stands alone, and as files."),
+    Verb("analyze", "Show what a recorded program did with its memory."),
+    Verb("report", "Write results as a self-contained page with figures, and as files."),
     Verb("list", "List the allocators that can be used here."),
     Verb("fetch", "Build the newest mimalloc, jemalloc, tcmalloc and others, to compare with."),
     Verb("run", "Run a program under one allocator."),
-    Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
+    Verb("doctor", "Check whether an allocator can be preloaded into a program, with proof."),
     Verb("worker", "Join a cluster as a measurement worker."),
     Verb("explain", "Say where the resident memory of a running process is."),
     Verb("stats", "Print the statistics of tsmalloc in a running process."),
@@ -53,7 +53,7 @@ VERBS = (
 NATIVE = ("explain", "stats", "top", "purge", "set")
 
 DESCRIPTION = """\
-Which memory allocator is best for YOUR program? Ask it, with your program.
+Find out which memory allocator is best for YOUR program.
 
 tsmalloc brings its engine and eighteen teaching allocators (six ways to share a heap between
 threads, times three ways to choose a free block), finds those that are installed on this machine
@@ -67,15 +67,15 @@ Start here:
   tsmalloc doctor ./server                    can it be preloaded? with proof
   tsmalloc run lock-best -- ./server          run it under one allocator
 
-An allocator of your own joins in with --allocator NAME=PATH.so. A verb's options come before the
-program; everything from the program on is the program's (-- marks the border when in doubt).
+Add an allocator of your own with --allocator NAME=PATH.so. A verb's options come before the
+program; the program and everything after it form its command (-- marks where it begins).
 """
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 EPILOG = """\
 \b
-Exit status: 0 all is well; 1 wrong usage or environment; 130 interrupted.
+Exit status: 0 success; 1 wrong usage or environment; 130 interrupted.
 2 the program failed under an allocator; `doctor`: nothing can be preloaded into it; of a running
 process: it does not exist, has no tsmalloc, or permission is denied.
 3 `gate` found a regression; `profile leaks --exit-code`: a site has grown.
@@ -99,8 +99,8 @@ class VerbGroup(Group):
             module = importlib.import_module(f"tsmlab.commands.{file}")
         except ModuleNotFoundError as error:
             raise UserError(
-                f"the verb {cmd_name} cannot be loaded: {error}.",
-                "Set the lab up again: remove .venv in the repository, then run ./tsmalloc.",
+                f"cannot load the verb {cmd_name}: {error}.",
+                "Set up the lab again: remove .venv in the repository, then run ./tsmalloc.",
             ) from error
         command = module.command_of(cmd_name) if cmd_name in NATIVE else module.command
         assert isinstance(command, click.Command)
@@ -114,14 +114,14 @@ class VerbGroup(Group):
             near = difflib.get_close_matches(args[0], names, n=1)
             guess = f"Did you mean `tsmalloc {near[0]}`? " if near else ""
             if not near and "/" in args[0]:
-                guess = f"To compare allocators on it: tsmalloc compare -- {args[0]} "
+                guess = f"To compare allocators on this program: tsmalloc compare -- {args[0]} "
             raise UserError(
-                f"there is no verb {args[0]!r}.", f"{guess}`tsmalloc --help` shows all verbs."
+                f"unknown verb {args[0]!r}.", f"{guess}`tsmalloc --help` lists all verbs."
             )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs (tsmalloc VERB --help tells more)"):
+        with formatter.section("Verbs (for details: tsmalloc VERB --help)"):
             formatter.write_dl([(verb.name, verb.summary) for verb in VERBS])
 
 
@@ -178,8 +178,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if error.errno not in FULL_DISK:
             raise
         discard(sys.stdout)
-        message = f"the results could not be written: {error.strerror}."
-        tell(UserError(message, "Make room, or write to another place.").render())
+        message = f"could not write the results: {error.strerror}."
+        tell(UserError(message, "Free some space, or write elsewhere.").render())
         return EXIT_USAGE
     return status if isinstance(status, int) else EXIT_OK
 
@@ -189,4 +189,4 @@ def usage_error(error: click.ClickException, words: Sequence[str]) -> UserError:
     context = error.ctx if isinstance(error, click.UsageError) else None
     verb = f" {words[0]}" if words and words[0] in {v.name for v in VERBS} else ""
     help_command = f"{context.command_path if context else f'tsmalloc{verb}'} --help"
-    return UserError(error.format_message(), f"`{help_command}` shows the usage.")
+    return UserError(error.format_message(), f"See `{help_command}`.")

@@ -61,7 +61,7 @@ OVERHEAD_SECONDS = 0.05
 # Where no trial succeeded, nothing is known of how long a run takes.
 UNKNOWN_TIMEOUT_SECONDS = 300.0
 WARM_FACTOR = 4.0
-NO_DOCTOR = "(--no-doctor compares all the same.)"
+NO_DOCTOR = "(To compare anyway: --no-doctor)"
 MIN_WARM_BYTES = 1 << 30
 
 
@@ -260,7 +260,7 @@ class _Session:
         self.reporter.note(
             f"preflight  {self.options.reference.name}: {told}{calls}; "
             f"{counted(len(self.options.allocators), 'allocator')}; "
-            f"a run of over {quantity(self._timeout_seconds or 0.0, 'seconds')} counts as a hang"
+            f"runs longer than {quantity(self._timeout_seconds or 0.0, 'seconds')} count as hung"
         )
 
     def _measure(self, trial: Trial) -> Outcome[Comparison]:
@@ -304,8 +304,8 @@ class _Session:
         if rule.runs is None and fitting < rule.min_rounds:
             self.reporter.note(
                 f"a round of {counted(runs, 'run')} takes about {quantity(seconds, 'seconds')}: "
-                f"only {fitting} of {rounds(rule.min_rounds)} fit into "
-                f"{rule.patience_seconds:g} s. For firmer results: "
+                f"only {fitting} of {rounds(rule.min_rounds)} fit into {rule.patience_seconds:g} "
+                "s. For more reliable results: "
                 f"--time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer allocators (-a)"
             )
 
@@ -391,10 +391,10 @@ class ReferenceFailedError(UserError):
 
 def _daemon(left: int) -> UserError:
     return UserError(
-        f"the program goes on in the background: {counted(left, 'process')} outlived it, and would "
-        "not be measured.".replace("processs", "processes"),
-        "Keep it in the foreground (often an option like --nodaemon, -D or -f), with a client that "
-        f"ends it when its work is done. {NO_DOCTOR}",
+        f"the program continues in the background: {counted(left, 'process')} outlived it and "
+        "would not be measured.".replace("processs", "processes"),
+        "Keep it in the foreground (often an option like --nodaemon, -D or -f), with a client "
+        f"that stops it when its work is done. {NO_DOCTOR}",
     )
 
 
@@ -402,15 +402,15 @@ def _reference_failed(probe: Sample, options: Options, where: str) -> ReferenceF
     failure = probe.failure
     assert failure is not None
     remedies = {
-        "exit": "If that is how it ends when all is well, say so: --expect-exit "
+        "exit": "If this exit status means success: --expect-exit "
         f"{probe.measurement.get('exit_code')}",
         "timeout": "Give it more time with --timeout, or less work.",
-        "metric": "Try the expression of --metric on what the program prints.",
-        "start": "Check the program's name and that it can be executed.",
+        "metric": "Check the regular expression of --metric against the program's output.",
+        "start": "Check the program's name, and that it is executable.",
     }
     return ReferenceFailedError(
         options.reference.name,
         failure,
-        remedies.get(failure.kind, "Run it by itself first: it must work without any of this."),
+        remedies.get(failure.kind, "Run it on its own first: it must work without tsmalloc."),
         where,
     )

@@ -40,7 +40,7 @@ def read(folder: Path) -> dict[str, float]:
     files = sorted(folder.glob("*.counters.json"))
     if not files:
         raise UserError(
-            f"no process wrote what it counted to {folder}.",
+            f"no process wrote its counts to {folder}.",
             "A process that is killed, or that runs without the library, writes nothing.",
         )
     counts: dict[str, float] = {}
@@ -58,7 +58,7 @@ def counted_run(
     """Runs the program under the counted twin of its allocator; `folder` takes the reports."""
     library = has_counted(request.allocator)
     if library is None:
-        raise UserError(f"{request.allocator.name} has no counted library.", paths.remedy())
+        raise UserError(f"{request.allocator.name} has no instrumented build.", paths.remedy())
     counted = replace(
         request,
         allocator=replace(request.allocator, path=library),
@@ -67,8 +67,8 @@ def counted_run(
     measurement = (executor or MeasureExecutor()).run(counted)
     if measurement.failed:
         raise UserError(
-            f"nothing was counted inside {request.allocator.name}: the program failed "
-            f"under its counted library ({measurement.failure_text()}).",
-            f"Run it by hand: LD_PRELOAD={library}",
+            f"nothing was counted inside {request.allocator.name}: the program failed under its "
+            f"instrumented build ({measurement.failure_text()}).",
+            f"To reproduce: LD_PRELOAD={library}",
         )
     return read(folder)

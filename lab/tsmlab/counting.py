@@ -60,7 +60,7 @@ class Counters:
         missing = [tool for tool, works in tools.items() if not works]
         if not missing:
             return None
-        return f"not counted without {', '.join(missing)}: sudo apt install {' '.join(missing)}"
+        return f"counting needs {', '.join(missing)}: sudo apt install {' '.join(missing)}"
 
 
 def _works(*command: str) -> bool:
@@ -127,7 +127,7 @@ def _cachegrind(folder: Path) -> dict[str, float]:
         events = re.search(r"^events: (.*)$", text, re.MULTILINE)
         summary = re.search(r"^summary:\s*(.*)$", text, re.MULTILINE)
         if events is None or summary is None:
-            raise UserError(f"valgrind wrote no sums to {file.name}.", "Is its disk full?")
+            raise UserError(f"valgrind wrote no totals to {file.name}.", "Is the disk full?")
         sums = dict(zip(events[1].split(), map(int, summary[1].split()), strict=False))
         instructions += sums["Ir"]
         misses += sums["ILmr"] + sums["DLmr"] + sums["DLmw"]

@@ -178,7 +178,9 @@ def diagnose(
 def _chain_findings(resolved: Resolved) -> Iterator[Finding]:
     if resolved.scripts:
         chain = " -> ".join(map(str, resolved.chain))
-        yield Finding("note", "script", f"a script; what gets the allocator is its end: {chain}")
+        yield Finding(
+            "note", "script", f"a script; the allocator is used by its interpreter: {chain}"
+        )
 
 
 def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -187,15 +189,15 @@ def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator
     except NotElf as error:
         yield fatal(
             "not-elf",
-            f"{program} is no program that this system can load: {error}.",
+            f"{program} cannot be executed on this system: {error}.",
             "If it is a script, its first line must name an interpreter (#!/bin/sh).",
         )
         return
     except OSError as error:
         yield fatal(
             "unreadable",
-            f"{program} cannot be read: {error.strerror}.",
-            "Make a copy that you may read.",
+            f"cannot read {program}: {error.strerror}.",
+            "Make a copy that you can read.",
         )
         return
     loader = tuple(_loader_findings(program, facts))
@@ -221,8 +223,8 @@ def _loader_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
     elif facts.interpreter is None and facts.go:
         yield fatal(
             "go",
-            f"{program.name} is a static Go program: it brings a heap of its own and has no "
-            "dynamic loader that could preload anything.",
+            f"{program.name} is a static Go program: it has its own heap, and no dynamic loader "
+            "that could preload anything.",
             "Go cannot use another allocator for its own objects.",
         )
     elif facts.interpreter is None:
@@ -273,8 +275,8 @@ def _privilege_findings(program: Path) -> Iterator[Finding]:
     for code, text in changes:
         yield fatal(
             code,
-            f"{program} {text} at its start (AT_SECURE): the loader then ignores LD_PRELOAD.",
-            f"Test a copy, which has no such rights: cp {program} /tmp/",
+            f"{program} {text} when it starts (AT_SECURE), so the loader ignores LD_PRELOAD.",
+            f"Test a copy, which lacks these privileges: cp {program} /tmp/",
         )
 
 
@@ -292,8 +294,8 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
     if sanitizers:
         yield fatal(
             "sanitizer",
-            f"{program.name} is built with {', '.join(sanitizers)}, which has an allocator of its "
-            "own and tolerates no other.",
+            f"{program.name} is built with {', '.join(sanitizers)}, which has its own allocator "
+            "and works with no other.",
             "Use a build without -fsanitize.",
         )
         return
@@ -302,22 +304,22 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
         yield fatal(
             "own-allocator",
             f"{program.name} defines malloc itself{f' ({inside} is inside)' if inside else ''}.",
-            "The program's own definition always comes first: build it without.",
+            "The program's own definition always wins: build it without.",
         )
     elif inside:
         yield warning(
             "own-allocator",
-            f"{inside} seems to be linked into {program.name} under names of its own: calls to it "
-            "do not reach a preloaded allocator.",
-            "See in the proof how many calls do; or build it without.",
+            f"{inside} seems to be linked into {program.name} under other names: calls to it do "
+            "not reach a preloaded allocator.",
+            "The proof shows how many calls do; or build the program without it.",
         )
     names = r"lib(?:jemalloc|mimalloc|tcmalloc|tbbmalloc|hoard|snmalloc|rpmalloc)\S*"
     for library in re.findall(names, libraries):
         yield warning(
             "linked-allocator",
-            f"{program.name} is linked with {library}: without a preload it runs on that one, so "
-            "what is called glibc here is not glibc.",
-            "A preloaded allocator does come before it.",
+            f"{program.name} is linked with {library}: without a preload it uses that one, so "
+            "the row `glibc` does not measure glibc.",
+            "A preloaded allocator takes precedence over it.",
         )
 
 
@@ -326,9 +328,9 @@ def _capacity_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
     if "malloc_usable_size" in facts.imported:
         yield warning(
             "usable-size",
-            f"{program.name} asks malloc_usable_size: if it then writes behind what it asked for, "
-            "it differs from allocator to allocator, and _FORTIFY_SOURCE=3 ends it.",
-            "Have it ask malloc_good_size first, or make the size official by realloc.",
+            f"{program.name} calls malloc_usable_size: if it then writes past the size it "
+            "requested, its behaviour depends on the allocator, and _FORTIFY_SOURCE=3 aborts it.",
+            "Request malloc_good_size bytes, or claim the extra space with realloc.",
         )
 
 
@@ -349,7 +351,7 @@ RUNTIMES = (
         "python",
         r"python[\d.]*",
         r"libpython",
-        "Python serves objects up to 512 bytes itself (pymalloc).",
+        "Python allocates objects of up to 512 bytes itself (pymalloc).",
         "To send them to the allocator too: PYTHONMALLOC=malloc",
         ("PYTHONMALLOC", "malloc"),
     ),
@@ -357,7 +359,7 @@ RUNTIMES = (
         "php",
         r"php[-\w.]*",
         r"libphp",
-        "PHP serves its values itself (the Zend memory manager).",
+        "PHP allocates its values itself (the Zend memory manager).",
         "To send them to the allocator too: USE_ZEND_ALLOC=0",
         ("USE_ZEND_ALLOC", "0"),
     ),
@@ -365,28 +367,28 @@ RUNTIMES = (
         "java",
         r"java|javac",
         r"libjli|libjvm",
-        "Java's objects live in a heap of the virtual machine's own.",
+        "Java objects live in the virtual machine's own heap.",
         "Only its native memory (compilers, buffers, threads) is measured.",
     ),
     Runtime(
         "javascript",
         r"node|nodejs|deno|bun|chromium|chrome|electron",
         r"libnode|libv8",
-        "JavaScript's objects live in a heap of the engine's own.",
+        "JavaScript objects live in the engine's own heap.",
         "Only its native memory (buffers, parsers, addons) is measured.",
     ),
     Runtime(
         "dotnet",
         r"dotnet",
         r"libcoreclr",
-        ".NET's objects live in a heap of the runtime's own.",
+        ".NET objects live in the runtime's own heap.",
         "Only its native memory is measured.",
     ),
     Runtime(
         "erlang",
         r"beam\.smp|erl",
         r"(?!)",
-        "Erlang serves its terms from carriers of its own.",
+        "Erlang allocates its terms from its own carriers.",
         'To send them to the allocator too: ERL_FLAGS="+Mea min"',
         ("ERL_FLAGS", "+Mea min"),
     ),
@@ -421,7 +423,7 @@ def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     if preloaded := environment.get("LD_PRELOAD", "").strip():
         yield warning(
             "already-preloaded",
-            f"LD_PRELOAD is already set: {preloaded}. It stays, behind the allocator.",
+            f"LD_PRELOAD is already set: {preloaded}. It is kept, after the allocator.",
             "If it is an allocator, unset it: unset LD_PRELOAD",
         )
     try:
@@ -431,8 +433,8 @@ def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     if system_wide:
         yield warning(
             "system-preload",
-            f"/etc/ld.so.preload loads {system_wide} into every program of this machine.",
-            "If it is an allocator, what is called glibc here is that one.",
+            f"/etc/ld.so.preload loads {system_wide} into every program on this machine.",
+            "If it is an allocator, the row `glibc` measures that one.",
         )
 
 
@@ -450,7 +452,7 @@ def _wrong_libc(program: Path, allocator: Allocator) -> Finding | None:
     return fatal(
         "wrong-libc",
         f"{allocator.name} ({allocator.path}) is built for musl, and {program.name} for glibc.",
-        "Preload one that is built for glibc: tsmalloc lib tsmalloc prints the path of one.",
+        "Preload one that is built for glibc; `tsmalloc lib tsmalloc` prints the path of one.",
     )
 
 
@@ -460,16 +462,17 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
         if library:
             yield warning(
                 "deep-binding",
-                f"{Path(program).name} loads {library} with RTLD_DEEPBIND: that library calls "
-                "libc's malloc and free, past every preloaded allocator. If one side frees what "
-                "the other allocated, the program ends.",
-                "Have it loaded without RTLD_DEEPBIND, or keep libc's malloc for this program.",
+                f"{Path(program).name} loads {library} with RTLD_DEEPBIND: that library bypasses "
+                "every preloaded allocator and calls libc's malloc and free. If one side frees "
+                "what the other allocated, the program crashes.",
+                "Load it without RTLD_DEEPBIND, or keep libc's malloc for this program.",
             )
     for program, library in sorted(proof.instead_of_libc.items()):
         yield warning(
             "linked-allocator",
-            f"{program} runs on {library}: what is called {name} here is that allocator.",
-            "A preloaded allocator does come before it, unless it is inside the program.",
+            f"{program} uses {library}, so the row `{name}` measures that allocator.",
+            "A preloaded allocator takes precedence over it, unless it is part of the program "
+            "itself.",
         )
     if measurement.failed:
         # A program may well be made to end with another status than 0; a signal is another matter.
@@ -477,38 +480,38 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
         yield Finding(
             "fatal" if crashed or measurement.spawn_error else "note",
             "crashed" if crashed else "ended",
-            f"under {name} the program ended like this: {measurement.failure_text()}.",
-            "See whether it also does so without: tsmalloc run glibc -- ..." if crashed else "",
+            f"the program failed under {name}: {measurement.failure_text()}.",
+            "Check whether it also fails without it: tsmalloc run glibc -- ..." if crashed else "",
         )
     if not proof.processes and measurement.exit_code in (126, 127):
         yield fatal(
             "not-started",
-            f"under {name} the program did not start: exit status {measurement.exit_code}.",
-            "Run it by itself: a library that it needs may be missing (ldd PROGRAM).",
+            f"the program did not start under {name}: exit status {measurement.exit_code}.",
+            "Run it on its own: a library that it needs may be missing (ldd PROGRAM).",
         )
     elif not proof.processes:
         yield fatal(
             "not-loaded",
-            f"under {name} the preloaded library was not loaded.",
+            f"the preloaded library was not loaded under {name}.",
             "A security policy (AppArmor, SELinux) may have removed LD_PRELOAD, or the program "
             "clears its environment before it starts the real one.",
         )
     elif proof.calls == 0:
         yield fatal(
             "not-intercepted",
-            f"under {name} no call of malloc was intercepted.",
-            "The program asks a heap of its own, or it allocates nothing with these arguments.",
+            f"no malloc call was intercepted under {name}.",
+            "The program has its own heap, or allocates nothing with these arguments.",
         )
     elif strangers := proof.served_by_others:
         yield fatal(
             "served-by-other",
-            f"under {name} the calls were served by {', '.join(map(str, strangers))}.",
-            "Another library comes first: see LD_PRELOAD and the program's libraries.",
+            f"under {name} the calls went to {', '.join(map(str, strangers))}.",
+            "Another library takes precedence: check LD_PRELOAD and the program's libraries.",
         )
     else:
         many = len({counts.pid for counts in proof.processes if counts.calls})
         yield Finding(
             "ok",
             "proven",
-            f"{name} served {proof.calls:,} calls in {many} process{'es' * (many > 1)}.",
+            f"{name} handled {proof.calls:,} calls in {many} process{'es' * (many > 1)}.",
         )

@@ -80,13 +80,13 @@ def read(path: Path, what: Callable[[ELFFile], Read]) -> Read:
     """What is asked of an ELF file; NotElf if it is none or cannot be understood."""
     with path.open("rb") as file:
         if file.read(4) != b"\x7fELF":
-            raise NotElf("it does not begin as an ELF file does")
+            raise NotElf("not an ELF file")
         try:
             return what(ELFFile(file))
         except Exception as error:
             # The parser is written for sound files: whatever it stumbles over in others (a seek to
             # nowhere, a table of a huge size) means that this one is none.
-            raise NotElf(f"it is a damaged ELF file ({type(error).__name__})") from error
+            raise NotElf(f"damaged ELF file ({type(error).__name__})") from error
 
 
 def read_facts(path: Path) -> ElfFacts:

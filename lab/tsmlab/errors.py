@@ -34,7 +34,7 @@ class UserError(Exception):
 def not_started(program: str, error: OSError) -> UserError:
     """The message about a program that the system refuses to start."""
     return UserError(
-        f"{program} could not be started: {error.strerror}.",
+        f"cannot start {program}: {error.strerror}.",
         "If it is a script, its first line must name an interpreter (#!/bin/sh).",
         EXIT_CANNOT_EXECUTE,
     )

@@ -48,7 +48,7 @@ from tsmlab.toml_tables import Table, is_count, is_names, is_number, is_plain, i
 from tsmlab.trial import Program, at_point
 
 EVERYTHING = "all"
-SHOW_ALL = "`tsmalloc experiment list` shows them all."
+SHOW_ALL = "`tsmalloc experiment list` lists them all."
 DEFAULT_ROUNDS = 5
 DEFAULT_TIMEOUT_SECONDS = 60.0
 DEFAULT_RUN_SECONDS = 1.0
@@ -75,15 +75,15 @@ def read_files(files: Sequence[Path]) -> list[Definition]:
         definition = read_file(file)
         if other := definitions.get(definition.name):
             raise UserError(
-                f"{other.file} and {definition.file} both have the name {definition.name}.",
-                "Rename one of the two experiments.",
+                f"{other.file} and {definition.file} have the same name, {definition.name}.",
+                "Rename one of them.",
             )
         definitions[definition.name] = definition
     return list(definitions.values())
 
 
 def read_file(path: Path) -> Definition:
-    document, content = toml_tables.read(path, "experiment", "Name a file that can be.")
+    document, content = toml_tables.read(path, "experiment", "Give a readable file.")
     return _definition(path.absolute(), hashlib.sha256(content).hexdigest(), document)
 
 
@@ -103,7 +103,7 @@ def program_path(definition: Definition) -> Path:
         if _executable(found):
             return found
         raise UserError(
-            f"{definition.file}: the program {found} does not exist, or is not executable.",
+            f"{definition.file}: the program {found} does not exist or is not executable.",
             "Build it, correct `program`, or make it executable: chmod +x",
         )
     built = paths.build_dir() / "bin" / program
@@ -112,7 +112,7 @@ def program_path(definition: Definition) -> Path:
     if installed := shutil.which(program):
         return Path(installed).absolute()
     raise UserError(
-        f"{definition.file}: the program {program} is neither built ({built}) nor in PATH.",
+        f"{definition.file}: the program {program} is neither built ({built}) nor on PATH.",
         f"For one of tsmalloc's own: {paths.remedy()}",
     )
 
@@ -145,7 +145,7 @@ def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition
         ("metric", [m.key for m in metrics]),
     ):
         if doubled := [name for name in found if found.count(name) > 1]:
-            raise table.error(f"two {what}s have the name {doubled[0]}", "Rename one of them.")
+            raise table.error(f"two {what}s are called {doubled[0]}", "Rename one of them.")
     arguments = table.texts("arguments", [])
     _check_placeholders(table, arguments, [p.name for p in parameters])
     analyses = table.parts(
@@ -154,7 +154,7 @@ def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition
     asked, declared = ({each.metric for each in analyses}, {m.key for m in metrics})
     derived = [PEAK_SPEC] if PEAK_OVER_LIVE in asked - declared else []
     return Definition(
-        name=table.name("[a-z0-9][a-z0-9-]*", "small letters, digits and hyphens"),
+        name=table.name("[a-z0-9][a-z0-9-]*", "lowercase letters, digits and hyphens"),
         title=table.text("title"),
         question=table.text("question"),
         source=table.text("source", ""),
@@ -165,7 +165,7 @@ def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition
         metrics=[*metrics, *derived],
         optional=[spec.key for spec, is_optional in own if is_optional],
         allocators=table.value("allocators", is_names, "a list of names", DEFAULT_ALLOCATORS),
-        rounds=table.value("rounds", is_count, "a whole number from 1 on", DEFAULT_ROUNDS),
+        rounds=table.value("rounds", is_count, "a whole number of at least 1", DEFAULT_ROUNDS),
         timeout_seconds=_seconds(table, "timeout_seconds", DEFAULT_TIMEOUT_SECONDS),
         run_seconds=_seconds(table, "run_seconds", DEFAULT_RUN_SECONDS),
         causes=table.choice("causes", CausesAt, "all"),
@@ -177,12 +177,12 @@ def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition
 
 
 def _parameter(table: Table) -> Parameter:
-    name = table.name("[a-z][a-z0-9_]*", "small letters, digits and underscores")
+    name = table.name("[a-z][a-z0-9_]*", "lowercase letters, digits and underscores")
     if name == ALLOCATOR:
         raise table.error(
-            "name is 'allocator'", "{allocator} stands for the allocator's name: choose another."
+            "name is 'allocator'", "{allocator} stands for the allocator's name; choose another."
         )
-    values = table.value("values", _is_values, "a list of different numbers, or of texts")
+    values = table.value("values", _is_values, "a list of distinct numbers or strings")
     return Parameter(name, table.text("title", name), list(values))
 
 
@@ -197,7 +197,7 @@ def _is_values(value: Any) -> bool:
 def _metric(table: Table) -> tuple[MetricSpec, bool]:
     name = table.name("[A-Za-z][A-Za-z0-9_-]*", "letters, digits, underscores and hyphens")
     if name in ALIASES or name in {spec.key for spec in BUILT_IN}:
-        raise table.error(f"name is {name!r}", "It is measured anyway: remove this table.")
+        raise table.error(f"name is {name!r}", "It is always measured: remove this table.")
     unit = table.choice("unit", Unit, "number")
     higher, optional = table.flag("higher_is_better"), table.flag("optional")
     return MetricSpec(name, table.text("title", name), unit, True, higher), optional
@@ -209,7 +209,7 @@ def _reported(table: Table) -> Reported:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, list) or len(row) != len(columns):
             raise table.error(
-                f"row {number} is {row!r}", f"Give it a value for each of {len(columns)} columns."
+                f"row {number} is {row!r}", f"Give a value for each of the {len(columns)} columns."
             )
     return Reported(
         table.text("report"), table.text("machine"), columns, rows, table.text("note", "")
@@ -231,13 +231,14 @@ def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequ
         near = difflib.get_close_matches(name, parameters, n=1)
         guess = f"Did you mean {{{near[0]}}}? " if near else ""
         raise table.error(
-            f"arguments has {{{name}}}, which is no parameter",
-            f"{guess}Add a [[parameter]] of that name, or write {{{{{name}}}}} for the text.",
+            f"arguments has {{{name}}}, which is not a parameter",
+            f"{guess}Add a [[parameter]] of that name, or write {{{{{name}}}}} for the literal "
+            "text.",
         )
     for name in parameters:
         if name not in used:
             raise table.error(
-                f"the parameter {name} is nowhere in arguments",
+                f"arguments does not use the parameter {name}",
                 f"Write {{{name}}} where its value belongs, or remove the parameter.",
             )
 
@@ -247,8 +248,8 @@ def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequ
 
 Rule = tuple[Callable[[Any], bool], str]
 POSITIVE: Rule = (lambda value: is_number(value) and value > 0, "a number above 0")
-TEXT: Rule = (is_text, "a text")
-TEXTS: Rule = (is_names, "a list of texts")
+TEXT: Rule = (is_text, "a string")
+TEXTS: Rule = (is_names, "a list of strings")
 
 
 def _one_of(*choices: str) -> Rule:
@@ -274,9 +275,7 @@ def _asked(parameters: Sequence[Parameter], metrics: Sequence[MetricSpec], table
     keys = list(dict.fromkeys([*(m.key for m in metrics), *(m.key for m in OURS), *ALIASES]))
     if metric not in keys:
         guess = toml_tables.guess(metric, keys)
-        raise table.error(
-            f"metric is {metric!r}, which is no metric", f"{guess}Metrics: {', '.join(keys)}."
-        )
+        raise table.error(f"unknown metric {metric!r}", f"{guess}Metrics: {', '.join(keys)}.")
     at, allocators = options.pop("at", {}), options.pop("allocators", [])
     if allocators != [] and not is_names(allocators):
         raise table.error(f"allocators is {allocators!r}", "It must be a list of names and globs.")
@@ -298,13 +297,13 @@ def _check_options(table: Table, kind: Kind, options: Mapping[str, Any]) -> None
         if key not in rules:
             there_are = ", ".join(sorted([*rules, "allocators", "at", "metric", "parameter"]))
             guess = toml_tables.guess(key, list(rules))
-            raise table.error(f"the key {key!r} is unknown", f"{guess}Options: {there_are}.")
+            raise table.error(f"unknown key {key!r}", f"{guess}Options: {there_are}.")
         if not rules[key][0](value):
             raise table.error(f"{key} is {value!r}", f"It must be {rules[key][1]}.")
     if kind == "pair" and not {"first", "second"} <= set(options):
-        raise table.error("a pair needs first and second", "Name two allocators.")
+        raise table.error("a pair needs both first and second", "Name two allocators.")
     if options.get("law") == "amdahl" and (others := sorted(set(options) - {"law"})):
-        raise table.error(f"{others[0]} is no option of the law amdahl", "It has none.")
+        raise table.error(f"the law amdahl has no option {others[0]}", "It has none.")
 
 
 def _check_place(table: Table, at: Any, parameters: Sequence[Parameter]) -> None:
@@ -316,11 +315,11 @@ def _check_place(table: Table, at: Any, parameters: Sequence[Parameter]) -> None
         if name not in values:
             there_are = ", ".join(values) or "none"
             raise table.error(
-                f"at names {name!r}, which is no parameter", f"Parameters: {there_are}."
+                f"at refers to {name!r}, which is not a parameter", f"Parameters: {there_are}."
             )
         if value not in values[name]:
             there_are = ", ".join(map(str, values[name]))
-            raise table.error(f"{name} is never {value!r}", f"Its values: {there_are}.")
+            raise table.error(f"{name} never has the value {value!r}", f"Its values: {there_are}.")
 
 
 # --- what is going to be run ----------------------------------------------------------------------

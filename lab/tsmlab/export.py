@@ -39,8 +39,8 @@ def check_targets(targets: Sequence[Target], force: bool) -> None:
         real = path.resolve()
         if real in seen and real.is_file() | (not real.exists()):
             raise UserError(
-                f"{seen[real].option} and {target.option} name the same file, {path}.",
-                "Give each its own.",
+                f"{seen[real].option} and {target.option} point to the same file, {path}.",
+                "Give each its own file.",
             )
         seen[real] = target
         check_new(path, force, f"{target.option}: ")
@@ -105,14 +105,16 @@ def check_new(path: Path, force: bool, said: str = "") -> None:
     must not be."""
     folder = path.absolute().parent
     if path.is_dir():
-        raise UserError(f"{said}{path} is a folder.", "Name a file in it.")
+        raise UserError(f"{said}{path} is a directory.", "Give a file in it.")
     if path.is_file() and not force:
         raise UserError(
-            f"{said}{path} exists already.", "Overwrite it with --force, or name another file."
+            f"{said}{path} already exists.", "Overwrite it with --force, or name another file."
         )
     if not folder.is_dir():
-        raise UserError(f"{said}there is no folder {folder}.", f"Make it first: mkdir -p {folder}")
+        raise UserError(
+            f"{said}no such directory: {folder}.", f"Create it first: mkdir -p {folder}"
+        )
     # A regular file is replaced, which takes a writable folder; a device or pipe is written to.
     special = path.exists() and not path.is_file()
     if not os.access(path if special else folder, os.W_OK):
-        raise UserError(f"{said}{path} cannot be written.", "Choose a folder that is yours.")
+        raise UserError(f"{said}cannot write {path}.", "Choose a directory that you can write to.")

@@ -71,8 +71,8 @@ def peer_of(name: str) -> Peer:
             return peer
     names = [peer.name for peer in known]
     raise UserError(
-        f"there is no recipe for {name!r}.",
-        f"{toml_tables.guess(name, names)}There is one for {', '.join(names)}.",
+        f"no recipe for {name!r}.",
+        f"{toml_tables.guess(name, names)}Recipes: {', '.join(names)}.",
     )
 
 
@@ -85,7 +85,7 @@ def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manif
     for manifest, library in fetched.present():
         same = (manifest.name, _plain(manifest.crate_version)) == (peer.name, _plain(wanted))
         if same and not force:
-            say(f"{manifest.folder} is there already (--force builds it again)")
+            say(f"{manifest.folder} already exists (--force rebuilds it)")
             return manifest, library
     _check_tools("cargo", *peer.tools)
     cache = fetched.cache_dir()
@@ -95,8 +95,8 @@ def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manif
             return _fetch(peer, wanted, Path(name), say)
     except OSError as error:
         raise UserError(
-            f"{cache} cannot be written: {error.strerror}.",
-            "Make room, or set XDG_CACHE_HOME to a folder that can be written to.",
+            f"cannot write {cache}: {error.strerror}.",
+            "Free some space, or set XDG_CACHE_HOME to a writable directory.",
         ) from error
 
 
@@ -150,13 +150,13 @@ def _download(peer: Peer, wanted: str, project: Path) -> Crate:
         # Offline, cargo finds no version, and then reminds of that.
         if _NO_VERSION.search(done.stderr) and "offline mode" not in done.stderr:
             raise UserError(
-                f"there is no version {wanted} of the crate {peer.crate}.",
-                f"Leave --version out for {peer.version}, or see: cargo info {peer.crate}",
+                f"the crate {peer.crate} has no version {wanted}.",
+                f"Omit --version to get {peer.version}, or see: cargo info {peer.crate}",
             )
         raise UserError(
-            f"{peer.crate} could not be downloaded: {_last_line(done.stderr)}.",
-            "Cargo needs the network, or a mirror in its own settings; then once more: "
-            f"tsmalloc fetch {peer.name}",
+            f"could not download {peer.crate}: {_last_line(done.stderr)}.",
+            "Cargo needs network access, or a mirror in its settings; then retry: tsmalloc fetch "
+            f"{peer.name}",
         )
     folder = project / "vendor" / peer.crate
     try:
@@ -167,12 +167,12 @@ def _download(peer: Peer, wanted: str, project: Path) -> Crate:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"cargo left no crate {peer.crate} behind: {error}.", "Is cargo 1.64 or newer?"
+            f"cargo did not download the crate {peer.crate}: {error}.", "Is cargo 1.64 or newer?"
         ) from error
     if _plain(version) == peer.version and sha256 != peer.sha256:
         raise UserError(
-            f"{peer.crate} {wanted} is not what was pinned: its checksum is {sha256}.",
-            "Do not use it: the registry, or a mirror of it, has another archive than it had.",
+            f"{peer.crate} {wanted} does not match its pinned checksum: got {sha256}.",
+            "Do not use it: the registry, or its mirror, serves a different archive than before.",
         )
     return Crate(folder, version, sha256)
 
@@ -196,13 +196,13 @@ def _build(peer: Peer, crate: Crate, folder: Path) -> Path:
             if done.returncode != 0:
                 said = "\n".join((done.stdout + done.stderr).splitlines()[-LOG_LINES:])
                 raise UserError(
-                    f"{peer.name} could not be built ({command[0]}: exit {done.returncode}).",
-                    f"{said}\nAll of it is in {log}.",
+                    f"could not build {peer.name} ({command[0]}: exit {done.returncode}).",
+                    f"{said}\nFull log: {log}.",
                 )
     library = folder / peer.library
     if not system_libraries.is_loadable_library(library):
         raise UserError(
-            f"{peer.name} was built without {peer.library}.", f"What was done is in {log}."
+            f"the build of {peer.name} did not produce {peer.library}.", f"Full log: {log}."
         )
     log.unlink()
     return library
@@ -216,8 +216,8 @@ def _prove(allocator: Allocator) -> None:
         how = shown.measurement.failure_text()
         others = ", ".join(map(str, shown.served_by_others))
         raise UserError(
-            f"{allocator.name} was built, but serves no program: {others or how}.",
-            "Try another crate: --version",
+            f"{allocator.name} was built, but cannot be preloaded: {others or how}.",
+            "Try another version of the crate: --version",
         )
 
 
@@ -249,7 +249,7 @@ def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[st
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1].rstrip(".") if lines else "it says nothing"
+    return lines[-1].rstrip(".") if lines else "no output"
 
 
 def _plain(version: str) -> str:

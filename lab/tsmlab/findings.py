@@ -68,12 +68,12 @@ class _Question:
 
     def finding(self) -> Finding:
         if not self.allocators:
-            return self.no_answer(f"none of {names(self.asked.allocators)} took part.")
+            return self.no_answer(f"no allocator matches {names(self.asked.allocators)}.")
         if not any(self._logs.values()):
             return self.no_answer(f"{self.metric.name} was not measured.")
         found = {"pair": _pair, "order": _order, "fit": _fit}[self.asked.kind](self)
         where = describe(self.asked.at)
-        doubt = f" Left out where runs failed: {names(self.failed)}." if self.failed else ""
+        doubt = f" Excluded where runs failed: {names(self.failed)}." if self.failed else ""
         return replace(found, text=f"{f'{where}: ' if where else ''}{found.text}{doubt}")
 
     def answer(
@@ -210,7 +210,7 @@ def _pair(question: _Question) -> Finding:
         if (ratio := _ratio_of(question.logs(point, first), question.logs(point, second)))
     }
     if not ratios:
-        return question.no_answer("No round has figures above 0 of both.")
+        return question.no_answer("No round has values above 0 for both.")
     adjusted = stats.holm_by_key({point: ratio.p_value for point, ratio in ratios.items()})
     judged = {
         point: stats.judge(
@@ -247,7 +247,7 @@ def _verdict_of_pair(judged: Mapping[int, Judgement], first: str, second: str) -
 
 def _more(judged: Mapping[int, Judgement]) -> str:
     more = max((judgement.rounds_more or 0 for judgement in judged.values()), default=0)
-    return f"; about {rounds(more, more=True)} would tell" if more else ""
+    return f"; about {rounds(more, more=True)} would resolve it" if more else ""
 
 
 def _counted(question: _Question, first: str, second: str) -> str:
@@ -356,7 +356,7 @@ def _order(question: _Question) -> Finding:
     found = [_Standing(question, point) for point in question.points]
     found = [standing for standing in found if len(standing.order) > 1]
     if not found:
-        return question.no_answer("That takes two allocators with figures above 0 and no failures.")
+        return question.no_answer("This needs two allocators with values above 0 and no failures.")
     parameter = question.parameter if question.asked.parameter else None
     rows = (
         [indices for _, indices in question.series(parameter)]
@@ -374,7 +374,7 @@ def _order(question: _Question) -> Finding:
     if changes:
         one, other, here, there = changes[0]
         at, behind = question.at(here.point), question.at(there.point)
-        text += f" {one} is ahead of {other}{at}, behind it{behind}."
+        text += f" {one} is ahead of {other}{at}, but behind it{behind}."
     estimates = {
         f"{name} to {standing.order[0]}{question.at(standing.point)}": ratio
         for standing in found
@@ -423,7 +423,7 @@ def _ranking(question: _Question, found: Sequence[_Standing]) -> str:
     texts = [f"{chain}{question.at(*points)}" for chain, points in chains.items()]
     if len(texts) > CHAINS_TOLD:
         texts = [*texts[:CHAINS_TOLD], f"{len(texts) - CHAINS_TOLD} more"]
-    head = "Best" if whole else "Not shown to be behind the best"
+    head = "Best" if whole else "Not reliably behind the best"
     return f"{head} in {question.metric.name}: {'; '.join(texts)}."
 
 
@@ -434,7 +434,7 @@ def _fit(question: _Question) -> Finding:
     """Does the metric follow a law of the parameter?"""
     parameter = question.parameter
     if parameter is None:
-        return question.no_answer("No parameter with numbers is swept.")
+        return question.no_answer("No numeric parameter is swept.")
     curves = []
     for fixed, indices in question.series(parameter):
         for name in question.allocators:
@@ -464,7 +464,7 @@ def _amdahl(question: _Question, parameter: Parameter, curves: Sequence[Measured
         if (law := fits.amdahl(xs, table, question.processors))
     ]
     if not found:
-        why = f"That takes two values of {parameter.name} up to the number of processors."
+        why = f"This needs two values of {parameter.name} up to the number of processors."
         return question.no_answer(why)
     beyond = {"": "", "above": " (slower with more)", "below": " (more than the law allows)"}
     told = []
@@ -475,7 +475,7 @@ def _amdahl(question: _Question, parameter: Parameter, curves: Sequence[Measured
     left = sum(law.left is not None for *_, law in found)
     count = f" on {question.processors} processors" if question.processors else ""
     return question.answer(
-        f"the law is left by {left} of {len(found)}",
+        f"{left} of {len(found)} deviate from the law",
         f"Serial fraction by Amdahl's law{count}: {_figures(told)}.",
         {f"serial fraction of {label}": law.serial for label, _, _, law in found},
         [
@@ -494,7 +494,7 @@ def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured
         if (grown := fits.growth(xs, table))
     ]
     if not found:
-        why = f"That takes two values of {parameter.name} with figures above 0."
+        why = f"This needs two values of {parameter.name} with values above 0."
         return question.no_answer(why)
     told = [(g.exponent.value, f"{label} {interval(g.exponent)}") for label, _, _, g in found]
     asked = "" if expected is None else f" (expected: {expected})"

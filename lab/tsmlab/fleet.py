@@ -108,15 +108,15 @@ def lab_digest() -> str:
 def difference(expected: Expected) -> str | None:
     """The difference of this worker from the machine that began the study; None if nothing."""
     if __version__ != expected.version:
-        return f"it is tsmalloc {__version__}, not {expected.version}"
+        return f"it has tsmalloc {__version__}, not {expected.version}"
     if lab_digest() != expected.lab:
-        return f"it is another tsmalloc {__version__}, with other files"
+        return f"its tsmalloc {__version__} has different files"
     try:
         os.chdir(expected.folder)
     except OSError as error:
-        return f"its folder {expected.folder} cannot be entered: {error.strerror}"
+        return f"it cannot enter the directory {expected.folder}: {error.strerror}"
     changed = _changed(tuple(expected.files.items()))
-    return f"it lacks these files, or has others: {', '.join(changed)}" if changed else None
+    return f"these files are missing or differ: {', '.join(changed)}" if changed else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -140,7 +140,7 @@ def make_round(job: Job) -> Done:
 
     name, kind = str(get_worker().name), kind_of(here())
     if problem := difference(job.expected):
-        raise UserError(f"the worker {name} does not fit: {problem}.", _SAME_LAB)
+        raise UserError(f"the worker {name} does not match: {problem}.", _SAME_LAB)
     _set_environment(job.environment)
     if cpus := job.cpus.get(name):
         os.sched_setaffinity(0, cpus)
@@ -159,14 +159,14 @@ def make_round(job: Job) -> Done:
             samples = [trial.run(slot) for slot in job.slots]
         except KeyboardInterrupt as error:
             raise UserError(
-                f"the worker {name} was interrupted.", "Go on with --resume."
+                f"the worker {name} was interrupted.", "Continue with --resume."
             ) from error
     where = {"worker": name, "kind": kind}
     tagged = [replace(s, measurement={**s.measurement, FLEET: where}) for s in samples]
     return Done(name, kind, tagged)
 
 
-_SAME_LAB = "Give all machines the same tsmalloc, and the same files under the same paths."
+_SAME_LAB = "All machines need the same tsmalloc, and the same files under the same paths."
 
 
 def kind_of(found: Machine) -> str:
@@ -295,9 +295,9 @@ class Fleet:
         if len(self.machines) > 1:
             kinds = "; ".join(map(kind_of, self.machines))
             raise UserError(
-                f"this table is of one kind of machine, and the cluster has several: {kinds}.",
-                "End the workers of all kinds but one. Or ask `tsmalloc compare --cluster`, which "
-                "judges kind by kind.",
+                f"this needs machines of one kind, but the cluster has several: {kinds}.",
+                "Stop the workers of all kinds but one, or use `tsmalloc compare --cluster`, "
+                "which judges each kind separately.",
             )
         self._only = kind_of(self.machines[0])
         return self.machines[0]
@@ -339,8 +339,8 @@ class Fleet:
             done: Done = future.result()
         if self._only not in {None, done.kind}:
             raise UserError(
-                f"the worker {done.worker} joined, whose machine is of another kind: {done.kind}.",
-                "End it, then go on with --resume: its round was not kept.",
+                f"the worker {done.worker} joined on a different kind of machine: {done.kind}.",
+                "Stop it, then continue with --resume: its round was discarded.",
             )
         return done
 
@@ -353,8 +353,8 @@ class Fleet:
         self._alone_since = self._alone_since or time.monotonic()
         if time.monotonic() - self._alone_since > PATIENCE_SECONDS:
             raise UserError(
-                "no worker is left in the cluster.",
-                "Start some (tsmalloc worker ADDRESS), then go on with --resume.",
+                "the cluster has no workers left.",
+                "Start some (tsmalloc worker ADDRESS), then continue with --resume.",
             )
 
     @contextlib.contextmanager
@@ -364,8 +364,8 @@ class Fleet:
             yield
         except self._dask.KilledWorker as error:
             raise UserError(
-                f"a round has ended {DEATHS} workers or more.",
-                "Look at their logs, then go on with --resume.",
+                f"one round killed at least {DEATHS} workers.",
+                "Check their logs, then continue with --resume.",
             ) from error
         except (
             self._dask.CancelledError,
@@ -376,8 +376,8 @@ class Fleet:
             if isinstance(error, TimeoutError):
                 raise
             raise UserError(
-                f"the cluster is gone: {error or type(error).__name__}.",
-                "Start it again, then go on with --resume.",
+                f"lost the cluster: {error or type(error).__name__}.",
+                "Restart it, then continue with --resume.",
             ) from error
 
 
@@ -397,7 +397,7 @@ def joined(
     local = LOCAL.fullmatch(text)
     if local is None and REMOTE.fullmatch(text) is None:
         raise UserError(
-            f"--cluster {text!r} cannot be read.", "It is local, local:4, or tcp://HOST:8786."
+            f"cannot parse --cluster {text!r}.", "Write local, local:4, or tcp://HOST:8786."
         )
     environment = dict(os.environ)
     with contextlib.ExitStack() as stack:
@@ -421,8 +421,9 @@ def joined(
             client = stack.enter_context(dask.Client(address, timeout=CONNECT_SECONDS))
         except (OSError, ValueError) as error:
             raise UserError(
-                f"there is no cluster at {address}.",
-                f"Start one: dask scheduler, and on each machine: tsmalloc worker {address}",
+                f"no cluster at {address}.",
+                f"Start one with `dask scheduler`, and run on each machine: tsmalloc worker "
+                f"{address}",
             ) from error
         _set_environment(environment)
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -455,7 +456,7 @@ def _examined(
     for worker in workers.values():
         if worker["nthreads"] != 1:
             raise UserError(
-                f"the worker {worker['name']} makes {worker['nthreads']} things at once.",
+                f"the worker {worker['name']} runs {worker['nthreads']} tasks at once.",
                 f"Start it as: tsmalloc worker {address}",
             )
     expected = Expected(__version__, lab_digest(), str(Path.cwd()), journal.digests(files))
@@ -466,13 +467,13 @@ def _examined(
         cpus: Mapping[str, tuple[int, ...]] = client.run(usable_cpus, workers=list(workers))
     except Exception as error:  # whatever a stranger raises there comes here
         raise UserError(
-            f"the workers have no tsmalloc of this version: {type(error).__name__}: {error}.",
+            f"the workers do not have this version of tsmalloc: {type(error).__name__}: {error}.",
             _SAME_LAB,
         ) from error
     for where, (host, problem, _) in found.items():
         if problem is not None:
             name = workers[where]["name"]
-            raise UserError(f"the worker {name} on {host} does not fit: {problem}.", _SAME_LAB)
+            raise UserError(f"the worker {name} on {host} does not match: {problem}.", _SAME_LAB)
     hosts: dict[str, list[str]] = {}
     for where, (host, _, _) in found.items():
         hosts.setdefault(host, []).append(str(workers[where]["name"]))
@@ -483,7 +484,7 @@ def _examined(
         else f"cluster    {counted(len(found), 'worker')} on one machine"
     )
     if len(hosts) < len(found):
-        note("workers of one machine disturb each other's times; counts and bytes they do not")
+        note("workers on one machine disturb each other's times, but not counts and bytes")
     return Fleet(
         client,
         expected,
@@ -519,8 +520,8 @@ def machine_of(fleet: Fleet | None, memo: Memo) -> Machine:
     begun = memo.once("machine", Machine, lambda: now)
     if kind_of(begun) != kind_of(now):
         raise UserError(
-            f"the study was begun on {kind_of(begun)}, and the cluster has {kind_of(now)}.",
-            "Go on with it on a cluster of the first kind, or begin anew.",
+            f"the study was started on {kind_of(begun)}, but the cluster has {kind_of(now)}.",
+            "Continue on a cluster of the first kind, or start over.",
         )
     return begun
 

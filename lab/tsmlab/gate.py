@@ -157,7 +157,7 @@ def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
     names = [Path(each.command[0]).name for each in (before, now)]
     if names[0] != names[1] or before.command[1:] != now.command[1:]:
         then, here = (shlex.join(each.command) for each in (before, now))
-        seen.append(f"the baseline is of `{then}`, not of `{here}`")
+        seen.append(f"the baseline is for `{then}`, not for `{here}`")
     then, here = (each.allocator(CANDIDATE).family for each in (before, now))
     if then != here:
         seen.append(f"the baseline was measured under {then}, the program under {here}")
@@ -167,8 +167,8 @@ def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
         Trouble(
             "other-baseline",
             "; ".join(seen),
-            "another file than was meant, or work that changed",
-            "make a baseline of this one (--export-json), or measure both at once (--against)",
+            "the wrong file, or the program's arguments changed",
+            "make a new baseline (--export-json), or measure both at once (--against)",
         )
     ]
 
@@ -277,13 +277,14 @@ def unpaired_rows(
 def read_baseline(path: Path) -> Comparison:
     """The comparison of an earlier gate; raises UserError for a file that has no such thing."""
     file = "FILE" if path.exists() else path
-    make = f"Make one where the program is good: tsmalloc gate --export-json {file} -- PROGRAM"
+    command = f"tsmalloc gate --export-json {file} -- PROGRAM"
+    make = f"Make one with a good version of the program: {command}"
     found = study.read(path, make, "baseline")
     if found.verb != "gate":
-        raise UserError(f"{path} is of `tsmalloc {found.verb}`, not of a gate.", make)
+        raise UserError(f"{path} was written by `tsmalloc {found.verb}`, not by a gate.", make)
     usable = [s for s in found.comparison.samples if s.phase == "measured" and not s.failure]
     if not any(sample.allocator == CANDIDATE for sample in usable):
-        raise UserError(f"the baseline {path} holds no run that succeeded.", make)
+        raise UserError(f"the baseline {path} contains no successful run.", make)
     return found.comparison
 
 
@@ -307,8 +308,8 @@ def check_judged(
     if lacking:
         how = "with --deterministic and" if deterministic else "with"
         raise UserError(
-            f"{name} has no {', '.join(lacking)} to judge by.",
-            f"Make it anew {how} --export-json, or set that limit to none.",
+            f"{name} has no data for {', '.join(lacking)}.",
+            f"Make it again {how} --export-json, or set that limit to none.",
         )
 
 

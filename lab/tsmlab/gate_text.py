@@ -72,8 +72,8 @@ def sentence(row: GateRow) -> str:
     if row.ratio.low is None:
         return f"{told}; one round has no interval: -r 3 or more"
     if row.rounds_more is None:
-        return f"{told}; not to be told by any sensible number of rounds: judge by --deterministic"
-    return f"{told}; about {rounds(row.rounds_more, more=True)} would tell"
+        return f"{told}; no sensible number of rounds would resolve it: use --deterministic"
+    return f"{told}; about {rounds(row.rounds_more, more=True)} would resolve it"
 
 
 def conclusion(study: Study) -> Iterator[str]:
@@ -83,14 +83,14 @@ def conclusion(study: Study) -> Iterator[str]:
         yield "FAILED: a run failed"
     elif verdict == "measured":
         has_baseline = gate.baseline_file is not None or len(study.comparison.allocators) > 1
-        lacks = "no limit is set" if has_baseline else "no baseline given, so nothing was judged"
+        lacks = "no limit set" if has_baseline else "no baseline given, so nothing was judged"
         remedy = "--max-peak, --max-time" if has_baseline else "--against or --baseline"
         yield f"measured; {lacks} ({remedy})"
     for row in gate.rows:
         if row.verdict in ("regression", "unresolved"):
             yield f"{row.verdict.upper()} {sentence(row)}"
     if verdict == "pass":
-        yield "PASS: every limit is kept"
+        yield "PASS: within all limits"
 
 
 def junit(study: Study) -> str:

@@ -27,7 +27,7 @@ from tsmlab.results import AllocatorInfo
 
 SCHEMA = "tsmalloc-journal/3"
 ENDING = ".jsonl"
-BEGIN_ANEW = "Begin anew, without --resume."
+BEGIN_ANEW = "Start over, without --resume."
 # Facts of the machine on which numbers depend so much that those of two may not be mixed.
 SAME_MACHINE = ("kernel", "architecture", "cpu", "usable_cores", "libc")
 
@@ -80,7 +80,7 @@ class Header:
         """Raises UserError unless what would be run now is what was begun."""
         if self.tsmalloc_version != now.tsmalloc_version:
             raise UserError(
-                f"the run was begun by tsmalloc {self.tsmalloc_version}, this is "
+                f"the run was started by tsmalloc {self.tsmalloc_version}; this is "
                 f"{now.tsmalloc_version}.",
                 BEGIN_ANEW,
             )
@@ -88,16 +88,16 @@ class Header:
             then, here = getattr(self.machine, fact), getattr(now.machine, fact)
             if then != here:
                 raise UserError(
-                    f"the run was begun on another machine: {fact} was {then}, is {here}.",
+                    f"the run was started on another machine: {fact} was {then}, is {here}.",
                     BEGIN_ANEW,
                 )
         others = changed(self.files)
         if not others and (self.allocators != now.allocators or self.files != now.files):
-            others = ["the allocators that are installed"]
+            others = ["the installed allocators"]
         if others:
             raise UserError(
-                f"changed since the run began: {', '.join(others)}.",
-                f"Bring back what was there (or build it again), or {BEGIN_ANEW.lower()}",
+                f"changed since the run started: {', '.join(others)}.",
+                f"Restore (or rebuild) the original files, or {BEGIN_ANEW.lower()}",
             )
 
 
@@ -198,7 +198,7 @@ class Journal:
                 raise
             return journal
 
-        return records.in_first_folder(folders, write, "no journal could be begun anywhere")
+        return records.in_first_folder(folders, write, "could not create a journal anywhere")
 
     @staticmethod
     def resume(path: Path, clock: Clock = time.monotonic) -> Journal:
@@ -209,7 +209,7 @@ class Journal:
             file = path.open("r+b")
         except OSError as error:
             raise UserError(
-                f"the journal {path} cannot be opened: {error.strerror}.",
+                f"cannot open the journal {path}: {error.strerror}.",
                 "Its path was printed when the run was interrupted.",
             ) from error
         try:
@@ -269,8 +269,8 @@ class Journal:
                 self._file.flush()
         except OSError as error:
             raise UserError(
-                f"the journal {self.path} cannot be written: {error.strerror}.",
-                "Make room, then go on with --resume.",
+                f"cannot write the journal {self.path}: {error.strerror}.",
+                "Free some space, then continue with --resume.",
             ) from error
 
 
@@ -279,7 +279,7 @@ def _lock(path: Path, file: BinaryIO) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise UserError(
-            f"another process is writing the journal {path}.", "Wait for it, or end it first."
+            f"another process is writing the journal {path}.", "Wait for it, or stop it first."
         ) from error
 
 
@@ -291,8 +291,8 @@ def latest(verb: str, folders: Iterable[Path] | None = None) -> Path:
     found = [path for path in everyones if path.stat().st_uid == os.getuid()]
     if not found:
         raise UserError(
-            f"there is no journal of `tsmalloc {verb}` in {known[0]}.",
-            "Nothing is left to go on with there, or name the journal's file.",
+            f"no journal of `tsmalloc {verb}` in {known[0]}.",
+            "There is nothing to resume there; if the journal is elsewhere, give its file.",
         )
     # Of two that were begun in the same second, the one that was written to last: the process's
     # number, which the name ends with, begins anew some time.
@@ -310,7 +310,7 @@ def _parse(path: Path, content: bytes) -> tuple[Header, list[Line], int]:
         SCHEMA,
         texts[0].decode(errors="replace"),
         f"the journal {path}",
-        "Give the path that was printed as the journal, to the version that began it.",
+        "Give the path that was printed as the journal, to the version that started it.",
     )
     lines, length = [], len(texts[0]) + 1
     for number, text in enumerate(texts[1:], start=2):

@@ -90,7 +90,7 @@ class Ended:
         if self.signal is not None:
             return _signal_name(self.signal)
         if self.exit_code is None:
-            return "could not be ended"
+            return "could not be stopped"
         return f"exit {self.exit_code}" if self.exit_code else "ok"
 
 
@@ -136,7 +136,7 @@ def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:
     try:
         raw = json.loads(text)
     except ValueError as error:
-        raise _not_of_one_version(f"{tool} did not answer with a line of JSON: {error}.") from error
+        raise _not_of_one_version(f"{tool} did not print a line of JSON: {error}.") from error
     answer: dict[str, Any] = raw if isinstance(raw, dict) else {}
     require_schema(answer, tool, schema)
     return answer
@@ -176,12 +176,12 @@ def counts_of(calls: Any) -> dict[str, int]:
 def require_schema(raw: dict[str, Any], tool: str, schema: str) -> None:
     if raw.get("schema") != schema:
         raise _not_of_one_version(
-            f"{tool} answered in the schema {raw.get('schema')!r}, not in {schema!r}."
+            f"{tool} printed the schema {raw.get('schema')!r}, not {schema!r}."
         )
 
 
 def _not_of_one_version(problem: str) -> UserError:
-    return UserError(problem, f"The tools and the lab have to be of one version. {paths.remedy()}")
+    return UserError(problem, f"The tools and the lab must have the same version. {paths.remedy()}")
 
 
 def _signal_name(number: int) -> str:
@@ -210,7 +210,7 @@ class NativeTool:
             text = answer.read()
         if status != 0:
             how = f"exit {status}" if status > 0 else _signal_name(-status)
-            raise UserError(f"{self._tool} failed ({how}).", "What it wrote above says why.")
+            raise UserError(f"{self._tool} failed ({how}).", "Its output above says why.")
         decoded = json.loads(text)
         assert isinstance(decoded, dict)
         return decoded
@@ -223,7 +223,7 @@ class NativeTool:
         try:
             return subprocess.Popen([self._tool, *arguments], process_group=0)
         except OSError as error:
-            raise UserError(f"{self._tool} does not start: {error}", paths.remedy()) from error
+            raise UserError(f"cannot start {self._tool}: {error}", paths.remedy()) from error
 
     @staticmethod
     def _wait(process: subprocess.Popen[bytes]) -> int:

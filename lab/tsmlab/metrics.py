@@ -151,7 +151,8 @@ def parse_all(texts: Sequence[str]) -> tuple[CustomMetric, ...]:
     for name in names:
         if names.count(name) > 1:
             raise UserError(
-                f"two --metric have the name {name!r}.", "Name each: --metric 'NAME=REGEX'"
+                f"two --metric options have the name {name!r}.",
+                "Give each its own: --metric 'NAME=REGEX'",
             )
     return tuple(found)
 
@@ -172,8 +173,8 @@ def parse_custom(text: str) -> CustomMetric:
         ) from error
     if groups == 0:
         raise UserError(
-            f"--metric: {pattern!r} does not say where the number is.",
-            f"Put the number into a group, with parentheses. {_EXAMPLE}",
+            f"--metric: {pattern!r} has no group for the number.",
+            f"Put the number into parentheses. {_EXAMPLE}",
         )
     return CustomMetric(name, pattern, direction == "higher")
 

@@ -45,14 +45,14 @@ def build_dir() -> Path:
 def remedy() -> str:
     """What brings a missing file of ours, or one of another version, as a sentence."""
     if "TSMALLOC_BUILD_DIR" in os.environ:
-        return "TSMALLOC_BUILD_DIR is set: unset it, or point it at a finished build folder."
+        return "TSMALLOC_BUILD_DIR is set: unset it, or point it to a complete build directory."
     home = installed_home()
     if home is None:
         return f"Build it: make -C {shlex.quote(str(repository_root()))}"
     if home.is_symlink():
-        return "Install it again, with the package tsmalloc-lab, or by cmake --install."
+        return "Reinstall it, with the package tsmalloc-lab or cmake --install."
     python = shlex.quote(sys.executable)
-    return f"Install it again: {python} -m pip install --force-reinstall --no-deps tsmalloc-*.whl"
+    return f"Reinstall it: {python} -m pip install --force-reinstall --no-deps tsmalloc-*.whl"
 
 
 def library_dir() -> Path:
@@ -94,7 +94,9 @@ def working_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
-        raise UserError("the working folder is gone.", "Change into one that there is.") from error
+        raise UserError(
+            "the working directory no longer exists.", "Change to an existing one."
+        ) from error
 
 
 def environment_of_native_programs() -> dict[str, str]:
@@ -123,7 +125,9 @@ def preloadable(path: Path) -> Path:
         folder = base / "links" / digest
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if base.stat().st_uid != os.getuid():
-            raise UserError(f"{base} belongs to another user.", "Set XDG_STATE_HOME elsewhere.")
+            raise UserError(
+                f"{base} belongs to another user.", "Set XDG_STATE_HOME to another directory."
+            )
         link = folder / _UNPRELOADABLE.sub("_", path.name)
         _point(link, path)
         return link

@@ -43,7 +43,7 @@ class Resolved:
 def resolve(command: Sequence[str], environment: Mapping[str, str]) -> Resolved:
     """Follows a command to the program that the kernel will load, or raises CannotStart."""
     if not command or not command[0]:
-        raise CannotStart("empty", "no program is named.", "Name one: tsmalloc ... -- PROGRAM")
+        raise CannotStart("empty", "no program given.", "Give one: tsmalloc ... -- PROGRAM")
     search_path = environment.get("PATH", os.defpath)
     path = find_program(command[0], search_path)
     chain = [path]
@@ -51,8 +51,8 @@ def resolve(command: Sequence[str], environment: Mapping[str, str]) -> Resolved:
         if len(chain) > MAX_SCRIPT_DEPTH:
             raise CannotStart(
                 "script-depth",
-                f"{chain[0]} is a script of a script of a script, too deep for the kernel.",
-                "Name the real program in its first line.",
+                f"{chain[0]} has too many nested script interpreters for the kernel.",
+                "Put the real interpreter into its first line.",
             )
         path = interpreter_program(path, interpreter, search_path)
         chain.append(path)
@@ -74,12 +74,12 @@ def find_program(name: str, search_path: str) -> Path:
             not_executable = not_executable or path
     if not_executable is not None:
         check_executable(not_executable, name)
-    remedy = "See whether it is installed, or give its path."
+    remedy = "Install it, or give its path."
     if _is_file(Path(name)):
-        remedy = f"It is in this folder: write ./{name}"
+        remedy = f"It is in this directory: write ./{name}"
     elif near := difflib.get_close_matches(name, _program_names(search_path), n=1, cutoff=0.75):
         remedy = f"Did you mean {near[0]}? {remedy}"
-    raise CannotStart("not-found", f"the program {name} was not found on PATH.", remedy)
+    raise CannotStart("not-found", f"{name}: command not found on PATH.", remedy)
 
 
 def check_executable(path: Path, name: str) -> None:
@@ -88,20 +88,20 @@ def check_executable(path: Path, name: str) -> None:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except PermissionError:
         raise CannotStart(
-            "not-executable", f"you may not look at {path}.", "Ask for the right, or make a copy."
+            "not-executable", f"{path}: permission denied.", "Get permission, or make a copy."
         ) from None
     except OSError:
-        remedy = "See whether the path is spelled rightly."
+        remedy = "Check the spelling of the path."
         siblings = [p.name for p in _entries(path.parent)]
         if near := difflib.get_close_matches(path.name, siblings, n=1):
             remedy = f"Did you mean {path.with_name(near[0])}?"
         raise CannotStart("not-found", f"{name} does not exist.", remedy) from None
     if is_folder:
-        raise CannotStart("not-executable", f"{name} is a folder.", "Name the program in it.")
+        raise CannotStart("not-executable", f"{name} is a directory.", "Give a program in it.")
     if not os.access(path, os.X_OK):
         remedy = f"chmod +x {shlex.quote(str(path))}"
         if interpreter := shebang(path):
-            remedy += f", or run it by its interpreter: {interpreter} {shlex.quote(str(path))}"
+            remedy += f", or run its interpreter: {interpreter} {shlex.quote(str(path))}"
         raise CannotStart("not-executable", f"{path} is not executable.", remedy)
 
 
@@ -121,21 +121,19 @@ def interpreter_program(script: Path, line: str, search_path: str) -> Path:
     """The program that a `#!` line names; `env` is followed to the program that it will find."""
     words = re.split(r"[ \t]+", line, maxsplit=1)
     if not words[0].strip():
-        raise CannotStart(
-            "interpreter", f"{script} has an empty #! line.", "Name its interpreter there."
-        )
+        raise CannotStart("interpreter", f"{script} has an empty #! line.", "Add its interpreter.")
     interpreter = Path(words[0])
     if words[0].endswith("\r"):
         raise CannotStart(
             "interpreter",
-            f"the first line of {script} ends in CR LF: {words[0]!r} is no interpreter.",
-            f"Turn its line ends into Unix ones: sed -i 's/\\r$//' {shlex.quote(str(script))}",
+            f"the first line of {script} ends in CR LF, so there is no interpreter {words[0]!r}.",
+            f"Convert it to Unix line endings: sed -i 's/\\r$//' {shlex.quote(str(script))}",
         )
     if not _is_file(interpreter):
         raise CannotStart(
             "interpreter",
             f"the interpreter of {script} is missing: {interpreter} does not exist.",
-            "Install it, or mend the script's first line.",
+            "Install it, or fix the script's first line.",
         )
     if interpreter.name != "env" or len(words) == 1:
         return interpreter

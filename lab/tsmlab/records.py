@@ -41,7 +41,7 @@ def with_checksum(data: Mapping[str, Any]) -> dict[str, Any]:
 def checked(data: Any) -> dict[str, Any]:
     """The same data; raises ValueError unless it is as with_checksum() returned it."""
     if _expect(dict, data).get(CHECKSUM) != _checksum(data):
-        raise ValueError("it was changed after it was written (its checksum differs)")
+        raise ValueError("it was modified (its checksum differs)")
     return dict(data)
 
 
@@ -89,13 +89,13 @@ def text_of(path: Path, remedy: str, what: str = "file") -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise UserError(f"there is no {what} {path}.", remedy) from error
+        raise UserError(f"no such {what}: {path}.", remedy) from error
     except IsADirectoryError as error:
-        raise UserError(f"{path} is a folder.", remedy) from error
+        raise UserError(f"{path} is a directory.", remedy) from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text.", remedy) from error
+        raise UserError(f"{path} is not a text file.", remedy) from error
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.", remedy) from error
+        raise UserError(f"cannot read {path}: {error.strerror}.", remedy) from error
 
 
 def schema_of(text: str, source: str, remedy: str) -> str:
@@ -105,7 +105,7 @@ def schema_of(text: str, source: str, remedy: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _parsed(text: str, source: str, remedy: str = "Was it cut off or edited?") -> Any:
+def _parsed(text: str, source: str, remedy: str = "It may be truncated or edited.") -> Any:
     try:
         return json.loads(text)
     except DAMAGE as error:
@@ -120,14 +120,14 @@ def document(
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         what = f"its schema is {found!r}" if found else "it has no schema"
-        raise UserError(f"{source} cannot be read: {what}, not {schema!r}.", remedy)
+        raise UserError(f"cannot read {source}: {what}, not {schema!r}.", remedy)
     try:
         return checked(data) if has_checksum else data
     except DAMAGE as error:
         raise UserError(f"{source} is damaged: {error}.", _EDITED) from error
 
 
-_EDITED = "Was it edited by hand? Give it as it was saved."
+_EDITED = "It may have been edited; give the file as it was saved."
 
 
 def restore(kind: Any, value: Any) -> Any:
@@ -142,7 +142,7 @@ def restore(kind: Any, value: Any) -> Any:
         return restore(inner, value)
     if origin is Literal:
         if value not in arguments:
-            raise ValueError(f"{value!r} is none of {', '.join(map(repr, arguments))}")
+            raise ValueError(f"{value!r} is not one of {', '.join(map(repr, arguments))}")
         return value
     if origin in (list, tuple):  # a tuple of any length: tuple[X, ...]
         return origin(restore(arguments[0], item) for item in _expect(list, value))
@@ -155,7 +155,7 @@ def restore(kind: Any, value: Any) -> Any:
     if kind is float:
         number = float(value) if type(value) is int else _expect(float, value)
         if not math.isfinite(number):  # which JSON does not have, and Python reads
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{value!r} is not a number")
         return number
     return _expect(kind, value)
 
@@ -229,7 +229,7 @@ def save(results: Kept, folders: Iterable[Path] | None = None) -> Path:
         write_atomically(folder / name, text)
         return folder / name
 
-    return in_first_folder(folders, write, "the results could not be kept anywhere")
+    return in_first_folder(folders, write, "could not save the results anywhere")
 
 
 def file_stem(created: str, subject: str) -> str:
@@ -254,7 +254,7 @@ def in_first_folder(
             problems.append(str(error).rstrip("."))
     raise UserError(
         f"{problem} ({'; '.join(problems)}).",
-        "Free some space, or set XDG_STATE_HOME to a folder that can be written to.",
+        "Free some space, or set XDG_STATE_HOME to a writable directory.",
     )
 
 

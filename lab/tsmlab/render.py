@@ -62,7 +62,7 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
     yield from cause_tables.blocks(comparison)
     for reported in asked.reported if asked else []:
         yield Block(
-            f"Reported ({reported.report}; {reported.machine}), never mixed with ours",
+            f"Reported ({reported.report}; {reported.machine}), not mixed with ours",
             table=lambda _, found=reported: reported_columns(found),  # type: ignore[misc]
             notes=lambda _, found=reported: [found.note] if found.note else [],  # type: ignore[misc]
             where="document",
@@ -99,7 +99,7 @@ def answers(comparison: Comparison) -> list[str]:
     found = [f"{verdict}: {text}" for verdict, text in finding_lines(comparison)]
     found.sort(key=lambda text: text.startswith("Cannot"))
     if comparison.experiment is not None:
-        return found or ["No analysis is asked for."]
+        return found or ["No analysis requested."]
     if not ranked_rows(comparison):
         return ["No allocator could be ranked."]
     return [RECOMMENDATION + recommendation(comparison), *found]
@@ -292,7 +292,7 @@ def legend(rows: Sequence[Row], layout: Layout) -> list[str]:
     lines = []
     if any(s.rounds_more is not None for s in summaries):
         word = "?" if layout.compact else "unresolved"
-        lines.append(f"{word} +N: not told apart yet; about N more rounds would do it")
+        lines.append(f"{word} +N: about N more rounds would resolve it")
     elif layout.compact and any(s.verdict is Verdict.UNRESOLVED for s in summaries):
         lines.append("?: unresolved")
     return lines
@@ -374,7 +374,9 @@ def kind_lines(comparison: Comparison) -> list[str]:
             verdicts.setdefault(row.allocator, set()).add(summary.verdict)
     apart = [name for name, found in verdicts.items() if {Verdict.BETTER, Verdict.WORSE} <= found]
     if apart:
-        lines.append(f"  THE MACHINES DISAGREE about {names(apart)}: go by those that you will use")
+        lines.append(
+            f"  THE MACHINES DISAGREE about {names(apart)}: trust those that you will deploy on"
+        )
     return lines
 
 
@@ -399,7 +401,7 @@ def _why_not_ranked(row: Row, comparison: Comparison) -> str:
         is_compared = other.allocator in (row.allocator, comparison.reference)
         if is_compared and summary is not None and summary.minimum <= 0:
             least = quantity(summary.minimum, spec.unit)
-            return f"{spec.name} was {least} under {other.allocator}, and has no ratio"
+            return f"{spec.name} was {least} under {other.allocator}, so it has no ratio"
     return "no complete measurement"
 
 
@@ -463,7 +465,7 @@ def _why_not(summary: MetricSummary) -> str:
         return "equal"
     if summary.rounds_more is None:
         return "unresolved"
-    return f"unresolved: about {rounds(summary.rounds_more, more=True)} would tell"
+    return f"unresolved: about {rounds(summary.rounds_more, more=True)} would resolve it"
 
 
 def _front_sentence(comparison: Comparison) -> str | None:
@@ -480,7 +482,7 @@ def _front_sentence(comparison: Comparison) -> str | None:
     ]
     axes = f"{primary.name} x {memory.name}"
     if len(front) == 1:
-        within = f", where less than {share(comparison.settings.margin)} counts as none"
+        within = f", ignoring differences below {share(comparison.settings.margin)}"
         return f"none ({axes}): {points[0]} leads in both{within}"
     return f"no other allocator is better in both ({axes}): {names(points, MAX_FRONT)}"
 

@@ -32,7 +32,7 @@ class Calls:
 def refusal() -> str | None:
     """Why system calls are not counted here, and what to do; None if they can be."""
     if shutil.which("strace") is None:
-        return "system calls are not counted: strace is not installed: sudo apt install strace"
+        return "system calls are not counted: strace is not installed (sudo apt install strace)"
     command = [*_SELECTED, "-o", "/dev/null", "true"]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -83,5 +83,5 @@ def read(table: Path) -> dict[str, Calls]:
             errors = int(words[4]) if len(words) == 6 else 0
             found[words[-1]] = Calls(int(words[3]), errors, float(words[1]))
     if "total" not in found:
-        raise UserError("strace wrote no sum of its calls.", "Is its disk full?")
+        raise UserError("strace wrote no summary.", "Is the disk full?")
     return found

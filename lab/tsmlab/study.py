@@ -297,8 +297,8 @@ def _about_changes(files: Sequence[str]) -> list[Trouble]:
         Trouble(
             "changed",
             f"changed during the run: {names(files)}",
-            "they were edited, built or installed anew",
-            "measure again, and build elsewhere meanwhile: these numbers are of two versions",
+            "they were edited, rebuilt or reinstalled",
+            "measure again, and build elsewhere: these numbers mix two versions",
         )
     ]
 

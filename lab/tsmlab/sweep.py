@@ -74,7 +74,7 @@ def parameter_list(name: str, text: str) -> Parameter:
     values: list[Any] = words if None in numbers else [_plain(n) for n in numbers if n is not None]
     if "" in words or len(set(values)) < len(values):
         raise UserError(
-            f"-L {name} {text}: the values must be different, and not empty.",
+            f"-L {name} {text}: values must be distinct and not empty.",
             f"For example: -L {name} 1,2,4",
         )
     return Parameter(name, name, values)
@@ -103,18 +103,20 @@ def check(parameters: Sequence[Parameter], texts: Iterable[str]) -> None:
     for name in names:
         if not re.fullmatch(r"[A-Za-z]\w*", name) or name == ALLOCATOR:
             raise UserError(
-                f"{name!r} cannot be the name of a parameter.",
+                f"{name!r} is not a valid parameter name.",
                 f"Use letters, digits and underscores; {{{ALLOCATOR}}} is the allocator's name.",
             )
         if names.count(name) > 1:
-            raise UserError(f"two parameters have the name {name}.", "Rename one of them.")
+            raise UserError(f"two parameters are called {name}.", "Rename one of them.")
         if name not in used:
             raise UserError(
                 f"the parameter {name} is not used.",
                 f"Write {{{name}}} where its value belongs in the command.",
             )
     if (count := len(points_of(parameters))) > MOST_POINTS:
-        raise UserError(f"these parameters make {count:,} points.", "Choose fewer values.")
+        raise UserError(
+            f"these parameters make {count:,} points, which is too many.", "Choose fewer values."
+        )
 
 
 def _number(text: str) -> Decimal | None:

@@ -73,5 +73,5 @@ def warning_lines(troubles: Sequence[Trouble], verbose: bool = False) -> list[st
             lines.append(f"         likely: {trouble.cause}")
             lines.append(f"         remedy: {trouble.remedy}")
     if troubles and not verbose:
-        lines.append("         (-v adds likely causes and remedies)")
+        lines.append("         (-v shows likely causes and remedies)")
     return lines

@@ -33,9 +33,9 @@ def read(path: Path, what: str, remedy: str) -> tuple[dict[str, Any], bytes]:
         content = path.read_bytes()
         return tomllib.loads(content.decode()), content
     except OSError as error:
-        raise UserError(f"the {what} {path} cannot be read: {error.strerror}.", remedy) from error
+        raise UserError(f"cannot read the {what} {path}: {error.strerror}.", remedy) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {error}.", "Mend that place.") from error
+        raise UserError(f"{path} is not valid TOML: {error}.", "Fix the syntax there.") from error
 
 
 def select(
@@ -46,7 +46,7 @@ def select(
     names = [each.name for each in known]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
-            raise UserError(f"there is no {what} {pattern!r}.", f"{guess(pattern, names)}{remedy}")
+            raise UserError(f"no such {what}: {pattern!r}.", f"{guess(pattern, names)}{remedy}")
     return [each for each in known if any(fnmatch.fnmatchcase(each.name, p) for p in patterns)]
 
 
@@ -67,7 +67,7 @@ class Table:
         for key in table:
             if key not in known and not open_ended:
                 raise self.error(
-                    f"the key {key!r} is unknown", f"{guess(key, known)}Keys: {', '.join(known)}."
+                    f"unknown key {key!r}", f"{guess(key, known)}Keys: {', '.join(known)}."
                 )
         self._known = known
 
@@ -80,7 +80,7 @@ class Table:
         """The checked value; `default` where the key is missing, which is an error without one."""
         if key not in self._table:
             if default is None:
-                raise self.error(f"{key} is missing", f"It is {expected}.")
+                raise self.error(f"{key} is missing", f"It must be {expected}.")
             return default
         value = self._table[key]
         if not fits(value):
@@ -88,7 +88,7 @@ class Table:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        text: str = self.value(key, is_text, "a text", default)
+        text: str = self.value(key, is_text, "a string", default)
         return text
 
     def name(self, pattern: str, rule: str) -> str:
@@ -98,7 +98,7 @@ class Table:
         return name
 
     def texts(self, key: str, default: list[str] | None = None) -> list[str]:
-        return list(self.value(key, is_texts, "a list of texts", default))
+        return list(self.value(key, is_texts, "a list of strings", default))
 
     def flag(self, key: str) -> bool:
         return bool(self.value(key, lambda v: isinstance(v, bool), "true or false", default=False))
@@ -111,9 +111,9 @@ class Table:
         """The name of something that the file has elsewhere."""
         name = self.text(key, default)
         if name not in known:
-            there_are = f"{what}s: {', '.join(known)}." if known else f"There is no {what}."
+            there_are = f"{what}s: {', '.join(known)}." if known else f"The file has no {what}."
             remedy = f"{guess(name, known)}{there_are}"
-            raise self.error(f"{key} is {name!r}, which is no {what}", remedy)
+            raise self.error(f"{key} is {name!r}, which is not a {what}", remedy)
         return name
 
     def optional(self, key: str, known: Sequence[str], what: str) -> str | None:
@@ -124,7 +124,9 @@ class Table:
         rest = {key: value for key, value in self._table.items() if key not in self._known}
         for key, value in rest.items():
             if not is_plain(value):
-                raise self.error(f"{key} is {value!r}", "Use texts, numbers, true or false, lists.")
+                raise self.error(
+                    f"{key} is {value!r}", "Use strings, numbers, true or false, or lists."
+                )
         return rest
 
     def parts(self, key: str, build: Callable[[Table], Part], *known: str) -> list[Part]:

@@ -158,8 +158,8 @@ def explain(request: RunRequest) -> Run:
     run = track(replace(request, env={**background, **request.env}))
     if not run.processes and not run.measurement.spawn_error:
         raise UserError(
-            f"{request.command[0]} was not tracked: nothing can be preloaded into it.",
-            f"tsmalloc doctor {request.command[0]} says why.",
+            f"cannot track {request.command[0]}: nothing can be preloaded into it.",
+            f"For the reason: tsmalloc doctor {request.command[0]}",
         )
     return run
 
@@ -187,7 +187,7 @@ def _read(directory: Path) -> Iterator[Tracked]:
         if len(content) != _SIZE or not content.startswith(_MAGIC) or not name:
             raise UserError(
                 f"{path} was not written by the tracker.",
-                f"Name a directory with nothing else in it. {paths.remedy()}",
+                f"Give an empty directory. {paths.remedy()}",
             )
         yield _decoded(int(name[1]), int(name[2]), content)
 

@@ -251,7 +251,7 @@ def _run_hook(which: Literal["setup", "cleanup"], line: str | None, allocator_na
         when = "before" if which == "setup" else "after"
         raise UserError(
             f"the {which} command failed ({how}): {line}" + (f"\n{said}" if said else ""),
-            f"Try it in a shell by itself; it must succeed {when} each run (--{which}).",
+            f"Try it in a shell first; it must succeed {when} each run (--{which}).",
         )
 
 
@@ -322,7 +322,7 @@ class UnitCheck:
             if {known, unit} == {"number", "count"}:  # 900 and 45.9k
                 self.expected[key] = "count"
             elif unit != known:
-                text = f"its number was in {_told(unit)}, the reference's in {_told(known)}"
+                text = f"its number has {_told(unit)}, the reference's {_told(known)}"
                 return replace(sample, failure=Failure("metric", text))
         return sample
 

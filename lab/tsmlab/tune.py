@@ -94,8 +94,8 @@ class Options:
         found = next((spec for spec in known if spec.key == key), None)
         if found is None:
             raise UserError(
-                "instructions cannot be counted here.",
-                "sudo apt install valgrind, or tune for memory: --for memory",
+                "cannot count instructions here.",
+                "sudo apt install valgrind, or use --for memory",
             )
         return found
 
@@ -152,14 +152,14 @@ class _Search:
                 self._steps[-1], change=best.text, rows=fresh, confirmed=confirmed
             )
             if not confirmed:
-                stop = Stop("resolved", "the best further change is not shown to be better")
+                stop = Stop("resolved", "the best further change is not reliably better")
                 break
             found, rows = (*found, best), fresh
             if not self._changes(found):
-                stop = Stop("none-left", "every option is chosen")
+                stop = Stop("none-left", "every option has been set")
                 break
             if not self._fits(f"step {len(self._steps) + 1}", 1):
-                stop = Stop("budget", "the time for races is over")
+                stop = Stop("budget", "the time for races is used up")
                 break
         if len(found) > 1:
             rows = self._fresh((), found, "the winner against the default")
@@ -294,8 +294,8 @@ class _Search:
             raise KeyboardInterrupt
         if comparison.stop.reason == "reference-failed":
             raise UserError(
-                f"the program failed again and again under {options.allocator.name} ({label}).",
-                "Run it by itself first: it must work each time.",
+                f"the program kept failing under {options.allocator.name} ({label}).",
+                "Run it on its own first: it must work every time.",
                 EXIT_PROGRAM_FAILED,
             )
         return comparison

@@ -79,14 +79,16 @@ def options_for(
     own = [_parse(text, table.forms.get(owner)) for text in given]
     names = [option.name for option in own]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"--option names {twice} twice.", f"Once: --option {twice}=V1,V2")
+        raise UserError(
+            f"--option {twice} is given twice.", f"Give it once: --option {twice}=V1,V2"
+        )
     listed = [] if only_given else [o for o in table.options.get(owner, ()) if o.name not in names]
     unknown = _unknown_to(allocator, listed)
     usable = (*own, *(option for option in listed if option.name not in unknown))
     if not usable:
         raise UserError(
-            f"the lab knows no option of {allocator.name}.",
-            "Name some: --option VARIABLE=VALUE1,VALUE2.",
+            f"no known options for {allocator.name}.",
+            "Give some: --option VARIABLE=VALUE1,VALUE2.",
         )
     return usable, [*unknown, *_unknown_to(allocator, own)]
 
@@ -117,8 +119,8 @@ def _parse(text: str, form: ListForm | None) -> Option:
     values = tuple(dict.fromkeys(value.strip() for value in rest.split(",")))
     if not equals or not name.strip() or not all(values):
         raise UserError(
-            f"--option {text!r} cannot be read.",
-            "Write a name and its values: --option MIMALLOC_PURGE_DELAY=0,100",
+            f"cannot parse --option {text!r}.",
+            "Give a name and its values: --option MIMALLOC_PURGE_DELAY=0,100",
         )
     return _option(name, values, form)
 
@@ -128,8 +130,8 @@ def _option(name: str, values: tuple[str, ...], form: ListForm | None) -> Option
         return Option(name, values, name)
     if form is None:
         raise UserError(
-            f"--option: {name} is no variable of the environment.",
-            "Variables are in capitals: --option MIMALLOC_PURGE_DELAY=0,100",
+            f"--option: {name} is not an environment variable.",
+            "Variables are in upper case: --option MIMALLOC_PURGE_DELAY=0,100",
         )
     return form.option(name, values)
 

@@ -91,7 +91,7 @@ def failures(step: Step) -> Iterator[str]:
 
 def tested(step: Step) -> Iterator[str]:
     if step.change is None:
-        yield "no change may be better"
+        yield "no change is possibly better"
     if step.rows is not None:
         told = "; ".join(sentence(row) for row in step.rows)
         yield f"{step.change} in fresh rounds: {told}"
@@ -102,7 +102,7 @@ def sentence(row: TuneRow) -> str:
         return f"{row.name} not measured"
     told = f"{row.name} {change_in_full(row.ratio)}, {row.verdict}"
     if row.rounds_more is not None:
-        return f"{told} (about {rounds(row.rounds_more, more=True)} would tell)"
+        return f"{told} (about {rounds(row.rounds_more, more=True)} would resolve it)"
     return told
 
 
@@ -122,18 +122,18 @@ def conclusion(study: Study) -> Iterator[str]:
     tune = _tune(study)
     if not tune.settings:
         if study.interrupted or study.stop.reason == "aborted":
-            yield "Recommendation: none yet; the search did not come to its end."
+            yield "Recommendation: none yet; the search did not finish."
             return
         yield (
-            f"Recommendation: keep the defaults of {tune.allocator.name}; no change of its options "
-            f"is shown to give {goal(tune)} by {share(tune.margin)} or more."
+            f"Recommendation: keep the defaults of {tune.allocator.name}; no change of its "
+            f"options reliably gives {goal(tune)} by {share(tune.margin)} or more."
         )
         return
     better = [sentence(row) for row in tune.rows if row.verdict is Verdict.BETTER]
     yield f"Recommendation: {' '.join(tune.settings)}; {'; '.join(better)}."
     for row in tune.rows:
         if row.verdict is Verdict.WORSE:
-            yield f"its price: {sentence(row)}"
+            yield f"at the cost of: {sentence(row)}"
 
 
 def line(results: Tune) -> str:

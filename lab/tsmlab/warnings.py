@@ -62,7 +62,7 @@ def _few_rounds(comparison: Comparison) -> Iterator[Trouble]:
     budget = comparison.settings.time_budget_seconds
     causes = {
         "runs": "--runs asked for no more",
-        "budget": f"the program is long for a budget of {budget:g} s",
+        "budget": f"the program runs long for a budget of {budget:g} s",
         "interrupted": "the comparison was interrupted",
     }
     yield Trouble(
@@ -70,7 +70,7 @@ def _few_rounds(comparison: Comparison) -> Iterator[Trouble]:
         f"only {rounds} of at least {MIN_ROUNDS} rounds: "
         + ("the intervals are wide" if rounds > 1 else "there are no intervals"),
         causes.get(stop.reason, stop.text),
-        {"runs": f"-r {MIN_ROUNDS} or more", "interrupted": "go on with --resume"}.get(
+        {"runs": f"-r {MIN_ROUNDS} or more", "interrupted": "continue with --resume"}.get(
             stop.reason,
             f"more time (--time-budget, or -m {MIN_ROUNDS} to insist), or fewer allocators (-a)",
         ),
@@ -84,9 +84,9 @@ def _noise(comparison: Comparison) -> Iterator[Trouble]:
         if floor is not None and floor > margin and (wanted is None or key in wanted):
             yield Trouble(
                 "noise-floor",
-                f"noise floor of {comparison.metric(key).name}: by these rounds, the reference may "
-                f"differ from itself by {share(floor)}, more than the margin of {share(margin)}",
-                "a noisy machine, or a program that varies by itself",
+                f"noise floor of {comparison.metric(key).name}: the reference may differ from "
+                f"itself by {share(floor)}, more than the margin of {share(margin)}",
+                "a noisy machine, or a program whose runs vary",
                 "more rounds (--time-budget, -r), a quieter machine, or a larger --margin",
             )
 
@@ -97,7 +97,7 @@ def _busy(machine: Machine) -> Iterator[Trouble]:
             "high-load",
             f"load {machine.load_at_start:.1f} on {machine.usable_cores} cores at the start",
             "other programs were running",
-            "end them, or keep to cores of your own with --cpus",
+            "stop them, or use dedicated cores with --cpus",
         )
 
 
@@ -113,7 +113,7 @@ def _short_runs(comparison: Comparison) -> Iterator[Trouble]:
         yield Trouble(
             "short-runs",
             f"a run takes {seconds * 1000:.1f} ms",
-            "that is mostly the start of a process and the loading of libraries",
+            "that is mostly process startup and library loading",
             "give the program more work, as in daily use",
         )
 
@@ -131,9 +131,10 @@ def _waiting(comparison: Comparison) -> Iterator[Trouble]:
     if shares and np.median(shares) < WAITING_SHARE:
         yield Trouble(
             "waits",
-            f"the program waits: it computes for {share(float(np.median(shares)))} of its time",
-            "it sleeps, or waits for input, a terminal, a network or a disk",
-            "give it work that keeps a processor busy, or rank by a number of its own (--metric)",
+            f"the program mostly waits: it uses the processor for "
+            f"{share(float(np.median(shares)))} of its time",
+            "it sleeps, or waits for input, a terminal, the network or a disk",
+            "give it CPU-bound work, or rank by a number that it prints (--metric)",
         )
 
 
@@ -143,7 +144,7 @@ def _few_calls(calls: int | None) -> Iterator[Trouble]:
             "few-calls",
             f"the program called the allocator only {calls:,} times",
             "it allocates hardly anything with these arguments",
-            "give it more work; else expect no difference in time",
+            "give it more work; otherwise expect no difference in time",
         )
 
 
@@ -171,7 +172,8 @@ def _over_the_rounds(comparison: Comparison) -> Iterator[Trouble]:
             "drift",
             f"from the first round to the last, runs became {_change(total)}",
             "the machine's temperature or load changed, or files grew",
-            "the ratios are paired and stand; reset files with --setup, or let the machine settle",
+            "the ratios are paired and remain valid; reset files with --setup, or let the "
+            "machine settle",
         )
 
 
@@ -196,7 +198,7 @@ def _spread(comparison: Comparison) -> Iterator[Trouble]:
         yield Trouble(
             "outliers",
             f"over {share(OUTLIER_SHARE)} of the times are outliers: {names(jumpy)}",
-            "something else ran now and then; none was left out",
+            "something else ran now and then; none was excluded",
             "a quieter machine, --cpus, or more rounds (-r)",
         )
     double = [
@@ -226,9 +228,9 @@ def _several_processes(comparison: Comparison, programs: Sequence[str]) -> Itera
     named = f" (most calls are from {programs[0]})" if programs else ""
     yield Trouble(
         "several-processes",
-        f"the program is several processes; peak memory is that of the largest one{named}",
-        f"all together held about {np.median(ratios):.1f} times as much",
-        "the column `all processes` has the sum",
+        f"the program has several processes; peak memory is that of the largest one{named}",
+        f"together they used about {np.median(ratios):.1f} times as much",
+        "see the column `all processes` for the sum",
     )
 
 
@@ -244,7 +246,7 @@ def _sampling_cost(samples: Sequence[Sample]) -> Iterator[Trouble]:
             f"sampling memory cost {share(float(np.median(shares)))} of the time, for all "
             "allocators alike",
             "runs are short, or the program has very many processes",
-            "longer runs make it small",
+            "longer runs reduce it",
         )
 
 
@@ -252,22 +254,22 @@ def _machine_settings(machine: Machine) -> Iterator[Trouble]:
     if machine.transparent_hugepages == "always":
         yield Trouble(
             "huge-pages",
-            "transparent huge pages are on for all memory (always)",
+            "transparent huge pages are enabled for all memory (always)",
             "peak memory and time then depend on which 2 MiB regions an allocator happens to touch",
             "compare as deployed; or: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         )
     if machine.governor not in (None, "performance"):
         yield Trouble(
             "governor",
-            f"the processor's frequency is governed by {machine.governor!r}",
-            "it changes speed with the load",
+            f"the CPU frequency governor is {machine.governor!r}",
+            "the CPU changes its speed with the load",
             "cpupower frequency-set -g performance, or accept a wider noise floor",
         )
     if machine.address_randomisation == 0:
         yield Trouble(
             "no-aslr",
             "address space randomisation is off",
-            "every run has the same layout, which may favour one allocator by chance",
+            "every run has the same memory layout, which may favour one allocator by chance",
             "sysctl kernel.randomize_va_space=2",
         )
 
@@ -276,7 +278,7 @@ def _output(comparison: Comparison) -> Iterator[Trouble]:
     if comparison.settings.output_checked and comparison.output_comparable is False:
         yield Trouble(
             "output-varies",
-            "the program's output differs between two runs of the reference itself",
-            "it prints times, addresses or random numbers; outputs were not compared",
-            "a fixed seed, if the program has one; or --ignore-output to say that it is meant",
+            "the program's output varies between runs of the reference",
+            "it prints times, addresses or random numbers, so outputs were not compared",
+            "use a fixed seed if the program has one, or --ignore-output if this is expected",
         )

@@ -38,26 +38,28 @@ def suite(name: str) -> Path:
 def read_suite(path: Path) -> list[Workload]:
     """All workloads of a file, in its order; raises UserError for a file that is not as it should
     be. Whether the programs are there is not looked at (check_programs)."""
-    document, _ = toml_tables.read(path, "suite", "Name another one with --suite.")
+    document, _ = toml_tables.read(path, "suite", "Choose another with --suite.")
     strangers = set(document) - {"workload"}
     entries = document.get("workload")
     if strangers or not isinstance(entries, list) or not entries:
-        found = f"it has {', '.join(sorted(strangers))}" if strangers else "it has no workload"
-        raise UserError(f"{path} is no suite: {found}.", "It consists of [[workload]] entries.")
+        found = f"it has {', '.join(sorted(strangers))}" if strangers else "it has no workloads"
+        raise UserError(
+            f"{path} is not a suite: {found}.", "It must consist of [[workload]] tables."
+        )
     table = Table(str(path), document, ("workload",))
     entries = table.parts("workload", lambda part: _workloads(path, part), *KEYS)
     workloads = [workload for entry in entries for workload in entry]
     names = [workload.name for workload in workloads]
     for name in names:
         if names.count(name) > 1:
-            raise table.error(f"two workloads have the name {name}", "Rename one of them.")
+            raise table.error(f"two workloads are called {name}", "Rename one of them.")
     return workloads
 
 
 def select(names: Sequence[str], workloads: Sequence[Workload]) -> list[Workload]:
     """Those that the names and globs (remote-*) choose, in the suite's order; all if there are
     none. Raises UserError for a name that chooses nothing."""
-    remedy = "`tsmalloc bench --list` shows them all."
+    remedy = "`tsmalloc bench --list` lists them all."
     return toml_tables.select(names or ["*"], workloads, "workload", remedy)
 
 
@@ -70,7 +72,7 @@ def check_programs(workloads: Sequence[Workload]) -> None:
     names = ", ".join(path.name for path in missing)
     folders = " and ".join(map(str, dict.fromkeys(path.parent for path in missing)))
     remedy = f"For one of tsmalloc's own: {paths.remedy()}"
-    raise UserError(f"there is no executable {names} in {folders}.", remedy)
+    raise UserError(f"no executable {names} in {folders}.", remedy)
 
 
 KEYS = ("name", "stresses", "program", "arguments", "threads", "time", "memory")
@@ -82,19 +84,21 @@ THREADS, HALF = "{threads}", "{half}"
 
 def _workloads(path: Path, entry: Table) -> list[Workload]:
     """One for each number of threads; those of a list have it behind their names."""
-    name = entry.name("[a-z0-9][a-z0-9-]*", "small letters, digits and hyphens")
+    name = entry.name("[a-z0-9][a-z0-9-]*", "lowercase letters, digits and hyphens")
     stresses = entry.text("stresses")
     if "\n" in stresses:
-        raise entry.error("stresses has several lines", "Say it in one.")
-    threads = entry.value("threads", _are_threads, "a whole number from 1 on, or a list of them")
+        raise entry.error("stresses has several lines", "Use a single line.")
+    threads = entry.value(
+        "threads", _are_threads, "a whole number of at least 1, or a list of them"
+    )
     several = isinstance(threads, list)
     numbers = threads if several else [threads]
     arguments = entry.texts("arguments")
     used = {word for word in (THREADS, HALF) if any(word in argument for argument in arguments)}
     if several and not used:
-        raise entry.error("threads is a list, and no argument has it", f"Write {THREADS} there.")
+        raise entry.error("threads is a list, but no argument uses it", f"Write {THREADS} there.")
     if HALF in used and any(number % 2 for number in numbers):
-        raise entry.error(f"{HALF} of an odd number of threads is asked for", "Use even ones.")
+        raise entry.error(f"{HALF} needs an even number of threads", "Use even numbers.")
     return [
         Workload(
             name=f"{name}-{number}" if several else name,

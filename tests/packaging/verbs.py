@@ -82,7 +82,7 @@ USES = {
     "fetch": Use("tsmalloc fetch", "mimalloc"),
     "run": Use("tsmalloc run lock-best -- cat /proc/self/maps", "libtsmalloc-lock-best"),
     "doctor": Use("tsmalloc doctor --allocator tsmalloc perl -e 1", "perl"),
-    "worker": Use("tsmalloc worker here || test $? = 1", "is no address"),
+    "worker": Use("tsmalloc worker here || test $? = 1", "is not an address"),
     "explain": Use(f"{PROCESS}tsmalloc explain $pid", "the allocator's tables"),
     "stats": Use(f"{PROCESS}tsmalloc stats $pid", "bytes in the program's blocks"),
     "top": Use("tsmalloc top --count 1 -- sleep 2", "resident"),

@@ -598,7 +598,7 @@ def test_memory_from_before_the_sampling_is_told(
         return
     assert held <= text.uncovered(profile) <= 1.3 * held + sampled / 2
     (said,) = text.coverage(profile)
-    assert "in use were allocated before" in said
+    assert "in use were allocated earlier" in said
     shown = text.shown(
         profile,
         gather(profile, Stacks(profile, look_up(profile)), "function", "inuse"),

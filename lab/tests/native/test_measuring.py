@@ -65,11 +65,11 @@ class TestExecutor:
         assert measurement.wall_ns == 0
 
     def test_tools_that_do_not_start_fail_or_are_of_another_version(self, tmp_path, capfd):
-        with pytest.raises(UserError, match="does not start"):
+        with pytest.raises(UserError, match="cannot start"):
             MeasureExecutor(tmp_path / "measure").run(request("true"))
         with pytest.raises(UserError, match=r"failed \(exit 1\)"):
             MeasureExecutor().run(request("true", timeout_seconds=0))
-        assert "--timeout wants more than 0 seconds" in capfd.readouterr().err
+        assert "--timeout must be more than 0 seconds" in capfd.readouterr().err
         tool = tmp_path / "measure"
         tool.write_text('#!/bin/sh\necho \'{"schema": "tsmalloc-measure/0"}\' > "$2"\n')
         tool.chmod(0o755)
@@ -123,7 +123,7 @@ def answer():
             "timed out after 0.25 s",
         ),
         ({"interrupted": True}, True, "interrupted"),
-        ({"exit_code": None}, True, "could not be ended"),
+        ({"exit_code": None}, True, "could not be stopped"),
         (
             {"exit_code": None, "wall_ns": None, "spawn_error": {"errno": 2, "message": "no x"}},
             True,

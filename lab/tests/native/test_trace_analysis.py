@@ -331,7 +331,7 @@ def test_a_page_and_its_files(made_up, tmp_path, capsys):
     mine.parent.mkdir()
     mine.write_text("mine")
     assert cli.main(["analyze", str(made_up), "--report", str(mine.parent)]) == 1
-    assert "holds files" in capsys.readouterr().err
+    assert "contains files" in capsys.readouterr().err
     assert mine.read_text() == "mine"
 
 

@@ -18,8 +18,8 @@ from tsmlab.traces.analysis import analyse
 @click.command("analyze")
 @image_option
 @option("--json", "Print JSON instead of tables.", "as_json")
-@option("--report DIR", "Write a report with figures into this folder.", "directory", type=FILE)
-@option("-f --force", "Write into any --report folder.")
+@option("--report DIR", "Write a report with figures into this directory.", "directory", type=FILE)
+@option("-f --force", "Write into any --report directory.")
 @click.argument("trace", metavar="TRACE", type=FILE)
 def command(
     trace: Path,
@@ -28,10 +28,10 @@ def command(
     directory: Path | None,
     force: bool,
 ) -> int:
-    """Say what the program recorded in TRACE did with its memory.
+    """Show what the program recorded in TRACE did with its memory.
 
-    Sizes, lifetimes, temporary objects, frees across threads, what the peak is made of, what is
-    left at the end, resizes. All terms are defined in docs/formats/trace.md.
+    Shows sizes, lifetimes, temporary objects, cross-thread frees, what the peak consists of, what
+    is left at the end, and resizes. All terms are defined in docs/formats/trace.md.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command(
       tsmalloc analyze mine.tstrace --report pages
       tsmalloc analyze mine.tstrace --json
 
-    Exit status: 0; 1 wrong usage, or a file that is no trace.
+    Exit status: 0; 1 wrong usage, or a file that is not a trace.
     """
     files.check_traces([trace])
     if directory is not None:

@@ -21,24 +21,24 @@ from tsmlab.workloads import Workload
 
 
 @click.command("bench", cls=Study)
-@option("--list", "List the workloads, and run nothing.", "as_list")
+@option("--list", "List the workloads without running them.", "as_list")
 @parameters.allocators_option()
 @parameters.extra_option
 @parameters.rounds_option(
-    "How often each workload runs under each allocator.", MIN_ROUNDS, DEFAULT_ROUNDS
+    "How many times each workload runs under each allocator.", MIN_ROUNDS, DEFAULT_ROUNDS
 )
-@parameters.time_budget_option("Begin no round that would end later than this. [default: none]")
-@parameters.timeout_option("60 times that of a first run, at least 60 s")
+@parameters.time_budget_option("Start no round that would end later than this. [default: none]")
+@parameters.timeout_option("60 times the first run, at least 60 s")
 @parameters.seed_option
 @option(
     "--suite FILE",
-    "Other workloads: a file, or `scaling`, which has 1 to 16 threads.",
+    "Run other workloads: a file, or `scaling` (1 to 16 threads).",
     default="workloads",
     show_default=False,
 )
 @option(
     "--traces",
-    "Also replay the recorded programs of lab/traces/, as workloads trace-NAME.",
+    "Also replay the programs recorded in lab/traces/, as workloads trace-NAME.",
     "with_traces",
 )
 @parameters.ignore_failure_option
@@ -50,9 +50,9 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
     """Run the project's own workloads, or those of a NAME or glob, under tsmalloc and its peers.
 
     Each round runs every workload under every allocator, in random order. The table says how each
-    allocator compares with the best peer in time and in memory; peers are all allocators that are
-    not ours (a library of your own is one unless its file is named libtsmalloc*). All measurements
-    are kept as they are made, and the path is printed.
+    allocator compares with the best peer in time and in memory; a peer is any allocator that is
+    not ours (so is a library of your own, unless its file is called libtsmalloc*). All measurements
+    are saved as they are made, and the path is printed.
 
     \b
     Examples:
@@ -63,7 +63,7 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
       tsmalloc bench --traces 'trace-*'
 
     Exit status: 0; 1 wrong usage or environment; 2 a workload failed under an allocator;
-    130 interrupted, and what was measured until then is kept.
+    130 interrupted; what was measured until then is kept.
     """
     suite = workloads.suite(given["suite"])
     replay = paths.tool("replay") if given["with_traces"] else None
@@ -103,8 +103,8 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
     peers = [each.name for each in allocators if not is_ours(each)]
     if not peers:
         raise UserError(
-            "there is no peer to compare with: all of the chosen allocators are ours.",
-            "Choose one more, like -a tsmalloc,glibc (or -a tsmalloc,system for all of them).",
+            "no peer to compare with: all chosen allocators are ours.",
+            "Add one, as in -a tsmalloc,glibc (or -a tsmalloc,system for all of them).",
         )
     ours = [each.name for each in allocators if is_ours(each)]
     return parameters.options_of(

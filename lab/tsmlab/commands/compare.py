@@ -40,29 +40,29 @@ ROUNDS = parameters.whole(1)
 @parameters.reference_option
 @option(
     "-r --rounds --runs N",
-    "Exactly N measured rounds, or those that fit into --time-budget. [default: until every "
+    "Exactly N measured rounds, or as many as fit into --time-budget. [default: until every "
     "verdict is resolved]",
     "runs",
     type=ROUNDS,
 )
 @option(
     "-m --min-runs N",
-    f"At least N rounds, whatever the time budget. [default: {MIN_ROUNDS}, if they fit]",
+    f"At least N rounds, even beyond the time budget. [default: {MIN_ROUNDS}, if they fit]",
     type=ROUNDS,
 )
 @option(
     "-w --warmup N",
-    "Rounds that are run first and not measured.",
+    "Unmeasured rounds to run first.",
     type=parameters.whole(0),
     default=WARMUP_ROUNDS,
     show_default=True,
 )
 @parameters.time_budget_option(
-    "Begin no round that would end later than this. "
+    "Start no round that would end later than this. "
     f"[default: {TIME_BUDGET_SECONDS:g}s, and {MIN_ROUNDS_BUDGET_SECONDS:g}s for the first "
-    f"{MIN_ROUNDS} rounds; that for each point of a sweep]"
+    f"{MIN_ROUNDS} rounds; for each point of a sweep]"
 )
-@parameters.timeout_option("20 times the reference's, at least 10 s")
+@parameters.timeout_option("20 times the reference's time, at least 10 s")
 @parameters.seed_option
 @parameters.margin_option
 @parameters.sweep_options
@@ -72,14 +72,14 @@ ROUNDS = parameters.whole(1)
 @parameters.study_options
 @parameters.report_option
 @resume_option
-@option("--dry-run", "Say what would be done, and run nothing.")
+@option("--dry-run", "Show what would be done, without running anything.")
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
     """Run PROGRAM with its arguments under every allocator, and say which is best.
 
     Every round runs each allocator once, in random order; the reference runs twice, which shows how
-    much of a difference is noise. The answer is a table: time, memory, and a verdict with its
-    confidence interval. All measurements are kept, and the path is printed.
+    much of a difference is noise. The result is a table: time, memory, and a verdict with its
+    confidence interval. All measurements are saved, and the path is printed.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
       tsmalloc compare --resume
 
     Exit status: 0; 1 wrong usage or environment; 2 the program failed under an allocator;
-    130 interrupted, and what was measured until then is kept.
+    130 interrupted; what was measured until then is kept.
     """
     executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(program, given, counters)
@@ -176,7 +176,7 @@ def describe_plan(options: Options) -> str:
 def _output_rule(options: Options) -> str:
     if not options.check_output:
         return ""
-    return ", and the reference's output, if that is always the same"
+    return ", and the same output as the reference, if that does not vary"
 
 
 def _rule(given: dict[str, Any], counters: Counters | None, points: int) -> StopRule:

@@ -27,14 +27,14 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
 @click.command("doctor", context_settings={"allow_interspersed_args": False})
 @option(
     "--allocator NAME[=PATH.so]",
-    f"Prove it with this one (default: {DEFAULT_ALLOCATOR}). May be given several times.",
+    f"Allocator to prove it with (default: {DEFAULT_ALLOCATOR}). May be given several times.",
     "wanted",
     multiple=True,
 )
-@option("--no-run", "Only look at the program's file; run nothing.")
+@option("--no-run", "Only examine the program's file; run nothing.")
 @option(
     "--timeout TIME",
-    "Stop the program, such as a server, after this time; its calls until then are the proof.",
+    "Stop the program (a server, say) after this time; its calls until then are the proof.",
     "timeout_seconds",
     type=duration,
     default="10s",
@@ -49,7 +49,7 @@ def command(
     as_json: bool,
     program: Sequence[str],
 ) -> int:
-    """Say whether an allocator can be preloaded into PROGRAM.
+    """Check whether an allocator can be preloaded into PROGRAM.
 
     First the program's file is examined: a static, setuid, Go, musl or sanitizer build, or one with
     a heap of its own, cannot be served, and the reason is named. Then the program runs once,
@@ -67,7 +67,7 @@ def command(
     if proving:
         names = ", ".join(each.name for each in proving)
         limit = quantity(timeout_seconds, "seconds")
-        tell(f"running the program under {names}, without input and output, for {limit} at most")
+        tell(f"running the program under {names}, without input or output, for at most {limit}")
     diagnosis = diagnose(program, allocators=proving, timeout_seconds=timeout_seconds)
     if as_json:
         click.echo(json.dumps(as_document(diagnosis), indent=2))
@@ -108,10 +108,10 @@ def show_proof(proof: Proof) -> None:
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in total.items() if number)
         asked = sum(counts.bytes_requested for counts in processes)
         times = f" ({len(processes)} times)" if len(processes) > 1 else ""
-        click.echo(f"  {program}{times}: {kinds or 'none'}; {asked:,} bytes asked for")
+        click.echo(f"  {program}{times}: {kinds or 'none'}; {asked:,} bytes requested")
         click.echo(f"    served by {provider or '(unknown)'}")
     if (hidden := len(groups) - MAX_PROGRAMS_SHOWN) > 0:
-        click.echo(f"  ... and {hidden} more programs; --json shows all")
+        click.echo(f"  ... and {hidden} more programs; --json lists all")
 
 
 def by_program(proof: Proof) -> list[tuple[tuple[str, str], list[Tracked]]]:
@@ -126,9 +126,9 @@ def verdict(diagnosis: Diagnosis) -> str:
     if not diagnosis.preloadable and not diagnosis.proofs:
         return "verdict: an allocator CANNOT be preloaded into this program."
     if not diagnosis.preloadable:
-        return "verdict: NOT proven; the run did not show that an allocator serves this program."
+        return "verdict: NOT proven; the run did not show that a preloaded allocator is used."
     if not diagnosis.proofs:
-        return "verdict: nothing in the file speaks against it; run without --no-run for the proof."
+        return "verdict: nothing in the file prevents it; for proof, run without --no-run."
     return "verdict: an allocator can be preloaded into this program, with proof."
 
 

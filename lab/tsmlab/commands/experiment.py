@@ -33,7 +33,7 @@ files_option = option(
 
 @click.group("experiment", cls=Group)
 def command() -> None:
-    """Repeat an experiment under any set of allocators, with its answer and the reasons.
+    """Repeat an experiment under any set of allocators, with its answer and the causes.
 
     \b
     Examples:
@@ -48,32 +48,32 @@ def command() -> None:
 @command.command("list")
 @files_option
 def list_command(files: Sequence[Path]) -> None:
-    """List the experiments, and the question of each."""
+    """List the experiments and the question each answers."""
     click.echo(_list(_catalogue(files)), nl=False)
 
 
 @command.command("show")
 @click.argument("file", metavar="RESULTS", type=FILE)
 def show_command(file: Path) -> None:
-    """Print tables and answers of RESULTS, a file that `experiment run` has kept."""
+    """Print tables and answers of RESULTS, a file saved by `experiment run`."""
     click.echo(tables.for_stdout(texts.report, experiments.read(file)), nl=False)
 
 
 @command.command("run", cls=Study)
-@parameters.allocators_option(default="what each experiment says, and yours")
+@parameters.allocators_option(default="those of each experiment, and yours")
 @parameters.extra_option
 @parameters.reference_option
 @parameters.rounds_option(
-    "How often each point is run under each allocator. [default: what each experiment says]"
+    "How many times each point runs under each allocator. [default: as each experiment says]"
 )
 @parameters.time_budget_option(
-    "Make fewer rounds, but not fewer than 3, to end within this time. [default: none]"
+    "Run fewer rounds, but at least 3, to finish within this time. [default: none]"
 )
 @parameters.seed_option
-@option("--no-causes", "Only time; do not count why.")
+@option("--no-causes", "Only measure; do not count causes.")
 @files_option
 @resume_option
-@option("--dry-run", "Say what would be done, and run nothing.")
+@option("--dry-run", "Show what would be done, without running anything.")
 @parameters.report_option
 @parameters.ignore_failure_option
 @parameters.study_options
@@ -83,18 +83,18 @@ def run_command(dry_run: bool, **given: Any) -> int:
 
     An experiment is a comparison over the points of a sweep: each round runs every point under
     every allocator, in random order. Afterwards each is run again, untimed, under tools that count
-    system calls, blocks and waits. Every finished run is at once in a journal: whatever ends the
+    system calls, blocks and waits. Each finished run goes to a journal at once: whatever stops the
     run, --resume goes on.
 
     Exit status: 0; 1 wrong usage or environment; 2 a program failed under an allocator;
-    130 interrupted, and what was measured until then is kept.
+    130 interrupted; what was measured until then is kept.
     """
     notes: list[str] = []
     options = _options(given, notes)
     if dry_run:
         click.echo(_described(options), nl=False)
         return EXIT_OK
-    notes.append(f"{_summary(options.plans)}, as the files say")
+    notes.append(f"{_summary(options.plans)}, with the files' own settings")
     if not given["no_causes"] and (missing := strace.refusal()):
         notes.append(missing)
     return conduct(
@@ -138,7 +138,7 @@ def _chosen(given: dict[str, Any]) -> list[Definition]:
         return experiments.select(given["names"], _catalogue(files))
     if files:
         return experiments.read_files(files)
-    raise UserError("no experiment is named.", f"Name some, or `all`. {experiments.SHOW_ALL}")
+    raise UserError("no experiment given.", f"Name some, or `all`. {experiments.SHOW_ALL}")
 
 
 def _options(given: dict[str, Any], notes: list[str]) -> Options:

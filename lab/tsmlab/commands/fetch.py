@@ -12,16 +12,16 @@ from tsmlab.tables import Column
 
 
 @click.command("fetch")
-@option("--version X.Y.Z", "Of the crate. [default: one that is pinned with its checksum]")
-@option("-f --force", "Build again what is there already.")
-@option("-q --quiet", "Print only what --allocator NAME= takes.")
+@option("--version X.Y.Z", "Version of the crate. [default: one pinned with its checksum]")
+@option("-f --force", "Rebuild what already exists.")
+@option("-q --quiet", "Print only the path, for --allocator NAME=PATH.")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def command(names: Sequence[str], version: str | None, force: bool, quiet: bool) -> None:
     """Build the newest mimalloc, jemalloc, tcmalloc and others, to compare with.
 
-    Cargo downloads a crate that carries the allocator's sources, which are then built with the
+    Cargo downloads a crate that contains the allocator's sources, which are then built with the
     allocator's own build files, into $XDG_CACHE_HOME/tsmalloc/allocators (by default under
-    ~/.cache). From then on every verb finds it as NAME-VERSION. Without a NAME: which there are.
+    ~/.cache). From then on every verb finds it as NAME-VERSION. Without a NAME, lists them.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def command(names: Sequence[str], version: str | None, force: bool, quiet: bool)
         click.echo(tables.plain_text(listed()), nl=False)
         return
     if version is not None and len(names) > 1:
-        raise UserError("--version is that of one crate.", "Name one allocator with it.")
+        raise UserError("--version applies to one crate only.", "Give one allocator with it.")
     for peer in [flow.peer_of(name) for name in names]:
         manifest, library = flow.fetch(
             peer, version, force, lambda text: None if quiet else tell(text)

@@ -30,12 +30,14 @@ OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
 def limit_options(command: parameters.Command) -> parameters.Command:
     """--max-peak, --max-time and so on."""
     told = {
-        "max_peak": "How much more peak memory it may need. [default: +3%]",
-        "max_time": "How much more time. [default: +2%; not judged with --deterministic]",
-        "max_instructions": "With --deterministic: how many more instructions. [default: +2%]",
-        "max_misses": "Likewise, misses of a simulated cache. [default: none]",
-        "max_calls": "Likewise, system calls. [default: none]",
-        "max_faults": "How many more page faults. [default: none]",
+        "max_peak": "Allowed increase in peak memory. [default: +3%]",
+        "max_time": "Allowed increase in time. [default: +2%; not judged with --deterministic]",
+        "max_instructions": "Allowed increase in instructions, with --deterministic. [default: "
+        "+2%]",
+        "max_misses": "Allowed increase in simulated cache misses, with --deterministic. "
+        "[default: none]",
+        "max_calls": "Allowed increase in system calls, with --deterministic. [default: none]",
+        "max_faults": "Allowed increase in page faults. [default: none]",
     }
     options = (
         click.option(
@@ -50,16 +52,18 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 @limit_options
 @option(
     "--against COMMAND",
-    "The baseline: another program with its arguments, as in a shell, run in the same rounds.",
+    "The baseline: another program with its arguments, quoted as in a shell, run in the same "
+    "rounds.",
 )
 @option(
     "--against-allocator NAME",
-    "The baseline's allocator; by itself: the same program under this one. [default: -a's]",
+    "The baseline's allocator; without --against, the baseline is the same program under this "
+    "one. [default: -a's]",
 )
-@option("--baseline FILE", "The baseline: what a gate has written with --export-json.", type=FILE)
+@option("--baseline FILE", "The baseline: a file that a gate wrote with --export-json.", type=FILE)
 @option(
     "-a --allocator-name NAME",
-    "The allocator that the program runs under.",
+    "The allocator to run the program under.",
     "under",
     default="glibc",
     show_default=True,
@@ -68,26 +72,26 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 @parameters.deterministic_option
 @parameters.rounds_option(
     "Exactly N rounds. [default: until every limit is resolved; with --baseline "
-    f"{ALONE_ROUNDS}, or {ROUNDS} where counts are judged]"
+    f"{ALONE_ROUNDS}, or {ROUNDS} if counts are judged]"
 )
 @parameters.time_budget_option(
-    "Begin no round that would end later than this. [default: 120s]", default=TIME_BUDGET_SECONDS
+    "Start no round that would end later than this. [default: 120s]", default=TIME_BUDGET_SECONDS
 )
-@option("--strict", "Exit with 3 also where a limit is not resolved.")
-@parameters.timeout_option("20 times that of a first run, at least 10 s")
+@option("--strict", "Exit with 3 also if a limit is unresolved.")
+@parameters.timeout_option("20 times the first run, at least 10 s")
 @parameters.expect_exit_option
 @parameters.seed_option
 @parameters.study_options
-@option("--export-junit FILE", "Write it as a suite of tests.", type=FILE)
-@option("--export-sarif FILE", "Write it as findings.", type=FILE)
+@option("--export-junit FILE", "Write the verdicts as JUnit test cases.", type=FILE)
+@option("--export-sarif FILE", "Write the verdicts as SARIF findings.", type=FILE)
 @resume_option
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(program: Sequence[str], strict: bool, **given: Any) -> int:
-    """Judge PROGRAM with its arguments against a baseline, for a check before a merge.
+    """Check PROGRAM with its arguments for regressions against a baseline, before a merge.
 
-    Limits are on peak memory and time. A limit is passed if the whole 95% interval of the change
+    Peak memory and time have limits. A limit is passed if the whole 95% interval of the change
     lies within it, and exceeded (a regression) if the whole interval lies beyond it. On shared
-    machines times tell little: --deterministic judges by instructions instead.
+    machines times say little: --deterministic judges by instructions instead.
 
     \b
     Examples:
@@ -97,7 +101,7 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
       tsmalloc gate --deterministic --baseline base.json --export-sarif gate.sarif -- ./server
 
     Exit status: 0 within the limits; 1 wrong usage or environment; 2 the program failed;
-    3 a regression (with --strict also what is unresolved); 130 interrupted.
+    3 a regression (with --strict, also an unresolved limit); 130 interrupted.
     """
     executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(program, given, counters)
@@ -119,7 +123,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     other_program, other_name = given["against"], given["against_allocator"]
     has_side = other_program is not None or other_name is not None
     if given["baseline"] and has_side:
-        raise UserError("--baseline and --against are two baselines.", "Choose one of them.")
+        raise UserError("--baseline and --against cannot be combined.", "Choose one of them.")
     before = flow.read_baseline(given["baseline"]) if given["baseline"] else None
     if before is not None and counters is None:
         flow.check_machine(before, machine.describe())
@@ -162,12 +166,10 @@ def _words(command: str) -> tuple[str, ...]:
         words = tuple(shlex.split(command))
     except ValueError as error:
         raise UserError(
-            f"--against {command!r} cannot be read: {error}.", "Mend its quotes."
+            f"cannot parse --against {command!r}: {error}.", "Fix its quotes."
         ) from error
     if not words:
-        raise UserError(
-            "--against names no program.", "Give it as in a shell: --against './old -x'"
-        )
+        raise UserError("--against needs a program.", "For example: --against './old -x'")
     return words
 
 
@@ -179,12 +181,12 @@ def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float
         if counters is None and name in OF_COUNTS:
             if chosen not in (None, NO_LIMIT):
                 option = f"--{name.replace('_', '-')}"
-                raise UserError(f"{option} needs counts.", "Add --deterministic.")
+                raise UserError(f"{option} needs --deterministic.", "Add --deterministic.")
             continue
         if counters is not None and name == "max_time":
             if chosen not in (None, NO_LIMIT):
                 raise UserError(
-                    "--max-time means nothing with --deterministic, which judges no time.",
+                    "--max-time has no effect with --deterministic, which does not judge time.",
                     "Use --max-instructions.",
                 )
             continue

@@ -19,7 +19,7 @@ def command(name: str) -> None:
     allocator = allocators.find(name, allocators.discover(versions=False))
     if allocator.path is None:
         raise UserError(
-            f"{name} is the C library's own allocator: there is nothing to preload.",
-            "Run the program as it is; `tsmalloc run` and `compare` know that too.",
+            f"{name} is the C library's own allocator: nothing to preload.",
+            "Run the program as it is, or use `tsmalloc run glibc`.",
         )
     click.echo(allocator.path)

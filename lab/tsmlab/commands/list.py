@@ -13,7 +13,7 @@ from tsmlab.errors import tell
 from tsmlab.results import AllocatorInfo
 
 SCHEMA = "tsmalloc-list/1"
-HEADINGS = ("NAME", "FAMILY", "VERSION", "WHAT IT IS", "LIBRARY")
+HEADINGS = ("NAME", "FAMILY", "VERSION", "DESCRIPTION", "LIBRARY")
 
 
 @click.command("list")
@@ -23,7 +23,7 @@ def command(extra: Sequence[str], as_json: bool) -> None:
     """List the allocators that can be used here.
 
     These are tsmalloc's own, the C library's (glibc), those of the system's packages, those that
-    `tsmalloc fetch` has built, and those that you add. Each NAME can be given to the other verbs.
+    `tsmalloc fetch` has built, and those that you add. The other verbs accept each NAME.
 
     \b
     Examples:
@@ -41,11 +41,9 @@ def command(extra: Sequence[str], as_json: bool) -> None:
         note(f"missing: {' '.join(unbuilt)}", paths.remedy())
     fetched = {a.name.partition("-")[0] for a in found if a.family == "fetched"}
     if unfetched := [name for name in allocators.FETCHABLE if name not in fetched]:
-        note("the newest ones can be built", f"tsmalloc fetch {' '.join(unfetched)}")
+        note("build the newest versions", f"tsmalloc fetch {' '.join(unfetched)}")
     if packages:
-        note(
-            "more allocators are packaged for this system", f"sudo apt install {' '.join(packages)}"
-        )
+        note("more allocators are available as packages", f"sudo apt install {' '.join(packages)}")
 
 
 def table(found: Sequence[Allocator]) -> str:

@@ -44,7 +44,7 @@ def whole(minimum: int) -> Callable[[Any], int]:
         text = str(value)
         if not re.fullmatch(r"\d{1,9}", text) or int(text) < minimum:
             raise click.BadParameter(
-                f"{value!r} is not a whole number from {minimum} on, of nine digits at most"
+                f"{value!r} is not a whole number of at least {minimum} with at most nine digits"
             )
         return int(text)
 
@@ -57,7 +57,7 @@ def duration(value: Any) -> float:
     seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
     if not 0.0 < seconds <= MOST_SECONDS:
         raise click.BadParameter(
-            f"{value!r} is not a time above zero and below three years, like 90, 90s or 1.5m"
+            f"{value!r} is not a time like 90, 90s or 1.5m, above zero and below three years"
         )
     return seconds
 
@@ -81,7 +81,7 @@ def limit(value: str) -> float | str:
         return value
     found = percent(value)
     if math.isnan(found):
-        raise click.BadParameter(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}")
+        raise click.BadParameter(f"{value!r} is not a limit like +3%, 0.5% or {NO_LIMIT}")
     if found > MOST_PERCENT:
         raise click.BadParameter(f"{value!r} is above +{MOST_PERCENT:.0f}%: use {NO_LIMIT}")
     return found / 100.0
@@ -97,12 +97,12 @@ def processors(value: str) -> tuple[int, ...]:
             raise click.BadParameter(f"{value!r} is not a list of processors, like 0,2-3")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
-            raise click.BadParameter(f"{value!r}: a range begins with the lower number, like 2-3")
+            raise click.BadParameter(f"{value!r}: a range starts with the lower number, like 2-3")
         beyond = max(allowed) + 1  # which may not be used
         chosen.update(range(min(first, beyond), min(last, beyond) + 1))
     if not chosen or not chosen <= allowed:
         usable = ",".join(map(str, sorted(allowed)))
-        raise click.BadParameter(f"{value!r}: the processors that may be used here are {usable}")
+        raise click.BadParameter(f"{value!r}: the usable processors are {usable}")
     return tuple(sorted(chosen))
 
 
@@ -119,9 +119,9 @@ def option(spec: str, help_text: str, name: str = "", **more: Any) -> Callable[[
 class _File(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value == "":
-            self.fail("no file is named.", param, ctx)
+            self.fail("missing file name.", param, ctx)
         if isinstance(value, str) and value.endswith("/"):
-            self.fail(f"{value} is the name of a folder, not of a file.", param, ctx)
+            self.fail(f"{value} is a directory, not a file.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -134,8 +134,8 @@ def allocators_option(
     """-a, as `chosen`: a tuple of names, globs and groups."""
     return option(
         "-a --allocators NAMES",
-        f"{what}: names, globs (lock-*), groups (ours, system, all), with commas or "
-        f"repeatedly. [default: {default}]",
+        f"{what}: names, globs (lock-*), groups (ours, system, all), comma-separated or "
+        f"repeated. [default: {default}]",
         "chosen",
         multiple=True,
     )
@@ -143,7 +143,7 @@ def allocators_option(
 
 extra_option = option(
     "--allocator NAME=PATH.so",
-    "Add a library of your own; :KEY=VALUE behind it sets a variable.",
+    "Add a library of your own; a trailing :KEY=VALUE sets an environment variable for it.",
     "extra",
     multiple=True,
 )
@@ -151,7 +151,7 @@ extra_option = option(
 
 reference_option = option(
     "--reference NAME",
-    "The one that all others are compared with.",
+    "The allocator that all others are compared with.",
     default="glibc",
     show_default=True,
 )
@@ -179,14 +179,15 @@ def time_budget_option(
 
 
 trace_budget_option = time_budget_option(
-    "For each trace: begin no round that would end later. [default: 120s]", TIME_BUDGET_SECONDS
+    "For each trace: start no round that would end later than this. [default: 120s]",
+    TIME_BUDGET_SECONDS,
 )
 
 
 def timeout_option(default: str) -> Callable[[Command], Command]:
     return option(
         "--timeout TIME",
-        f"A run that takes longer has failed. [default: {default}]",
+        f"A run that takes longer counts as failed. [default: {default}]",
         "timeout_seconds",
         type=duration,
     )
@@ -194,7 +195,7 @@ def timeout_option(default: str) -> Callable[[Command], Command]:
 
 seed_option = option(
     "--seed N",
-    "Repeats the order of a former comparison. [default: random, printed]",
+    "Repeat the random order of an earlier run. [default: random, and printed]",
     type=whole(0),
 )
 
@@ -211,12 +212,12 @@ def options_of(kind: type[Made], given: Mapping[str, Any], **others: Any) -> Mad
 
 image_option = option(
     "--image N",
-    "Which program image of the trace. [default: the one with the most events]",
+    "Which program image of the trace to use. [default: the one with the most events]",
     type=whole(0),
 )
 touch_option = option(
     "--touch HOW",
-    "What is written into each object: nothing, its first byte, one of each page, or all.",
+    "How much of each object to write: nothing, its first byte, a byte of each page, or all of it.",
     type=click.Choice(["none", "first", "page", "all"]),
     default="page",
     show_default=True,
@@ -234,18 +235,20 @@ expect_exit_option = option(
 )
 margin_option = option(
     "--margin PERCENT",
-    "Differences smaller than this do not matter to you.",
+    "Treat differences smaller than this as equal.",
     type=percentage,
     default="1%",
     show_default=True,
 )
 deterministic_option = option(
     "--deterministic",
-    "Judge by what does not depend on neighbours: instructions and cache misses (valgrind), "
-    "system calls (strace), peak memory; not by time.",
+    "Judge by what machine noise does not affect: instructions and cache misses (valgrind), "
+    "system calls (strace) and peak memory; not by time.",
 )
 report_option = option(
-    "--report DIR", "Write a report with figures into this folder.", type=click.Path(path_type=Path)
+    "--report DIR",
+    "Write a report with figures into this directory.",
+    type=click.Path(path_type=Path),
 )
 
 
@@ -272,20 +275,20 @@ def input_option(default: str) -> Callable[[Command], Command]:
 sweep_options = all_of(
     option(
         "-L --parameter-list NAME VALUES",
-        "Compare at each of VALUES (a,b,c), which replaces {NAME} in the command. Of several "
-        "parameters, every combination.",
+        "Compare at each of VALUES (a,b,c), which replaces {NAME} in the command. With several "
+        "parameters, at every combination.",
         "lists",
         nargs=2,
         multiple=True,
     ),
     option(
         "-P --parameter-scan NAME MIN MAX",
-        "The same for the numbers from MIN to MAX.",
+        "Likewise, at the numbers from MIN to MAX.",
         "scans",
         nargs=3,
         multiple=True,
     ),
-    option("-D --parameter-step-size STEP", "The step of -P. [default: 1]", "step"),
+    option("-D --parameter-step-size STEP", "Step for -P. [default: 1]", "step"),
 )
 
 
@@ -294,7 +297,7 @@ def sweep_of(words: Sequence[str], given: dict[str, Any], env: Sequence[str]) ->
     have placeholders, too."""
     scans, lists, step = given["scans"], given["lists"], given["step"]
     if step is not None and not scans:
-        raise UserError("-D is the step of -P, which is not given.", "For example: -P n 0 8 -D 2")
+        raise UserError("-D is the step of -P, and needs it.", "For example: -P n 0 8 -D 2")
     found = [sweep.parameter_scan(name, low, high, step) for name, low, high in scans]
     found += [sweep.parameter_list(*each) for each in lists]
     hooks = [given[name] for name in ("setup", "cleanup") if given[name]]
@@ -307,7 +310,7 @@ program_options = all_of(
     option(
         "--metric [NAME=]REGEX",
         "Rank by a number that the program prints: the first group of REGEX, with its unit. "
-        "Lower is better, unless :higher is behind it. Further ones are judged, too.",
+        "Lower is better, unless :higher follows. More than one may be given; the first ranks.",
         "metrics",
         multiple=True,
     ),
@@ -325,7 +328,7 @@ def command_line(words: Sequence[str], purpose: str) -> Sequence[str]:
     there are none. purpose: what is to be done with it."""
     found = words[1:] if words[0] == "--" else words
     if not found:
-        raise UserError(f"there is no program to {purpose}.", "Name it after --.")
+        raise UserError(f"no program to {purpose}.", "Give it after --.")
     return found
 
 
@@ -333,8 +336,9 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
     stdin = given["input_file"] or Path(os.devnull)
     if not stdin.is_file() and not stdin.samefile(os.devnull):
         raise UserError(
-            f"--input {stdin} is no regular file, and each run reads its input anew.",
-            "Write what each run is to read into a file first.",
+            f"--input {stdin} is not a regular file, and each run must read its input from the "
+            f"start.",
+            "Write the input to a file first.",
         )
     return Program(
         command=tuple(words),
@@ -353,9 +357,9 @@ def about_input(given: Mapping[str, Any]) -> list[Trouble]:
     return [
         Trouble(
             "input",
-            "the program's input is empty: what is redirected to tsmalloc does not reach it",
-            "each run must read the same, from its beginning",
-            "give the file by name: --input FILE",
+            "the program's input is empty: input redirected to tsmalloc does not reach it",
+            "each run must read the same input, from its start",
+            "pass it as a file: --input FILE",
         )
     ]
 
@@ -395,20 +399,20 @@ def _script(words: Sequence[str]) -> Path | None:
 
 # The files to export to, and what is printed.
 output_options = all_of(
-    option("--export-json FILE", "Write everything, raw samples too.", type=FILE),
+    option("--export-json FILE", "Write everything, including raw samples.", type=FILE),
     option("--export-csv FILE", "Write one line for each run.", type=FILE),
     option("--export-markdown FILE", "Write the table and verdict.", type=FILE),
-    option("-f --force", "Overwrite files; write into any --report folder."),
+    option("-f --force", "Overwrite files; write into any --report directory."),
     option("--json", "Print JSON instead of the table.", "as_json"),
-    option("-q --quiet", "No progress, notes or warnings."),
-    option("-v --verbose", "Warnings with causes and remedies."),
+    option("-q --quiet", "Print no progress, notes or warnings."),
+    option("-v --verbose", "Print warnings with causes and remedies."),
 )
 # Where a study runs, and its output.
 study_options = all_of(
     option(
         "--cluster WHERE",
-        "Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
-        "processes here.",
+        "Run rounds on a dask.distributed cluster: tcp://HOST:PORT, or local:N for N processes "
+        "here.",
     ),
     option("--cpus LIST", "Run everything on these processors only.", type=processors),
     output_options,
@@ -420,7 +424,7 @@ def write(path: Path, content: str | bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         raise UserError(
-            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
+            f"cannot write {path}: {error.strerror}.", "Free some space, or name another file."
         ) from error
 
 

@@ -53,19 +53,19 @@ def _choice(*names: str, choices: str, help_text: str) -> Callable[[Command], Co
 
 
 _OPTIONS = {
-    "by": _choice("--by", choices="function line stack", help_text="What is put together."),
+    "by": _choice("--by", choices="function line stack", help_text="What to group by."),
     "of": _choice(
         "--type",
         "of",
         choices="inuse alloc pinned",
-        help_text="What is live, all that was allocated, or the free room in slabs that live "
+        help_text="Live memory, all that was allocated, or the free space in slabs that live "
         "blocks pin.",
     ),
     "whole": option(
-        "--library", "Show calls within the libraries of C, C++ and Rust, too.", "whole"
+        "--library", "Also show calls within the libraries of C, C++ and Rust.", "whole"
     ),
     "top": option(
-        "--top N", "The rows that are printed.", type=whole(1), default=TOP, show_default=True
+        "--top N", "Print at most N rows.", type=whole(1), default=TOP, show_default=True
     ),
     "as_json": option("--json", "Print JSON instead.", "as_json"),
 }
@@ -144,8 +144,8 @@ class Verbs(Group):
             verb = f"-- {word}" if os.access(word, os.X_OK) else f"show {word}"
             remedy = f"Did you mean {ctx.command_path} {verb}?"
         raise UserError(
-            f"`profile` has no verb {word!r}.",
-            f"{remedy}\nIts verbs are {', '.join(self.commands)}.",
+            f"unknown verb `profile {word}`.",
+            f"{remedy}\nVerbs: {', '.join(self.commands)}.",
         )
 
 
@@ -153,12 +153,13 @@ class Verbs(Group):
 def command() -> None:
     """Take a heap profile, or read one: which lines hold the memory, and how sure that is.
 
-    All sums are estimates from samples, and stand with their 95% interval. Names and lines come
-    from the binaries on this machine.
+    All sums are estimates from samples, shown with their 95% interval. Names and lines come from
+    the binaries on this machine.
 
-    Of a running process: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--keep]
-    [--output FILE] PID. It is read as it is if it takes samples already; else it takes them for N
-    seconds, 10 by default, and on with --keep. --peak is of the blocks in use at the peak.
+    For a running process: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--keep]
+    [--output FILE] PID. If the process is already sampling, its profile is read as it is;
+    otherwise it samples for N seconds (default: 10), and keeps sampling with --keep. --peak shows
+    the blocks live at the peak.
 
     \b
     Examples:
@@ -170,7 +171,7 @@ def command() -> None:
       tsmalloc profile leaks first.pb later.pb --exit-code
       tsmalloc profile flame server.pb -o server.html
 
-    docs/formats/profile.md has the file and the formulae; google/pprof reads it, too.
+    docs/formats/profile.md describes the file and the formulae; google/pprof reads it, too.
     """
 
 
@@ -184,9 +185,9 @@ def opened(path: Path, how: Reading) -> tuple[Look, list[str]]:
 def resolved(profile: Profile, how: Reading) -> tuple[Look, list[str]]:
     if how.of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
         raise UserError(
-            f"{profile.path} does not say what is pinned.",
-            "A profile of the moment does: `tsmalloc profile PID`. None of the peak does, nor any "
-            "that an earlier version wrote.",
+            f"{profile.path} does not record pinned space.",
+            "Take a profile of the current state with `tsmalloc profile PID`: peak profiles, and "
+            "those of earlier versions, lack it.",
         )
     found = symbols.look_up(profile)
     return Look(profile, sites.Stacks(profile, found, how.whole)), found.notes
@@ -217,12 +218,12 @@ def print_json(verb: str, **values: Any) -> None:
 @reading("by", "of", "whole", "top", "as_json")
 @click.argument("file", type=FILE)
 def show(file: Path, **how: Any) -> int:
-    """Show where the memory of the profile FILE was asked for.
+    """Show where the memory in the profile FILE was allocated.
 
-    Flat: requests of the function itself, or by calls of its language's libraries; cumulative: with
-    what it calls.
+    Flat: allocated by the function itself, or through its language's libraries; cumulative:
+    including its callees.
 
-    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    Exit status: 0; 1 wrong usage, or a file that is not a profile.
     """
     _show(*opened(file, Reading(**how)), Reading(**how))
     return EXIT_OK
@@ -257,7 +258,7 @@ def _compare(
     one, other = first.profile, second.profile
     notes = list(dict.fromkeys([*notes, *more, *changes.other_builds(one, other)]))
     if verb == "leaks" and one.time_nanos > other.time_nanos:
-        raise UserError(f"{before} is later than {after}.", "Name the earlier one first.")
+        raise UserError(f"{before} is later than {after}.", "Give the earlier one first.")
     found = changes.between(first, second, how.by, how.of)
     if not how.as_json:
         click.echo(report(one, other, found, how.top, notes), nl=False)
@@ -282,12 +283,13 @@ def _compare(
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
 def diff(before: Path, after: Path, **how: Any) -> int:
-    """Show what has changed from the profile BEFORE to the profile AFTER.
+    """Show what changed from the profile BEFORE to the profile AFTER.
 
-    A site is marked as grown or shrunk only if chance would mark any site at all in one comparison
-    of twenty. Two profiles of one process share their samples, which makes the errors smaller.
+    Sites marked as grown or shrunk have a family-wise error rate of 5%: if nothing changed, one
+    comparison in twenty marks any site at all. Two profiles of one process share their samples,
+    which makes the errors smaller.
 
-    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    Exit status: 0; 1 wrong usage, or a file that is not a profile.
     """
     _compare("diff", before, after, Reading(**how), text.difference)
     return EXIT_OK
@@ -301,18 +303,18 @@ def diff(before: Path, after: Path, **how: Any) -> int:
 def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> int:
     """List the stacks whose memory is live in FILE, with its age; or that grew until LATER_FILE.
 
-    It does not tell leaks from memory that the program can still reach: a cache that fills grows,
+    It cannot distinguish leaks from memory that the program can still reach: a filling cache grows,
     too.
 
-    Exit status: 0; 1 wrong usage, or a file that is no profile; with --exit-code 3 if a site has
-    grown.
+    Exit status: 0; 1 wrong usage, or a file that is not a profile; with --exit-code, 3 if a site
+    has grown.
     """
     stacks = Reading(by="stack", **how)
     if later_file is not None:
         grown = _compare("leaks", file, later_file, stacks, text.growth).grown
         return EXIT_REGRESSION if exit_code and grown else EXIT_OK
     if exit_code:
-        raise UserError("--exit-code needs two looks.", "Name a later profile, too.")
+        raise UserError("--exit-code needs two profiles.", "Give a later one, too.")
     _show(*opened(file, stacks), stacks, with_ages=True)
     return EXIT_OK
 
@@ -323,9 +325,9 @@ def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> i
 @reading("of", "whole")
 @click.argument("file", type=FILE)
 def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
-    """Draw the profile FILE as a flame graph: a page of HTML that loads nothing.
+    """Draw the profile FILE as a flame graph: a self-contained HTML page.
 
-    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    Exit status: 0; 1 wrong usage, or a file that is not a profile.
     """
     from tsmlab.profile import flame as page  # noqa: PLC0415 (no other verb needs it)
 
@@ -340,9 +342,9 @@ def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
 @reading("of", "whole")
 @click.argument("file", type=FILE)
 def folded(file: Path, **how: Any) -> int:
-    """Print the stacks of FILE on a line each, outermost first, with their bytes.
+    """Print the stacks of FILE one per line, outermost frame first, with their bytes.
 
-    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    Exit status: 0; 1 wrong usage, or a file that is not a profile.
     """
     look, notes = opened(file, Reading(**how))
     for line, estimate in sites.folded(look.profile, look.stacks, how["of"]).items():
@@ -361,10 +363,10 @@ def _tell(notes: Sequence[str]) -> None:
 @force_option
 @click.argument("file", type=FILE)
 def symbolize(file: Path, output: Path, force: bool) -> int:
-    """Write the profile FILE with functions, lines and inlined frames, for a machine without the
+    """Add functions, lines and inlined frames to the profile FILE, for a machine without the
     binaries.
 
-    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    Exit status: 0; 1 wrong usage, or a file that is not a profile.
     """
     export.check_new(output, force)
     message = messages.read(file)
@@ -372,7 +374,7 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
     symbols.name_locations(message, found)
     parameters.write(output, messages.packed(message))
     lines = sum(any(f.line for f in frames) for frames in found.frames.values())
-    click.echo(f"{output}: {lines:,} of {len(found.frames):,} addresses have a line")
+    click.echo(f"{output}: {lines:,} of {len(found.frames):,} addresses resolved to a line")
     _tell(found.notes)
     return EXIT_OK
 
@@ -381,10 +383,10 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
 
 
 @command.command("run", context_settings={"allow_interspersed_args": False})
-@option("--interval BYTES", "The mean distance of samples. [default: the library's]")
-@option("-o --output FILE", "Keep the profile; in DIR/, those of all processes.")
+@option("--interval BYTES", "Mean number of bytes between samples. [default: the library's]")
+@option("-o --output FILE", "Keep the profile; with DIR/, those of all processes.")
 @force_option
-@option("--peak", "What was live at the peak, not at the exit.", "is_peak")
+@option("--peak", "Show what was live at the peak, not at exit.", "is_peak")
 @reading("by", "of", "whole", "top", "as_json")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -397,8 +399,8 @@ def run(
 ) -> int:
     """Run PROGRAM under the engine with its profiler on, and show the profile.
 
-    `profile -- PROGRAM` is the same. Each process leaves a profile, also if a signal or a crash
-    ends it; that of the one that allocated most is shown, on stderr, since stdout is the program's.
+    `profile -- PROGRAM` does the same. Each process leaves a profile, even if a signal or a crash
+    ends it; the one that allocated most is shown, on stderr, since stdout is the program's.
     The exit status is the program's; 1 if it left no profile.
     """
     line = parameters.command_line(program, "profile")
@@ -412,7 +414,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="tsmalloc-profile-") as temporary:
         folder = kept if kept is not None and keeps_all else Path(temporary) / "profiles"
         if any(folder.glob(FILES)):
-            raise UserError(f"{output} holds profiles already.", "Name a new folder.")
+            raise UserError(f"{output} already contains profiles.", "Choose a new directory.")
         if kept is not None and not keeps_all:
             export.check_new(kept, force)
         passed_on = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -441,8 +443,9 @@ def _profiles(folder: Path, status: int) -> list[Profile]:
             tell(f"warning: {error.message}")
     if not profiles:
         raise UserError(
-            f"the program left no profile (its exit status was {status}).",
-            "One that allocates little has no sample: --interval 1 takes each malloc.",
+            f"the program left no profile (exit status {status}).",
+            "A program that allocates little may have no samples: --interval 1 samples every "
+            "malloc.",
             status or EXIT_USAGE,
         )
     return sorted(profiles, key=lambda each: -each.allocated)
@@ -458,7 +461,7 @@ def _keep(profile: Path, output: Path) -> None:
         with os.fdopen(number, "wb") as file:
             file.write(content)
         raise UserError(
-            f"{output} cannot be written: {error.strerror}.", f"The profile is {rescued}."
+            f"cannot write {output}: {error.strerror}.", f"The profile is {rescued}."
         ) from error
 
 
@@ -472,8 +475,8 @@ def _has_engine(diagnosis: Diagnosis) -> bool:
 def _point_to_peak(profile: Profile) -> None:
     if sum(row.live_space for row in profile.rows) < LITTLE_LIVE * profile.allocated:
         tell(
-            f"{quantity(profile.allocated, 'bytes')} were allocated, of which little is live in "
-            "the end: --peak shows what was at the peak, --type alloc all."
+            f"{quantity(profile.allocated, 'bytes')} were allocated, but little is live at the "
+            f"end: --peak shows the peak, --type alloc all allocations."
         )
 
 
@@ -487,6 +490,6 @@ def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool
     if (more := len(profiles) - 1 - MOST_NAMED) > 0:
         tell(f"           and {counted(more, 'smaller one')}")
     if output is None:
-        tell("The profile is gone now: -o FILE keeps it.")
+        tell("The profile was not kept: -o FILE keeps it.")
     elif not keeps_all and len(profiles) > 1:
-        tell("The others are gone now: -o DIR/ keeps all.")
+        tell("The others were not kept: -o DIR/ keeps all.")

@@ -33,7 +33,7 @@ MOST_RING_MIB = 256
 @option("-f --force", "Overwrite the file.")
 @option(
     "-a --allocators NAME",
-    "The allocator that serves the program meanwhile.",
+    "The allocator to run the program under.",
     "name",
     default="glibc",
     show_default=True,
@@ -41,18 +41,18 @@ MOST_RING_MIB = 256
 @extra_option
 @option(
     "--timeout TIME",
-    "End the program after this time; the trace holds what it did until then.",
+    "Stop the program after this time; the trace holds what it did until then.",
     type=duration,
 )
 @input_option("this command's")
 @option(
     "--ring-mib N",
-    "Memory through which events pass; a larger one rides out longer bursts. [default: 32]",
+    "Size of the event ring buffer; a larger one absorbs longer bursts. [default: 32]",
     type=whole(1),
 )
 @option("-i --ignore-failure", "Exit with 0 even if the program failed.")
 @option("--json", "Print JSON instead of the summary.", "as_json")
-@option("-q --quiet", "No summary and no warnings.")
+@option("-q --quiet", "Print no summary and no warnings.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     output: Path | None,
@@ -67,10 +67,10 @@ def command(
     quiet: bool,
     program: Sequence[str],
 ) -> int:
-    """Run PROGRAM, and record what it asks of its allocator, with all that it starts.
+    """Run PROGRAM, and record the allocator calls of it and of all programs it starts.
 
-    Every malloc, free and the like is in the trace: its size, thread, time, and which block it is
-    about; no contents, addresses or paths. The trace is good up to its last second even if all is
+    The trace holds every malloc, free and the like, with its size, thread, time and block, but no
+    contents, addresses or paths. It is valid up to its last second even if everything is
     killed.
 
     \b
@@ -78,11 +78,11 @@ def command(
       tsmalloc record -o server.tstrace -- ./server --selftest
       tsmalloc record -a jemalloc -- python3 job.py
 
-    Exit status: 0; 1 wrong usage or environment; 2 the program failed, and its trace is kept;
-    130 interrupted, and the trace holds what was recorded until then.
+    Exit status: 0; 1 wrong usage or environment; 2 the program failed; its trace is kept;
+    130 interrupted; the trace holds what was recorded until then.
     """
     if ring_mib is not None and ring_mib > MOST_RING_MIB:
-        raise UserError(f"--ring-mib {ring_mib} is too much.", f"At most {MOST_RING_MIB}.")
+        raise UserError(f"--ring-mib {ring_mib} is too large.", f"At most {MOST_RING_MIB}.")
     words = command_line(program, "record")
     request = Request(
         command=tuple(words),
@@ -115,8 +115,8 @@ def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
         raise UserError(f"the trace is not complete: {recording.write_error}")
     if not recording.images:
         raise UserError(
-            "nothing was recorded: no program of the run has loaded the recorder.",
-            "tsmalloc doctor PROGRAM says why.",
+            "nothing was recorded: no program loaded the recorder.",
+            "For the reason: tsmalloc doctor PROGRAM",
         )
     if recording.interrupted:
         return EXIT_INTERRUPTED

@@ -36,7 +36,7 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 @click.command("replay", cls=Study)
 @parameters.allocators_option(
     "Which to replay on",
-    "tsmalloc, system, and yours; under a schedule that repeats, tsmalloc, lock-first, lock-best, "
+    "tsmalloc, system, and yours; under a repeatable schedule, tsmalloc, lock-first, lock-best, "
     "lock-worst and yours",
 )
 @parameters.extra_option
@@ -52,49 +52,50 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 )
 @option(
     "--tickets LIST",
-    "Of the threads, for lottery and stride: 3,2,1. [default: all have one]",
+    "Tickets of the threads, for lottery and stride: 3,2,1. [default: one each]",
 )
 @option(
     "--quantum N",
-    "Calls that a thread makes in a tick. [default: replay's]",
+    "Calls that a thread makes per tick. [default: replay's]",
     type=parameters.whole(1),
 )
 @parameters.seed_option
 @parameters.touch_option
-@option("--verify", "Fill all objects, and check them when they are freed.")
-@option("--latency", "Time each call, which makes all of them slower.")
+@option("--verify", "Fill all objects, and check their contents when they are freed.")
+@option("--latency", "Time each call, which slows all of them down.")
 @option(
     "--settle TIME",
-    "How long to idle at the end, before settled memory is read. [default: 0.1s]",
+    "Idle time at the end, before settled memory is read. [default: 0.1s]",
     "settle_seconds",
     type=parameters.duration,
     default=SETTLE_SECONDS,
 )
 @option(
     "--image N",
-    "Which process of the trace, and its forked children. [default: that with most events]",
+    "Which process of the trace to replay, with its forked children. [default: the one with the "
+    "most events]",
     type=parameters.whole(0),
 )
 @option(
     "--window N",
-    "How many events a thread may run ahead of others; 0: no limit, and the schedule alone "
-    "decides. [default: 1000]",
+    "How many events a thread may run ahead of others; 0: no limit, only the schedule decides. "
+    "[default: 1000]",
     type=parameters.whole(0),
 )
 @parameters.rounds_option(
-    "Exactly N measured rounds. [default: until every verdict is resolved; 2 under a schedule "
-    "that repeats]"
+    "Exactly N measured rounds. [default: until every verdict is resolved; 2 under a repeatable "
+    "schedule]"
 )
 @parameters.trace_budget_option
-@parameters.timeout_option("20 times the reference's, at least 10 s")
+@parameters.timeout_option("20 times the reference's time, at least 10 s")
 @parameters.margin_option
 @parameters.ignore_failure_option
 @parameters.study_options
 @parameters.report_option
 @option(
     "--movie FILE",
-    "Measure nothing: write a page that shows each heap as it fills, call by call. One trace, "
-    "in the recorded order or under a schedule that repeats.",
+    "Instead of measuring, write a page that shows each heap filling, call by call. Needs one "
+    "trace, in the recorded order or under a repeatable schedule.",
     type=parameters.FILE,
 )
 @resume_option
@@ -102,10 +103,10 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 def command(traces: Sequence[Path], **given: Any) -> int:
     """Replay TRACE, which `tsmalloc record` wrote, on every allocator, and compare them.
 
-    The same calls in the same order: what differs is the allocator's. Under the schedules recorded,
-    round-robin, lottery and stride exactly one thread runs at any time, so that addresses and
-    fragmentation are the same in every run. With two runs or more of each, it is seen whether they
-    are.
+    All make the same calls in the same order. Under the schedules recorded,
+    round-robin, lottery and stride, exactly one thread runs at any time, so addresses and
+    fragmentation are the same in every run; with two or more runs of each, the table says whether
+    they were.
 
     \b
     Examples:
@@ -116,7 +117,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
       tsmalloc replay mine.tstrace -a lock-first,jemalloc,tsmalloc --movie heap.html
 
     Exit status: 0; 1 wrong usage or environment; 2 a replay failed under an allocator;
-    130 interrupted, and what was measured until then is kept.
+    130 interrupted; what was measured until then is kept.
     """
     files.check_traces(traces)
     if given["movie"] is not None:
@@ -139,12 +140,12 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
     schedules = FAIR if given["schedule"] == ALL else (given["schedule"],)
     if given["tickets"] is not None and not set(schedules) & {"lottery", "stride"}:
         raise UserError(
-            f"--tickets means nothing under {schedules[0]}.",
+            f"--tickets has no effect under {schedules[0]}.",
             "Choose --schedule lottery, stride or all.",
         )
     if given["quantum"] is not None and not set(schedules) & set(FAIR):
         raise UserError(
-            f"--quantum means nothing under {schedules[0]}.",
+            f"--quantum has no effect under {schedules[0]}.",
             "Choose --schedule round-robin, lottery, stride or all.",
         )
     chosen, available = _chosen(given, schedules)
@@ -176,7 +177,7 @@ def _film(traces: Sequence[Path], given: dict[str, Any]) -> int:
     schedule = "recorded" if schedule == "asap" else schedule
     if len(traces) != 1 or not is_deterministic(schedule) or schedule == ALL:
         raise UserError(
-            "--movie wants one trace, and one order that repeats.",
+            "--movie needs a single trace and a repeatable schedule.",
             "Choose --schedule recorded, round-robin, lottery or stride.",
         )
     export.check_new(target, given["force"])

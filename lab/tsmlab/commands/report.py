@@ -14,25 +14,25 @@ DEFAULT_FOLDER = Path("tsmalloc-report")
 @click.argument("results", metavar="RESULTS...", nargs=-1, required=True, type=FILE)
 @option(
     "-o --output DIR",
-    "The folder to write to. [default: tsmalloc-report]",
+    "The directory to write to. [default: tsmalloc-report]",
     type=FILE,
     default=DEFAULT_FOLDER,
 )
-@option("-f --force", "Write into a folder that holds other files, too.")
+@option("-f --force", "Write into a directory even if it contains other files.")
 def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
     """Write the report of RESULTS: files that compare, service, bench, experiment or replay saved.
 
-    DIR/index.html stands alone: it loads nothing, and its tables need no script. Beside it are all
-    results (results.json), the tables as Markdown (results.md) and a line for each run (runs.csv).
-    Of several RESULTS each has a folder of its own, and DIR/index.html leads to them. Figures are
-    drawn by Vega, which npm fetches once where no package brought it.
+    DIR/index.html is self-contained: it loads nothing, and its tables need no script. Beside it are
+    all results (results.json), the tables as Markdown (results.md) and a line for each run
+    (runs.csv). Several RESULTS get a directory each, and DIR/index.html links to them. Figures are
+    drawn by Vega, which npm downloads once if it is not installed.
 
     \b
     Examples:
       tsmalloc report ~/.local/state/tsmalloc/results/20261121-103028-perl-17585.json
       tsmalloc report a.json b.json -o both
 
-    Exit status: 0; 1 wrong usage, or a file that is not such results.
+    Exit status: 0; 1 wrong usage, or a file that holds no such results.
     """
     # Imported here: `tsmalloc report --help` need not wait for it.
     from tsmlab import report  # noqa: PLC0415

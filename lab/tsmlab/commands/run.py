@@ -29,13 +29,13 @@ class _EngineByDefault(click.Command):
 
 @click.command("run", cls=_EngineByDefault, context_settings={"allow_interspersed_args": False})
 @extra_option
-@option("--force", "Run even if the allocator will not be used.")
+@option("--force", "Run even if the allocator cannot be preloaded.")
 @click.argument("name")
 @click.argument("program", metavar="PROGRAM...", nargs=-1, type=click.UNPROCESSED)
 def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]) -> NoReturn:
     """Run PROGRAM with its arguments under the allocator NAME.
 
-    Without NAME (`run -- PROGRAM`) it is the engine. The program replaces this command: it gets the
+    Without NAME (`run -- PROGRAM`), uses the engine. The program replaces this command: it gets the
     terminal, the input and the signals, and its exit status is the result. That is 127 if the
     program is not found, and 126 if it cannot be executed.
 
@@ -48,7 +48,7 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
     command_line = program[1:] if program[:1] == ("--",) else program
     diagnosis = diagnose(command_line)
     if (allocator.path is not None and not force) or diagnosis.resolved is None:
-        diagnosis.heed("To run it all the same: tsmalloc run --force ...", as_shells=True)
+        diagnosis.heed("To run it anyway: tsmalloc run --force ...", as_shells=True)
     start(allocator, command_line)
 
 

@@ -30,30 +30,33 @@ FIRST_BUDGET_SECONDS = 1800.0
 def _limit(value: str) -> tuple[str, float | str]:
     name, _, text = value.rpartition("=")
     if not name:
-        raise click.BadParameter(f"{value!r} is no limit, like p99=+5%")
+        raise click.BadParameter(f"{value!r} is not a limit like p99=+5%")
     return name, parameters.limit(text)
 
 
 @click.command("service", cls=Study)
-@option("--server CMD", "The server; {port}: a free port, {dir}: a fresh folder.")
+@option("--server CMD", "The server command; {port} is a free port, {dir} a fresh directory.")
 @option(
     "--load CMD",
-    "What sends requests, as a shell command; also with {seconds} and {rate}. wrk, wrk2, oha, "
+    "The load generator, as a shell command; {seconds} and {rate} are replaced, too. wrk, wrk2, "
+    "oha, "
     "hey, ab, h2load, vegeta, k6, redis-benchmark, memtier_benchmark, pgbench, sysbench and ghz "
     "are recognised by their output.",
 )
 @option(
     "--ready CMD",
-    "The server is ready when this shell command succeeds, or `line:REGEX` is in its output. "
+    "The server is ready when this shell command succeeds, or when its output has a line that "
+    "matches REGEX (`line:REGEX`). "
     "[default: when it listens]",
 )
-@option("--reset CMD", "A shell command before each start: restore a database.")
-@option("--port N", "A fixed port, for a server that has its own.", type=parameters.whole(1))
-@option("--idle TIME", "Time without load, last. [default: 5s]", type=parameters.duration)
+@option("--reset CMD", "A shell command to run before each start, to restore a database, say.")
+@option("--port N", "The port of a server that cannot choose one.", type=parameters.whole(1))
+@option("--idle TIME", "Idle time after the load. [default: 5s]", type=parameters.duration)
 @option(
     "--phases LIST",
-    "NAME=TIME[@RATE],...: loads and pauses one after the other; a name that begins with idle "
-    "is a pause. --load takes {seconds} and {rate} from it. The first is judged under plain names.",
+    "NAME=TIME[@RATE],...: loads and pauses in sequence; a name that begins with idle is a "
+    "pause. They set {seconds} and {rate} in --load. The metrics of the first load have plain "
+    "names.",
 )
 @option(
     "--warmups N",
@@ -64,14 +67,14 @@ def _limit(value: str) -> tuple[str, float | str]:
 )
 @option(
     "--metric NAME=REGEX",
-    "A number that the load prints, the first group of REGEX; behind it :higher if that is "
-    "better, and :UNIT (s, ms, us, B, KiB, count) if none is printed. The first one ranks.",
+    "A number that the load prints: the first group of REGEX. Append :higher if higher is "
+    "better, and :UNIT (s, ms, us, B, KiB, count) if no unit is printed. The first one ranks.",
     "metrics",
     multiple=True,
 )
 @option(
     "--limit METRIC=PERCENT",
-    "How much worse a metric of the table may be than the reference's, as p99=+5%: a gate.",
+    "Fail if a metric of the table is worse than the reference's by more than this, as in p99=+5%.",
     "limits",
     type=_limit,
     multiple=True,
@@ -79,19 +82,20 @@ def _limit(value: str) -> tuple[str, float | str]:
 @parameters.allocators_option("Which to compare")
 @parameters.extra_option
 @parameters.reference_option
-@parameters.rounds_option("So many rounds. [default: until the verdicts are resolved]")
+@parameters.rounds_option("Exactly N rounds. [default: until the verdicts are resolved]")
 @parameters.time_budget_option(
-    "Begin no round that would end later. [default: 10m, after five rounds]"
+    "Start no round that would end later than this. [default: 10m, after five rounds]"
 )
 @option(
     "--soak TIME",
-    "Instead of rounds, load each server for so long, one after the other: does its memory grow?",
+    "Instead of rounds, load each server for this long, one after the other, to see whether its "
+    "memory grows.",
     "soak_seconds",
     type=parameters.duration,
 )
 @option(
     "--ready-within TIME",
-    "Until then the server must be ready.",
+    "How long to wait for the server to be ready.",
     "ready_seconds",
     type=parameters.duration,
     default="60s",
@@ -99,34 +103,34 @@ def _limit(value: str) -> tuple[str, float | str]:
 )
 @option(
     "--grace TIME",
-    "Between SIGTERM and SIGKILL.",
+    "Time between SIGTERM and SIGKILL.",
     "grace_seconds",
     type=parameters.duration,
     default="10s",
     show_default=True,
 )
-@parameters.timeout_option("20 times the first load's, at least 60 s")
+@parameters.timeout_option("20 times the first load, at least 60 s")
 @option(
     "--server-cpus LIST",
-    "Processors of the server. [default: half of them]",
+    "Processors for the server. [default: half of them]",
     type=parameters.processors,
 )
 @option(
-    "--load-cpus LIST", "Processors of the load. [default: the others]", type=parameters.processors
+    "--load-cpus LIST", "Processors for the load. [default: the others]", type=parameters.processors
 )
 @parameters.seed_option
 @parameters.margin_option
 @parameters.ignore_failure_option
-@option("--no-doctor", "Skip the look at the server's file.")
+@option("--no-doctor", "Skip the check that an allocator can be preloaded into the server.")
 @parameters.output_options
 @parameters.report_option
 @resume_option
 def command(**given: Any) -> int:
     """Run a server under every allocator, send it load, and say which allocator is best for it.
 
-    Only the server gets the allocator and is measured: latency and throughput as the load generator
-    tells them, processor time for each request, and memory over time, after the load, too. Each
-    round starts it once under each allocator, in random order, and under the reference twice.
+    Only the server gets the allocator and is measured: latency and throughput as reported by the
+    load generator, CPU time per request, and memory over time, including after the load. Each round
+    starts it once under each allocator, in random order, and under the reference twice.
 
     \b
     Examples:
@@ -138,7 +142,7 @@ def command(**given: Any) -> int:
       tsmalloc service --server ... --load ... --soak 2h -a tsmalloc,glibc
 
     Exit status: 0; 1 wrong usage or environment; 2 the server or its load failed under an
-    allocator; 3 a metric is shown to be beyond its --limit; 130 interrupted, and what was measured
+    allocator; 3 a metric is shown to exceed its --limit; 130 interrupted; what was measured
     until then is kept.
     """
     options, words = _options(given)
@@ -161,22 +165,20 @@ def command(**given: Any) -> int:
 def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
     for name in ("server", "load"):
         if not given[name]:
-            raise UserError(
-                f"--{name} is missing.", "Both are needed: --server 'CMD' --load 'CMD'."
-            )
+            raise UserError(f"missing --{name}.", "Give both: --server 'CMD' --load 'CMD'.")
     try:
         words = shlex.split(given["server"])
     except ValueError as error:
-        raise UserError(f"--server cannot be read: {error}.", "Quote it as for a shell.") from error
+        raise UserError(f"cannot parse --server: {error}.", "Quote it as in a shell.") from error
     if not words:
-        raise UserError("--server names no program.", "For example: --server './server {port}'")
+        raise UserError("--server needs a program.", "For example: --server './server {port}'")
     if not given["port"] and "{port}" not in given["server"] and "{port}" in given["load"]:
         raise UserError(
-            "--load has {port}, and the server is not told that port.",
-            "Put {port} into --server, or name the server's own: --port N",
+            "--load has {port}, but --server does not.",
+            "Put {port} into --server, or give the server's own port: --port N",
         )
     if given["limits"] and given["soak_seconds"]:
-        raise UserError("--limit needs rounds, and --soak has none.", "Leave one of them out.")
+        raise UserError("--limit and --soak cannot be combined.", "Leave one of them out.")
     available = known.discover(given["extra"])
     compared = known.select_or_default(given["chosen"], available)
     reference, compared = known.with_reference(given["reference"], compared, available)
@@ -185,7 +187,7 @@ def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
         try:
             re.compile(ready.removeprefix(LINE))
         except re.error as error:
-            raise UserError(f"--ready: {ready!r} is no regular expression: {error}.") from error
+            raise UserError(f"--ready: {ready!r} is not a regular expression: {error}.") from error
     service = Service(
         server=given["server"],
         load=given["load"],
@@ -241,13 +243,13 @@ def _phases(given: dict[str, Any]) -> tuple[Phase, ...]:
         if timed:
             seconds = SLICE_SECONDS if given["soak_seconds"] else LOAD_SECONDS
         if "{rate}" in given["load"]:
-            raise UserError("--load has {rate}, which is not known.", "--phases load=20s@1000")
+            raise UserError("--load has {rate}, but no rate is given.", "--phases load=20s@1000")
         found.append(Phase("load", seconds))
     for text in given["phases"].split(",") if given["phases"] else ():
         match = re.fullmatch(r"\s*([A-Za-z][\w -]*)=([\d.]+[smh]?)(?:@([\w.]+))?\s*", text)
         if not match:
             raise UserError(
-                f"--phases: {text!r} cannot be read.", "For example: load=20s@1000,idle=20s"
+                f"cannot parse --phases {text!r}.", "For example: load=20s@1000,idle=20s"
             )
         name = match[1]
         twice = sum(phase.name.split(" ")[0] == name for phase in found)
@@ -257,16 +259,17 @@ def _phases(given: dict[str, Any]) -> tuple[Phase, ...]:
         for what, missing in (("seconds", timed), ("rate", "{rate}" in given["load"])):
             if phase.is_load and (what == "seconds" or phase.rate) and not missing:
                 raise UserError(
-                    f"--phases says a {what} that --load does not take.",
+                    f"--phases gives a {what}, but --load does not use it.",
                     f"Put {{{what}}} into --load.",
                 )
         if phase.is_load and not phase.rate and "{rate}" in given["load"]:
             raise UserError(
-                f"--phases: {text!r} has no rate, which --load takes.", f"{text.strip()}@1000"
+                f"--phases: {text!r} has no rate, but --load needs {{rate}}.",
+                f"{text.strip()}@1000",
             )
         found.append(phase)
     if not any(phase.is_load for phase in found):
-        raise UserError("--phases has no load.", "For example: load=20s,idle=20s")
+        raise UserError("--phases contains no load.", "For example: load=20s,idle=20s")
     if found[-1].is_load and (given["idle"] or not given["phases"]):
         found.append(Phase("idle", given["idle"] or IDLE_SECONDS))
     return tuple(found)

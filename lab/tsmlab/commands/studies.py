@@ -50,7 +50,7 @@ FREE = {
 
 resume_option = option(
     "--resume [FILE]",
-    "Go on with what was interrupted: the latest, or that of a journal.",
+    "Resume an interrupted run: the latest, or the one in a journal FILE.",
     is_flag=False,
     flag_value=LATEST,
 )
@@ -87,9 +87,8 @@ class Study(click.Command):
         for parameter in self.params:
             if parameter.name in own and parameter.name not in FREE:
                 raise UserError(
-                    "--resume goes on with what was begun, so "
-                    f"{parameter.opts[-1]} cannot be chosen now.",
-                    "Leave it out, or begin anew without --resume.",
+                    f"--resume keeps the original options: {parameter.opts[-1]} cannot be given.",
+                    "Leave it out, or start over without --resume.",
                 )
         path, verb = own["resume"], ctx.info_name or ""
         verb = verb if ctx.parent is None or verb != "run" else ctx.parent.info_name or verb
@@ -109,12 +108,12 @@ class Study(click.Command):
         if header.verb != verb:
             raise UserError(
                 f"{journal.path} is a journal of `tsmalloc {header.verb}`.",
-                f"Go on with it: tsmalloc {header.verb} --resume {journal.path}",
+                f"Resume it with: tsmalloc {header.verb} --resume {journal.path}",
             )
         if header.folder != str(paths.working_folder()):
-            begun = f"the run was begun in the folder {header.folder}"
+            begun = f"the run was started in the directory {header.folder}"
             if not Path(header.folder).is_dir():
-                raise UserError(f"{begun}, now gone.", "Begin anew without --resume.")
+                raise UserError(f"{begun}, which no longer exists.", "Start over without --resume.")
             raise UserError(f"{begun}.", f"cd {header.folder}")
 
 
@@ -205,7 +204,7 @@ def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
     command = f"{verb} run" if verb == "experiment" else verb
     force = " --force" if any(target.path.is_file() for target in targets) else ""
     tell(f"journal    {journal.path}")
-    tell(f"go on with: tsmalloc {command} --resume{force}")
+    tell(f"resume     tsmalloc {command} --resume{force}")
 
 
 # --- the end: results are kept, exported and printed ----------------------------------------------
@@ -238,10 +237,10 @@ def publish(results: Results, targets: Sequence[Target], given: dict[str, Any]) 
             tell(f"results    {kept}")
             if has_page and folder is None:
                 command = f"tsmalloc report {shlex.quote(str(kept))}"
-                tell(f"report     {command}    (a page with figures)")
+                tell(f"report     {command}    (for a page with figures)")
     if has_page and folder:
         if not quiet:
-            tell(f"drawing    {folder} (some seconds)")
+            tell(f"drawing    {folder} (takes a few seconds)")
         if problem := _report(results, folder, given["force"]):
             problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
@@ -274,7 +273,7 @@ def exit_status(
     interrupted: bool, error: UserError | None, problems: bool, failed: bool, status: int = EXIT_OK
 ) -> int:
     if interrupted:
-        tell("tsmalloc: interrupted; the above is what was measured until then")
+        tell("tsmalloc: interrupted; the results above are partial")
         return EXIT_INTERRUPTED
     if error is not None:
         tell(error.render())

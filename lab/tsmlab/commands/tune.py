@@ -26,7 +26,7 @@ class _AllocatorFirst(Study):
         before, words = self._split(ctx, args)
         if args[len(before) : len(before) + 1] == ["--"] and words:
             line = shlex.join(words)
-            raise UserError("no allocator is named before --.", f"tsmalloc tune jemalloc -- {line}")
+            raise UserError("no allocator given before --.", f"tsmalloc tune jemalloc -- {line}")
         if len(words) > 1:
             options, program = self._split(ctx, words[1:])
             args = [*before, *options, words[0], *program]
@@ -47,28 +47,29 @@ class _AllocatorFirst(Study):
     "--for",
     "objective",
     type=click.Choice(["time", "memory", "both"]),
-    help="What is to become less. [default: time, or what --metric finds]",
+    help="What to minimize. [default: time, or the number that --metric finds]",
 )
 @option(
     "--option NAME=V1,V2",
-    "Try these values of an option, in place of the known ones. NAME is a variable "
+    "Try these values of an option instead of the known ones. NAME is a variable "
     "(MIMALLOC_PURGE_DELAY), or an option of MALLOC_CONF or GLIBC_TUNABLES (narenas).",
     "own",
     multiple=True,
 )
-@option("--only", "Try the options of --option only.")
+@option("--only", "Try only the options given with --option.")
 @parameters.extra_option
 @parameters.rounds_option(
-    "Rounds of all changes; each further rung of a race has as many as all before it.",
+    "Rounds of the first rung of a race, in which all changes run; each further rung doubles the "
+    "total.",
     minimum=2,
     default=FIRST_ROUNDS,
 )
 @parameters.time_budget_option(
-    "Races may take two thirds of it, fresh rounds the rest; at least one round of each. "
+    "Races get two thirds of it and fresh rounds the rest; at least one round of each. "
     "[default: 600s]",
     default=TIME_BUDGET_SECONDS,
 )
-@parameters.timeout_option("20 times the default's, at least 10 s")
+@parameters.timeout_option("20 times the default's time, at least 10 s")
 @parameters.seed_option
 @parameters.margin_option
 @parameters.program_options
@@ -79,11 +80,11 @@ class _AllocatorFirst(Study):
 @click.argument("allocator", required=True)
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(allocator: str, program: Sequence[str], **given: Any) -> int:
-    """Search the options of ALLOCATOR that serve PROGRAM with its arguments better.
+    """Search for options of ALLOCATOR that suit PROGRAM with its arguments better.
 
     All changes of one option race by successive halving, in the same rounds as the default. The
-    best one meets it again in fresh rounds, which did not choose it; only if it is shown better
-    there, the search goes on from it, to a second change. The answer is a line for a shell, or that
+    best one meets it again in fresh rounds, which did not choose it; only if it is better there,
+    too, the search continues from it, to a second change. The result is a line for a shell, or that
     nothing beats the default.
 
     \b
@@ -95,7 +96,7 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
       tsmalloc tune --resume
 
     Exit status: 0, whether anything is better or not; 1 wrong usage or environment; 2 the program
-    failed with an option; 130 interrupted, and what was measured until then is kept.
+    failed with an option; 130 interrupted; what was measured until then is kept.
     """
     executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(allocator, program, given, counters)
@@ -116,7 +117,7 @@ def _options(
     if given["only"] and not given["own"]:
         raise UserError("--only leaves nothing to try.", "Add --option NAME=V1,V2.")
     if given["metrics"] and given["objective"]:
-        raise UserError("--metric and --for are two objectives.", "Choose one of them.")
+        raise UserError("--metric and --for cannot be combined.", "Choose one of them.")
     objective: Objective = "metric" if given["metrics"] else given["objective"] or "time"
     options, unknown = options_for(allocator, given["own"], given["only"])
     found = parameters.options_of(

@@ -29,11 +29,11 @@ def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
             if time.monotonic() > end:
                 reason = getattr(error, "strerror", None) or error
                 raise UserError(
-                    f"no scheduler answers at {address}: {reason}.",
-                    "Start one there: dask scheduler",
+                    f"no scheduler at {address}: {reason}.",
+                    "Start one there with: dask scheduler",
                 ) from error
             if not is_told:
-                tell(f"waiting    for a scheduler at {address}, {seconds:.0f} s")
+                tell(f"waiting    for a scheduler at {address}, up to {seconds:.0f} s")
                 is_told = True
         else:
             return
@@ -45,7 +45,7 @@ def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
 def command(address: str) -> NoReturn:
     """Join the cluster whose scheduler is at ADDRESS as a measurement worker, until it ends.
 
-    One worker a machine measures times; several of them disturb each other, which matters to times
+    Run one worker per machine to measure times; several disturb each other, which affects times
     only. All machines need the same tsmalloc, and the program and its files under the same paths.
 
     \b
@@ -57,7 +57,7 @@ def command(address: str) -> NoReturn:
     Exit status: that of the worker; 1 wrong usage or environment.
     """
     if fleet.REMOTE.fullmatch(address) is None:
-        raise UserError(f"{address!r} is no address.", "For example: tcp://10.0.0.1:8786")
+        raise UserError(f"{address!r} is not an address.", "For example: tcp://10.0.0.1:8786")
     fleet.need_dask()
     wait_for_scheduler(address)
     lab = str(Path(fleet.__file__).parents[1])

@@ -65,7 +65,7 @@ def read_blocks(log: Path, most: int = MOST_ENTRIES) -> tuple[Blocks, Ints]:
     is_new = size[order] > 0
     follows = address[order][1:] == address[order][:-1]  # the entry before, at the same address
     if np.any(~is_new[:1]) or np.any(is_new[1:] == (is_new[:-1] & follows)):
-        raise Unfit("it gave a block out twice, or another was freed than was given out")
+        raise Unfit("it returned a block twice, or a block was freed that it had not returned")
     died = np.full(len(raw), len(raw), np.int64)
     died[order[:-1][is_new[:-1]]] = np.where(follows, order[1:], len(raw))[is_new[:-1]]
     born = np.flatnonzero(size)

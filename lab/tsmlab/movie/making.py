@@ -35,7 +35,7 @@ def make(
                 told = _replay(command, allocator, executor, Path(folder), timeout_seconds)
                 blocks, address = data.read_blocks(Path(folder) / "log")
                 if common is not None and not common.equals(blocks):
-                    raise data.Unfit("its calls were others: it refused memory")
+                    raise data.Unfit("its calls differ: it ran out of memory")
             except data.Unfit as error:
                 notes.append(f"{allocator.name} is left out: {error}")
                 continue
@@ -46,11 +46,13 @@ def make(
             curves.append(data.curves(blocks, heaps[-1]))
     if common is None:
         raise UserError(
-            "no movie: no allocator got through. " + "; ".join(notes) + ".",
-            "Try one by itself: tsmalloc replay TRACE -a NAME",
+            "no movie: every allocator failed. " + "; ".join(notes) + ".",
+            "Try one on its own: tsmalloc replay TRACE -a NAME",
         )
     if not len(common.born):
-        raise UserError(f"{trace.path} allocates nothing.", "Record a program that allocates.")
+        raise UserError(
+            f"{trace.path} contains no allocations.", "Record a program that allocates."
+        )
     planned = line["planned"]
     assert isinstance(planned, dict)
     facts = {

@@ -242,7 +242,7 @@ class View { // a heap's cells; each lists the blocks that begin in it, the youn
     const where = `${heap.name}, ${address(heap, offset)}: `;
     if (!found.length) {
       const state = this.there[cell] > 0 ? "a hole: resident, in no block"
-        : this.was[cell] > 0 ? "given back: resident earlier" : "never resident so far";
+        : this.was[cell] > 0 ? "purged: resident earlier" : "never resident so far";
       return where + (offset < heap.span ? state : "beyond the heap");
     }
     const b = found[0], ends = born[b] + life[b];
@@ -250,7 +250,7 @@ class View { // a heap's cells; each lists the blocks that begin in it, the youn
     return `${where}block of ${number(size[b])} bytes at ${address(heap, heap.at[b])}, thread ${thread[b]}, ` +
       `age ${number(now - born[b])} events (event ${number(born[b])} to ` +
       `${ends < movie.end ? number(ends) : "the end"})${more}` +
-      (this.there[cell] > 0 ? "" : "; its page was not resident at the last look");
+      (this.there[cell] > 0 ? "" : "; its page was not resident at the last sample");
   }
 }
 
@@ -313,7 +313,7 @@ function readColours() {
   byId("legend").innerHTML = (colour === "thread"
     ? THREADS.map((paint, i) => square(paint, `thread ${i}`)).slice(0, threads).join("")
     : square(bar, colour === "age" ? "block, young to old" : "block, small to large")) +
-    square("var(--hole)", "hole: resident, in no block (mixed: both in one cell)") + square("var(--away)", "given back") +
+    square("var(--hole)", "hole: resident, in no block (mixed: both in one cell)") + square("var(--away)", "purged") +
     square("var(--never)", "never resident") + LINES.map(([name, dash, shade]) =>
       `<span><i class="line" style="color:var(${shade});border-top-style:${dash.length ? "dashed" : "solid"}"></i>${name}</span>`).join("");
 }
@@ -410,7 +410,7 @@ function tick(time) {
     byId("time").value = now;
     byId("clock").textContent = `event ${number(now)} of ${number(movie.entries)}` +
       (now > movie.end ? ", freeing what is left" : "");
-    byId("scale").textContent = `${bytes(scale)} a cell`;
+    byId("scale").textContent = `${bytes(scale)} per cell`;
     if (hovered && playing) byId("about").textContent = hovered[0].about(hovered[1]);
     shown++;
   }
@@ -509,7 +509,7 @@ byId("link").addEventListener("click", async () => {
   remember();
   try {
     await navigator.clipboard.writeText(location.href);
-    byId("about").textContent = "The link to this moment is in the clipboard.";
+    byId("about").textContent = "The link to this moment was copied to the clipboard.";
   } catch {
     byId("about").textContent = `The link to this moment: ${location.href}`;
   }

@@ -111,13 +111,13 @@ def page(
     if blocks.left_out:
         share = blocks.entries / (blocks.entries + blocks.left_out)
         left_out.append(
-            f"it ends after the first {blocks.entries:,} events of the log, {share:.1%}; "
+            f"it ends after the first {blocks.entries:,} events of the log ({share:.1%}); "
             f"{blocks.left_out:,} are left out"
         )
     if moments is not None:
         left_out.append(
             f"exact at {len(moments):,} moments; {len(kept) - int(kept.sum()):,} of {len(kept):,} "
-            "blocks are left out, which lived only between two of them"
+            "blocks, which lived only between two of these, are left out"
         )
     told = [*left_out, *notes]
     movie = {

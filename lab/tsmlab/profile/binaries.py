@@ -175,7 +175,7 @@ class Origin:
         # A virtual machine may write its last names after the profile is taken.
         latest += 60 * SLACK_NANOS
         if self.began_nanos is None or not self.began_nanos - SLACK_NANOS <= written <= latest:
-            return None, f"no names of {path}: another process of this number has written it"
+            return None, f"no names from {path}: it was written by another process with this ID"
         return path, ""
 
     def _own_number(self) -> str:
@@ -238,16 +238,16 @@ def _loaded(mapping: Mapping, origin: Origin) -> tuple[Binary | None, str, str]:
     for path, is_mapped in origin.files(mapping):
         found = read(path)
         if found is None:
-            reason = "cannot be read" if os.path.exists(path) else "is not there"  # noqa: PTH110 (raises)
+            reason = "cannot be read" if os.path.exists(path) else "does not exist"  # noqa: PTH110 (raises)
         elif found.build_id != mapping.build_id:
             ids = (each[:12] or "no build id" for each in (found.build_id, mapping.build_id))
-            reason = f"is another build than the one profiled ({' instead of '.join(ids)})"
+            reason = f"is not the build that was profiled ({' instead of '.join(ids)})"
         elif mapping.build_id or is_mapped:
             return found, "", ""
         elif not origin.named_since(path):
-            doubt = f"{named} has no build id, so it may be another build: {remedy}"
+            doubt = f"{named} has no build id, so it may be a different build: {remedy}"
             return found, "", doubt
         else:
-            reason = f"has changed since the program began, and has no build id: {remedy}"
+            reason = f"has changed since the program started, and has no build id: {remedy}"
         note = f"{named} {reason}"  # of the last one, which is the path itself
     return None, note, ""

@@ -132,9 +132,13 @@ def other_builds(earlier: Profile, later: Profile) -> list[str]:
     for file in sorted(before.keys() & after.keys()):
         name = printable(file.rpartition("/")[2])
         if before[file] != after[file]:
-            notes.append(f"{name} is another build in the later profile: its lines may have moved")
+            notes.append(
+                f"{name} is a different build in the later profile: its lines may have moved"
+            )
         elif not before[file] and not is_same_process(earlier, later):
-            notes.append(f"{name} has no build id: it may be another build in the later profile")
+            notes.append(
+                f"{name} has no build id: it may be a different build in the later profile"
+            )
     return notes
 
 

@@ -71,18 +71,18 @@ def read(path: Path) -> Any:
         data = path.read_bytes()
     except FileNotFoundError:
         raise UserError(
-            f"there is no profile {path}.", "`tsmalloc profile -- CMD` writes one."
+            f"no such profile: {path}.", "`tsmalloc profile -- CMD` writes one."
         ) from None
     except OSError as error:
         raise UserError(
-            f"{path} cannot be read: {error.strerror}.",
-            "Name a profile that is yours; `ls -l` shows whose it is.",
+            f"cannot read {path}: {error.strerror}.",
+            "Check its owner and permissions with `ls -l`.",
         ) from error
     try:
         return _parsed(data)
     except (ValueError, zlib.error, DecodeError) as error:
         raise UserError(
-            f"{path} is no heap profile, or it is damaged ({error}).",
+            f"{path} is not a heap profile, or it is damaged ({error}).",
             "If it was copied, copy it again; docs/formats/profile.md describes the format.",
         ) from error
 
@@ -94,7 +94,7 @@ def _parsed(data: bytes) -> Any:
         if unpacker.unconsumed_tail:
             raise ValueError("it unpacks to more than 1 GiB")
         if not unpacker.eof:
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
     if not data:
         raise ValueError("it is empty: the disk may have been full")
     message = Message()

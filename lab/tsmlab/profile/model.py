@@ -225,7 +225,7 @@ def of_message(message: Any, path: Path) -> Profile:
     except (IndexError, KeyError) as error:
         raise UserError(
             f"{path} is damaged: it refers to an entry that it does not have ({error}).",
-            "If it was copied, copy it again; else profile the program again.",
+            "If it was copied, copy it again; otherwise profile the program again.",
         ) from error
 
 
@@ -243,12 +243,12 @@ def _profile(message: Any, path: Path) -> Profile:
         return name.decode(errors="surrogateescape")
 
     def refused(problem: str) -> UserError:
-        remedy = "Name a profile that tsmalloc wrote; google/pprof shows others."
+        remedy = "Give a profile that tsmalloc wrote; use google/pprof for others."
         return UserError(f"{path} {problem}", remedy)
 
     types = [text(each.type) for each in message.sample_type]
     if "inuse_space" not in types or "alloc_space" not in types:
-        raise refused(f"is no heap profile: it holds {', '.join(types) or 'nothing'}.")
+        raise refused(f"is not a heap profile: it contains {', '.join(types) or 'nothing'}.")
     mappings: dict[int, Mapping | None] = {0: None} | {
         m.id: Mapping(
             m.memory_start,
@@ -279,7 +279,7 @@ def _profile(message: Any, path: Path) -> Profile:
         numbers = [labels[name].num for name in _NUMBERS if name in labels]
         if len(numbers) < len(_NUMBERS) or min(numbers) < 0:
             raise refused(
-                f"has a sample without the labels of tsmalloc ({', '.join(_NUMBERS)}), so its "
+                f"has a sample without tsmalloc's labels ({', '.join(_NUMBERS)}), so its "
                 "errors are unknown."
             )
         size, block, size_class, interval, allocs, live = numbers

@@ -15,7 +15,7 @@ from tsmlab.profile.symbols import Symbols
 
 By = Literal["function", "line", "stack"]
 Key = tuple[Any, ...]
-CUT = Frame("[the stack is cut here]")
+CUT = Frame("[stack truncated here]")
 NOWHERE = Frame("[no stack]")
 # Names that many functions share.
 _NAMELESS = re.compile(r"operator\(\)|\{\{?closure|<lambda|\{lambda")

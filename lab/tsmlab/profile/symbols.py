@@ -85,7 +85,7 @@ def _look_up_in(
 ) -> None:
     module = mapping.module
     if found.note:
-        symbols.notes.append(f"no symbols of {module}: {found.note}")
+        symbols.notes.append(f"no symbols for {module}: {found.note}")
     if found.doubt:
         symbols.notes.append(f"unverified names: {found.doubt}")
     at = {number: found.address(mapping, each.address) for number, each in locations.items()}
@@ -101,7 +101,7 @@ def _look_up_in(
         try:
             calls = parsed(_output_of(command, [f"{address:#x}" for address in wanted]))
         except FAILURES as error:
-            symbols.notes.append(f"no lines of {module}: {program} failed ({error})")
+            symbols.notes.append(f"no lines for {module}: {program} failed ({error})")
     for number, location in locations.items():
         address = at[number]
         frames = () if address is None else _frames(found, address, calls, module)

@@ -109,19 +109,21 @@ def coverage(profile: Profile) -> list[str]:
     if max(profile.began_after, profile.paused) < LATE_SECONDS:
         return []
     began = datetime.fromtimestamp((profile.time_nanos - profile.duration_nanos) / 1e9, UTC)
-    since = f"samples since {began:%H:%M:%S} UTC, {duration(profile.began_after)} after the start"
+    since = f"sampling since {began:%H:%M:%S} UTC, {duration(profile.began_after)} after the start"
     if profile.paused >= LATE_SECONDS:
-        since += f", but for {duration(profile.paused)}"
+        since += f", except for {duration(profile.paused)}"
     missing = uncovered(profile)
     if not missing or profile.in_use is None:
-        return [f"{since}: what was allocated before is not in it"]
+        return [f"{since}: earlier allocations are not included"]
     sizes = (quantity(size, "bytes") for size in (missing, profile.in_use))
-    return [f"{since}: about {' of '.join(sizes)} in use were allocated before, and are not in it"]
+    return [
+        f"{since}: about {' of '.join(sizes)} in use were allocated earlier, and are not included"
+    ]
 
 
 def summary(profile: Profile, sites: Sites, of: Type) -> list[str]:
     if not sites.total.samples:
-        return [f"Nothing that is {WORDS[of]} was sampled."]
+        return [f"No samples are {WORDS[of]}."]
     objects = f"{quantity(sites.objects.total, 'count')} objects"
     if of == "pinned":
         blocks = quantity(sites.blocks, "bytes")
@@ -148,11 +150,11 @@ def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
         lines.append(f"one sample in {quantity(profile.period, 'bytes')} on average")
     if profile.dropped:
         dropped = counted(profile.dropped, "sample")
-        lines.append(f"dropped for want of room: {dropped}; all sums are too small")
+        lines.append(f"{dropped} dropped, as the buffers were full; all sums are too small")
     cut = sum(row.allocs for row in profile.rows if row.cut)
     if cut:
         whole = sum(row.allocs for row in profile.rows)
-        lines.append(f"{share(cut / whole)} of all samples have a stack that is not whole")
+        lines.append(f"{share(cut / whole)} of all samples have a truncated stack")
     return lines + list(notes)
 
 
@@ -185,10 +187,10 @@ def shown(
     remarks = _more(len(sites.sites), top)
     if with_ages:
         columns.append(_column("mean age", [duration(site.ages.mean) for site in rows]))
-        remarks.append("live is not lost: a second look, some time later, tells what grows")
+        remarks.append("live is not leaked: a second profile, some time later, shows what grows")
     if of == "pinned":
         most = quantity(profile.period / PINNING_BLOCKS, "bytes")
-        remarks.append(f"known of blocks up to {most}; of larger ones, few share a slab")
+        remarks.append(f"known for blocks of up to {most}; few larger ones share a slab")
     return _printed(before, columns, rows, remarks + after)
 
 
@@ -211,7 +213,7 @@ def difference(
         _column("before", [_bytes(site.before) for site in rows], expendable=1),
         _column("after", [_bytes(site.after) for site in rows], expendable=2),
     ]
-    apart = [] if changes.shares_samples else ["no sample is in both: their errors add up"]
+    apart = [] if changes.shares_samples else ["they share no samples: their errors add up"]
     more = _more(len(changes.sites), top)
     return _printed(lines, columns, rows, [*more, *apart, *_dropped(before, after), *notes])
 
@@ -223,9 +225,10 @@ def growth(
     lines = [title(after)]
     if not changes.same_process:
         lines.append(
-            f"the first look is of another process, or of earlier sampling: {title(before)}"
+            f"the first profile is of another process, or of an earlier sampling period: "
+            f"{title(before)}"
         )
-    span = f"in {duration(seconds)}" if seconds else "since the first look"
+    span = f"in {duration(seconds)}" if seconds else "since the first profile"
     lines.append(
         f"{quantity(total.after.total, 'bytes')} live {error(total.after)}; "
         f"{span} {_change(total)}, {total.verdict or 'may be chance'}"
@@ -233,7 +236,7 @@ def growth(
     lost = [*_dropped(before, after), *notes]
     grown = sorted(changes.grown, key=lambda site: -site.change.total)
     if not grown:
-        return _printed([*lines, "No site is shown to have grown."], after=lost)
+        return _printed([*lines, "No site has reliably grown."], after=lost)
     rows = grown[:top]
     columns = [
         _column("grown by [95% CI]", [_change(site) for site in rows]),
@@ -245,7 +248,7 @@ def growth(
         columns.insert(1, _column("rate", hourly))
     more = _more(len(grown), top)
     if other := len(changes.sites) - len(grown):
-        more.append(f"not shown to have grown: {counted(other, 'other site')}")
+        more.append(f"not reliably grown: {counted(other, 'other site')}")
     return _printed(lines, columns, rows, [*more, *lost])
 
 
@@ -253,11 +256,11 @@ def _dropped(before: Profile, after: Profile) -> list[str]:
     if not before.dropped and not after.dropped:
         return []
     lost = f"{before.dropped:,} and {after.dropped:,}"
-    return [f"{lost} samples were dropped for want of room: all sums are too small"]
+    return [f"{lost} samples were dropped, as the buffers were full: all sums are too small"]
 
 
 def _more(count: int, top: int) -> list[str]:
-    return [f"{count - top:,} more: --top N"] if count > top else []
+    return [f"{count - top:,} more; show them with --top N"] if count > top else []
 
 
 def _column(header: str, texts: Sequence[str], style: str = "", expendable: int = 0) -> Column:

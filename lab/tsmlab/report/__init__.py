@@ -49,5 +49,5 @@ def read(path: Path) -> Results:
     schema = records.schema_of(text, str(path), _REMEDY)
     if schema not in _READERS:
         what = f"its schema is {schema!r}" if schema else "it has no schema"
-        raise UserError(f"{path} holds no results that can be shown: {what}.", _REMEDY)
+        raise UserError(f"{path} contains no results that can be shown: {what}.", _REMEDY)
     return _READERS[schema](text, str(path))

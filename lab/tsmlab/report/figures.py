@@ -79,7 +79,7 @@ def ratios(comparison: Comparison, styles: Styles) -> Figure | None:
         f"Ratios to {comparison.reference}",
         f"Geometric means over {rounds(comparison.analysis.rounds)} with 95% intervals; a hollow "
         "point is unresolved. Differences within the shaded band are below the margin or the "
-        "noise floor, and do not count.",
+        "noise floor, and are ignored.",
         panels,
         table_of("Ratios, as drawn", heads, cells),
     )
@@ -231,7 +231,7 @@ def distribution(comparison: Comparison, styles: Styles, key: str = "") -> Figur
     return Figure(
         "distribution",
         f"Each run's {spec.name}",
-        "A tick for every run that did not fail, outliers included; the thick tick is the median. "
+        "One tick per successful run, including outliers; the thick tick is the median. "
         "Two clusters in one row mean two states of the program or of the machine.",
         [charts.strips(runs, medians, styles, Axis(spec.name, spec.unit, log))],
         table_of(
@@ -378,7 +378,7 @@ def percentiles(found: Comparison, styles: Styles) -> Figure | None:
     return Figure(
         "percentiles",
         "Latency by percentile",
-        "Medians over the rounds of what the load generator told. Lower is better.",
+        "Medians over the rounds, as reported by the load generator. Lower is better.",
         [charts.lines(drawn, Axis("requests", names=names), Axis("latency", "seconds", log=True))],
         table_of("Latency by percentile", ["allocator", *names], cells),
         charts.legend({line.name: line.style for line in drawn}),
@@ -399,8 +399,8 @@ def memory_of_servers(found: Comparison, styles: Styles) -> Figure | None:
     return memory(
         [("", curves)],
         SINCE_START,
-        "Memory of all processes of one server under each allocator: of the run whose memory after "
-        "the load is nearest to its median. The loads are shaded.",
+        "Memory of all processes of one server under each allocator, in the run whose memory "
+        "after the load is nearest to the median. The loads are shaded.",
         phases(next(iter(lives.values()))) if lives else (),
     )
 
@@ -462,7 +462,7 @@ def of_replays(replays: Sequence[Replay]) -> Iterator[Figure]:
         [(replay.schedule if several else "", curves(replay)) for replay in replays],
         Axis("event", "count", zero=True),
         "Resident memory of the allocator, without replay's own. The dotted line is what the "
-        "program had requested: what lies above it is overhead and fragmentation. All allocators "
+        "program had requested: anything above it is overhead and fragmentation. All allocators "
         "are sampled at the same events.",
         name=f"{slug(trace.name, 'trace')}-memory",
         title=f"Memory over the events of {shortened(trace.name, 32)}",
@@ -501,8 +501,8 @@ def of_trace(analysis: TraceAnalysis) -> Iterator[Figure]:
         figure = memory(
             [("", [Line("live", points, blue, stepped=True)])],
             Axis("time", "seconds", zero=True),
-            f"Requested bytes of all live objects, in {len(stretches):,} stretches of equally many "
-            "events, each drawn at its highest. No allocator can need less.",
+            f"Requested bytes of all live objects, in {len(stretches):,} intervals of equally "
+            "many events, each drawn at its maximum. No allocator can use less.",
             name="live",
             title="Live bytes over time",
         )
@@ -521,7 +521,7 @@ def of_trace(analysis: TraceAnalysis) -> Iterator[Figure]:
     yield Figure(
         "sizes",
         "Sizes",
-        "The bytes of all allocations by their size, eight bars to an octave.",
+        "Bytes of all allocations by size, eight bars per octave.",
         [
             charts.bars(
                 spans, blue, Axis("size in bytes", "bytes", log=True), "share of allocated bytes"

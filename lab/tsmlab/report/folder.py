@@ -20,20 +20,20 @@ _HEADER = "# files of a report by tsmalloc; they are replaced when it is written
 def check(directory: Path, force: bool) -> None:
     """Raises UserError for a folder that cannot be written, or that holds other files."""
     if directory.exists() and not directory.is_dir():
-        raise UserError(f"{directory} is not a folder.", "Name another.")
+        raise UserError(f"{directory} is not a directory.", "Choose another.")
     if directory.is_dir():
         own = (directory / LIST).is_file()
         if not own and not force and any(directory.iterdir()):
             raise UserError(
-                f"the folder {directory} holds files that are no report of tsmalloc's.",
-                "Name another folder, or write among them with --force (a file of the same name "
-                "is overwritten).",
+                f"the directory {directory} contains files that are not part of a tsmalloc report.",
+                "Choose another directory, or write into it anyway with --force (overwrites "
+                "files of the same name).",
             )
     parent = _nearest(directory)
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UserError(
-            f"the report cannot be written: {parent} is not writable.",
-            "Name a folder that is yours.",
+            f"cannot write the report: {parent} is not writable.",
+            "Choose a directory that you can write to.",
         )
 
 
@@ -55,8 +55,10 @@ def write(directory: Path, files: Mapping[str, bytes], force: bool) -> Path:
         write_atomically(directory / LIST, _list_text([*files]))
     except OSError as error:
         raise UserError(
-            f"the report could not be written to {directory}: {error.strerror}.",
-            "Make room." if error.errno in {errno.ENOSPC, errno.EDQUOT} else "Name another folder.",
+            f"could not write the report to {directory}: {error.strerror}.",
+            "Free some space."
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}
+            else "Choose another directory.",
         ) from error
     return page
 

@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent
 
 def overview(title: str, entries: list[tuple[str, Page]]) -> str:
     """A page that leads to others, by their paths."""
-    page = Page("reports", title, "Each stands alone; they are not compared with one another.", [])
+    page = Page("reports", title, "They are separate; they are not compared with each other.", [])
     return render(page, entries=entries)
 
 
@@ -38,7 +38,7 @@ def render(page: Page, **more: Any) -> str:
     text = _template().render(
         page=page,
         style=stylesheet(),
-        footer=page.footer or f"Written by tsmalloc {__version__}. This file stands alone.",
+        footer=page.footer or f"Written by tsmalloc {__version__}. This file is self-contained.",
         contents=[section for section in page.sections if section.title],
         library=_packed(library) if library else "",
         missing=vega.MISSING if figures and not library else "",

@@ -35,8 +35,8 @@ SECONDS = 120.0
 # After a failure, for so long no page asks npm again.
 PAUSE_SECONDS = 3600.0
 MISSING = (
-    "The figures are drawn by Vega, which is not installed here, so this page has their numbers as "
-    "tables. To have figures, install npm, go online and write the report again."
+    "The figures are drawn by Vega, which is not installed here, so this page shows their "
+    "numbers as tables. For figures, install npm, go online and write the report again."
 )
 
 
@@ -62,7 +62,7 @@ def library() -> str:
             return ""
     except OSError:
         pass
-    tell("fetching   Vega, which draws the figures (once, 2 MB, by npm)")
+    tell("fetching   Vega, which draws the figures (once, 2 MB, with npm)")
     try:
         fetch(cache)
     except (FetchError, OSError) as error:
@@ -111,19 +111,21 @@ def fetch(
             done = run(command, cwd=work, capture_output=True, text=True, errors="replace",
                        check=False, timeout=SECONDS, stdin=subprocess.DEVNULL)  # fmt: skip
         except subprocess.TimeoutExpired as error:
-            raise FetchError(f"npm did not fetch Vega within {SECONDS:.0f} s.") from error
+            raise FetchError(f"npm did not download Vega within {SECONDS:.0f} s.") from error
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines() or ["it says nothing"]
-            raise FetchError(f"npm could not fetch Vega: {said[0]}")
+            said = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
+            raise FetchError(f"npm could not download Vega: {said[0]}")
         files = {}
         for package, version, member, sha256 in PARTS:
             try:
                 with tarfile.open(work / f"{package}-{version}.tgz") as archive:
                     data, licence = (_member(archive, f"package/{m}") for m in (member, "LICENSE"))
             except (OSError, tarfile.TarError) as error:
-                raise FetchError(f"npm left no package {package} behind: {error}") from error
+                raise FetchError(f"npm did not download the package {package}: {error}") from error
             if hashlib.sha256(data).hexdigest() != sha256:
-                raise FetchError(f"{package} {version} is not what was pinned; do not use it.")
+                raise FetchError(
+                    f"{package} {version} does not match its pinned checksum; do not use it."
+                )
             files[f"{package}-{version}.js"] = data
             files[f"LICENSE.{package}"] = licence
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,20 +140,20 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
     except KeyError:
         file = None
     if file is None:
-        raise FetchError(f"the package that npm fetched has no {name}.")
+        raise FetchError(f"the package that npm downloaded has no {name}.")
     return file.read()
 
 
 def main(arguments: list[str]) -> str | None:
     """Puts Vega into a folder, from npm or from TSMALLOC_VEGA; returns what went wrong."""
     if len(arguments) != 1:
-        return "usage: python3 vega.py FOLDER"
+        return "usage: python3 vega.py DIRECTORY"
     folder, chosen = Path(arguments[0]), os.environ.get("TSMALLOC_VEGA")
     if chosen == "":
         return None
     if chosen:
         if not read(Path(chosen)):
-            return f"vega.py: TSMALLOC_VEGA={chosen} does not hold the versions that are pinned"
+            return f"vega.py: TSMALLOC_VEGA={chosen} does not contain the pinned versions"
         shutil.copytree(chosen, folder, dirs_exist_ok=True)
         return None
     try:

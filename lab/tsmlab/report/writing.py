@@ -66,7 +66,7 @@ def _study_page(study: Study) -> Page:
         name=slug(f"compare-{study.subject}" if study.verb == "compare" else study.subject),
         warnings=_warned(study.warnings),
         footer=f"Measured {study.created}; written by tsmalloc {study.tsmalloc_version}. "
-        "This file stands alone.",
+        "This file is self-contained.",
         files={
             "results.json": records.to_json(study),
             "results.md": texts.markdown(study),
@@ -140,7 +140,7 @@ def _head(study: Study) -> Head:
     answer = study.tune or study.gate
     question = {
         "gate": "Does this program stay within its limits?",
-        "tune": "Which options serve this program best?",
+        "tune": "Which options suit this program best?",
     }.get(study.verb, f"Which of {count} allocators is best here?")
     command = join(answer.command) if answer else command
     drawn = [] if study.tune else drawn
@@ -149,10 +149,10 @@ def _head(study: Study) -> Head:
 
 # What words mean: `Word: meaning`, a line each; indented lines go on.
 _TERMS = """\
-Round: Each round ran every allocator once, in random order, so that what slows a whole round slows
+Round: Each round ran every allocator once, in random order, so whatever slows a whole round slows
   all alike; the reference ran twice.
 Ratio: The geometric mean, over the rounds, of an allocator's value divided by the reference's in
-  the same round. -10% is a tenth less; from twice on it is written as 2.00x.
+  the same round. -10% is a tenth less; ratios of 2 and above are written as 2.00x.
 Interval: 95% confidence: if the experiment were repeated many times, about 95 of 100 such intervals
   would contain the true ratio.
 Verdict: Better or worse: the whole interval lies beyond the margin and the noise floor, after a
@@ -167,30 +167,30 @@ Points: Each point of a sweep is judged by itself, with a correction for their n
 """
 _OWN_TERMS: Mapping[str, str] = {
     "service": """\
-p50, p99, max: Half of the requests, 99 of 100, and all were answered within this time.
-Open loop: Requests are sent when they are due, so a stall of the server delays all that were due
-  meanwhile. A closed loop waits for answers, and its percentiles look too good.
-CPU per request: Processor time of all processes of the server, over the requests.
+p50, p99, max: The time within which half, 99 of 100, and all requests were answered.
+Open loop: Requests are sent on schedule, so a stall of the server delays all that were due
+  meanwhile. A closed loop waits for answers, so its percentiles look too good.
+CPU per request: CPU time of all processes of the server, divided by the requests.
 Memory: The sum over the server's processes, where pages that they share count once (PSS): when it
   is ready, under load, after the load, and after idle time.
 """,
     "bench": """\
-Peer: An allocator that is not ours. The best peer is another one in each workload and for each
-  quantity, so 1.00 everywhere would mean: as good as all rivals together.
-Quick: Of the peers that take at most so many times the best time, the smallest: memory that is
-  saved at any price in time is no merit.
-Failed: An allocator that failed one run of a workload has no ratio there, and its mean says so.
+Peer: An allocator that is not ours. The best peer is a different one for each workload and each
+  quantity, so 1.00 means as good as the best peer on every single workload.
+Quick: The smallest of the peers whose time is near the best: memory saved at any price in time is
+  no merit.
+Failed: An allocator that failed a run of a workload has no ratio there, and its mean says so.
 """,
     "replay": """\
-Replay: The calls of a recorded program, made again with the same sizes, by as many threads, in an
-  order that keeps what the recorded one needed. The program is not run.
-Time: From the first call to the last, without reading the trace and without looking at memory.
+Replay: The calls of a recorded program, repeated with the same sizes, by as many threads, in an
+  order that respects the recorded dependencies. The program itself is not run.
+Time: From the first call to the last, without reading the trace and sampling memory.
 Peak, end, settled: Resident memory of the allocator: the highest sample; after the last call; after
-  everything was freed and some idling.
-Fragmentation: How much more was resident at the highest than was ever requested at once. Over time:
-  the mean of what was resident over the mean of what was requested, less one.
+  everything was freed and some idle time.
+Fragmentation: Peak resident memory over peak requested memory, less one. Over time:
+  mean resident memory over mean requested memory, less one.
 Schedule: asap and paced run real threads. Under all others exactly one thread runs at any time, and
-  which one follows from the trace or the schedule, so that runs repeat.
+  the trace or the schedule determines which, so runs are repeatable.
 Tick, owed: A tick is a thread's turn. A thread is owed its share of the tickets that can run in it.
 """,
 }
@@ -201,8 +201,8 @@ Live bytes: The requested sizes of all objects that are allocated and not yet fr
 Lifetime: From an object's allocation to its free: in time, in events, or in bytes allocated by all
   threads meanwhile.
 Temporary: An object that its own thread frees before that thread allocates another.
-Cross-thread: A free by another thread than the one that allocated the object.
-Left: Live at the end of the program image; what was inherited in a fork counts apart.
+Cross-thread: A free by a different thread than the one that allocated the object.
+Left: Live at the end of the program image; objects inherited in a fork are counted separately.
 """
 
 

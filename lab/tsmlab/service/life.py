@@ -216,7 +216,7 @@ class Server:
             self._hear(1.0)
         if "error" in self._told:
             raise Broken(
-                "start", f"{words[0]} does not start: {self._told['error'].partition(' ')[2]}"
+                "start", f"cannot start {words[0]}: {self._told['error'].partition(' ')[2]}"
             )
         self.watcher = Watcher(self._keeper.pid, self.start)
 
@@ -228,7 +228,7 @@ class Server:
             said = (done.stdout + done.stderr).decode(errors="replace").strip()
             raise UserError(
                 f"the reset command failed ({how_it_ended(done.returncode)}): {command}\n{said}",
-                "Try it in a shell by itself; it must succeed before each run (--reset).",
+                "Try it in a shell first; it must succeed before each run (--reset).",
             )
 
     # --- the keeper ---
@@ -282,11 +282,11 @@ class Server:
             self.check("before it was ready")
             if self.now > patience:
                 ready = self.service.ready
-                missing = "no process of it listens" + (
+                missing = "none of its processes listens" + (
                     f" on port {self.port}" if self._fixed_port else ""
                 )
                 if ready:
-                    missing = f"--ready {ready!r} did not come true"
+                    missing = f"--ready {ready!r} was not satisfied"
                 text = f"not ready after {patience:g} s: {missing}"
                 raise Broken("timeout", text, tail(self.output))
         self.check("before it was ready")
@@ -336,11 +336,11 @@ class Server:
             if library not in mapped:
                 hidden = hidden_from(pid, library)
                 reason = (
-                    f"its user may not read {hidden}"
+                    f"its user cannot read {hidden}"
                     if hidden
-                    else "a wrapper cleans the environment, or the program is static or set-user-id"
+                    else "a wrapper clears the environment, or the program is static or setuid"
                 )
-                text = f"{name} does not have its library: {reason}"
+                text = f"its library is not loaded into {name}: {reason}"
                 raise Broken("preload", text, tail(self.output))
             if self.malloc and os.path.realpath(self.malloc) != library:
                 raise Broken(
@@ -369,14 +369,12 @@ class Server:
         for metric in service.metrics:
             found = metric.find(text)
             if found is None:
-                text = f"no number for {metric.custom.name} in what the load printed"
+                text = f"no number for {metric.custom.name} in the load's output"
                 raise Broken("metric", text, tail(self.load_output))
             custom[metric.custom.key], units[metric.custom.key] = found
         if told is None and not service.metrics:
             text = (
-                "the load printed no result that is known"
-                if text.strip()
-                else "the load printed nothing"
+                "the load printed no known result" if text.strip() else "the load printed nothing"
             )
             raise Broken("metric", text, tail(self.load_output))
         if told and told.requests and told.errors >= told.requests:

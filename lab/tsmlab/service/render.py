@@ -90,7 +90,7 @@ def _unchanged(found: Comparison, row: Row) -> str:
     summary = row.metrics.get(found.analysis.primary_metric)
     if summary is not None and summary.verdict is Verdict.EQUAL:
         return "no measurable difference"
-    return "no difference is shown yet"
+    return "no reliable difference yet"
 
 
 def heading(study: Study) -> list[str]:

@@ -331,8 +331,8 @@ class _Session:
         judged = [spec.name for spec in self._question.metrics if spec.judged]
         if unknown := self.options.limits.keys() - judged:
             raise UserError(
-                f"--limit: no metric {', '.join(sorted(unknown))} is judged here.",
-                f"There are {', '.join(judged)}.",
+                f"--limit: unknown metric {', '.join(sorted(unknown))}.",
+                f"Metrics: {', '.join(judged)}.",
             )
         if self.options.soak_seconds is not None:
             return self._soak(self.options.soak_seconds)
@@ -492,13 +492,13 @@ class _Session:
 
 
 REMEDIES = {
-    "exit": "Run the server by itself first: it must work without any of this.",
+    "exit": "Run the server on its own first: it must work without tsmalloc.",
     "start": "Check the program's name, and that nothing else uses the port.",
-    "timeout": "Say how it is seen to be ready: --ready 'COMMAND' or --ready 'line:REGEX'; or give "
-    "more time with --ready-within or --timeout.",
-    "preload": "Start the server's own program, without a wrapper.",
-    "load": "Try the load by itself while the server runs.",
-    "metric": "Let a known tool print its result, or say where a number is: --metric NAME=REGEX.",
+    "timeout": "Tell how to detect that it is ready: --ready 'COMMAND' or --ready 'line:REGEX'; "
+    "or give more time with --ready-within or --timeout.",
+    "preload": "Start the server program directly, without a wrapper.",
+    "load": "Try the load on its own while the server runs.",
+    "metric": "Use a known tool, or describe where a number is: --metric NAME=REGEX.",
 }
 
 
@@ -552,15 +552,15 @@ def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
     if found.allocator(found.reference).path is None and own and not _is_libc(own):
         yield Trouble(
             "own-malloc",
-            f"without a preload, the server runs on the malloc of {own}, not on glibc's",
-            "it is linked with an allocator: that is what the row of the reference measures",
+            f"without a preload, the server uses the malloc of {own}, not glibc's",
+            "it is linked with that allocator, which the row of the reference measures",
             "for glibc itself: --allocator libc=/lib/x86_64-linux-gnu/libc.so.6 --reference libc",
         )
     if served.loop == "closed":
         yield Trouble(
             "closed-loop",
-            f"{served.tool} runs a closed loop: it sends a request when an answer has come, so "
-            "it sends less while the server stalls, and percentiles look too good",
+            f"{served.tool} runs a closed loop: it waits for an answer before the next request, "
+            "so it sends less while the server stalls, and percentiles look too good",
             "coordinated omission",
             "trust throughput and CPU per request; for percentiles use a fixed rate "
             "(wrk2 -R, oha -q, vegeta -rate, pgbench -R)",
@@ -570,8 +570,8 @@ def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
         yield Trouble(
             "load-saturated",
             f"the load generator used {share(busy)} of its processors",
-            "it may be the bottleneck, and then all allocators look alike",
-            "more threads for it, more processors (--load-cpus), or a lower rate",
+            "it may be the bottleneck, in which case all allocators look alike",
+            "give it more threads or processors (--load-cpus), or a lower rate",
         )
     failed = sum(part.load.errors for part in parts if part.load)
     asked = sum(part.requests or 0.0 for part in parts)
@@ -579,15 +579,16 @@ def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
         yield Trouble(
             "failed-requests",
             f"{share(failed / asked)} of the requests failed",
-            "the server refuses some, or the load asks for what there is not",
-            "look at what the load prints",
+            "the server refuses some, or the load requests something that does not exist",
+            "check the load's output",
         )
     if stubborn := sorted({name for name, life in ours if life.killed}):
         yield Trouble(
             "killed",
-            f"the server did not end at SIGTERM and was killed: {names(stubborn)}",
+            f"the server did not exit on SIGTERM and was killed: {names(stubborn)}",
             "it ignores the signal, or takes longer than --grace",
-            "more time (--grace), if its end matters; the measurements are not touched",
+            "give it more time (--grace) if its shutdown matters; the measurements are not "
+            "affected",
         )
     watching = [
         life.watching_seconds * load / life.parts[-1].after.at_seconds / cpu
@@ -599,15 +600,15 @@ def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
         yield Trouble(
             "watching-cost",
             f"watching took {share(float(np.median(watching)))} of the server's processor time",
-            "the server does little, or has many processes",
-            "longer or heavier load makes it small",
+            "the server does little work, or has many processes",
+            "a longer or heavier load reduces it",
         )
     if set(served.setup.load_cpus) & set(served.setup.server_cpus):
         yield Trouble(
             "shared-processors",
             "the load and the server share processors",
-            "there are no others here",
-            "a machine with more, or --server-cpus and --load-cpus",
+            "this machine has no others",
+            "use a machine with more, or --server-cpus and --load-cpus",
         )
 
 

@@ -38,7 +38,7 @@ def analyse(trace: Path, image: int | None) -> dict[str, Any]:
     contents = files.look_into(trace)
     if image is not None and image >= len(contents.images):
         last = len(contents.images) - 1
-        raise UserError(f"{trace} has no image {image}.", f"The last is {last}.")
+        raise UserError(f"{trace} has no image {image}.", f"The last image is {last}.")
     chosen = contents.busiest if image is None else contents.images[image]
     analyst = Analyst(contents, chosen.number)
     _read(trace, _ancestors(contents, chosen.number), analyst)
@@ -74,8 +74,8 @@ def _read(trace: Path, family: list[int], analyst: "Analyst") -> None:
                 slots.apply(slots.work_out(events, first, no_serials), events)
         except Damaged:
             raise UserError(
-                f"{trace} is damaged: from event {first:,} of image {image} on, objects are freed "
-                "that do not live, or made where others do.",
+                f"{trace} is damaged: from event {first:,} of image {image} on, it frees objects "
+                "that are not live, or reuses live ones.",
                 "Record it again with tsmalloc record.",
             ) from None
 

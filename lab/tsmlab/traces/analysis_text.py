@@ -47,8 +47,8 @@ def answer(analysis: TraceAnalysis) -> str:
     allocated, peak = analysis.amount("allocations"), analysis.peak.bytes
     return (
         f"{counted(allocated.objects, 'allocation')} of "
-        f"{quantity(allocated.bytes, 'bytes')} in all, of which at most "
-        f"{quantity(peak, 'bytes')} are live at once; "
+        f"{quantity(allocated.bytes, 'bytes')} in all, at most {quantity(peak, 'bytes')} of it "
+        "live at once; "
         f"{share(analysis.temporary_share)} are temporary, and "
         f"{share(analysis.cross_thread_share)} of all frees are by another thread."
     )
@@ -67,7 +67,7 @@ def heading(analysis: TraceAnalysis) -> str:
     image = analysis.image
     which = f"image {image['number']} of {analysis.images}" if analysis.images > 1 else "one image"
     under = f" under {image['allocator']}" if image["allocator"] else ""
-    ended = {"exited": "", "unknown": "; how it ended is not known"}.get(
+    ended = {"exited": "", "unknown": "; its end is unknown"}.get(
         image["end"], f"; ended by {image['end']}"
     )
     return (
@@ -98,13 +98,13 @@ def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
             "inherited",
             (
                 f"{counted(inherited.objects, 'object')} of "
-                f"{quantity(inherited.bytes, 'bytes')}, live when "
-                f"the process was forked; {analysis.amount('inherited_frees').objects:,} freed here"
+                f"{quantity(inherited.bytes, 'bytes')}, live when the process was forked; "
+                f"{analysis.amount('inherited_frees').objects:,} freed here"
             ),
         )
     yield "peak", _peak(analysis)
     least = quantity(analysis.peak.bytes, "bytes")
-    yield "lower bound", f"{least}: the peak, which no allocator can hold in less memory"
+    yield "lower bound", f"{least}: the peak; no allocator can use less memory"
     yield "left", _left(analysis)
     temporary = analysis.amount("temporaries")
     yield (
@@ -118,8 +118,8 @@ def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
     yield (
         "cross-thread",
         (
-            f"{share(analysis.cross_thread_share)} of all frees ({crossing.objects:,}) are made by "
-            "another thread than the allocation"
+            f"{share(analysis.cross_thread_share)} of all frees ({crossing.objects:,}) are made "
+            "by a different thread than the allocation"
         ),
     )
     yield "resizes", _resizes(analysis)
@@ -129,7 +129,7 @@ def _peak(analysis: TraceAnalysis) -> str:
     size, objects = quantity(analysis.peak.bytes, "bytes"), analysis.peak.objects
     event = analysis.peak_event
     if event is None:
-        return f"{size} in {counted(objects, 'object')}: never more than in the beginning"
+        return f"{size} in {counted(objects, 'object')}: never more than at the start"
     moment = quantity(analysis.peak_seconds, "seconds")
     inherited = analysis.inherited_at_peak
     of_them = f", {quantity(inherited.bytes, 'bytes')} of them inherited" if inherited.bytes else ""
@@ -153,14 +153,14 @@ def _resizes(analysis: TraceAnalysis) -> str:
     text = (
         f"{chains['resizes']:,} of {counted(chains['objects'], 'object')}, "
         f"at most {chains['longest']:,} of one: {chains['grown']:,} grow, "
-        f"{chains['shrunk']:,} shrink, {chains['unchanged']:,} change nothing"
+        f"{chains['shrunk']:,} shrink, {chains['unchanged']:,} keep the size"
     )
     step = chains["step_growth_thousandths"]
     if step["objects"]:
-        text += f"; a growing step's median is {three_digits(step['p50'] / 1000)}x"
+        text += f"; the median growing step is {three_digits(step['p50'] / 1000)}x"
     whole = chains["growth_thousandths"]
     if whole["objects"]:
-        text += f", a whole chain's {three_digits(whole['p50'] / 1000)}x"
+        text += f", the median whole chain {three_digits(whole['p50'] / 1000)}x"
     return text
 
 
@@ -174,9 +174,9 @@ def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
             lifetime_columns(analysis),
         )
     if analysis.sizes:
-        yield "Sizes that are asked for most often", size_columns(analysis)
+        yield "Most frequent sizes", size_columns(analysis)
     if analysis.peak_sizes:
-        yield "What the peak is made of", peak_columns(analysis)
+        yield "What the peak consists of", peak_columns(analysis)
     if analysis.left_sizes:
         yield "What is left at the end", left_columns(analysis)
     if analysis.threads_seen > 1:

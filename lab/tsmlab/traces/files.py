@@ -97,11 +97,11 @@ class Trace:
             return max(programs, key=lambda image: self._events_of(self.family(image.number)))
         if number >= len(self.images):
             last = len(self.images) - 1
-            raise UserError(f"{self.path} has no image {number}.", f"The last is {last}.")
+            raise UserError(f"{self.path} has no image {number}.", f"The last image is {last}.")
         image = self.images[number]
         if image.birth == "fork":
             raise UserError(
-                f"image {number} was forked and begins with its parent's objects.",
+                f"image {number} was forked, and starts with its parent's objects.",
                 f"Replay image {image.parent}, which forks it.",
             )
         return image
@@ -127,12 +127,12 @@ def check_traces(traces: Sequence[Path]) -> None:
     """Raises UserError for the first that is no file, before anything takes time."""
     for trace in traces:
         if trace.is_dir():
-            raise UserError(f"{trace} is a folder.", f"Name the traces in it: {trace}/*{SUFFIX}")
+            raise UserError(f"{trace} is a directory.", f"Give the traces in it: {trace}/*{SUFFIX}")
         if trace.exists() and not trace.is_file():
-            raise UserError(f"{trace} is no regular file.", "Copy the trace into one.")
+            raise UserError(f"{trace} is not a regular file.", "Copy the trace into one.")
         if not trace.is_file():
             raise UserError(
-                f"there is no trace {trace}.",
+                f"no such trace: {trace}.",
                 "Record one: tsmalloc record -o my.tstrace -- PROGRAM. Some are in lab/traces/.",
             )
 
@@ -147,7 +147,7 @@ def look_into(trace: Path) -> Trace:
         raise _complaint(done.stderr, done.returncode)
     raw = read_answer(done.stdout.decode(errors="surrogateescape"), "trace", INFO_SCHEMA)
     if not raw["events"]:
-        raise UserError(f"{trace} has no event.", "Record a program that allocates.")
+        raise UserError(f"{trace} contains no events.", "Record a program that allocates.")
     images = tuple(Image(**each) for each in raw["images"])
     return Trace(trace, raw["file_bytes"], raw["finished"], images, tuple(raw["images"]))
 

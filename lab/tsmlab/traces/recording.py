@@ -74,31 +74,31 @@ class Recording(Ended):
     def warnings(self) -> list[str]:
         """The parts that the trace lacks, or holds only approximately."""
         said = [
-            f"{program} was not recorded: it is static, gains rights, or was started with another "
-            "environment. tsmalloc doctor PROGRAM says more."
+            f"{program} was not recorded: it is static or setuid, or was started with a "
+            "different environment. Details: tsmalloc doctor PROGRAM"
             for program in self.unrecorded
         ]
         if self.images_without_place:
             said.append(
                 f"not recorded: {counted(self.images_without_place, 'program')}; "
-                "too many ran at the same time."
+                "too many ran at once."
             )
         if self.images_without_room:
             said.append(
                 f"not recorded: {counted(self.images_without_room, 'program')}; a limit on address "
-                "space (ulimit -v) leaves no room for the ring. --ring-mib 1 makes it smaller."
+                "space (ulimit -v) leaves no room for the ring. To shrink it: --ring-mib 1"
             )
         lost = sum(image.lost_events for image in self.images)
         if lost:
             said.append(
-                f"{counted(lost, 'event')} lost: more threads ran than the ring has room for. "
-                "--ring-mib makes it larger."
+                f"{counted(lost, 'event')} lost: more threads ran than fit into the ring. To "
+                "enlarge it: --ring-mib"
             )
         missed = sum(image.missed_frees for image in self.images)
         if missed:
             said.append(
-                f"{counted(missed, 'block')} handed out again although no free was seen; "
-                "recorded as freed just before."
+                f"{counted(missed, 'block')} handed out again without a recorded free; recorded "
+                "as freed just before."
             )
         return said
 
@@ -126,13 +126,15 @@ def check(request: Request) -> None:
     diagnose(request.command).heed()
     trace = request.trace
     if trace.is_dir():
-        raise UserError(f"{trace} is a folder.", "Name a file: -o FILE")
+        raise UserError(f"{trace} is a directory.", "Give a file: -o FILE")
     if trace.exists() and not request.force:
-        raise UserError(f"{trace} exists.", "Overwrite it with -f, or name another with -o FILE.")
+        raise UserError(
+            f"{trace} already exists.", "Overwrite it with -f, or choose another with -o FILE."
+        )
     if not trace.parent.is_dir():
-        raise UserError(f"there is no folder {trace.parent}.", "Make it, or name another file.")
+        raise UserError(f"no such directory: {trace.parent}.", "Create it, or choose another file.")
     if not os.access(trace if trace.exists() else trace.parent, os.W_OK):
-        raise UserError(f"{trace} cannot be written.", "Name another file with -o FILE.")
+        raise UserError(f"cannot write {trace}.", "Choose another file with -o FILE.")
 
 
 def record(request: Request) -> Recording:
@@ -142,8 +144,8 @@ def record(request: Request) -> Recording:
     recording = Recording.from_json(request.trace, tool.run(arguments_of(request)))
     if recording.spawn_error:
         raise UserError(
-            f"{request.command[0]} could not be started: {recording.spawn_error.message}.",
-            "Check its name, and that it may be executed.",
+            f"cannot start {request.command[0]}: {recording.spawn_error.message}.",
+            "Check its name, and that it is executable.",
         )
     return recording
 

@@ -60,14 +60,14 @@ def heading(replays: Sequence[Replay]) -> Iterator[str]:
     )
     if trace.others:
         yield (
-            f"of {1 + len(trace.others):,} programs in the trace: "
-            f"{files.programs([trace.program])}; not replayed (--image N chooses): "
+            f"one of {1 + len(trace.others):,} programs in the trace: "
+            f"{files.programs([trace.program])}; not replayed (choose with --image N): "
             f"{files.programs(trace.others)}"
         )
     if not trace.is_finished:
         yield "the recorder was killed: what the program did after its last second is not replayed"
     if trace.left_out:
-        yield f"left out: {counted(trace.left_out, 'call')} on objects of more than 1 TiB"
+        yield f"skipped: {counted(trace.left_out, 'call')} on objects of more than 1 TiB"
     for replay in replays:
         extent = render.heading(replay.comparison)[1:]
         yield f"{replay.schedule}: {extent[0]}"
@@ -121,7 +121,7 @@ def _repeated(replays: Sequence[Replay]) -> Iterator[str]:
     for line, schedules in said.items():
         yield f"{', '.join(schedules)}: {line}"
     if replays[0].trace.threads == 1:
-        yield "there is one thread, for which all schedules are the same"
+        yield "with one thread, all schedules are the same"
 
 
 def _shares(replay: Replay) -> Block | None:
@@ -130,7 +130,9 @@ def _shares(replay: Replay) -> Block | None:
         return None
     shown = most_owed(replay)
     more = len(replay.shares) - len(shown)
-    rest = [f"and {counted(more, 'thread')} that were owed less (--export-json)"] if more else []
+    rest = (
+        [f"and {counted(more, 'thread')} that were owed less (see --export-json)"] if more else []
+    )
     title = f"{replay.schedule}: shares of {counted(replay.ticks or 0, 'tick')}"
     return _table(title, share_columns(shown), notes=lambda _: rest)
 

@@ -174,7 +174,7 @@ def replay(
         except compare.ReferenceFailedError as error:
             if error.kind != "exit":
                 raise
-            remedy = "Correct what replay names, or choose another --reference."
+            remedy = "Fix what replay reports, or choose another --reference."
             raise UserError(error.message, remedy) from error
         return *_finished(subject, schedule, outcome.results), outcome.error
 

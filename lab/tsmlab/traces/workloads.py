@@ -27,7 +27,7 @@ def trace_workloads(folder: Path, replay: Path) -> list[Workload]:
     found = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
     if not found:
         raise UserError(
-            f"there is no trace in {folder}.",
+            f"no traces in {folder}.",
             f"Record one: tsmalloc record -o {folder}/mine{SUFFIX} -- PROGRAM",
         )
     return [_workload(path, replay) for path in found]
@@ -37,7 +37,7 @@ def _workload(path: Path, replay: Path) -> Workload:
     try:
         first = look_into(path).chosen(None)
     except UserError as error:
-        remedy = f"Remove it from {path.parent}, or record it anew."
+        remedy = f"Remove it from {path.parent}, or record it again."
         raise UserError(error.message, remedy) from error
     return Workload(
         name=f"{PREFIX}{slug(trace_name(path), 'trace')}",
