@@ -454,7 +454,7 @@ def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd):
     late.set_result(Done("late", fleet.kind_of(slow), []))
     assert joined_by.result(late).worker == "late"  # where kinds are judged one by one
     assert joined_by.only_kind() == quick
-    with refused("late joined, ", " another kind: another, ", remedy="--resume"):
+    with refused("late joined", " different kind of machine: another, ", remedy="--resume"):
         joined_by.result(late)
 
 
@@ -569,7 +569,7 @@ def test_two_versions_in_a_cluster_are_refused(crowd, monkeypatch):
     monkeypatch.setattr(fleet, "__version__", "9.9.9")
     with (
         pytest.raises(
-            UserError, match=r"the worker \S+ on \S+ does not fit: it is tsmalloc"
+            UserError, match=r"the worker \S+ on \S+ does not match: it has tsmalloc"
         ) as one,
         joined_to(address),
     ):
@@ -603,7 +603,7 @@ def test_a_cluster_without_workers_is_named():
 def test_a_worker_that_makes_two_things_at_once_is_refused():
     with (
         cluster_of(1, threads_per_worker=2) as busy,
-        pytest.raises(UserError, match="makes 2 things at once"),
+        pytest.raises(UserError, match="runs 2 tasks at once"),
         joined_to(busy.scheduler_address),
     ):
         pass
@@ -644,7 +644,7 @@ def test_a_worker_elsewhere_runs_where_the_study_was_begun(crowd, tmp_path, monk
     assert small_comparison(here, command="./here").analysis.rounds == 2
     gone = replace(crowd.expected, folder=str(tmp_path / "gone"))
     stranger = like(crowd, gone)
-    with pytest.raises(UserError, match="gone cannot be entered"):
+    with pytest.raises(UserError, match="cannot enter the directory .*gone"):
         small_comparison(stranger)
 
 
@@ -652,8 +652,8 @@ def test_a_worker_elsewhere_runs_where_the_study_was_begun(crowd, tmp_path, monk
     ("where", "message", "remedy"),
     [
         ("tcp://127.0.0.1:1", "no cluster at tcp://127.0.0.1:1", "dask scheduler"),
-        ("somewhere", "--cluster 'somewhere' cannot be read", "tcp://HOST:8786"),
-        ("local:0", "--cluster 'local:0' cannot be read", "local:4"),
+        ("somewhere", "cannot parse --cluster 'somewhere'", "tcp://HOST:8786"),
+        ("local:0", "cannot parse --cluster 'local:0'", "local:4"),
     ],
 )
 def test_a_cluster_that_is_not_there_is_one_line(tsmalloc, tmp_path, where, message, remedy):

@@ -296,11 +296,11 @@ def trace_of(events):
 
 
 def test_what_cannot_be_analysed_is_the_users_error(made_up, tmp_path):
-    with refused("no image 77", remedy="last is 2"):
+    with refused("no image 77", remedy="last image is 2"):
         analyse(made_up, image=77)
     cut = tmp_path / "cut.tstrace"
     cut.write_bytes(made_up.read_bytes()[:-300])
-    with refused("cut off", remedy="record it again"):
+    with refused("truncated", remedy="record it again"):
         analyse(cut)
 
 
@@ -344,7 +344,7 @@ def test_json_that_was_printed_can_be_reported(made_up, tmp_path, capsys):
     assert loaded.events == 30_000
     assert cli.main(["report", str(file), "-o", str(tmp_path / "pages")]) == 0
     file.write_text(file.read_text().replace('"events": 30000', '"events": "many"'))
-    with pytest.raises(UserError, match=r"analysis\.json is damaged: it was changed"):
+    with pytest.raises(UserError, match=r"analysis\.json is damaged: it was modified"):
         report.read(file)
 
 

@@ -196,7 +196,7 @@ class OddTrace : public ::testing::Test {
 };
 
 TEST_F(OddTrace, ATraceWithoutEventsIsRefused) {
-  EXPECT_NE(load({}).find("has no event"), std::string::npos);
+  EXPECT_NE(load({}).find("contains no events"), std::string::npos);
 }
 
 TEST_F(OddTrace, NoSuchImage) {
@@ -235,15 +235,15 @@ TEST_F(OddTrace, ForksOfWhichNothingIsKnownStillFork) {
 
 TEST_F(OddTrace, EventsThatMakeNoSenseAreRefused) {
   const Event made = event_of(Kind::malloc, 0, {0, 0}, 10);
-  expect_refused({made, made}, "where another lives, in event 1 of image 0");
-  expect_refused({event_of(Kind::free, 0, {0, 0})}, "does not live");
-  expect_refused({made, event_of(Kind::free, 0, {0, 1})}, "does not live");
+  expect_refused({made, made}, "in a slot that is in use, in event 1 of image 0");
+  expect_refused({event_of(Kind::free, 0, {0, 0})}, "is not live");
+  expect_refused({made, event_of(Kind::free, 0, {0, 1})}, "is not live");
   expect_refused({made, event_of(Kind::free, 0, {0, 0}), event_of(Kind::realloc, 0, {0, 0}, 1)},
-                 "does not live");
-  expect_refused({event_of(Kind::malloc, 0, {0, 1}, 10)}, "where another lives");
+                 "is not live");
+  expect_refused({event_of(Kind::malloc, 0, {0, 1}, 10)}, "in a slot that is in use");
   expect_refused({event_of(Kind::thread_begin, 1, {0, 0}), event_of(Kind::thread_end, 1, {0, 0}),
                   event_of(Kind::malloc, 1, {0, 0}, 10)},
-                 "after its end");
+                 "after it ended");
 }
 
 TEST(Load, AForkedImageIsPlannedWithItsParentOnly) {

@@ -142,7 +142,7 @@ TEST_F(Format, ATraceThatIsCutOffIsReadUpToThereOrRefused) {
     if (said.empty()) {
       ++readable;
     } else {
-      EXPECT_NE(said.find("copy it anew, or record it again"), std::string::npos) << said;
+      EXPECT_NE(said.find("copy it again, or record it again"), std::string::npos) << said;
     }
   }
   EXPECT_GE(readable, 5);  // ends of chunks
@@ -166,11 +166,11 @@ TEST_F(Format, AChangedBitIsNoticed) {
 TEST_F(Format, WhatIsNoTraceIsToldSo) {
   expect_refused("", "too short");
   expect_refused("x", "too short");
-  expect_refused("#!/bin/sh\necho\n", "no trace; name a file that `tsmalloc record` wrote");
+  expect_refused("#!/bin/sh\necho\n", "not a trace; give a file that `tsmalloc record` wrote");
   expect_refused("\x89TST\r\n\x1a\n old", "of an older version; record it again");
   path = "/tmp";
   read();
-  EXPECT_NE(said.find("is no trace: it is no file"), std::string::npos) << said;
+  EXPECT_NE(said.find("is not a trace: it is not a regular file"), std::string::npos) << said;
   path = "/nowhere/at/all";
   read();
   EXPECT_NE(said.find("cannot read '/nowhere/at/all': No such file"), std::string::npos) << said;
@@ -192,35 +192,36 @@ TEST_F(Format, ChunksThatLieAreRefused) {
   EXPECT_EQ(said, "");
   ChunkHeader wrong = header_of(ChunkType::image);
   wrong.magic[0] = 'X';
-  expect_refused(frame_of(wrong, ""), "no chunk of a trace");
+  expect_refused(frame_of(wrong, ""), "wrong magic number");
   wrong = header_of(ChunkType::image);
   wrong.version = 3;
-  expect_refused(frame_of(wrong, ""), "a version that this program does not know");
-  expect_refused(frame_of(header_of(static_cast<ChunkType>(9)), ""), "no known type");
-  expect_refused(frame_of(header_of(ChunkType::image), "short"), "another size");
-  expect_refused(one, "events of no process");
+  expect_refused(frame_of(wrong, ""), "unknown version");
+  expect_refused(frame_of(header_of(static_cast<ChunkType>(9)), ""), "unknown type");
+  expect_refused(frame_of(header_of(ChunkType::image), "short"), "the size that it states");
+  expect_refused(one, "events belong to no process");
   expect_refused(image + frame_of(header_of(ChunkType::events, 0, 2), transposed({event})),
-                 "another size");
-  expect_refused(image + frame_of(header_of(ChunkType::events, 0, 0), ""), "another size");
+                 "the size that it states");
+  expect_refused(image + frame_of(header_of(ChunkType::events, 0, 0), ""),
+                 "the size that it states");
   expect_refused(image + events({event}, 1), "events are not in order");
   expect_refused(image + one + one, "events are not in order");
   expect_refused(image + image, "processes are not in order");
   const auto ends = [](std::uint64_t count) {
     return frame_of(header_of(ChunkType::image_end), bytes_of(ImageEnd{count, 0, 1, {}}));
   };
-  expect_refused(image + one + ends(2), "another number of events");
-  expect_refused(image + one + ends(1) + events({event}, 1), "events of no process");
+  expect_refused(image + one + ends(2), "the number of events that it states");
+  expect_refused(image + one + ends(1) + events({event}, 1), "events belong to no process");
   const auto finish = [](std::uint64_t count, std::uint32_t images) {
     return frame_of(header_of(ChunkType::trace_end), bytes_of(TraceEnd{count, images, 0}));
   };
-  expect_refused(image + one + finish(2, 1), "another number of events");
-  expect_refused(image + one + finish(1, 2), "another number of events");
-  expect_refused(image + one + finish(1, 1) + one, "something follows its end");
+  expect_refused(image + one + finish(2, 1), "the number of events that it states");
+  expect_refused(image + one + finish(1, 2), "the number of events that it states");
+  expect_refused(image + one + finish(1, 1) + one, "data after its end");
   expect_refused(
       image + one +
           frame_of(header_of(ChunkType::trace_end, 1U << 31), bytes_of(TraceEnd{1, 1, 0})),
       "belongs to a process");
-  expect_refused("\x28\xb5\x2f\xfd garbage that is no frame", "at byte 0; copy it anew");
+  expect_refused("\x28\xb5\x2f\xfd garbage that is no frame", "at byte 0; copy it again");
 }
 
 TEST_F(Format, EventsThatAreImpossibleAreRefused) {
@@ -231,10 +232,10 @@ TEST_F(Format, EventsThatAreImpossibleAreRefused) {
   };
   Event event;
   event.kind = Kind::count;
-  refused(event, "no known kind");
+  refused(event, "unknown kind");
   event = {};
   event.reserved = 1;
-  refused(event, "no known kind");
+  refused(event, "unknown kind");
   event = {};
   event.log2_alignment = 64;
   refused(event, "alignment is impossible");
@@ -243,7 +244,7 @@ TEST_F(Format, EventsThatAreImpossibleAreRefused) {
   refused(event, "slot is too high");
   event = {};
   event.thread = 1;
-  refused(event, "acts before it begins");
+  refused(event, "acts before it starts");
   event.kind = Kind::thread_begin;
   event.thread = 2;
   refused(event, "threads are not in order");
@@ -270,14 +271,14 @@ TEST_F(Format, ForksThatDoNotFitAreRefused) {
   EXPECT_EQ(said, "");
   expect_refused(parent + child(5, 0), "has no parent");
   expect_refused(parent + child(no_image, 0), "has no parent");
-  expect_refused(parent + child(0, 1), "at no fork of its parent");
-  expect_refused(parent + child(0, 0) + events(Kind::malloc, 0, 0), "at no fork of its parent");
-  expect_refused(parent + child(0, 0) + events(Kind::fork, 0, 0), "at no fork of its parent");
+  expect_refused(parent + child(0, 1), "not forked at a fork");
+  expect_refused(parent + child(0, 0) + events(Kind::malloc, 0, 0), "not forked at a fork");
+  expect_refused(parent + child(0, 0) + events(Kind::fork, 0, 0), "not forked at a fork");
   ImageBegin endless{};
   std::fill(std::begin(endless.program), std::end(endless.program), 'x');
   expect_refused(frame_of(header_of(ChunkType::image), bytes_of(endless)), "has no parent");
   endless.parent = no_image;
-  expect_refused(frame_of(header_of(ChunkType::image), bytes_of(endless)), "name has no end");
+  expect_refused(frame_of(header_of(ChunkType::image), bytes_of(endless)), "not terminated");
 }
 
 TEST_F(Format, AWriterThatIsNotFinishedLeavesWhatItFlushed) {
