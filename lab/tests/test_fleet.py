@@ -644,7 +644,7 @@ def test_a_worker_elsewhere_runs_where_the_study_was_begun(crowd, tmp_path, monk
     assert small_comparison(here, command="./here").analysis.rounds == 2
     gone = replace(crowd.expected, folder=str(tmp_path / "gone"))
     stranger = like(crowd, gone)
-    with pytest.raises(UserError, match="cannot enter the directory .*gone"):
+    with pytest.raises(UserError, match=r"cannot enter the directory .*gone"):
         small_comparison(stranger)
 
 
