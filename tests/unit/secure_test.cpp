@@ -516,6 +516,9 @@ TEST(SecureHeap, ResizesInPlaceToWhatIsAskedFor) {
 // Until it grows, or another block gets its addresses: with the old contents after it, that would
 // look damaged, and expose them.
 TEST(SecureHeap, ALargeBlockShrinksWhereTheSystemTakesNoPages) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer maps memory of its own, and aborts if that is refused";
+#endif
   in_child([] {
     Secure heap;
     constexpr std::size_t bytes = 60 * 4096 - 100;
