@@ -97,7 +97,7 @@ def _busy(machine: Machine) -> Iterator[Trouble]:
             "high-load",
             f"load {machine.load_at_start:.1f} on {machine.usable_cores} cores at the start",
             "other programs were running",
-            "stop them, or use dedicated cores with --cpus",
+            "stop them, or use dedicated cores (--cpus; of a service --server-cpus, --load-cpus)",
         )
 
 

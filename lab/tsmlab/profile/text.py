@@ -123,7 +123,10 @@ def coverage(profile: Profile) -> list[str]:
 
 def summary(profile: Profile, sites: Sites, of: Type) -> list[str]:
     if not sites.total.samples:
-        return [f"No samples are {WORDS[of]}."]
+        return [
+            f"No samples are {WORDS[of]}. Blocks from before sampling began are not among them: to "
+            "cover all, start the program with TSMALLOC_PROFILE=on."
+        ]
     objects = f"{quantity(sites.objects.total, 'count')} objects"
     if of == "pinned":
         blocks = quantity(sites.blocks, "bytes")
