@@ -71,7 +71,7 @@ struct ts_heap {
 namespace ts::api {
 
 void add(ts_heap& heap) noexcept;
-// Takes a heap out and destroys it.
+// Removes a heap from the list and destroys it.
 void remove_and_destroy(ts_heap& heap) noexcept;
 
 }  // namespace ts::api

@@ -1,6 +1,6 @@
 // Memory shared by threads, under names that the models (tests/models) replace. There, accesses to
 // an Atomic are scheduled, accesses to a Plain are checked for data races, and a fork may happen at
-// each.
+// any access.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ template <class T>
   std::atomic_ref<T>{memory}.store(value, std::memory_order_release);
 }
 
-// Subtracts with such a store and returns what is left.
+// Subtracts with such a store and returns the difference.
 template <class T>
 [[gnu::always_inline]] inline T sub_release(T& memory, std::type_identity_t<T> less) noexcept {
   if constexpr (keeps_stores_in_order) {  // in one instruction

@@ -16,7 +16,7 @@ class BusyMark {
   explicit BusyMark(Atomic<bool>& busy) noexcept
       : busy_{busy}, before_{busy.load(std::memory_order_relaxed)} {
     busy_.store(true, std::memory_order_relaxed);
-    fence(std::memory_order_release);  // keeps later stores behind the mark
+    fence(std::memory_order_release);  // keeps later stores after the mark
   }
   ~BusyMark() { busy_.store(before_, std::memory_order_release); }
   BusyMark(const BusyMark&) = delete;

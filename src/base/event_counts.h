@@ -82,7 +82,7 @@ struct alignas(cache_line_bytes) ThreadCounts {
   }
 };
 
-// This many threads have counts of their own, less one; all later threads share the last.
+// Each of these counts but the last belongs to one thread; all later threads share the last.
 inline constexpr std::size_t max_counted_threads = 1024;
 
 // Defined in os/event_counts.cpp, which only the instrumented builds have.

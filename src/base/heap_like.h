@@ -33,7 +33,7 @@ using BlockVisitor = bool (*)(const BlockView& block, void* argument);
 
 // Statistics of a heap: exact while no other thread is inside it, approximate otherwise.
 struct HeapMeasures {
-  std::size_t segment_bytes = 0;  // address space obtained from the system and not given back
+  std::size_t segment_bytes = 0;  // address space obtained from the system and not returned
   std::size_t free_bytes = 0;     // bytes in free blocks, including headers and cached blocks
   std::size_t free_blocks = 0;    // number of free blocks
   std::size_t cached_bytes = 0;   // part of free_bytes: kept by threads

@@ -1,6 +1,6 @@
 // Strategy `arenas`: several heaps, each with its own mutex (lecture D's "solution 2", the scheme
 // of ptmalloc). A thread takes the first arena whose mutex is free, beginning with the one that it
-// used last. If none is free, it makes a new one. A block carries the number of its arena, and
+// used last. If none is free, it creates a new one. A block carries the number of its arena, and
 // every free returns it there.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace ts::classic {
 
-// More arenas than this per processor do not lessen waiting, they only spread the memory (ptmalloc
+// More arenas than this per processor do not reduce waiting and only fragment the memory (ptmalloc
 // has the same limit).
 inline constexpr unsigned arenas_per_processor = 8;
 inline constexpr unsigned max_arenas = 256;
@@ -181,7 +181,7 @@ class Arenas : public TaggedPayloads {
     return preferred;
   }
 
-  // A new arena, locked; null if there are enough, or no memory for one.
+  // A new arena, locked; null if there are enough, or if there is no memory for one.
   Arena* make_arena_slow() noexcept TS_NO_ANALYSIS {
     const Guard guard{creation_lock_};
     const unsigned count = count_.load(std::memory_order_relaxed);
@@ -208,7 +208,7 @@ class Arenas : public TaggedPayloads {
     }
   }
 
-  // The system gives no more memory; another arena may have a free block.
+  // The system refuses memory, but another arena may have a free block.
   [[gnu::noinline]] void* allocate_elsewhere_slow(const Arena* tried,
                                                   const Request& request) noexcept {
     void* payload = nullptr;

@@ -1,6 +1,6 @@
 // A block of memory with its boundary tags (Knuth, The Art of Computer Programming 1, 2.5), which
-// hold its size, neighbours and owner. It refuses to know which blocks a heap may use, or why one
-// is chosen: the index and the strategy decide.
+// hold its size, neighbours and owner. Which blocks a heap may use and which one it chooses is up
+// to the index and the strategy.
 //
 //        tag (8)       payload, aligned to 16
 //   ... +---------------+---------------------------------------------------------+ next tag ...
@@ -50,7 +50,7 @@ class Tag {
   static constexpr Flags previous_free_flag = 2;
   static constexpr Flags first_flag = 4;
   static constexpr Flags cached_flag = 8;
-  // What a block keeps when its size changes in place.
+  // The flags that a block keeps when its size changes in place.
   static constexpr Flags place_flags = used_flag | previous_free_flag | first_flag;
 
   constexpr Tag(std::size_t block_bytes, std::uint32_t owner, Flags flags) noexcept
@@ -95,8 +95,8 @@ class Block {
 
   Tag tag() const noexcept { return Tag{tag_.load(std::memory_order_relaxed)}; }
   void set_tag(Tag tag) noexcept { tag_.store(tag.word(), std::memory_order_relaxed); }
-  // Replaces `expected` by `desired`, unless the tag has changed meanwhile; then `expected` becomes
-  // the present tag.
+  // Replaces `expected` by `desired`, unless the tag has changed; then `expected` becomes the
+  // current tag.
   bool replace_tag(Tag& expected, Tag desired) noexcept {
     std::uint64_t word = expected.word();
     const bool replaced =
@@ -129,14 +129,14 @@ class Block {
   }
 
  private:
-  Block() = delete;  // blocks are found in memory, never made
+  Block() = delete;  // blocks are found in memory, never constructed
 
   std::atomic<std::uint64_t> tag_;
 };
 
 static_assert(sizeof(Block) == tag_bytes);
 
-// Answers from a payload's own tag, or from the geometry alone: base of every strategy.
+// Functions that need only a payload's own tag or the geometry; the base of every strategy.
 struct TaggedPayloads {
   static std::size_t usable_size(const void* payload) noexcept {
     return Block::of_payload(payload)->payload_bytes();

@@ -3,9 +3,9 @@
 // in one stack per exact block size, until the cache is out of balance. Then they move back in
 // batches. A cache without a block gets a batch from the central heap under one lock.
 //
-// Policy: the fit rules the central heap only. A request is served by the newest cached block of
+// Policy: the fit applies only in the central heap. A request gets the newest cached block of
 // exactly its block size. Failing that, the fit takes a batch of blocks from the central heap, one
-// by one. The first serves the request; later requests use the others in the order in which they
+// by one. The first satisfies the request; later requests use the others in the order in which they
 // were taken. Cached blocks are neither searched nor merged: to the central heap they are in use.
 //
 //   allocate -> this_thread -> attach_slow -> idle_or_new     on the first call of a thread
@@ -15,8 +15,8 @@
 //   release  -> ThreadCache::push
 //            -> give_back_slow, halve_slow -> give_back       by the rules of thread_cache.h
 //
-// A cache is its thread's alone. `lock_` guards the central heap and the lists of caches; a cache
-// changes hands under it.
+// Only its own thread uses a cache. `lock_` guards the central heap and the lists of caches; a
+// cache changes hands under it.
 #pragma once
 
 #include <new>
@@ -92,8 +92,7 @@ class Cached : public TaggedPayloads {
     return measures.bounded();
   }
 
-  // Cached blocks are marked in their tags for the length of the walk: no other thread may be
-  // inside.
+  // Marks cached blocks in their tags during the walk, so no other thread may be inside.
   bool walk(BlockVisitor visit, void* argument) noexcept {
     const Guard guard{lock_};
     mark_cached([](Tag tag) { return tag.with(Tag::cached_flag); });
@@ -137,8 +136,8 @@ class Cached : public TaggedPayloads {
     lock_.unlock();
     ThreadSlots::fork_parent();
   }
-  // The other threads are gone. The blocks of their caches go back to the central heap, except
-  // those of caches caught in mid-call, which are lost.
+  // The other threads are gone. The blocks of their caches return to the central heap, except those
+  // of caches caught in mid-call, which are lost.
   void fork_child() noexcept TS_NO_ANALYSIS {
     source_.fork_child();
     lock_.reset_after_fork();
@@ -196,8 +195,8 @@ class Cached : public TaggedPayloads {
     if (count == 0) return allocate_central(request);
     if constexpr (counting) count_event(Event::cache_refills);
     if constexpr (counting) count_event(Event::cache_refilled_blocks, count);
-    // A block of the fit may be one granule longer than requested; it goes to the stack of its own
-    // size.
+    // The fit may return a block one granule longer than requested, which goes to the stack of its
+    // own size.
     while (count > 1) {
       Block* const block = taken[--count];
       if (is_cached_size(block->block_bytes())) {
@@ -211,8 +210,8 @@ class Cached : public TaggedPayloads {
     return taken[0]->payload();
   }
 
-  // From the central heap. If that cannot grow, blocks of the caller's own cache may complete a
-  // free one.
+  // Allocates from the central heap. If that cannot grow, blocks of the caller's own cache may
+  // merge into a large enough free one.
   void* allocate_central(const Request& request) noexcept {
     for (bool emptied = false;; emptied = true) {
       void* const payload = allocate_or_make_room([&] {
@@ -257,7 +256,7 @@ class Cached : public TaggedPayloads {
     }
   }
 
-  // The cache of a thread that is gone: its blocks go back, and a new thread reuses it.
+  // Returns the blocks of an ended thread's cache, and keeps the cache for a new thread.
   void put_aside(Cache* cache) noexcept TS_REQUIRES(lock_) {
     for (unsigned bin = 0; bin < cache_bins; ++bin) give_back(*cache, bin, 0);
     cache->next_idle = idle_;

@@ -1,6 +1,6 @@
 // Trimming: the whole pages inside the free blocks of a heap are discarded without a lock. Under
-// the lock, each such block is claimed by its tag, as a search of read_write.h claims one: it stays
-// where it is, and nobody takes it or merges with it. So its pages are free to go.
+// the lock, each such block is claimed by its tag, as in a search of read_write.h: it stays where
+// it is, and nobody takes it or merges with it, so its pages can be discarded safely.
 //
 //   trim_heap -> TaggedHeap::trim, claim_pages      under the lock
 //             -> ClaimedPages::discard              without
@@ -16,10 +16,10 @@
 
 namespace ts::classic {
 
-// Claimed blocks, linked through the word behind their links of the index.
+// Claimed blocks, linked through the word after their index links.
 class ClaimedPages {
  public:
-  // Whether a block has whole pages behind its links and before its footer.
+  // Whether a block has whole pages between its links and its footer.
   static bool has_pages(const Block* block) noexcept { return begin_of(block) < end_of(block); }
 
   bool is_empty() const noexcept { return newest_ == nullptr; }
@@ -34,7 +34,7 @@ class ClaimedPages {
     return block;
   }
 
-  // Seen by others, so without a lock.
+  // Other libraries may see the calls (os.h), so without a lock.
   void discard() const noexcept {
     const SeenByOthers seen;
     for (const Block* block = newest_; block != nullptr; block = next_of(block)) {

@@ -6,16 +6,17 @@
 
 namespace ts::classic {
 
-// The segment of a drop-in library grows by at least this much: a system call and few page faults
-// for some hundred requests.
+// The segment of a drop-in library grows by at least this much: one system call and a few page
+// faults for hundreds of requests.
 inline constexpr std::size_t sbrk_growth_bytes = std::size_t{128} << 10;
 // Mappings do not grow in place, and each is a chunk of its own, so they are larger. Untouched
 // pages cost no memory.
 inline constexpr std::size_t mmap_growth_bytes = std::size_t{1} << 20;
 
-// A free block of so many bytes at the end of the segment is given back, but for a rest that a heap
-// keeps. (glibc's dynamic threshold ends at the same 32 MiB.) Free mappings are given back while so
-// much is free in all: a block that realloc grows from mapping to mapping leaves none behind.
+// A free block of at least this size at the end of the segment is returned to the system, except
+// for a remainder that the heap keeps. (glibc's dynamic threshold ends at the same 32 MiB.) Free
+// mappings are returned while this much memory is free in total, so a block that realloc grows from
+// mapping to mapping leaves none of them unused.
 inline constexpr std::size_t default_trim_threshold_bytes = std::size_t{32} << 20;
 inline constexpr std::size_t never_trim = SIZE_MAX;
 

@@ -1,14 +1,14 @@
-// The three fits: which free block serves a request. A fit is an order of the free blocks, and the
-// first acceptable one in that order. The tree inserts, erases and balances (free_tree.h); the heap
-// splits and merges (free_blocks.h).
+// The three fits, which choose the free block for a request. A fit is an order of the free blocks,
+// and takes the first acceptable one in that order. The tree inserts, erases and balances
+// (free_tree.h); the heap splits and merges (free_blocks.h).
 //
 //   first: of all blocks that are large enough, the lowest address
 //   best:  the smallest that is large enough; among equals the lowest address
 //   worst: the largest; among equals the lowest address
 //
 // Each search is a descent of O(log n) over n free blocks, plus one step for each block that
-// `accept` turns down. By `accept`, a strategy in which several threads search at once claims the
-// block; under a lock it accepts each.
+// `accept` rejects. A strategy in which several threads search at once claims the block in
+// `accept`; under a lock, every block is accepted.
 #pragma once
 
 #include "base/event_counts.h"
@@ -27,7 +27,7 @@ concept FitPolicy = TreeOrder<typename F::Order> &&
                     };
 
 // The lowest address: a tree by address in which every node knows the largest block below it.
-// (After Stephenson, "Fast fits", 1983, whose tree is balanced by the sizes alone.)
+// (After Stephenson, "Fast fits", 1983, whose tree is balanced by size only.)
 struct FirstFit {
   struct Order {
     static constexpr bool by_address = true;

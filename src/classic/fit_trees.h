@@ -1,6 +1,6 @@
-// The trees of one version of a lock-free heap's free blocks, and what an operation changes in
-// them. A fit that searches by address needs one tree; best fit has a second one, by size, of the
-// same blocks. It refuses to know which version is the current one (versions.h).
+// The trees of one version of a lock-free heap's free blocks, and the changes that operations make
+// to them. A fit that searches by address needs one tree; best fit has a second one, by size, of
+// the same blocks. versions.h decides which version is current.
 //
 // All functions take trees as values and return the changed ones; the builder holds the new nodes.
 #pragma once
@@ -17,7 +17,7 @@ struct Trees {
   bool operator==(const Trees&) const = default;
 };
 
-// How a found block is divided: free head (for alignment), the block handed out, free tail.
+// How a found block is divided: free head (for alignment), the block for the program, free tail.
 struct Division {
   Extent head;
   Extent taken;
@@ -55,7 +55,7 @@ struct FitTrees {
             by_size_too ? builder.insert<BySize>(trees.by_size, block) : 0};
   }
 
-  // A block in the place of one that ends at the same address, with nothing free between their
+  // Replaces a block by one that ends at the same address, with nothing free between their
   // beginnings.
   static Trees replace(VersionBuilder& builder, const Trees& trees, const Extent& block,
                        const Extent& fresh) noexcept {
@@ -65,7 +65,7 @@ struct FitTrees {
     return {builder.replace(trees.by_address, block, fresh), by_size};
   }
 
-  // Without the block that serves the request; head and tail of the found block stay.
+  // Removes the block for the request; head and tail of the found block stay.
   static Trees cut(VersionBuilder& builder, Trees trees, const Extent& found,
                    const Request& request) noexcept {
     const Division division = Division::of(found, request);
@@ -74,12 +74,12 @@ struct FitTrees {
     return division.head.bytes != 0 ? insert(builder, trees, division.head) : trees;
   }
 
-  // A block of the trees, and how many free blocks became one with it.
+  // A block in the trees, and how many free blocks were merged into it.
   struct Merged {
     Extent block;
     std::ptrdiff_t neighbours;
   };
-  // With an extent, merged with its neighbours.
+  // Adds an extent, merged with its neighbours.
   static Trees add(VersionBuilder& builder, const Trees& trees, const Extent& extent,
                    Merged& merged) noexcept {
     const VersionBuilder::Neighbours near = builder.neighbours(trees.by_address, extent.address);
@@ -98,8 +98,9 @@ struct FitTrees {
     return insert(builder, next, merged.block);
   }
 
-  // Without the beginning of the free block at `end` that makes `bytes` of `missing` at least. The
-  // rest stays free if it can hold a block. {0} if no free block of so many bytes begins there.
+  // Removes at least `missing` bytes from the beginning of the free block at `end`, and sets
+  // `taken` to them. The rest stays free if it can hold a block. Changes nothing if no free block
+  // of that size begins there.
   static Trees cut_front(VersionBuilder& builder, const Trees& trees, std::uintptr_t end,
                          std::size_t missing, Extent& taken, bool& kept_rest) noexcept {
     const Extent next = builder.neighbours(trees.by_address, end).after;

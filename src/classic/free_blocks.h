@@ -1,14 +1,14 @@
 // The free blocks of one heap over boundary tags: the index of a fit, and how blocks are split and
 // merged.
 //
-// Policy, exact: a request takes the free block that the fit names; its tail stays free if it can
+// Policy, exact: a request takes the free block that the fit chooses; its tail stays free if it can
 // hold a block. A freed block merges at once with both free neighbours of the same owner. For an
-// alignment above 16, the fit searches a block that holds an aligned payload at any address; its
-// head and its tail stay free. The last free block of a chunk is like any other.
+// alignment above 16, the fit searches for a block that can hold an aligned payload at any address;
+// its head and its tail stay free. The last free block of a chunk is like any other.
 //
 // Invariant at rest: each block of the index is tagged as free (or claimed, read_write.h) and with
-// the heap's number, and its footer holds its size. The block behind it says `previous free`,
-// unless it has changed hands (sharing.h). No two of them are neighbours, with the same exception.
+// the heap's number, and its footer holds its size. The block after it says `previous free`, unless
+// it has changed hands (sharing.h). No two of them are neighbours, with the same exception.
 #pragma once
 
 #include "base/event_counts.h"
@@ -29,14 +29,14 @@ class FreeBlocks {
   // Under a reader-writer lock, a block of the index may be claimed (read_write.h).
   static bool unclaimed(const Block* block) noexcept { return !block->tag().used(); }
 
-  // The block that the fit names; only reads, unless `accept` writes.
+  // Finds the block for a request by the fit; only reads, unless `accept` writes.
   template <class Accept>
   Block* find(const Request& request, Accept accept) const noexcept {
     if constexpr (counting) count_event(Event::searches);
     return Fit::find(index_, request.search_bytes, accept);
   }
 
-  // Takes a block that find() named out: cuts it to size and keeps the rest.
+  // Takes a block that find() returned: cuts it to size and keeps the rest.
   void* take(Block* block, const Request& request) noexcept {
     const Tag tag = block->tag();
     const std::size_t head_bytes = head_before_aligned(block->address(), request);
@@ -66,8 +66,8 @@ class FreeBlocks {
     return taken->payload();
   }
 
-  // Puts a block of this heap, tagged as used, among the free ones, merged with its free
-  // neighbours; returns the merged block.
+  // Adds a block of this heap, tagged as used, to the free ones, merged with its free neighbours;
+  // returns the merged block.
   Block* add(Block* block) noexcept {
     Block* begin = block;
     std::size_t bytes = block->block_bytes();
@@ -77,7 +77,7 @@ class FreeBlocks {
     if (Block* previous = before(block)) {
       if constexpr (counting) count_event(Event::merges);
       index_.erase(previous);
-      block->set_tag(block->tag().without(Tag::used_flag));  // so that a second free is noticed
+      block->set_tag(block->tag().without(Tag::used_flag));  // so that a second free is detected
       begin = previous;
       bytes += previous->block_bytes();
     }
@@ -96,7 +96,7 @@ class FreeBlocks {
     return begin;
   }
 
-  // Adds the free block behind a used one to it, if both together hold `wanted`.
+  // Merges the free block after a used one into it, if both together hold `wanted`.
   bool merge_into_used(Block* block, std::size_t wanted) noexcept {
     const Tag tag = block->tag();
     Block* const next = block->next();
@@ -121,19 +121,19 @@ class FreeBlocks {
   }
 
   // The free block that ends where `block` begins, if this heap owns it. (A block claimed under a
-  // shared lock is marked as used in its own tag, but free in the one behind it.)
+  // shared lock is marked as used in its own tag, but as free in the tag after it.)
   static Block* before(Block* block) noexcept {
     if (!block->tag().previous_free()) return nullptr;
     Block* const previous = block->previous();
     return previous->tag().used() ? nullptr : previous;
   }
 
-  // The only block of a chunk, out of the index and into it again; its tags stay.
+  // Removes a chunk's only block from the index, and adds it again; its tags stay.
   void erase(Block* block) noexcept { index_.erase(block); }
   void insert(Block* block) noexcept { index_.insert(block); }
 
-  // The memory behind the first `bytes` of the free block at the end of a chunk is gone: a new
-  // fence stands there.
+  // The memory after the first `bytes` of the free block at the end of a chunk is gone: writes a
+  // new fence there.
   void shorten_last(Block* block, std::size_t bytes) noexcept {
     index_.erase(block);
     block->set_tag(
@@ -144,14 +144,14 @@ class FreeBlocks {
   }
 
   // Claims every free block that has whole pages between its links and its footer, for a thread
-  // that discards those without a lock (claimed_pages.h). They stay in the index.
+  // that discards these without a lock (claimed_pages.h). The blocks stay in the index.
   ClaimedPages claim_pages() noexcept {
     ClaimedPages claimed;
     claim_pages_below(index_.root(), claimed);
     return claimed;
   }
 
-  // Frees them again. What was freed beside them meanwhile did not merge with them.
+  // Frees them again. Blocks freed next to them in the meantime did not merge with them.
   void free_pages(ClaimedPages claimed) noexcept {
     while (Block* const block = claimed.pop()) {
       if (before(block) == nullptr && !is_free_and_mine(block->next())) {
@@ -186,8 +186,8 @@ class FreeBlocks {
     return !tag.used() && Sharing::owns(tag, owner_);
   }
 
-  // Leaves the last `tail_bytes` of a free block free in its place, if the tree keeps its order and
-  // no merge is due.
+  // Keeps the last `tail_bytes` of a free block as a free block in its place in the tree, if the
+  // order allows it and no merge is due.
   bool shrinks_to_tail(Block* block, std::size_t tail_bytes) noexcept {
     if constexpr (Fit::Order::by_address) {
       Block* const next = block->next();

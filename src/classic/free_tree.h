@@ -1,13 +1,13 @@
 // The free blocks of one heap, kept inside those blocks: a treap (Seidel and Aragon, "Randomized
 // search trees", 1996). Its priority is a hash of the address, so it needs no stored balance and no
-// randomness. The expected depth is about 1.4 log2 n for any set of blocks that was not chosen
-// against the hash. A fit chooses among the blocks (fit.h), an Order sorts them.
+// randomness. The expected depth is about 1.4 log2 n for any set of blocks that was not chosen to
+// defeat the hash. A fit chooses among the blocks (fit.h), an Order sorts them.
 //
 // Two links and, if the order is augmented, the largest block size of the subtree must fit into 16
-// bytes. So the least block has 32 bytes for every fit, and fits are comparable. Where addresses
+// bytes. So the smallest block has 32 bytes for every fit, and fits are comparable. Where addresses
 // have 47 bits, the upper 17 bits of each of the two words hold one half of a 34-bit size in units
-// of 16; with 48 bits it is 16, and 32. Sizes beyond that count as the greatest such size, which
-// exceeds every request.
+// of 16 bytes; with 48 bits, the upper 16 bits hold one half of a 32-bit size. Larger sizes are
+// stored as the maximum, which exceeds every request.
 //
 //   link_word(0):  [ largest, upper 17 bits ][ left,  47 bits ]
 //   link_word(1):  [ largest, lower 17 bits ][ right, 47 bits ]
@@ -51,7 +51,7 @@ class FreeTree {
            granule_bytes;
   }
 
-  // Adds a free block; its tag gives its size, which stays as it is until the block is erased.
+  // Adds a free block of the size in its tag, which must not change until the block is erased.
   void insert(Block* block) noexcept {
     ++blocks_;
     bytes_ += block->block_bytes();
@@ -67,7 +67,7 @@ class FreeTree {
     split_below(t, block);
   }
 
-  // Takes out a block that is in the tree.
+  // Removes a block that is in the tree.
   void erase(Block* block) noexcept {
     --blocks_;
     bytes_ -= block->block_bytes();
@@ -82,7 +82,7 @@ class FreeTree {
     path.refresh_upwards();
   }
 
-  // Puts `fresh` into the place of `block`: both end at the same address, and nothing free lies
+  // Puts `fresh` in the place of `block`: both end at the same address, and no free block is
   // between their beginnings. `block_bytes` is the size that `block` had in the tree; its tag may
   // differ.
   void replace(Block* block, std::size_t block_bytes, Block* fresh) noexcept
@@ -105,7 +105,7 @@ class FreeTree {
     path.refresh_upwards();
   }
 
-  // Order, heap property, augmentation and counts all hold.
+  // Checks order, heap property, augmentation and counts.
   bool is_valid() const noexcept {
     std::size_t blocks = 0;
     std::size_t bytes = 0;
@@ -119,7 +119,7 @@ class FreeTree {
   static constexpr std::uint64_t max_granules = (std::uint64_t{1} << (2 * half_bits)) - 1;
   static_assert(max_block_bytes <= max_granules * granule_bytes);
 
-  // A plain tree's words hold nothing but the address.
+  // A plain tree's words hold only the address.
   static Block* unpack(std::uint64_t word) noexcept {
     return reinterpret_cast<Block*>(Order::by_address ? word & address_mask : word);
   }
@@ -128,8 +128,8 @@ class FreeTree {
     return mix(t->address() + t->block_bytes());
   }
 
-  // A slot is a word that holds a link: the root, or a link word of a node, of which it keeps the
-  // other bits.
+  // A slot is a word that holds a link: the root, or a link word of a node, whose other bits must
+  // be kept.
   static void set(std::uint64_t* slot, const Block* child) noexcept {
     *slot = (Order::by_address ? *slot & ~address_mask : 0) | address_of(child);
   }
@@ -137,7 +137,7 @@ class FreeTree {
     return &t->link_word(Order::before(*block, *t) ? 0 : 1);
   }
 
-  // The size of a block as an augmented node holds it.
+  // The size of a block as augmented nodes store it.
   static std::size_t told_bytes(const Block* t) noexcept {
     const std::size_t bytes = t->block_bytes();
     return bytes < max_granules * granule_bytes ? bytes : max_granules * granule_bytes;
@@ -148,7 +148,7 @@ class FreeTree {
     t->link_word(1) = (t->link_word(1) & address_mask) | (granules << address_bits);
   }
 
-  // The subtree of `t` now contains `block`.
+  // To be called when `block` is added below `t`.
   static void raise(Block* t, const Block* block) noexcept {
     if constexpr (Order::by_address) {
       if (largest(t) < told_bytes(block)) set_largest(t, told_bytes(block));
@@ -166,8 +166,8 @@ class FreeTree {
     return true;
   }
 
-  // The nodes from somewhere in the tree downwards, to be refreshed upwards when all changes below
-  // are done. Empty where nodes do not know their subtrees.
+  // The nodes on a path down the tree, to be refreshed upwards once all changes below are done.
+  // Empty where nodes do not know their subtrees.
   class Path {
    public:
     void add(Block* t) noexcept {
@@ -176,13 +176,14 @@ class FreeTree {
         nodes_[length_++] = t;
       }
     }
-    // From the last one up to the first that does not change: those above it do not change either.
+    // Refreshes from the last node up to the first that does not change; then those above do not
+    // either.
     void refresh_upwards() noexcept {
       if constexpr (Order::by_address) {
         while (length_ > 0 && refresh(nodes_[length_ - 1])) --length_;
       }
     }
-    // All of them: each has lost a part of its subtree.
+    // Refreshes all of them: each has lost a part of its subtree.
     void refresh_all() noexcept {
       if constexpr (Order::by_address) {
         while (length_ > 0) refresh(nodes_[--length_]);
@@ -203,8 +204,8 @@ class FreeTree {
     block->link_word(0) = 0;
     block->link_word(1) = 0;
     std::uint64_t* low =
-        &block->link_word(0);  // where the next part that comes before the block hangs
-    std::uint64_t* high = &block->link_word(1);  // where the next part that comes after it hangs
+        &block->link_word(0);  // where to link the next part that comes before the block
+    std::uint64_t* high = &block->link_word(1);  // where to link the next part that comes after it
     Path path;
     path.add(block);
     while (t != nullptr) {
@@ -220,7 +221,7 @@ class FreeTree {
     path.refresh_all();
   }
 
-  // Hangs two trees into `slot` as one; every block of `low` comes before every block of `high`.
+  // Merges two trees into `slot`; every block of `low` comes before every block of `high`.
   static void merge_into(std::uint64_t* slot, Block* low, Block* high) noexcept {
     while (low != nullptr && high != nullptr) {
       Block*& upper = priority(low) > priority(high) ? low : high;

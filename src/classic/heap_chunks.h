@@ -1,6 +1,6 @@
 // The chunks of one heap over boundary tags: the heap grows by a chunk or at the end of its newest
-// one, and gives free ends and free chunks back. Which blocks are free, its FreeBlocks know
-// (`free`).
+// one, and returns free ends and free chunks to the system. Its FreeBlocks (`free`) know which
+// blocks are free.
 //
 //   grow -> Source::grow -> add_memory -> free.add
 //   give_back_end -> give_back_chunk -> Source::release         a mapping that is one free block
@@ -16,8 +16,8 @@
 
 namespace ts::classic {
 
-// What a release leaves at the end of the segment. Between this and the trim threshold (config.h),
-// frees and allocations cause no page faults.
+// How much a release keeps at the end of the segment. Between this and the trim threshold
+// (config.h), frees and allocations cause no page faults.
 inline constexpr std::size_t trim_keep_bytes = std::size_t{1} << 20;
 
 template <FitPolicy Fit, class Sharing>
@@ -27,7 +27,7 @@ class HeapChunks {
 
   constexpr explicit HeapChunks(Source& source) noexcept : source_{source} {}
 
-  // Grows by a block of `bytes`, free.
+  // Grows by a free block of `bytes`.
   bool grow(Free& free, std::size_t bytes) noexcept {
     if (!may_grow_) return false;
     std::size_t more_bytes = bytes;
@@ -41,8 +41,8 @@ class HeapChunks {
     return true;
   }
 
-  // If growth is refused, perhaps because of unused memory of this heap, gives that back. The
-  // caller tries again when it is gone (allocate_or_make_room).
+  // If growth is refused, perhaps because of unused memory of this heap, returns that to the
+  // system. The caller retries once it is gone (allocate_or_make_room).
   bool grow_or_make_room(Free& free, std::size_t bytes) noexcept {
     if (grow(free, bytes)) return true;
     give_back_free_chunks(free);
@@ -52,7 +52,7 @@ class HeapChunks {
   // Makes grow() fail.
   void forbid_growth() noexcept { may_grow_ = false; }
 
-  // Gives a free block at the end of its chunk back to the system, all but `keep_bytes`.
+  // Returns a free block at the end of its chunk to the system, all but `keep_bytes`.
   bool give_back_end(Free& free, Block* block, std::size_t keep_bytes) noexcept {
     Block* const fence = block->next();
     if (!fence->is_fence() || !Sharing::owns(fence->tag(), free.owner())) return false;
@@ -69,7 +69,7 @@ class HeapChunks {
     return true;
   }
 
-  // Gives back memory at the end of the segment, and free chunks.
+  // Returns memory at the end of the segment and free chunks.
   bool trim(Free& free, std::size_t keep_bytes) noexcept {
     bool gave = false;
     if (last_ != nullptr) {
@@ -85,7 +85,7 @@ class HeapChunks {
  private:
   using Tree = typename Free::Tree;
 
-  // Tags new memory as one block, and frees that.
+  // Tags new memory as one block, and frees it.
   void add_memory(Free& free, const Source::Growth& growth) noexcept {
     const std::uint32_t owner = free.owner();
     Block* block = nullptr;
@@ -103,8 +103,8 @@ class HeapChunks {
     free.add(block);
   }
 
-  // Gives every chunk back that is one free block, as far as the system takes it; true if any was
-  // given back.
+  // Returns every chunk that is one free block, as far as the system accepts it; true if any was
+  // returned.
   bool give_back_free_chunks(Free& free) noexcept {
     bool gave = false;
     for (;;) {
@@ -118,7 +118,7 @@ class HeapChunks {
     }
   }
 
-  // A handful at a time: the tree must not change while it is walked.
+  // A few at a time: the tree must not change during a walk.
   struct FreeChunks {
     static constexpr unsigned capacity = 32;
     unsigned count = 0;

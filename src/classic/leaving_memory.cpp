@@ -22,9 +22,9 @@ constinit LeavingBreak leaving_break{};
 
 constinit Chunk* left_behind = nullptr;  // break_lock
 
-// The child of a fork finds break_lock reset, and what it guards perhaps in mid-change. Such
-// changes are a few stores, kept in order by this; busy_mark.h argues why the child sees them so.
-// It may lose memory, but gives none back twice.
+// The child of a fork finds break_lock reset, perhaps in the middle of a change to the data that it
+// guards. Such changes are a few stores, kept in order by this; busy_mark.h explains why the child
+// sees them in that order. It may lose memory, but returns none twice.
 void keep_order_for_child() noexcept { std::atomic_thread_fence(std::memory_order_release); }
 
 Chunk* as_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept {
@@ -74,7 +74,7 @@ bool send_break() noexcept {
     end = leaving_break.end;
     bytes = leaving_break.bytes;
   }
-  // The last page too, of which nobody has the rest (break_alignment).
+  // Includes the last page, since nobody uses the rest of it (break_alignment).
   const std::uintptr_t first_page = align_up(address_of(end - bytes), os::page_bytes());
   const std::uintptr_t end_page = align_up(address_of(end), os::page_bytes());
   if (end_page > first_page)
@@ -161,7 +161,7 @@ bool send_leaving() noexcept {
 
 void fork_child_leaving() noexcept {
   break_lock.reset_after_fork();
-  // The thread that was sending it is gone.
+  // The thread that was sending it no longer exists.
   if (!SeenByOthers::is_now())
     leaving_break.noted.store(leaving_break.bytes != 0, std::memory_order_relaxed);
 }

@@ -1,7 +1,7 @@
-// Memory on its way back to the system. Whoever gives it back holds a lock, and other libraries may
-// see memory go (os.h, *seen by others*) and allocate meanwhile. So it is only noted here, and sent
-// when the locks are released: GivesBack, the first object in each function that may give memory
-// back.
+// Memory that is about to be returned to the system. The thread that returns it holds a lock, and
+// other libraries may see the calls (os.h, *seen by others*) and allocate in them. So the memory is
+// only noted here, and sent when the locks are released, by GivesBack: the first object in each
+// function that may return memory.
 //
 //   Source::release, shrink -> leave, leave_break            under locks
 //   ~GivesBack -> send_leaving -> os::unmap                  without
@@ -20,29 +20,29 @@
 
 namespace ts::classic {
 
-// Serialises what moves the process's break, and guards the memory that was left behind. Taken last
-// of all, and never while memory is sent.
+// Serialises everything that moves the process's break, and guards the memory that was left behind.
+// Taken after all other locks, and never while memory is sent.
 extern Mutex break_lock;
 
 // Notes whole pages of mappings.
 void leave(std::byte* begin, std::size_t bytes) noexcept;
 
-// Notes the last bytes below the break. False if they are not, or if the end of the break is being
-// sent.
+// Notes the last bytes below the break. False if they are not the last ones, or if the end of the
+// break is being sent.
 bool leave_break(std::byte* begin, std::byte* end) noexcept TS_REQUIRES(break_lock);
 
-// To what new memory from the break is aligned. While the end of the break is being sent, that is a
-// page: the last page below the break goes as a whole.
+// The alignment of new memory from the break. While the end of the break is being sent, that is a
+// page, because the last page below the break is returned as a whole.
 std::size_t break_alignment() noexcept TS_REQUIRES(break_lock);
 
-// Keeps memory that the system does not take, for the next source that grows.
+// Keeps memory that the system refuses to take, for the next source that grows.
 void leave_behind(std::byte* begin, std::size_t bytes, bool from_break) noexcept
     TS_REQUIRES(break_lock);
-// Such memory, at least `bytes`; null if there is none.
+// Takes such memory, at least `bytes`; null if there is none.
 Chunk* reuse_left_behind(std::size_t bytes, bool from_break) noexcept TS_REQUIRES(break_lock);
 
-// Marks that others see a call of this thread, and may use the heap: then nothing more is sent, so
-// calls do not nest without end. What is noted meanwhile goes afterwards.
+// Marks that other libraries see a call of this thread and may use the heap: then nothing more is
+// sent, so calls do not nest endlessly. Memory noted in the meantime is sent afterwards.
 class SeenByOthers {
  public:
   SeenByOthers() noexcept : before_{is_now_} { is_now_ = true; }
@@ -56,13 +56,13 @@ class SeenByOthers {
   bool before_;
 };
 
-// Notes mappings that the system refused to take back, once more.
+// Notes the mappings that the system refused to take back again.
 void retry_left_behind() noexcept;
 
 // Sends all memory that is noted; true if there was any. Without a lock.
 bool send_leaving() noexcept;
 
-// Whether memory is noted: by this thread, at least.
+// Whether memory is noted, at least by this thread.
 bool any_leaves() noexcept;
 
 // In the child of a fork.
@@ -78,8 +78,8 @@ struct GivesBack {
   GivesBack& operator=(const GivesBack&) = delete;
 };
 
-// Allocates by `allocate()`, which returns without a lock. If the system refuses it memory, the
-// heap has noted what it does not use: that is sent, and the system asked again.
+// Allocates by `allocate()`, which returns without a lock. If the system refuses memory, the heap
+// has noted its unused memory: this sends it and tries again.
 template <class Allocate>
 void* allocate_or_make_room(Allocate allocate) noexcept {
   for (;;) {

@@ -1,5 +1,5 @@
 // Strategy `lock`: one heap, one mutex, held for the whole call. The simplest thread-safe malloc,
-// and the yardstick of the others. (Reports A, B and C: ts_malloc_lock.)
+// and the baseline for the others. (Reports A, B and C: ts_malloc_lock.)
 #pragma once
 
 #include "classic/config.h"
@@ -61,7 +61,7 @@ class Lock : public TaggedPayloads {
   // Sets SourceConfig::growth_bytes.
   void set_growth(std::size_t bytes) noexcept { source_.set_growth(bytes); }
 
-  // Gives all memory back; no block may be in use, and no thread inside.
+  // Returns all memory to the system; no block may be in use, and no thread inside.
   void destroy() noexcept { source_.release_all(); }
 
   void fork_prepare() noexcept TS_NO_ANALYSIS {

@@ -1,7 +1,7 @@
 // Strategy `lockfree`: malloc and free take no lock (report B's proposed successor to its mutex).
-// The set of free blocks is an immutable tree, and one atomic word names the current version of it.
-// An operation builds the next version and swaps the word; if another swap came first, it starts
-// again. Splitting and merging are part of the version, so nothing is deferred.
+// The set of free blocks is an immutable tree, and one atomic word names its current version. An
+// operation builds the next version and swaps the word; if another swap came first, it retries.
+// Splitting and merging are part of the version, so nothing is deferred.
 //
 //   allocate -> WithStash                          node_stashes.h: the thread's free nodes
 //            -> release_waiting                    waiting_blocks.h: frees that found no nodes
@@ -118,7 +118,7 @@ class LockFree : public TaggedPayloads {
     free_.pool().destroy();
   }
 
-  // There is no lock of the heap's own; the source has one if it is a break, and so have the thread
+  // The heap has no lock of its own, but a source that is a break has one, and so do the thread
   // tables.
   void fork_prepare() noexcept {
     ThreadSlots::fork_prepare();
@@ -128,8 +128,8 @@ class LockFree : public TaggedPayloads {
     segment_.fork_parent();
     ThreadSlots::fork_parent();
   }
-  // The current version is sound at every moment. Nodes and blocks that other threads held are lost
-  // only if those were in mid-call.
+  // The current version is valid at every moment. Nodes and blocks that other threads held are lost
+  // only if these threads were in mid-call.
   void fork_child() noexcept {
     segment_.fork_child();
     stashes_.fork_child();

@@ -1,6 +1,6 @@
 // The memory of a lock-free heap: mapped regions, or a break (sbrk or a caller's buffer). It grows
-// when no free block is large enough; a region that is one free block returns to the system. It
-// refuses to know which blocks are free: it asks `free`, the heap's VersionedFreeBlocks.
+// when no free block is large enough; a region that is one free block is returned to the system.
+// `free`, the heap's VersionedFreeBlocks, knows which blocks are free.
 //
 //   grow -> grow_mapping -> free.release         when the system refuses: unmap_free_regions, again
 //        -> Source::grow -> free.release
@@ -25,7 +25,7 @@ class LockFreeSegment {
   constexpr explicit LockFreeSegment(const SourceConfig& config) noexcept
       : config_{config}, source_{config} {}
 
-  // Adds memory for a block to the free blocks; false if the system gives none.
+  // Adds memory for a block to the free blocks; false if the system refuses.
   bool grow(FreeBlocks& free, Stash& stash, std::size_t block_bytes) noexcept {
     // Without nodes, more memory would only join the waiting blocks.
     if (free.any_waits()) return false;
@@ -37,9 +37,9 @@ class LockFreeSegment {
     return true;
   }
 
-  // Unmaps a free block, if it is still free and fills its region: with so much free, an empty
-  // region is not kept. A block within a region, or of a break, hardly ever begins and ends as a
-  // region does; the list of regions decides.
+  // Unmaps a free block, if it is still free and fills its region: with this much free memory, an
+  // empty region is not kept. A block within a region, or in a break, hardly ever begins and ends
+  // as a region does; the list of regions decides.
   void unmap_if_region(FreeBlocks& free, Stash& stash, const Extent& block) noexcept {
     const MappedRegions::Region region = region_of(block);
     const std::size_t page = os::page_bytes();
@@ -58,8 +58,8 @@ class LockFreeSegment {
     return unmapped;
   }
 
-  // Calls visit(Extent) for the blocks' range of each chunk and region, until a call returns false;
-  // false then. No other thread may be inside.
+  // Calls visit(Extent) for the range of blocks in each chunk and region, until a call returns
+  // false; then returns false. No other thread may be inside.
   template <class Visit>
   bool for_each_extent(FreeBlocks& free, Visit visit) noexcept {
     return source_.for_each_chunk([&](Chunk& chunk) { return visit(extent_of(chunk)); }) &&
@@ -78,7 +78,7 @@ class LockFreeSegment {
     });
   }
 
-  // Gives all memory back; no thread may be inside.
+  // Returns all memory to the system; no thread may be inside.
   void destroy(FreeBlocks& free) noexcept {
     source_.release_all();
     regions_.for_each(free.pool(), [](const MappedRegions::Region& region) {
@@ -91,8 +91,7 @@ class LockFreeSegment {
   void fork_child() noexcept { source_.fork_child(); }
 
  private:
-  // If the system refuses, perhaps because of unused memory of this heap, gives that back and tries
-  // again.
+  // If the system refuses, perhaps because of unused memory of this heap, returns that and retries.
   bool grow_mapping(FreeBlocks& free, Stash& stash, std::size_t block_bytes) noexcept {
     const std::size_t needed = block_bytes + Chunk::overhead_bytes;
     const std::size_t least = config_.growth_bytes;
@@ -117,8 +116,8 @@ class LockFreeSegment {
     return {chunk.first_block()->address(), chunk.bytes() - Chunk::overhead_bytes};
   }
 
-  // The largest block of a region: as much as a chunk of the same size holds (source.h). The unused
-  // bytes at either end put blocks at 8 mod 16, and keep those of neighbouring regions apart.
+  // The largest block of a region, as large as in a chunk of the same size (source.h). The unused
+  // bytes at either end put blocks at 8 mod 16, and separate them from those of adjacent regions.
   static Extent extent_of(const MappedRegions::Region& region) noexcept {
     return {address_of(region.begin) + sizeof(Chunk), region.bytes - Chunk::overhead_bytes};
   }

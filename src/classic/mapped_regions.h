@@ -1,6 +1,6 @@
-// The mappings that a lock-free heap consists of: added and removed by any thread at any time,
-// without a lock. The list itself only grows; an entry whose mapping is gone is used again. Whoever
-// removes a mapping owns all of it.
+// The mappings that make up a lock-free heap: any thread may add and remove them at any time,
+// without a lock. The list itself only grows; an entry whose mapping is gone is reused. The thread
+// that removes a mapping owns all of it.
 #pragma once
 
 #include "base/bits.h"
@@ -40,7 +40,7 @@ class MappedRegions {
     return {begin, bytes};
   }
 
-  // Calls visit(Region) for every region that is there, until a call returns false; false then.
+  // Calls visit(Region) for every existing region, until a call returns false; then returns false.
   template <class Visit>
   bool for_each(const NodePool& pool, Visit visit) const noexcept {
     for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;) {
@@ -60,8 +60,8 @@ class MappedRegions {
     });
   }
 
-  // Unmaps a region that the caller owns whole. False, with nothing changed, if the range is not a
-  // region, if the system refuses, as at its limit of mappings, or within such a call.
+  // Unmaps a region, all of which the caller owns. False, with nothing changed, if the range is not
+  // a region, if the system refuses, as at its limit of mappings, or within such a call.
   bool unmap(NodePool& pool, const Region& region) noexcept {
     if (SeenByOthers::is_now()) return false;
     const SeenByOthers seen;
@@ -89,11 +89,11 @@ class MappedRegions {
   }
 
   std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
-  // How often a region was mapped.
+  // How many regions were mapped so far.
   std::size_t maps() const noexcept { return maps_.load(std::memory_order_relaxed); }
 
  private:
-  // Claims an entry of the list whose region is gone, or makes one. 0 if there is no memory for a
+  // Claims an entry of the list whose region is gone, or creates one. 0 if there is no memory for a
   // node.
   NodeNumber claim_entry(NodePool& pool, NodePool::Stash& stash, std::size_t bytes) noexcept {
     for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;

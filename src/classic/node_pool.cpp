@@ -12,7 +12,7 @@ constexpr NodeNumber number_of(std::uint64_t head) noexcept {
   return static_cast<NodeNumber>(head & number_mask);
 }
 
-// The stack's next word: `number` on top, one more operation counted.
+// The stack's next word: `number` on top, and the count of operations plus one.
 constexpr std::uint64_t next_head(std::uint64_t head, NodeNumber number) noexcept {
   return ((head >> node_number_bits) + 1) << node_number_bits | number;
 }

@@ -1,10 +1,10 @@
 // Memory for the nodes of a version tree (version_tree.h). Nodes are found by number, never
-// unmapped, and reused as nodes only, so that a read of a reused one is harmless. Takes no lock. It
-// refuses to know the contents of a node but for the links of free ones.
+// unmapped, and reused as nodes only, so that a read of a reused one is harmless. Takes no lock. Of
+// a node's contents, uses only the links of free ones.
 //
 //   number: 28 bits = slab (13) | node in slab (15); number 0 is no node
 //
-// Free nodes lie in chains: a stash of each thread, and a stack of shared chains.
+// Free nodes are in chains: a stash per thread, and a stack of shared chains.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ using NodeNumber = std::uint32_t;
 inline constexpr int node_number_bits = 28;
 
 // A free block in one version of the tree. All accesses are relaxed: a node is private until its
-// version is published, and immutable while that is current. Values read from an outdated one are
-// thrown away.
+// version is published, and immutable while that version is current. Values read from an outdated
+// version are discarded.
 struct Node {
   std::atomic<NodeNumber> left;   // in a chain: the next node of the chain
   std::atomic<NodeNumber> right;  // first of a chain in the shared stack: the next chain
@@ -46,7 +46,7 @@ class NodePool {
     return slabs_[number >> slab_bits].load(std::memory_order_acquire)[number & (slab_nodes - 1)];
   }
 
-  // A node that no other thread has; 0 if the system gives no memory.
+  // A node for this thread only; 0 if the system refuses memory.
   NodeNumber take(Stash& stash) noexcept {
     if (stash.first == 0 && !refill_slow(stash)) return 0;
     const NodeNumber number = stash.first;
@@ -61,7 +61,7 @@ class NodePool {
     ++stash.count;
   }
 
-  // Makes sure that a stash holds at least `count` nodes; false if the system gives no memory.
+  // Ensures that a stash holds at least `count` nodes; false if the system refuses memory.
   bool reserve(Stash& stash, unsigned count) noexcept;
 
   // Moves the surplus of a stash to the shared stack.
@@ -83,7 +83,7 @@ class NodePool {
   static constexpr int slab_bits = 15;
   static constexpr NodeNumber slab_nodes = 1U << slab_bits;
   static constexpr NodeNumber max_slabs = 1U << (node_number_bits - slab_bits);
-  static constexpr unsigned fresh_nodes = 64;  // never used before, taken at a time
+  static constexpr unsigned fresh_nodes = 64;  // unused nodes that are taken at a time
   static constexpr unsigned max_stash = 512;   // a few operations' worth of paths
 
   bool refill_slow(Stash& stash) noexcept;
@@ -92,8 +92,8 @@ class NodePool {
   bool map_slab(NodeNumber slab) noexcept;
 
   // The shared stack: number of the first chain (28 bits) and a count of pops and pushes (36 bits)
-  // against ABA. Only a pop that sleeps through exactly a multiple of 2^36 operations, and finds
-  // the same chain on top, goes wrong.
+  // against ABA. Only a pop that sleeps through exactly a multiple of 2^36 operations, and then
+  // finds the same chain on top, fails.
   std::atomic<std::uint64_t> chains_{0};
   std::atomic<NodeNumber> next_fresh_{
       slab_nodes};  // the first slab stays unused, so that no node has number 0

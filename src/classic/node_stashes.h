@@ -1,11 +1,11 @@
 // The free nodes of each thread of a lock-free heap: a stash per thread, found through the thread's
-// slot. When the thread ends, its nodes go back to the pool, and a later thread reuses its state. A
-// thread without a state works with a stash for the length of one call.
+// slot. When the thread ends, its nodes return to the pool, and a later thread reuses its state. A
+// thread without a state uses a stash that exists for one call only.
 //
 //   WithStash -> this_thread -> attach_slow -> idle_or_new     on the first call of a thread
 //
 // States are never unmapped while the heap exists, so the list of all only grows (no ABA). A thread
-// owns a state from the exchange of `in_use` (acquire), which sees the stash that the last owner
+// owns a state from its exchange of `in_use` (acquire), which sees the stash that the last owner
 // left by its store in retire() (release).
 #pragma once
 
@@ -31,12 +31,12 @@ class NodeStashes {
 
     NodePool::Stash stash;                 // own
     std::atomic<bool> busy{false};         // own; read in the child of a fork
-    std::atomic<std::uint32_t> in_use{1};  // any: claimed by exchange, so one thread has it
+    std::atomic<std::uint32_t> in_use{1};  // any: claimed by exchange, so only one thread has it
     ThreadState* next = nullptr;           // const after it was pushed
   };
 
  public:
-  // The stash to work with: the thread's own, or an empty one for the length of this call.
+  // The stash to use: the thread's own, or an empty one for this call only.
   class WithStash {
    public:
     explicit WithStash(NodeStashes& stashes) noexcept
@@ -64,7 +64,7 @@ class NodeStashes {
     mutable NodePool::Stash temporary_{};
   };
 
-  // Unmaps all states; the pool's nodes are the caller's to unmap. No thread may be inside.
+  // Unmaps all states; the caller unmaps the pool's nodes. No thread may be inside.
   void destroy() noexcept {
     for (ThreadState* state = all_.load(std::memory_order_acquire); state != nullptr;) {
       ThreadState* const next = state->next;
@@ -76,7 +76,7 @@ class NodeStashes {
   // Forgets the threads' slots; no thread may be inside.
   void close() noexcept { slots_.close(); }
 
-  // In the child of a fork: the nodes of other threads go back to the pool, except those of threads
+  // In the child of a fork: the nodes of other threads return to the pool, except those of threads
   // caught in mid-call, which are lost.
   void fork_child() noexcept {
     const void* const mine = slots_.get();

@@ -4,12 +4,12 @@
 // the number of the heap that owns them, and neighbours of another heap are never merged
 // (sharing.h, Shared).
 //
-// A thread that ends leaves its heap to the next thread that starts. Threads that are ending
-// already, and threads without memory for a heap, share one heap behind a mutex.
+// A thread that ends leaves its heap to the next thread that starts. Threads that are already
+// ending, and threads without memory for a heap, share one heap behind a mutex.
 //
-// With a fixed share (lecture D, "solution 1") each thread's heap gets that many bytes at its birth
-// and never more. When they are used up, the thread's requests fail, even if other threads have
-// free blocks. A thread that frees blocks of others takes over a piece of their share.
+// With a fixed share (lecture D, "solution 1") each thread's heap gets that many bytes when it is
+// created and never more. Once they are used up, the thread's requests fail, even if other threads
+// have free blocks. A thread that frees blocks of others takes over a piece of their share.
 #pragma once
 
 #include <new>
@@ -86,7 +86,7 @@ class PerThread : public TaggedPayloads {
   bool trim(std::size_t keep_bytes) noexcept {
     ThreadHeap* const mine = this_thread();
     bool gave = mine != nullptr && trim(*mine, keep_bytes);
-    // Abandoned heaps are this thread's meanwhile.
+    // Meanwhile, abandoned heaps belong to this thread.
     ThreadHeap* adopted = nullptr;
     while (ThreadHeap* const h = adopt()) {
       gave = trim(*h, keep_bytes) || gave;
@@ -189,7 +189,7 @@ class PerThread : public TaggedPayloads {
     });
   }
 
-  // An abandoned heap, now the caller's; null if there is none.
+  // Takes over an abandoned heap; null if there is none.
   ThreadHeap* adopt() noexcept {
     const Guard guard{lock_};
     ThreadHeap* const abandoned = abandoned_;
@@ -222,8 +222,8 @@ class PerThread : public TaggedPayloads {
     abandoned_ = heap;
   }
 
-  // A thread ends. The mutex hands all that the thread did to its heap over to the thread that
-  // adopts it.
+  // A thread ends. Through the mutex, the thread that adopts the heap sees all that this one did to
+  // it.
   static void retire(void* self, void* state) noexcept {
     auto* const strategy = static_cast<PerThread*>(self);
     const Guard guard{strategy->lock_};

@@ -3,8 +3,8 @@
 // exclusive one.
 //
 // Two threads that search at once must not find the same block. So a search claims its block by a
-// compare-and-swap on the tag from free to used, and passes over claimed ones. A claimed block
-// stays in the tree, links and all, until its claimer takes it out under the exclusive lock, for
+// compare-and-swap on the tag from free to used, and skips claimed ones. A claimed block stays in
+// the tree, links and all, until its claimer removes it under the exclusive lock and returns it to
 // the program. In between, frees of its neighbours see a used block and do not merge with it. The
 // claimer merges its remainder with them when it cuts the block.
 //
@@ -77,8 +77,8 @@ class ReadWrite : public TaggedPayloads {
     source_.fork_parent();
     lock_.unlock();
   }
-  // The threads that had claimed blocks are gone, and the program never got those, so they are
-  // free.
+  // The threads that had claimed blocks are gone, and the program never received the blocks, so
+  // they are free.
   void fork_child() noexcept TS_NO_ANALYSIS {
     source_.fork_child();
     if (claims_ != 0) heap_.free_claimed();
@@ -100,7 +100,8 @@ class ReadWrite : public TaggedPayloads {
     }
   }
 
-  // Relaxed suffices: claims of one block meet in one word, and the lock orders everything else.
+  // Relaxed suffices: claims of one block conflict in one word, and the lock orders everything
+  // else.
   static bool claim(Block* block) noexcept {
     Tag tag = block->tag();
     return !tag.used() && block->replace_tag(tag, tag.with(Tag::used_flag));
@@ -113,7 +114,7 @@ class ReadWrite : public TaggedPayloads {
     return claimed;
   }
 
-  // Remainders of claimed blocks are about to be free: growth may be needless.
+  // Remainders of claimed blocks are about to be free, so growth may be unnecessary.
   bool others_hold_claims() const noexcept { return claims_ != 0; }
 
   Source source_;

@@ -1,5 +1,5 @@
-// A request, as the fits and the heaps see it: the block that serves it, and where an aligned
-// payload begins in a free block.
+// A request as the fits and the heaps see it: the size of its block, and where an aligned payload
+// begins in a free block.
 #pragma once
 
 #include "classic/block.h"
@@ -7,12 +7,12 @@
 namespace ts::classic {
 
 struct Request {
-  std::size_t block_bytes;   // the block that will be handed out
+  std::size_t block_bytes;   // the block to return to the program
   std::size_t search_bytes;  // the block that the fit must find; more than block_bytes only for
                              // large alignments
   std::size_t alignment;
 
-  // search_bytes is 0 if no heap can ever serve this.
+  // search_bytes is 0 if no heap can ever satisfy this.
   static constexpr Request of(std::size_t bytes, std::size_t alignment) noexcept {
     const std::size_t block_bytes = block_bytes_for(bytes);
     if (block_bytes == 0 || alignment > max_block_bytes / 2) return {0, 0, alignment};

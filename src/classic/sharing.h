@@ -16,8 +16,8 @@ struct Exclusive {
   }
 };
 
-// Shared: the neighbour may belong to another heap, whose thread changes it at this moment. The
-// argument that this is sound:
+// Shared: the neighbour may belong to another heap, whose thread may be changing it right now. Why
+// this is sound:
 //
 // - Only the owner of a free block changes its extent, and two blocks become one only when one heap
 //   owns both. So while a heap owns a block and leaves it alone, the next block begins where it
@@ -27,8 +27,8 @@ struct Exclusive {
 //   that store hit the same word. Either the swap came first and is overwritten, or it fails
 //   because the owner has changed. The tag cannot come back to the expected value in between, since
 //   only the thread that is executing the swap writes its own owner number.
-// - Relaxed is enough: tags with its own owner number a heap wrote itself, or received through a
-//   mutex with an adopted heap.
+// - Relaxed is enough: a tag with a heap's own number was written by that heap itself, or came to it
+//   through a mutex with an adopted heap.
 //
 // The price: a block that changes hands loses its `previous free`; that pair merges when the
 // earlier one is next freed.

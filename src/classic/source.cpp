@@ -7,7 +7,7 @@
 namespace ts::classic {
 namespace {
 
-// Whether the tag of `block` is right about the block before it.
+// Whether the tag of `block` describes the block before it correctly.
 bool previous_free_is_true(Block* block, const Block* previous) noexcept {
   const Tag tag = block->tag();
   return !tag.previous_free() || (previous != nullptr && block->previous() == previous &&
@@ -133,7 +133,7 @@ void Source::unlink(Chunk* chunk) noexcept {
   --chunks_;
 }
 
-// Undoes it, if nothing else has changed.
+// Reverts it, if nothing else has changed.
 void Source::relink(Chunk* chunk) noexcept {
   (chunk->previous != nullptr ? chunk->previous->next : first_) = chunk;
   if (chunk->next != nullptr) chunk->next->previous = chunk;
@@ -156,7 +156,7 @@ bool Source::shrink(Chunk* chunk, std::size_t bytes) noexcept {
 bool Source::release(Chunk* chunk) noexcept {
   const Guard guard{lock_};
   const std::size_t bytes = chunk->bytes();
-  // First, for another thread may send it as soon as it is noted.
+  // First, because another thread may send it as soon as it is noted.
   unlink(chunk);
   if (!chunk->from_break()) {
     leave(chunk->begin(), bytes);

@@ -1,14 +1,14 @@
 // The memory of a heap: the data segment (sbrk), mappings, or a buffer of the caller's. A source
-// hands out chunks and takes them back. Memory that goes back to the system is only noted
+// provides chunks and takes them back. Memory to be returned to the system is only noted
 // (leaving_memory.h).
 //
-// A chunk grows in place if the memory behind it is next: always in a buffer, in the data segment
-// unless other code moved the break. Otherwise growth is a new chunk. When sbrk refuses, the source
-// goes on with mappings.
+// A chunk grows in place if the memory after it is available: always in a buffer, and in the data
+// segment unless other code moved the break. Otherwise growth is a new chunk. When sbrk refuses,
+// the source continues with mappings.
 //
 // sbrk itself is not thread-safe. All sources of the process share one lock around it. A program
-// that calls sbrk besides (as glibc's own malloc does) must not do so at the same time in another
-// thread.
+// that also calls sbrk itself (as glibc's own malloc does) must not do so at the same time in
+// another thread.
 #pragma once
 
 #include "base/heap_like.h"
@@ -35,7 +35,7 @@ class Source {
   Source& operator=(const Source&) = delete;
 
   // Memory that joined a heap: `chunk` now ends at `end`, and [begin, end) is new. For a new chunk,
-  // begin == chunk->begin(); otherwise the chunk grew in place and the old fence lies just before
+  // begin == chunk->begin(); otherwise the chunk grew in place and the old fence is just before
   // `begin`. All null if the system refused.
   struct Growth {
     Chunk* chunk;
@@ -43,16 +43,16 @@ class Source {
     std::byte* end;
   };
 
-  // Gets memory for a heap whose newest chunk is `last` (or null). That is `more_bytes` if `last`
-  // can grow in place, else a chunk for a block of `block_bytes`. May return less if other code
-  // moves the break meanwhile; nothing is lost, call again.
+  // Gets memory for a heap whose newest chunk is `last` (or null): `more_bytes` if `last` can grow
+  // in place, else a chunk for a block of `block_bytes`. May return less if other code moves the
+  // break meanwhile; nothing is lost, call again.
   Growth grow(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;
 
   // Takes back the last `bytes` of a chunk, a multiple of the page size. False, with nothing
   // changed, if they are not at the end of memory that the system can take back.
   bool shrink(Chunk* chunk, std::size_t bytes) noexcept;
 
-  // Takes back a whole chunk; the same condition.
+  // Takes back a whole chunk, under the same condition.
   bool release(Chunk* chunk) noexcept;
 
   // Takes back everything, and sends it. Chunks in the middle of the data segment are kept for the
@@ -62,8 +62,8 @@ class Source {
   // Sets SourceConfig::growth_bytes.
   void set_growth(std::size_t bytes) noexcept;
 
-  // Calls visit(Chunk&) for every chunk until a call returns false; false then. The chunks must not
-  // change meanwhile.
+  // Calls visit(Chunk&) for every chunk until a call returns false; then returns false. The chunks
+  // must not change meanwhile.
   template <class Visit>
   bool for_each_chunk(Visit visit) noexcept {
     for (Chunk* chunk = first_; chunk != nullptr; chunk = chunk->next) {
@@ -76,8 +76,8 @@ class Source {
   // inside a heap of this source meanwhile.
   bool walk(BlockVisitor visit, void* argument) noexcept;
 
-  // Every chunk is a sequence of whole blocks that ends at its fence, and every `previous free` and
-  // footer is right.
+  // Whether every chunk is a sequence of whole blocks that ends at its fence, and every `previous
+  // free` and footer is correct.
   bool tags_are_valid() noexcept;
 
   // Adds segment_bytes, grow_calls, sbrk_calls, chunks.
@@ -97,7 +97,7 @@ class Source {
   void unlink(Chunk* chunk) noexcept;
   void relink(Chunk* chunk) noexcept;
 
-  SourceConfig config_;  // const after construction, but for growth_bytes: lock
+  SourceConfig config_;  // const after construction, except growth_bytes: lock
   Mutex lock_;
   Chunk* first_ = nullptr;       // lock
   std::size_t buffer_used_ = 0;  // lock: the buffer's break

@@ -1,6 +1,6 @@
-// One heap over boundary tags: grow, find by the fit, split, merge, give back. The same code serves
-// every strategy but the lock-free one. The strategy excludes concurrent calls, by a lock or by one
-// heap per thread.
+// One heap over boundary tags: it grows, finds blocks by the fit, splits, merges, and returns
+// memory. Every strategy but the lock-free one uses the same code. The strategy excludes concurrent
+// calls, by a lock or by one heap per thread.
 //
 //   allocate -> allocate_from_free -> FreeBlocks::find, take    free_blocks.h: split
 //            -> grow_and_allocate_slow
@@ -9,7 +9,7 @@
 //            -> HeapChunks::give_back_end                       above the trim threshold
 //   resize   -> FreeBlocks::merge_into_used, cut_tail
 //
-// `Sharing` says which neighbours of a block this heap may change (sharing.h).
+// `Sharing` determines which neighbours of a block this heap may change (sharing.h).
 #pragma once
 
 #include "classic/heap_chunks.h"
@@ -35,13 +35,13 @@ class TaggedHeap {
     return block == nullptr ? nullptr : take(block, request);
   }
 
-  // The block that the fit names; only reads, unless `accept` writes.
+  // Finds the block for a request by the fit; only reads, unless `accept` writes.
   template <class Accept>
   Block* find(const Request& request, Accept accept) const noexcept {
     return free_.find(request, accept);
   }
 
-  // Hands out a block that find() named.
+  // Takes a block that find() returned.
   void* take(Block* block, const Request& request) noexcept {
     void* const payload = free_.take(block, request);
     validate_now_and_then();
@@ -61,7 +61,7 @@ class TaggedHeap {
     validate_now_and_then();
   }
 
-  // Makes a used block hold `bytes` where it is; false (and nothing changed) if it cannot.
+  // Makes a used block hold `bytes` in place; false (and nothing changed) if it cannot.
   bool resize(void* payload, std::size_t bytes) noexcept {
     Block* const block = Block::of_payload(payload);
     const Tag tag = block->tag();
@@ -75,15 +75,15 @@ class TaggedHeap {
     return true;
   }
 
-  // Gives back memory at the end of the segment, and free chunks.
+  // Returns memory at the end of the segment and free chunks.
   bool trim(std::size_t keep_bytes) noexcept { return chunks_.trim(free_, keep_bytes); }
 
   // The free blocks with whole pages inside, to be discarded (claimed_pages.h).
   ClaimedPages claim_pages() noexcept { return free_.claim_pages(); }
   void free_pages(ClaimedPages claimed) noexcept { free_.free_pages(claimed); }
 
-  // Grows by a block of `bytes`, free. Used by strategies that give a heap a fixed share;
-  // allocate() grows by itself.
+  // Grows by a free block of `bytes`. For strategies that give a heap a fixed share; allocate()
+  // grows by itself.
   bool grow(std::size_t bytes) noexcept { return chunks_.grow(free_, bytes); }
 
   // Makes grow() fail.

@@ -1,10 +1,9 @@
 // One thread's cache of strategy `cached`: a stack of blocks per exact block size, and the rules
-// that say when the cache is out of balance. It refuses to know where blocks come from and return
-// to (cached.h).
+// for when the cache is out of balance. cached.h decides where blocks come from and return to.
 //
-// Only its thread touches a cache, except that statistics read `bytes` and `blocks`, and that the
-// child of a fork empties the caches of all other threads. It forgets the blocks of a cache that
-// the fork caught in mid-change (`busy`).
+// Only its own thread accesses a cache, except that statistics read `bytes` and `blocks`, and that
+// the child of a fork empties the caches of all other threads. It drops the blocks of a cache that
+// the fork caught in the middle of a change (`busy`).
 //
 // Invariant: `blocks` and `bytes` are the sums over all stacks; each stack is linked through the
 // first word of its blocks, newest first.
@@ -20,10 +19,10 @@
 namespace ts::classic {
 
 // Larger blocks bypass the caches. So do requests for an alignment above 16, which a cached block
-// of the right size need not have.
+// of the right size may not have.
 inline constexpr std::size_t max_cached_block_bytes = 1024;
-// A batch is about this many bytes: one locking serves a page's worth of requests, and a cache
-// holds little of seldom used sizes.
+// A batch is about this many bytes: one lock operation covers a page's worth of requests, and a
+// cache holds little of rarely used sizes.
 inline constexpr std::size_t batch_bytes = 4096;
 inline constexpr unsigned max_batch_blocks = 32;
 // A thread's cache holds at most about this much over all sizes.
@@ -66,7 +65,7 @@ struct ThreadCache {
     ++blocks;
   }
 
-  // Freed twice in a row: the double free that is cheap to notice, without a walk of the stack.
+  // Freed twice in a row: the only double free that is cheap to detect, without walking the stack.
   bool is_newest(const Block* block, std::size_t block_bytes) const noexcept {
     return stacks[bin_of(block_bytes)].newest == block;
   }

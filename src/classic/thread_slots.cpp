@@ -23,7 +23,7 @@ struct Table {
 };
 static_assert(sizeof(Table) <= table_bytes);
 
-// The heap that a slot number stands for; tables_lock.
+// The heap that a slot number belongs to; tables_lock.
 struct Slot {
   void* heap;
   ThreadSlots::Retire retire;
@@ -35,7 +35,7 @@ constinit Table* tables = nullptr;
 constinit Slot slots[max_slots]{};
 constinit std::uint32_t next_serial = 1;
 
-constinit Table no_table{};  // stands for the table of a thread that is ending; never written
+constinit Table no_table{};  // stands in for the table of a thread that is ending; never written
 constinit thread_local Table* this_table = nullptr;
 
 std::atomic_ref<std::uint32_t> any(std::uint32_t& value) noexcept {
@@ -54,7 +54,7 @@ void unlink_table(Table* table) noexcept {
   if (table->next != nullptr) table->next->previous = table->previous;
 }
 
-// Gives the states in a table back to their heaps, and the table to the system.
+// Returns the states in a table to their heaps, and the table to the system.
 void remove_table(Table* table) noexcept {
   const GivesBack gives_back;
   {
@@ -81,7 +81,8 @@ Table* make_table() noexcept {
     const Guard guard{tables_lock.mutex};
     link_table(table);
   }
-  // Registering may itself allocate, which must find the table in place, and leaves states there.
+  // Registering may itself allocate; that call must find the table in place, and leaves states in
+  // it.
   this_table = table;
   if (os::call_at_thread_exit(at_thread_exit, table)) return table;
   this_table = nullptr;

@@ -1,15 +1,15 @@
 // The state of each thread in each heap: one pointer per (thread, heap), found through a single
-// thread-local pointer. When the thread ends, the heap gets its pointer back. It refuses to know
-// the meaning of a state.
+// thread-local pointer. When the thread ends, the heap gets its pointer back. The meaning of a
+// state is the heap's own.
 //
 //   thread-local pointer -> table of this thread -> entry of this heap {state, serial}
 //
-// Threads keep entries of destroyed heaps, whose slot numbers are used again. An entry is void
+// Threads keep entries of destroyed heaps, whose slot numbers are reused. An entry is invalid
 // unless it has the serial number of the slot's heap. Only its own thread reads and writes a table,
 // except in the child of a fork.
 //
 // A thread that is ending gets no second table, although other destructors still allocate and free.
-// For it, make_ready() fails, and the heap serves such calls without state of the thread.
+// For it, make_ready() fails, and the heap handles such calls without per-thread state.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,15 @@ class ThreadSlots {
   // This thread's state for this heap, null if it has none.
   void* get() const noexcept;
 
-  // Makes sure that set() works in this thread. False if the thread is ending, no memory is left
-  // for a table, or too many heaps keep states. May allocate (the C library registers the thread's
+  // Ensures that set() works in this thread. False if the thread is ending, there is no memory for
+  // a table, or too many heaps keep states. May allocate (the C library registers the thread's
   // end), so it is called without any lock, and may have called set() by itself.
   bool make_ready() noexcept;
 
   // Remembers this thread's state. Only after make_ready() succeeded in this thread.
   void set(void* state) noexcept;
 
-  // Forgets all threads' states for this heap. No thread may be inside the heap.
+  // Drops all threads' states for this heap. No thread may be inside the heap.
   void close() noexcept;
 
   // Around fork, for all heaps of the process together; call before locking anything of the heap.

@@ -1,5 +1,5 @@
-// The matrix: six strategies x three fits. Each cell is proven a heap here, built as a drop-in
-// library (libc/), offered by the public interface (heap_api.cpp), and run through the same
+// The matrix: six strategies x three fits. Each cell is checked here to be a heap, built as a
+// drop-in library (libc/), offered by the public interface (heap_api.cpp), and run through the same
 // tests.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Whether a tree of free blocks is one: order, and the largest block of each subtree. No thread may
-// be changing the tree.
+// Checks a tree of free blocks: the order, and the largest block of each subtree. No thread may be
+// changing the tree.
 #pragma once
 
 #include "classic/version_tree.h"
@@ -11,7 +11,7 @@ class VersionCheck {
  public:
   explicit VersionCheck(NodePool& pool) noexcept : reader_{pool, none_} {}
 
-  // Adds what the tree holds to blocks() and bytes().
+  // Adds the blocks of the tree to blocks() and bytes().
   bool is_valid(NodeNumber tree) noexcept { return is_valid_below(tree, nullptr, nullptr); }
 
   std::size_t blocks() const noexcept { return blocks_; }

@@ -1,12 +1,12 @@
-// Free blocks as an immutable tree. A change builds the next version beside the current one and
+// Free blocks as an immutable tree. A change builds the next version next to the current one and
 // shares all but the nodes on its path. So one compare-and-swap of the root publishes it.
 // (Driscoll, Sarnak, Sleator and Tarjan, "Making data structures persistent", 1989.) The tree is
-// the same treap as free_tree.h, with the nodes outside the blocks.
+// the same treap as in free_tree.h, with the nodes outside the blocks.
 //
 // A thread may walk an outdated version whose nodes other threads reuse, and read any mixture of
-// nodes. Every number in a node is that of a mapped node, so each read is harmless. Every step is
-// counted, so a walk in a circle ends. The thread writes only its own new nodes, so the attempt
-// leaves no trace when its compare-and-swap fails, which it must (versions.h).
+// nodes. Every number in a node belongs to a mapped node, so each read is harmless. Every step is
+// counted, so a circular walk ends. The thread writes only its own new nodes, so the attempt leaves
+// no trace when its compare-and-swap fails, as it must (versions.h).
 #pragma once
 
 #include "base/bits.h"
@@ -40,7 +40,7 @@ struct BySize {
 // attempt.
 class VersionBuilder {
  public:
-  // `root` held `seen` when the attempt began: once it does not, the attempt is given up.
+  // `root` held `seen` when the attempt began; once it no longer does, the attempt is abandoned.
   VersionBuilder(NodePool& pool, NodePool::Stash& stash,
                  const std::atomic<std::uint64_t>* root = nullptr, std::uint64_t seen = 0) noexcept
       : pool_{pool}, stash_{stash}, root_{root}, seen_{seen} {}
@@ -50,11 +50,12 @@ class VersionBuilder {
   enum class State : std::uint8_t {
     sound,
     torn,       // more steps than any tree needs: the version was outdated
-    no_memory,  // no node to be had
+    no_memory,  // no memory for a node
   };
   State state() const noexcept { return state_; }
 
-  // The trees without / with one block; the block is in the tree / is not. 0 is the empty tree.
+  // The trees without or with one block, which must or must not be in the tree. 0 is the empty
+  // tree.
   template <class Order>
   NodeNumber erase(NodeNumber t, const Extent& block) noexcept {
     if (!step(t)) return 0;
@@ -82,8 +83,8 @@ class VersionBuilder {
                : copy<Order>(t, here, here.left, insert<Order>(here.right, block));
   }
 
-  // The tree by address with `fresh` in the place of `block`: both end at the same address, and
-  // nothing lies between their beginnings.
+  // The tree by address with `fresh` in the place of `block`: both end at the same address, and no
+  // free block is between their beginnings.
   NodeNumber replace(NodeNumber t, const Extent& block, const Extent& fresh) noexcept {
     if (!step(t)) return 0;
     const View here = look(t);
@@ -155,8 +156,7 @@ class VersionBuilder {
             node.bytes.load(std::memory_order_relaxed)};
   }
 
-  // A node with two subtrees and a block that may be anything (the strategy's root over two trees
-  // is one).
+  // A node with two subtrees and any block (the root that the strategy puts over two trees is one).
   template <class Order>
   NodeNumber make(const Extent& block, NodeNumber low, NodeNumber high) noexcept {
     if (state_ != State::sound) return 0;
@@ -196,12 +196,12 @@ class VersionBuilder {
   void failed() noexcept { recycle(made_, made_count_); }
 
  private:
-  // More nodes than an operation on any tree touches, which walks six paths at most. A treap of
+  // More nodes than an operation on any tree touches, since it walks at most six paths. A treap of
   // 2^27 blocks is deeper than 120 with a probability below 2^-40.
   static constexpr unsigned max_steps = 1024;
   static constexpr unsigned max_changes = 640;
-  // A walk recurses, so an outdated one must end before max_steps: it would overrun the stack of a
-  // small thread.
+  // A walk recurses, so an outdated one must end before max_steps, or it would overrun the stack of
+  // a small thread.
   static constexpr unsigned steps_per_look = 8;
 
   static std::uint64_t priority(const Extent& block) noexcept { return mix(block.end()); }
@@ -230,7 +230,7 @@ class VersionBuilder {
         node.right.load(std::memory_order_relaxed)};
   }
 
-  // `t`, which looks like `view`, with other subtrees.
+  // A copy of `t`, which has the content `view`, with other subtrees.
   template <class Order>
   NodeNumber copy(NodeNumber t, const View& view, NodeNumber low, NodeNumber high) noexcept {
     discard(t);

@@ -6,8 +6,8 @@
 //   release -> publish(add)           or, without nodes, wait_for_nodes
 //   release_waiting -> release_list   before each operation, when there are nodes again
 //
-// Invariant at rest: blocks and bytes of the tree and of the waiting blocks make up free_blocks()
-// and free_bytes(). Between a swap and the count that follows it, the counts are behind.
+// Invariant at rest: blocks and bytes of the tree and of the waiting blocks add up to free_blocks()
+// and free_bytes(). Between a swap and the count that follows it, the counts lag.
 #pragma once
 
 #include "classic/leaving_memory.h"
@@ -25,7 +25,7 @@ class VersionedFreeBlocks {
 
   constexpr NodePool& pool() noexcept { return versions_.pool(); }
 
-  // Hands out the block that the fit names: `payload`, if published. `unchanged` if no free block
+  // Returns the block that the fit chooses in `payload`, if published. `unchanged` if no free block
   // is large enough.
   Attempt take(NodePool::Stash& stash, const Request& request, void*& payload) noexcept {
     Extent found{};
@@ -39,8 +39,8 @@ class VersionedFreeBlocks {
     return result;
   }
 
-  // Takes at least `missing` bytes from the beginning of the free block at `end`, if one of so many
-  // bytes begins there; returns how many.
+  // Takes at least `missing` bytes from the beginning of the free block at `end`, if a block of at
+  // least that size begins there; returns how many.
   std::size_t take_behind(NodePool::Stash& stash, std::uintptr_t end,
                           std::size_t missing) noexcept {
     Extent taken{};
@@ -68,8 +68,8 @@ class VersionedFreeBlocks {
     return true;
   }
 
-  // Puts memory of the caller among the free blocks, and returns it, merged with its neighbours.
-  // Memory without nodes for it waits: {0, 0}.
+  // Adds memory of the caller to the free blocks, and returns it, merged with its neighbours. If
+  // there are no nodes for it, it waits: {0, 0}.
   Extent release(NodePool::Stash& stash, const Extent& extent) noexcept {
     const Extent free = try_release(stash, extent);
     if (free.bytes != 0) return free;
@@ -80,7 +80,7 @@ class VersionedFreeBlocks {
     return {};
   }
 
-  // Only when there are nodes: a vain walk of the list would make each call linear.
+  // Only when there are nodes: a futile walk of the list would make each call linear.
   void release_waiting(NodePool::Stash& stash) noexcept {
     if (waiting_.is_empty()) [[likely]]
       return;
@@ -89,7 +89,7 @@ class VersionedFreeBlocks {
 
   bool any_waits() const noexcept { return !waiting_.is_empty(); }
 
-  // Takes free blocks of several pages out, largest first, discards their pages, and puts them
+  // Takes out free blocks of several pages, largest first, discards their pages, and puts them
   // back: no lock, and no thread waits. True if there was one.
   bool discard_pages(NodePool::Stash& stash) noexcept {
     if (SeenByOthers::is_now()) return false;
@@ -129,8 +129,8 @@ class VersionedFreeBlocks {
     measures.cached_bytes = waiting_bytes_.load(std::memory_order_relaxed);
   }
 
-  // Visits the blocks of an extent, until a call returns false; false then. No other thread may be
-  // inside.
+  // Visits the blocks of an extent, until a call returns false; then returns false. No other thread
+  // may be inside.
   bool walk(const Extent& all, BlockVisitor visit, void* argument) noexcept {
     NodePool::Stash none{};
     const NodeNumber tree = versions_.trees().by_address;

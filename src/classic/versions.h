@@ -1,6 +1,6 @@
 // The versions of a lock-free heap's free blocks: the nodes of the trees, and one atomic word that
-// names the current version. An operation reads the word, builds the next version beside the
-// current one, and swaps the word; if another swap came first, it starts again.
+// names the current version. An operation reads the word, builds the next version next to the
+// current one, and swaps the word; if another swap came first, it retries.
 //
 //   root_:  [ version, 36 bits ][ node number, 28 bits ]
 //   first, worst fit: the node is the root of a tree by address, for the search and the merging
@@ -11,19 +11,19 @@
 //           -> compare_exchange          published, or again
 //
 // Why an attempt that succeeds has read the current version: the swap expects the word that was
-// read at the beginning. Versions are numbered, so a word that is still equal has been there all
-// the time, and nodes of the current version are never written. If a node that it read was reused
+// read at the beginning. Versions are numbered, so a word that is still equal has not changed in
+// between, and nodes of the current version are never written. If a node that it read was reused
 // meanwhile, another swap of the word came first, and this one fails. The order of the relaxed
 // reads does not matter, since a read-modify-write always sees the latest value. ABA needs a thread
 // that sleeps for exactly a multiple of 2^36 operations (hours at full speed), and the same node
 // number in the root. An attempt that changes nothing (no block is large enough) compares the word
-// once more.
+// again.
 //
 // Memory of free blocks leaves a thread by the swap (release) and reaches the next owner by the
 // read of the word (acquire).
 //
 // Progress: an attempt fails only if another one has succeeded since it began, so some thread
-// always progresses. A single thread may start again without bound.
+// always makes progress. A single thread may retry without bound.
 #pragma once
 
 #include "classic/fit_trees.h"
@@ -33,7 +33,7 @@ namespace ts::classic {
 enum class Attempt : std::uint8_t {
   published,  // the version that `edit` built is the current one
   unchanged,  // `edit` changed nothing, and the version that it saw was current
-  no_memory,  // no node to be had; nothing changed
+  no_memory,  // no memory for a node; nothing changed
 };
 
 template <FitPolicy Fit>
@@ -41,8 +41,8 @@ class Versions {
  public:
   constexpr Versions() = default;
 
-  // Builds the next version by edit(builder, trees) -> trees, until one is published or nothing is
-  // to be changed.
+  // Builds the next version by edit(builder, trees) -> trees, until one is published or there is
+  // nothing to change.
   template <class Edit>
   Attempt publish(NodePool::Stash& stash, Edit edit) noexcept {
     for (;; count_retry()) {
@@ -63,7 +63,7 @@ class Versions {
       }
       builder.failed();
       std::atomic_thread_fence(std::memory_order_acquire);  // keeps the reads of nodes before the
-                                                            // second look at the root
+                                                            // second read of the root
       if (root_.load(std::memory_order_relaxed) != root) continue;
       if (builder.state() == VersionBuilder::State::no_memory) return Attempt::no_memory;
       if (builder.state() == VersionBuilder::State::sound && next == trees)

@@ -1,6 +1,6 @@
 // Free blocks that wait for nodes: a stack of blocks that a lock-free heap cannot describe in its
 // tree, because there was no memory for a node. Each is tagged with its size and linked through its
-// first word. It refuses to know when there are nodes again.
+// first word. The heap decides when there are nodes again.
 //
 // A thread pushes a chain of its own blocks, or takes the whole stack, so there is no ABA. The
 // memory of the blocks leaves a thread by the push (release) and reaches the next one by take_all

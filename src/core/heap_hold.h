@@ -37,7 +37,7 @@ class TS_SCOPED_CAPABILITY HeapHold {
   explicit HeapHold(ThreadHeap& heap) noexcept TS_ACQUIRE(heap) TS_NO_ANALYSIS
       : heap_{heap},
         nests_{!begin(heap)} {
-    fence(std::memory_order_release);  // keeps later stores behind the mark
+    fence(std::memory_order_release);  // keeps later stores after the mark
   }
   ~HeapHold() TS_RELEASE() TS_NO_ANALYSIS {
     if (!nests_) end_hold(heap_);
