@@ -1,5 +1,5 @@
-// The call stack of the calling thread. It is compiled a second time for drop-in libraries, whose
-// module has no code but their own.
+// The call stack of the calling thread. Compiled a second time for drop-in libraries, whose module
+// contains only their own code.
 #include "unwind/call_stack_walk.h"
 #include "unwind/unwind.h"
 
@@ -12,7 +12,7 @@ constexpr bool is_drop_in = true;
 constexpr bool is_drop_in = false;
 #endif
 
-// Frames of the library itself below malloc's, at most, with room to spare.
+// The most frames of the library itself below malloc's, with room to spare.
 constexpr unsigned most_own_frames = 64;
 
 }  // namespace

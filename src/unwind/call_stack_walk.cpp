@@ -8,7 +8,7 @@
 namespace ts::os {
 namespace {
 
-// Of a register of which a row does not tell: misaligned, so that nothing is read there.
+// The value of a register that a row does not define: misaligned, so that nothing is read there.
 constexpr std::uintptr_t lost_register = 1;
 
 constexpr std::uintptr_t longest_step = std::uintptr_t{1} << 20;
@@ -35,7 +35,7 @@ std::uintptr_t moved(std::uintptr_t address, std::int32_t offset) noexcept {
 
 }  // namespace
 
-// Where the linker can be asked for modules, one that came to another one's place is noticed before
+// Where the linker can be asked for modules, a module loaded in place of another is noticed before
 // a row is taken from the cache.
 [[gnu::always_inline]] inline FrameRow StackWalk::find_row(std::uintptr_t pc) noexcept {
   if (asks_linker_ && !module_.contains(pc) && !module_at(pc, module_)) return {};
@@ -53,7 +53,7 @@ std::uintptr_t moved(std::uintptr_t address, std::int32_t offset) noexcept {
   exact_ = Exact::no;
   if (at_.pc >= least_page_bytes) [[likely]]
     return true;
-  is_outermost_ = at_.pc == 0;  // which has nowhere to return to
+  is_outermost_ = at_.pc == 0;  // which has no return address
   return false;
 }
 
@@ -68,7 +68,7 @@ std::uintptr_t moved(std::uintptr_t address, std::int32_t offset) noexcept {
     if (!memory_.load(cfa, cfa) || !memory_.load(pointer, at_.saved[frame_pointer])) return false;
     saved_from = pointer;
   }
-  // A frame has its return address at least, unless that is in a register, which calls overwrite.
+  // A frame has at least its return address, unless that is in a register, which calls overwrite.
   std::uintptr_t return_to = at_.saved[return_address];
   if (exact_ == Exact::no || !has_link_register) {
     if (row.saved[return_address] == FrameRow::unchanged || cfa == at_.sp) return false;
@@ -81,7 +81,7 @@ std::uintptr_t moved(std::uintptr_t address, std::int32_t offset) noexcept {
 }
 
 bool StackWalk::step_by_frame_pointer() noexcept {
-  // In a file's code without tables an interrupted function may not have begun its frame.
+  // In a file's code without tables, an interrupted function may not have set up its frame yet.
   if (exact_ == Exact::interrupted && module_.contains(at_.pc)) return false;
   const std::uintptr_t pointer = at_.saved[frame_pointer];
   if (pointer == 0) {  // how the outermost frame is marked
@@ -114,7 +114,7 @@ bool StackWalk::step_over_signal() noexcept {
   return at_.pc != 0;
 }
 
-// Some code is known by its bytes.
+// Recognises some code by its bytes.
 bool StackWalk::step_without_row() noexcept {
   std::uint64_t code = 0;
   ReadableMemory text;

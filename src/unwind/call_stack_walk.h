@@ -1,4 +1,4 @@
-// One walk up a stack, from given registers: unwind() without the reading of registers.
+// One walk up a stack from given registers: unwind() without reading the registers.
 #pragma once
 
 #include "os/loaded_modules.h"
@@ -9,19 +9,19 @@ namespace ts::os {
 
 class StackWalk {
  public:
-  // The first page of the stack can be read.
+  // The first page of the stack must be readable.
   explicit StackWalk(const Registers& start) noexcept : at_{start}, memory_{start.sp} {}
 
-  // Goes to the caller's frame. False if there is none, or it cannot be found.
+  // Moves to the caller's frame. False if there is none, or if it cannot be found.
   bool step() noexcept;
 
   std::uintptr_t pc() const noexcept { return at_.pc; }
   bool is_at_outermost() const noexcept { return is_outermost_; }
-  // The module of the frame before the last step, if that is known.
+  // The module of the frame before the last step, if known.
   const LoadedModule& module() const noexcept { return module_; }
 
  private:
-  // Whether pc is of the instruction itself, and not of the one behind a call.
+  // Whether pc is the instruction itself rather than the one after a call.
   enum class Exact : std::uint8_t { no, first, interrupted };
 
   FrameRow find_row(std::uintptr_t pc) noexcept;

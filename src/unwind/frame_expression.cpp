@@ -26,7 +26,7 @@ constexpr unsigned most_values = 6;
 
 std::int64_t wrapped(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
-// The sum of two, one of which is a plain number. (In unsigned numbers, which wrap round.)
+// Adds two sums, one of which is a plain number. (In unsigned arithmetic, which wraps around.)
 bool add(FrameSum& to, const FrameSum& what) noexcept {
   if (to.number != no_register && what.number != no_register) return false;
   if (to.is_in_memory || what.is_in_memory) return false;
@@ -36,7 +36,7 @@ bool add(FrameSum& to, const FrameSum& what) noexcept {
   return true;
 }
 
-// Of plain numbers.
+// For plain numbers.
 bool combine(std::uint8_t operation, FrameSum& left, const FrameSum& right) noexcept {
   if (operation == plus) return add(left, right);
   if (right.number != no_register || right.is_in_memory || left.is_in_memory) return false;
@@ -59,7 +59,7 @@ bool combine(std::uint8_t operation, FrameSum& left, const FrameSum& right) noex
   return true;
 }
 
-// What an operation pushes; false if it pushes nothing that is known here.
+// The value that an operation pushes; false if it pushes nothing that is supported here.
 bool pushed(std::uint8_t operation, TableReader& program, std::uintptr_t pc,
             FrameSum& value) noexcept {
   if (operation >= literal_0 && operation <= literal_31) {

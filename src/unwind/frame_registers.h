@@ -1,24 +1,24 @@
-// What the unwinder knows of processors: the registers that it follows, by their DWARF numbers, and
-// the frame that the kernel lays below a signal handler.
+// Processor-specific parts of the unwinder: the registers that it follows, by their DWARF numbers,
+// and the frame that the kernel pushes for a signal handler.
 #pragma once
 
 #include <cstdint>
 
 namespace ts::os {
 
-// The registers that frames are found by. All others are followed by no one.
+// The registers that are needed to find frames. The others are not followed.
 enum SavedRegister : unsigned { frame_pointer, return_address, base_register, saved_registers };
 
 struct Registers {
   std::uintptr_t pc;
   std::uintptr_t sp;
-  std::uintptr_t saved[saved_registers];  // return_address: of machines that have a link register
+  std::uintptr_t saved[saved_registers];  // return_address: on machines with a link register
 };
 
 inline constexpr unsigned no_register = ~0U;
 
-// The first eight bytes of code without a table to which coroutines of makecontext() return; 0: its
-// table says that it is outermost.
+// The first eight bytes of the code, without a table, to which coroutines of makecontext() return;
+// 0: its table marks it as outermost.
 #if defined(__x86_64__)
 // mov %rbx, %rsp; mov (%rsp), %rdi; the first byte of test %rdi, %rdi
 inline constexpr std::uint64_t context_end_code = 0x4824'3c8b'48dc'8948;
@@ -26,9 +26,9 @@ inline constexpr std::uint64_t context_end_code = 0x4824'3c8b'48dc'8948;
 inline constexpr std::uint64_t context_end_code = 0;
 #endif
 
-// The signal frame: the first eight bytes of the code to which a handler returns. Then the places
-// of the interrupted code's registers, above the stack pointer at that return (ucontext_t of the
-// kernel).
+// The signal frame: the first eight bytes of the code to which a handler returns, and the offsets
+// of the interrupted code's registers from the stack pointer at that return (the kernel's
+// ucontext_t).
 struct SignalFrame {
   std::uint64_t code;
   unsigned pc;
@@ -64,7 +64,7 @@ inline constexpr SignalFrame signal_frame = {0x0000'0073'08b0'0893, 304, 320, {3
 #error "which registers find the frames of this processor?"
 #endif
 
-// Of this very instruction, which has a row in the tables as any other.
+// The pc is that of this very instruction, which has a row in the tables like any other.
 [[gnu::always_inline]] inline void read_registers(Registers& registers) noexcept {
 #if defined(__x86_64__)
   __asm__ volatile(
@@ -104,14 +104,14 @@ inline constexpr SignalFrame signal_frame = {0x0000'0073'08b0'0893, 304, 320, {3
 inline std::uintptr_t without_signature(std::uintptr_t address) noexcept {
 #if defined(__aarch64__)
   register std::uintptr_t x30 __asm__("x30") = address;
-  __asm__("hint #7" : "+r"(x30));  // xpaclri; no operation on processors without
+  __asm__("hint #7" : "+r"(x30));  // xpaclri; a no-op on processors without it
   return x30;
 #else
   return address;
 #endif
 }
 
-// Where a frame pointer's frame has its two words.
+// Where the two words of a frame are, relative to its frame pointer.
 #if defined(__riscv)
 inline constexpr std::intptr_t pair_offset = -16;
 #else

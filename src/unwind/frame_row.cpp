@@ -1,10 +1,10 @@
-// Rows in one word.
+// Packs a row into one word.
 #include "unwind/frame_row.h"
 
 namespace ts::os {
 namespace {
 
-// Appends a number of words to the bits; false if it has no place there.
+// Appends a number of words to the bits; false if it does not fit.
 bool append(std::uint64_t& word, unsigned& shift, std::int32_t bytes, unsigned bits) noexcept {
   const std::int32_t words = bytes / 8;
   const std::int32_t most = (1 << (bits - 1)) - 1;

@@ -12,35 +12,35 @@ struct FrameRow {
   enum class Kind : std::uint8_t {
     unknown = 1,  // no table, or none that we can read
     usual,        // the frame's address (CFA) is a register plus an offset
-    realigned,    // the CFA lies in memory, at the frame pointer plus an offset
-    signal,       // the frame that the kernel laid below a handler
+    realigned,    // the CFA is in memory, at the frame pointer plus an offset
+    signal,       // the frame that the kernel pushed for a handler
     outermost,
   };
-  // Where the CFA is computed from.
+  // The register that the CFA is computed from.
   enum class Base : std::uint8_t { stack_pointer, frame_pointer, base_register };
 
-  // Offsets of saved registers: unchanged ones are still in their register.
+  // Offsets of saved registers; unchanged ones are still in their register.
   static constexpr std::int32_t unchanged = 0;
   static constexpr std::int32_t lost = INT32_MIN;
 
   Kind kind = Kind::unknown;
   Base base = Base::stack_pointer;
   std::int32_t cfa_offset = 0;
-  // From the CFA. In a realigned frame, the frame pointer points to the caller's, and the offset of
-  // the base register counts from there.
+  // Relative to the CFA. In a realigned frame, the frame pointer points to the caller's, and the
+  // offset of the base register is relative to it.
   std::int32_t saved[saved_registers] = {};
 
   bool operator==(const FrameRow&) const = default;
 };
 static_assert(sizeof(FrameRow) == 20);
 
-// A row in one word, never 0; 0 if it has no place there.
+// A row packed into one word, never 0; 0 if it does not fit.
 std::uint64_t pack(const FrameRow& row) noexcept;
 
 namespace packed_row {
 
-// From the lowest bit on: the kind and the base, then words from the CFA. The greatest negative
-// number stands for a lost register.
+// From the lowest bit up: the kind and the base, then offsets from the CFA in words. The most
+// negative number means a lost register.
 inline constexpr unsigned kind_bits = 3;
 inline constexpr unsigned base_bits = 2;
 inline constexpr unsigned cfa_bits = 20;
@@ -48,7 +48,7 @@ inline constexpr unsigned saved_bits[saved_registers] = {14, 14, 11};
 static_assert(kind_bits + base_bits + cfa_bits + saved_bits[0] + saved_bits[1] + saved_bits[2] ==
               64);
 
-// The lowest bits of a word, with their sign, in bytes.
+// A signed bit field of a word, in bytes.
 inline std::int32_t words_at(std::uint64_t word, unsigned shift, unsigned bits) noexcept {
   const auto top = static_cast<std::int64_t>(word << (64 - shift - bits));
   return static_cast<std::int32_t>(top >> (64 - bits)) * 8;

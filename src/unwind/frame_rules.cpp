@@ -1,4 +1,4 @@
-// The operations of call frame programs, and what the rules amount to.
+// The operations of call frame programs, and the rows that their rules result in.
 #include "unwind/frame_rules.h"
 
 #include "unwind/frame_expression.h"
@@ -7,7 +7,7 @@ namespace ts::os {
 namespace {
 
 enum Operation : std::uint8_t {  // DW_CFA
-  in_two_bits = 0xc0,            // of the first three, which have their operand below
+  in_two_bits = 0xc0,            // of the first three, whose operand is in the bits below
   advance_by = 0x40,
   saved_at = 0x80,
   restore_one = 0xc0,
@@ -35,7 +35,7 @@ enum Operation : std::uint8_t {  // DW_CFA
   value_offset = 0x14,
   value_offset_signed = 0x15,
   value_expression = 0x16,
-  negate_signature = 0x2d,  // arm64's; return addresses are always taken without
+  negate_signature = 0x2d,  // arm64's; return addresses are always used without it
   arguments_size = 0x2e,
   saved_at_negative = 0x2f,
 };
@@ -44,7 +44,7 @@ std::int64_t product(std::uint64_t units, std::int64_t unit) noexcept {
   return static_cast<std::int64_t>(units * static_cast<std::uint64_t>(unit));
 }
 
-// Offsets of frames; beyond is damage.
+// Larger offsets of frames are damage.
 constexpr std::int64_t most_offset = std::int64_t{1} << 30;
 bool is_offset(std::int64_t bytes) noexcept {
   return bytes % 8 == 0 && bytes > -most_offset && bytes < most_offset;
@@ -70,7 +70,7 @@ void FrameRules::restore(std::uint64_t number) noexcept {
   }
 }
 
-// Saved at a sum. Realigned frames know the place from their frame pointer.
+// Saved at a sum. Realigned frames have the place relative to their frame pointer.
 void FrameRules::set_expression(std::uint64_t number, TableReader& program) noexcept {
   FrameSum sum;
   const bool is_known = evaluate_frame_expression(program, pc_, sum) && !sum.is_in_memory &&
@@ -141,7 +141,7 @@ bool FrameRules::step_extended(TableReader& program, std::uint8_t operation) noe
   }
 }
 
-// One operation; false if it is not known.
+// Runs one operation; false if it is not supported.
 bool FrameRules::step(TableReader& program) noexcept {
   const std::uint8_t operation = program.byte();
   const std::uint8_t low = operation & static_cast<std::uint8_t>(~in_two_bits);
@@ -227,7 +227,7 @@ FrameRow FrameRules::usual_row() const noexcept {
     const Saved& saved = rules_.saved[i];
     if (saved.how == Saved::How::unchanged) continue;
     const bool is_known = saved.how == Saved::How::from_cfa && is_offset(saved.offset);
-    // At the CFA itself is nothing that a caller saves.
+    // Callers save nothing at the CFA itself.
     row.saved[i] =
         is_known && saved.offset != 0 ? static_cast<std::int32_t>(saved.offset) : FrameRow::lost;
   }

@@ -1,5 +1,5 @@
 // The interpreter of call frame information (DWARF 5, section 6.4): it runs the program of one
-// function up to an address, and keeps the rules of the registers that the unwinder follows.
+// function up to an address, and tracks the rules for the registers that the unwinder follows.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ts::os {
 
-// What a program is written in terms of (its CIE).
+// The parameters of a program, from its CIE.
 struct FrameProgramTerms {
   std::uint64_t code_unit = 1;
   std::int64_t data_unit = 1;
@@ -18,15 +18,15 @@ struct FrameProgramTerms {
 
 class FrameRules {
  public:
-  // Rows are of the instruction at `pc`.
+  // Computes the row for the instruction at `pc`.
   FrameRules(const FrameProgramTerms& terms, std::uintptr_t pc) noexcept : terms_{terms}, pc_{pc} {}
 
-  // Runs the program that is common to functions, and then that of one, which begins at `begin`.
-  // False if it is damaged, or beyond the interpreter.
+  // Runs the program that functions share, then that of one function, which begins at `begin`.
+  // False if it is damaged or not supported.
   bool run_common(TableReader program) noexcept;
   bool run(TableReader program, std::uintptr_t begin) noexcept;
 
-  // The row; unknown if some rule is beyond it.
+  // The row; unknown if some rule is not supported.
   FrameRow row() const noexcept;
 
  private:
@@ -38,7 +38,7 @@ class FrameRules {
   struct Rules {
     std::uint64_t cfa_register = no_register;
     std::int64_t cfa_offset = 0;
-    bool cfa_is_in_memory = false;  // there, and not the sum itself
+    bool cfa_is_in_memory = false;  // the CFA is the word there, not the sum itself
     Saved saved[saved_registers];
   };
   static constexpr unsigned most_remembered = 8;

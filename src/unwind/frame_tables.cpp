@@ -7,26 +7,26 @@
 namespace ts::os {
 namespace {
 
-// Longer programs are damage: one of that length takes a millisecond.
+// Longer programs are treated as damage: one of this length takes a millisecond.
 constexpr std::uint64_t most_entry_bytes = std::uint64_t{1} << 20;
 
-// The common part of functions' entries (CIE).
+// The part that entries of functions share (CIE).
 struct Common {
   FrameProgramTerms terms;
-  bool has_lengths = false;  // augmentation data, whose length stands before it
+  bool has_lengths = false;  // augmentation data, preceded by its length
   bool is_of_signals = false;
   std::uintptr_t program = 0;
   std::uintptr_t program_end = 0;
 };
 
-// A reader of an entry behind its length.
+// A reader of an entry, from after its length.
 TableReader entry_at(const FrameTables& tables, ReadableMemory& memory,
                      std::uintptr_t at) noexcept {
   if (at < tables.begin) at = tables.end;
   TableReader entry{memory, at, tables.end};
   const std::uint64_t bytes = entry.read<std::uint32_t>();
   if (bytes == 0 ||
-      bytes > most_entry_bytes) {  // the end of all, or 64-bit DWARF, which none writes
+      bytes > most_entry_bytes) {  // the terminator, or 64-bit DWARF, which nobody writes
     entry.fail();
   } else {
     entry.limit(bytes);
@@ -34,7 +34,7 @@ TableReader entry_at(const FrameTables& tables, ReadableMemory& memory,
   return entry;
 }
 
-// The letters of an augmentation and what they stand for; false if one is not known.
+// Reads the letters of an augmentation and their data; false if a letter is unknown.
 bool read_augmentation(TableReader& entry, TableReader letters, Common& common) noexcept {
   const std::uint64_t bytes = entry.unsigned_number();
   TableReader data = entry;
@@ -114,7 +114,7 @@ FrameRow row_of_entry(const FrameTables& tables, ReadableMemory& memory, std::ui
   return rules.row();
 }
 
-// Pairs of addresses of a function and of its entry, relative to the header, sorted by the first.
+// Pairs of a function's address and that of its entry, relative to the header, sorted by the first.
 struct SearchTable {
   std::uintptr_t pairs = 0;
   std::uint64_t count = 0;
@@ -136,7 +136,7 @@ SearchTable read_header(const FrameTables& tables, ReadableMemory& memory) noexc
   return {header.at(), count};
 }
 
-// A word of a pair, 0 (which is the header) if it cannot be read.
+// A word of a pair; 0 (which is the header) if it cannot be read.
 std::uintptr_t word_of_pair(const FrameTables& tables, ReadableMemory& memory,
                             std::uintptr_t at) noexcept {
   TableReader word{memory, at, tables.end};
@@ -149,7 +149,7 @@ FrameRow find_frame_row(const FrameTables& tables, std::uintptr_t pc) noexcept {
   if (tables.header < tables.begin || tables.header >= tables.end) return {};
   ReadableMemory memory;
   const SearchTable table = read_header(tables, memory);
-  std::uint64_t first = 0;  // behind the last that begins at pc or before
+  std::uint64_t first = 0;  // after the last one that begins at or before pc
   std::uint64_t last = table.count;
   while (first < last) {
     const std::uint64_t middle = first + (last - first) / 2;

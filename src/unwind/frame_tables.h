@@ -1,6 +1,6 @@
-// A module's tables of frames: from an address of code to its row, by the sorted table of
-// .eh_frame_hdr and the entries of .eh_frame (Linux Standard Base Core 5, section 10.6). It refuses
-// tables that are not sorted for a search, and never trusts a length.
+// A module's frame tables: finds the row for a code address by the sorted table of .eh_frame_hdr
+// and the entries of .eh_frame (Linux Standard Base Core 5, section 10.6). Rejects tables that are
+// not sorted for a search, and never trusts a length.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace ts::os {
 
 struct FrameTables {
-  std::uintptr_t begin;  // of the module's memory, in which all of its tables lie
+  std::uintptr_t begin;  // of the module's memory, which contains all of its tables
   std::uintptr_t end;
   std::uintptr_t header;  // .eh_frame_hdr
 };
 
-// The row of the instruction at `pc`; of an unknown kind if there is none, or it is damaged.
+// The row for the instruction at `pc`; its kind is unknown if there is none, or it is damaged.
 FrameRow find_frame_row(const FrameTables& tables, std::uintptr_t pc) noexcept;
 
 }  // namespace ts::os

@@ -1,4 +1,4 @@
-// Reports of misuse by the program (declared in base/check.h), and whether it goes on.
+// Reports misuse by the program (declared in base/check.h), and decides whether it continues.
 #include <atomic>
 #include <cerrno>
 
@@ -11,7 +11,7 @@
 namespace ts {
 namespace {
 
-// By Misuse. Arrays of characters: pointers to them would be relocations at each start.
+// By Misuse. Character arrays, because pointers would need relocations at each start.
 constexpr char messages[misuse_kinds][112] = {
     "block is already free",
     "pointer was not allocated by tsmalloc, perhaps by another allocator",

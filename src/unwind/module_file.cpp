@@ -1,4 +1,4 @@
-// Reads ELF headers in memory, which may be those of a damaged file.
+// Reads ELF headers in memory, which may belong to a damaged file.
 #include "unwind/module_file.h"
 
 #include <elf.h>
@@ -15,7 +15,7 @@ namespace {
 using Segment = ElfW(Phdr);
 constexpr unsigned most_segments = 128;
 
-// The table of segments, and what is added to their addresses.
+// The table of segments, and the offset to add to their addresses.
 struct Segments {
   std::uintptr_t table = 0;
   unsigned count = 0;

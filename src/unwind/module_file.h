@@ -1,4 +1,4 @@
-// What a module's memory says of its file: the ELF header, segments and build id.
+// Describes a module's file from its memory: the ELF header, segments and build id.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace ts::os {
 
-// Of the segment of code that holds `pc`, or of the first one. Where the memory shows no ELF file,
-// of the whole range, from the beginning of the file on. Returns where the build id lies, or 0.
+// Describes the segment of code that contains `pc`, or the first one; if the memory shows no ELF
+// file, the whole range, from the beginning of the file. Returns the address of the build id, or 0.
 std::uintptr_t describe_module(const LoadedModule& loaded, std::uintptr_t pc,
                                ReadableMemory& memory, Module& module) noexcept;
 

@@ -1,7 +1,6 @@
-// Records of modules in .bss, which cost no memory before the first is met. Slots are taken in
-// their order and never given back, and a slot's state is the last that is stored of it. So a
-// thread, a signal handler or the child of a fork that comes in between finds a slot complete or
-// skips it.
+// Records of modules in .bss, which cost no memory until the first module is met. Slots are taken
+// in order and never freed, and a slot's state is stored last. So a thread, a signal handler or the
+// child of a fork that interrupts this finds a slot complete or skips it.
 #include "unwind/modules.h"
 
 #include <sys/auxv.h>
@@ -25,20 +24,20 @@ struct Slot {  // NOLINT(clang-analyzer-optin.performance.Padding): the state co
   Atomic<std::uint32_t> state;
   // Constant from the first state on. It has no path.
   LoadedModule module;
-  bool has_table;           // which can be read
-  std::uintptr_t build_id;  // where it lies in the first page, or 0
+  bool has_table;           // and can be read
+  std::uintptr_t build_id;  // its address in the first page, or 0
   std::uint64_t stamp;
   Module description;
 };
 
 constinit Slot slots[max_modules] = {};
 constinit Atomic<std::uint32_t> taken{0};
-// Guesses of a module's slot.
+// Cached guesses of the slot for an address.
 constexpr unsigned guesses_bits = 8;
 constinit Atomic<std::uint32_t> guesses[1U << guesses_bits];
 
 std::uint32_t slots_taken() noexcept {
-  // relaxed: a slot's state says whether it is there
+  // relaxed: a slot's state shows whether it is complete
   const std::uint32_t count = taken.load(std::memory_order_relaxed);
   return count < max_modules ? count : max_modules;
 }
@@ -53,8 +52,8 @@ std::uint64_t word_at(std::uintptr_t at) noexcept {
   return word;
 }
 
-// The beginnings of a module's table and of its build id, which no other module at its place
-// shares. Of a module that is loaded at the slot's place, the linker says that the table is there,
+// The beginnings of a module's table and build id, which differ from those of any other module in
+// its place. For a module loaded in the slot's place, the linker reports that the table is there,
 // and that its memory begins with a segment.
 std::uint64_t stamp_of(const Slot& slot) noexcept {
   std::uint64_t stamp = 0;
@@ -63,10 +62,10 @@ std::uint64_t stamp_of(const Slot& slot) noexcept {
   return stamp;
 }
 
-// The state of a slot if it is of that module, else incomplete.
+// The state of a slot if it belongs to that module, else incomplete.
 State state_of(const Slot& slot, const LoadedModule& module) noexcept {
-  // acquire, of the release in publish(): the module was recorded before, and another one's rows
-  // forgotten
+  // acquire: pairs with the release in publish(); the module was recorded before, and the rows of
+  // another one dropped
   const std::uint32_t state = slot.state.load(std::memory_order_acquire);
   if (state == incomplete || slot.module.header != module.header ||
       slot.module.begin != module.begin || slot.module.end != module.end ||
@@ -76,43 +75,43 @@ State state_of(const Slot& slot, const LoadedModule& module) noexcept {
   return static_cast<State>(state);
 }
 
-// Makes the slots of others at a module's place unloaded ones. Whether there is one.
+// Marks the slots of other modules in a module's place as unloaded; true if there were any.
 bool unload_others(const LoadedModule& module, const Slot* own) noexcept {
   bool replaces = false;
   for (std::uint32_t i = 0; i < slots_taken(); ++i) {
     Slot& other = slots[i];
-    // acquire, of the release in publish()
+    // acquire: pairs with the release in publish()
     if (&other == own || other.state.load(std::memory_order_acquire) != loaded) continue;
     if (other.module.begin >= module.end || module.begin >= other.module.end) continue;
-    // relaxed: it has been complete for long
+    // relaxed: the slot has long been complete
     other.state.store(unloaded, std::memory_order_relaxed);
     replaces = true;
   }
   return replaces;
 }
 
-// Makes a slot that of a loaded module.
+// Marks a slot as that of a loaded module.
 void publish(Slot& slot) noexcept {
   const bool replaces = unload_others(slot.module, &slot);
   if (replaces || slot.state.load(std::memory_order_relaxed) == unloaded) row_cache.clear();
-  // release, to the loads of the state
+  // release: pairs with the loads of the state
   slot.state.store(loaded, std::memory_order_release);
 }
 
-// A module for which there is no slot. Nothing tells it from others without one that were at its
-// place, so the rows are forgotten whenever a walk comes to its code. The walk itself does so
-// before it looks for a row there, so no order between threads is needed: what others add from then
-// on is of code on their stacks, as this module is. Slots at its place become unloaded ones, so
-// that their modules' return is noticed.
+// A module for which there is no slot. It cannot be distinguished from others without a slot that
+// were in its place, so the rows are dropped whenever a walk reaches its code. The walk itself does
+// so before it searches for a row there, so no order between threads is needed: rows that others
+// add from then on are for code on their stacks, as this module is. Slots in its place are marked
+// as unloaded, so that the return of their modules is noticed.
 void pass_without_slot(const LoadedModule& module) noexcept {
   unload_others(module, nullptr);
   row_cache.clear();
 }
 
-// Two threads that meet a module at once may record it twice, which does no harm.
+// Two threads that meet a module at the same time may record it twice, which is harmless.
 void record(const LoadedModule& module, std::uintptr_t pc) noexcept {
   if (slots_taken() == max_modules) return pass_without_slot(module);
-  // relaxed: each thread gets another slot
+  // relaxed: each thread gets a different slot
   const std::uint32_t number = taken.fetch_add(1, std::memory_order_relaxed);
   if (number >= max_modules) return pass_without_slot(module);
   Slot& slot = slots[number];
@@ -130,10 +129,10 @@ void record(const LoadedModule& module, std::uintptr_t pc) noexcept {
   guess_of(slot.module).store(number, std::memory_order_relaxed);
 }
 
-// Finds a module's slot, or makes one.
+// Finds a module's slot, or creates one.
 void meet(const LoadedModule& module, std::uintptr_t pc) noexcept {
   Atomic<std::uint32_t>& guess = guess_of(module);
-  // relaxed: the slot itself is looked at
+  // relaxed: the slot itself is checked
   if (state_of(slots[guess.load(std::memory_order_relaxed)], module) == loaded) return;
   Slot* before = nullptr;
   for (std::uint32_t i = 0; i < slots_taken(); ++i) {
@@ -153,7 +152,7 @@ void meet(const LoadedModule& module, std::uintptr_t pc) noexcept {
 
 bool find_in_slots(std::uintptr_t pc, LoadedModule& module) noexcept {
   for (std::uint32_t i = 0; i < slots_taken(); ++i) {
-    // acquire, of the release in publish()
+    // acquire: pairs with the release in publish()
     if (slots[i].state.load(std::memory_order_acquire) != loaded) continue;
     if (!slots[i].module.contains(pc)) continue;
     module = slots[i].module;
@@ -162,17 +161,17 @@ bool find_in_slots(std::uintptr_t pc, LoadedModule& module) noexcept {
   return false;
 }
 
-// Modules that stay for as long as this code can run: its own, the program and the C library.
-// Nothing has to be asked about them.
+// Modules that stay loaded as long as this code can run: its own, the program and the C library.
+// The linker need not be asked about them.
 struct LastingModules {
-  Atomic<std::uint32_t> is_begun{0};  // not a byte, which riscv64 exchanges by a library
+  Atomic<std::uint32_t> is_begun{0};  // a word, because riscv64 needs libatomic to exchange a byte
   Atomic<std::uint32_t> count{0};
   LoadedModule modules[3];  // constant once they are counted
 };
 constinit LastingModules lasting;
 
 bool find_lasting(std::uintptr_t pc, LoadedModule& module) noexcept {
-  // acquire, of the release in learn_lasting_modules()
+  // acquire: pairs with the release in learn_lasting_modules()
   const std::uint32_t count = lasting.count.load(std::memory_order_acquire);
   for (std::uint32_t i = 0; i < count; ++i) {
     if (!lasting.modules[i].contains(pc)) continue;
@@ -183,7 +182,7 @@ bool find_lasting(std::uintptr_t pc, LoadedModule& module) noexcept {
 }
 
 void learn_lasting_modules() noexcept {
-  // relaxed: the thread that comes first learns them, and the others ask the linker meanwhile
+  // relaxed: the first thread learns them, and the others ask the linker meanwhile
   if (!can_find_modules() || lasting.is_begun.exchange(1, std::memory_order_relaxed) != 0) return;
   std::uint32_t count = 0;
   for (const std::uintptr_t pc :
@@ -193,23 +192,23 @@ void learn_lasting_modules() noexcept {
     if (find_lasting(pc, module) || !find_loaded_module(pc, module)) continue;
     meet(module, pc);
     lasting.modules[count++] = module;
-    // release, to the acquire in find_lasting()
+    // release: pairs with the acquire in find_lasting()
     lasting.count.store(count, std::memory_order_release);
   }
 }
 
-// Without the names of the C library's functions, which learn_module_functions() looks up.
+// Does not look up the names of the C library's functions, which learn_module_functions() does.
 void look_at_modules() noexcept {
   static constinit Atomic<std::uint64_t> known_unloaded{0};
   const std::uint64_t unloaded_count = visit_loaded_modules(nullptr);
-  // relaxed: rows of unloaded modules do no harm before others are at their place
+  // relaxed: rows of unloaded modules are harmless until others are in their place
   const bool has_unloaded =
       known_unloaded.exchange(unloaded_count, std::memory_order_relaxed) != unloaded_count;
   if (has_unloaded) row_cache.clear();
   learn_lasting_modules();
   if (can_find_modules()) return;
   for (std::uint32_t i = 0; has_unloaded && i < slots_taken(); ++i) {
-    std::uint32_t expected = loaded;  // relaxed: nothing new is told of the slot
+    std::uint32_t expected = loaded;  // relaxed: publishes nothing new about the slot
     slots[i].state.compare_exchange_strong(expected, unloaded, std::memory_order_relaxed);
   }
   visit_loaded_modules([](const LoadedModule& module) { meet(module, 0); });
@@ -239,7 +238,7 @@ void refresh_modules_within_malloc() noexcept {
 const Module* module_met(unsigned number) noexcept {
   if (number >= max_modules) return nullptr;
   const Slot& slot = slots[number];
-  // acquire, of the release in publish()
+  // acquire: pairs with the release in publish()
   if (slot.state.load(std::memory_order_acquire) == incomplete) return nullptr;
   return &slot.description;
 }

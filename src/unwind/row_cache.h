@@ -1,7 +1,7 @@
 // Rows that were found before, by the address of the instruction: two tables of words in .bss,
-// which cost no memory before the first stack. Each changes by single words, so that signal
-// handlers, forks and threads find nothing half done. It refuses to know whether a row is still
-// true.
+// which cost no memory until the first stack. They change one word at a time, so that signal
+// handlers, forks and threads find no incomplete change. The user must drop rows that are no longer
+// valid.
 #pragma once
 
 #include "base/atomic.h"
@@ -14,15 +14,15 @@ class RowCache {
  public:
   // The packed row of an address, which is not 0; 0 if none is known.
   std::uint64_t find(std::uintptr_t pc) const noexcept {
-    // acquire, of the store in add(): the row was in its place before
+    // acquire: pairs with the store in add(); the row was stored before
     const std::uint64_t word = addresses_[index_of(pc)].load(std::memory_order_acquire);
     if (word >> number_bits != pc) return 0;
-    // relaxed: it changes from 0 to the row, once
+    // relaxed: it changes only once, from 0 to the row
     return rows_[word % rows_count].load(std::memory_order_relaxed);
   }
   void add(std::uintptr_t pc, const FrameRow& row) noexcept;
-  // Forgets which row belongs to which address. A thread that adds one meanwhile has that code on
-  // its stack, so that its row stays true.
+  // Drops all addresses' rows. A thread that adds one meanwhile has that code on its stack, so its
+  // row stays valid.
   void clear() noexcept;
 
  private:
@@ -37,11 +37,11 @@ class RowCache {
   }
   bool number_of(std::uint64_t packed, std::uint64_t& number) noexcept;
 
-  // Different rows are few: programs of a million functions have some thousand. A word is 0 until
-  // it gets a row, and keeps it.
+  // There are few different rows: programs of a million functions have some thousand. A word is 0
+  // until it gets a row, and keeps it.
   Atomic<std::uint64_t> rows_[rows_count];
-  // The upper 48 bits have the address, of which no user of these processors has more, the lower
-  // the number of its row. 0 is free.
+  // The upper 48 bits hold the address (user addresses of these processors have no more bits), the
+  // lower ones the number of its row. 0 is free.
   Atomic<std::uint64_t> addresses_[std::size_t{1} << addresses_bits];
 };
 

@@ -1,6 +1,6 @@
-// Call stacks for people. libc's backtrace_symbols_fd() takes the lock of dlopen, which a thread
-// may hold that waits for this one: a plugin whose constructor starts a thread and joins it, for
-// one. So the symbols of a file are read here.
+// Call stacks for people. libc's backtrace_symbols_fd() takes the lock of dlopen, which may be held
+// by a thread that waits for this one (a plugin whose constructor starts and joins a thread, for
+// example). So this reads a file's symbols itself.
 #include "unwind/stack_lines.h"
 
 #include <elf.h>
@@ -19,16 +19,16 @@
 namespace ts::os {
 namespace {
 
-// Where code lies.
+// Describes a code address.
 struct Place {
   std::uintptr_t pc;
   const char* path = nullptr;  // null: in no file; "": in the program
-  std::uintptr_t offset = 0;   // in the file, as addr2line takes it
+  std::uintptr_t offset = 0;   // in the file, as addr2line expects it
   const char* function = nullptr;
   std::uintptr_t function_offset = 0;
 };
 
-// The names that a file has for the dynamic linker.
+// A file's names for the dynamic linker.
 struct Names {
   const ElfW(Sym) * symbols = nullptr;
   const char* texts = nullptr;
@@ -38,7 +38,7 @@ struct Names {
     return symbols != nullptr && texts != nullptr && hash != nullptr;
   }
 
-  // Each chain ends with an odd word, and the symbols of the last one are the last.
+  // Each chain ends with an odd word, and the last chain has the last symbols.
   std::uint32_t count() const noexcept {
     constexpr unsigned header_words = 4;
     const std::uint32_t buckets = hash[0];
@@ -56,7 +56,7 @@ struct Names {
 Names names_of(const ElfW(Dyn) * dynamic, std::uintptr_t bias) noexcept {
   Names names;
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {
-    // Some C libraries have moved the addresses to where the file is, and some have not.
+    // Some C libraries have relocated these addresses, and some have not.
     std::uintptr_t address = dynamic->d_un.d_ptr;
     if (address < bias) address += bias;
     if (dynamic->d_tag == DT_SYMTAB) names.symbols = reinterpret_cast<const ElfW(Sym)*>(address);
@@ -71,7 +71,7 @@ void find_function_around(Place& place, const Names& names) noexcept {
   for (std::uint32_t i = 0; i < count; ++i) {
     const ElfW(Sym)& symbol = names.symbols[i];
     const bool is_function = ELF64_ST_TYPE(symbol.st_info) == STT_FUNC;
-    // The call is before the address, which may be the one behind the function.
+    // The call is before the address, which may be just after the function.
     if (!is_function || place.offset - 1 - symbol.st_value >= symbol.st_size) continue;
     place.function = names.texts + symbol.st_name;
     place.function_offset = place.offset - symbol.st_value;

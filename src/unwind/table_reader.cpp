@@ -1,4 +1,4 @@
-// Numbers of variable length, and pointers.
+// Variable-length numbers, and pointers.
 #include "unwind/table_reader.h"
 
 #include <cstring>

@@ -1,6 +1,6 @@
 // A cursor over bytes of .eh_frame and .eh_frame_hdr, which may be damaged: it reads nothing
-// outside of its bounds, nor of pages that cannot be read. After a read that failed, all fail and
-// give 0.
+// outside of its bounds or in unreadable pages. After a failed read, all further ones fail and
+// return 0.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ts::os {
 
-// Encodings of pointers (DW_EH_PE): a format in the low four bits, and what it is relative to.
+// Pointer encodings (DW_EH_PE): a format in the low four bits, and the base that it is relative to.
 namespace pointer_encoding {
 inline constexpr std::uint8_t absolute = 0x00;
 inline constexpr std::uint8_t pc_relative = 0x10;
@@ -36,12 +36,12 @@ class TableReader {
     at_ = end_;
   }
 
-  // Only towards the end, and no further.
+  // Moves only towards the end, and not beyond it.
   void skip(std::uint64_t bytes) noexcept {
     if (bytes > end_ - at_) return fail();
     at_ += bytes;
   }
-  // Shortens what is left.
+  // Shortens the rest.
   void limit(std::uint64_t bytes) noexcept {
     if (bytes > end_ - at_) return fail();
     end_ = at_ + bytes;
@@ -58,7 +58,7 @@ class TableReader {
   // LEB128.
   std::uint64_t unsigned_number() noexcept;
   std::int64_t signed_number() noexcept;
-  // A number in the format of an encoding, as it stands there; and the pointer that it means.
+  // A number in the format of an encoding, as stored; and the pointer that it stands for.
   std::uint64_t formatted(std::uint8_t encoding) noexcept;
   std::uintptr_t pointer(std::uint8_t encoding, std::uintptr_t data_base) noexcept;
 
