@@ -16,7 +16,7 @@ inline constexpr std::size_t mmap_growth_bytes = std::size_t{1} << 20;
 // A free block of at least this size at the end of the segment is returned to the system, except
 // for a remainder that the heap keeps. (glibc's dynamic threshold ends at the same 32 MiB.) Free
 // mappings are returned while this much memory is free in total, so a block that realloc grows from
-// mapping to mapping leaves none of them unused.
+// mapping to mapping leaves none of them behind.
 inline constexpr std::size_t default_trim_threshold_bytes = std::size_t{32} << 20;
 inline constexpr std::size_t never_trim = SIZE_MAX;
 

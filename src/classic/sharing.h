@@ -27,8 +27,8 @@ struct Exclusive {
 //   that store hit the same word. Either the swap came first and is overwritten, or it fails
 //   because the owner has changed. The tag cannot come back to the expected value in between, since
 //   only the thread that is executing the swap writes its own owner number.
-// - Relaxed is enough: a tag with a heap's own number was written by that heap itself, or came to it
-//   through a mutex with an adopted heap.
+// - Relaxed is enough: a tag with a heap's own number was written by that heap itself, or came
+//   with an adopted heap, through a mutex.
 //
 // The price: a block that changes hands loses its `previous free`; that pair merges when the
 // earlier one is next freed.

@@ -69,7 +69,7 @@ class CoreHeap {
   [[gnu::always_inline]] void release_sized(void* p, std::size_t bytes, auto otherwise) noexcept {
     engine::release_sized(p, bytes, otherwise);
   }
-  // Whether a block of at least this size begins there; false if that needs a closer look.
+  // Whether a block of at least this size surely begins there; false if that needs a closer look.
   static bool surely_has(const void* p, std::size_t bytes) noexcept {
     return bytes <= max_fine_bytes && has_class_for(entry_of(p), bytes);
   }

@@ -177,7 +177,7 @@ void recount_if_from_fork(ThreadHeap& heap) noexcept {
   heap.recounts = false;
 }
 
-// Takes the heap behind `before`, or the first one, out of the queue; null if there is none.
+// Takes the heap after `before`, or the first one, out of the queue; null if there is none.
 ThreadHeap* take_out(ThreadHeap* before) noexcept TS_REQUIRES(abandoned_lock) {
   Plain<ThreadHeap*>& link = before == nullptr ? first : before->next_abandoned;
   ThreadHeap* const heap = link;

@@ -14,7 +14,7 @@ namespace ts::engine {
 // ---- new heaps ----
 
 // Creates a heap for a thread or, with arena_bit, for an arena. Null if there is no memory, or no
-// room for `spare` more heaps behind it. Only the common heap takes the last room (`spare` 0).
+// room for `spare` more heaps after it. Only the common heap takes the last room (`spare` 0).
 // Reuses a heap that was given back, if there is one.
 ThreadHeap* new_heap(PageMapEntry kind = 0, std::uint32_t spare = 1) noexcept;
 

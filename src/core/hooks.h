@@ -1,6 +1,6 @@
 // What the core calls where a feature may have work to do. The core implements none of these and
 // knows no feature: each feature implements its own, engine/hooks.cpp those that several features
-// share, and core/no_features.cpp all of them for the core alone.
+// share, and core/no_features.cpp all of them for the core without features.
 //
 // "Free" means that the calling thread has no lock and holds no heap: the hook may allocate, take
 // locks, and make system calls that other libraries see. All other hooks must not.

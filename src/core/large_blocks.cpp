@@ -157,12 +157,12 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   const std::size_t pages = pages_for(bytes + room_of(colour_of(span)));
   const std::size_t now = usable_pages(span);
   if (pages == now) return true;
-  // Grows into its tail, or by the pages behind it; or shrinks, and loses the tail as well.
+  // Grows into its tail, or by the pages after it; or shrinks, and loses the tail as well.
   const bool in_tail = pages > now && pages <= span.pages;
   if (pages > AddressRange::max_pages) return false;
   if (pages > span.pages) hooks::before_growth(pages - span.pages);
   const bool can_move = pages > span.pages && now >= min_move_pages && may_move();
-  if (!in_tail && !page_heap.resize(&span, pages, can_move)) return false;  // realloc goes on
+  if (!in_tail && !page_heap.resize(&span, pages, can_move)) return false;  // realloc continues
   set_usable_pages(span, pages);
   if (may_sample()) maybe_sample(p, bytes);  // as after a free
   send_purges_if_any();
@@ -237,7 +237,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   if constexpr (counting) count_event(Event::large_moves);
   set_usable_pages(*span, pages);
   void* const moved = begin_block(*span, colour_of(old));
-  // The rest shares an OS page with what is behind the block.
+  // The rest shares an OS page with the memory after the block.
   const std::size_t rest = old_bytes - moved_bytes;
   if (rest != 0) std::memcpy(memory_of(span) + moved_bytes, memory_of(&old) + moved_bytes, rest);
   if (may_sample()) maybe_sample(moved, bytes);

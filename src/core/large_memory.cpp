@@ -59,9 +59,9 @@ namespace {
 // What is known about the blocks of one length. Relaxed, here and below: values of several threads
 // may mix; the worst result is a wrong guess.
 //
-//   n > 0    the next n blocks are assumed to be filled, without a look
-//   n <= 0   the last -n blocks looked at were sparse; from `sure` on, one in `looks_of_sure` is
-//            looked at
+//   n > 0    the next n blocks are assumed to be filled, without a check
+//   n <= 0   the last -n blocks checked were sparse; from `sure` on, one in `looks_of_sure` is
+//            checked
 using Evidence = std::atomic<std::int32_t>;
 
 constexpr std::int32_t filled_unseen = 15;

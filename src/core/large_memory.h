@@ -30,10 +30,10 @@ bool merge_mappings(void* begin, std::size_t bytes) noexcept;
 // ---- pages that were never touched ----
 
 // Large blocks, of 4 to 64 MiB, of which a program touches only the beginning. When such a block is
-// freed, what lies behind its first eighth is discarded, and so becomes clean memory. The eighth
+// freed, everything after its first eighth is discarded, and so becomes clean memory. The eighth
 // stays dirty, and the next such block begins there, where pages are resident (PageHeap::join). If
 // the whole span were dirty, blocks would begin anywhere in it, and in time make all of it
-// resident. Two pages of the page table tell which blocks these are. They are queried at one free
+// resident. Two pages of the page table show which blocks these are. They are queried at one free
 // in 16 for a length that the program fills, and at least at one in 8 for others.
 
 // From this size on, two system calls cost little compared with the page faults that they avoid.

@@ -1,5 +1,5 @@
-// The core alone, tsmalloc-core: all hooks are empty. The difference to the engine is the price of
-// the features.
+// The core without features, tsmalloc-core: all hooks are empty. The difference to the engine is
+// the price of the features.
 #include "core/common_heap.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"

@@ -209,7 +209,7 @@ bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
     if (left != 0) insert(behind + more, left, zeroed);
   } else if ((!at_end && behind + behind->pages != end()) ||
              (can_move && has_clean(pages + pages / 2)) || grow(more, From::anywhere) == nullptr) {
-    return false;  // only the last span can grow beyond the free pages behind it
+    return false;  // only the last span can grow beyond the free pages after it
   }
   if (!takes_charge(behind, more)) {
     // Part of it may be clean. If decommitted, it is committed again before use, even as dirty

@@ -41,10 +41,10 @@ class PageHeap {
   // Frees a span. Its map entries must be 0 again. Like resize() and allocate(), it may leave spans
   // for send_purges().
   void release(Span* span) noexcept;
-  // Likewise, for a large span that reads as zero behind its first `dirty` pages.
+  // Likewise, for a large span that reads as zero after its first `dirty` pages.
   void release_clean(Span* span, std::size_t dirty = 0) noexcept;
 
-  // Resizes a large span in place. Changes nothing and returns false if other memory is behind it;
+  // Resizes a large span in place. Changes nothing and returns false if other memory follows it;
   // or, if its pages can move, if it would move the end of all spans although there is a clean span
   // half as long again. Without a lock or a hold.
   bool resize(Span* span, std::size_t pages, bool can_move = false) noexcept;
@@ -55,10 +55,10 @@ class PageHeap {
     return pages <= AddressRange::max_pages && dirty_.find(pages) != nullptr;
   }
 
-  // How many pages behind a span in use are free and read as zero; a hint, out of date at once.
+  // How many pages after a span in use are free and read as zero; a hint, out of date at once.
   std::size_t clean_behind(const Span* span) noexcept;
 
-  // Makes room for one more heap's structure, zero-filled, and for `spare` more behind it; returns
+  // Makes room for one more heap's structure, zero-filled, and for `spare` more after it; returns
   // its number, or 0 if there is no room.
   std::uint32_t new_heap(std::uint32_t spare) noexcept;
 
@@ -245,7 +245,7 @@ class PageHeap {
   std::size_t top_ = 0;        // pages that have ever been in a span
   std::size_t committed_ = 0;  // pages that may be touched
   std::size_t grow_calls_ = 0;
-  // Being purged: chosen, or in the hands of threads that purge them.
+  // Being purged: chosen, or taken by threads that purge them.
   std::size_t purging_pages_ = 0;
   Plain<Span*> first_chosen_ = nullptr;  // a queue
   Plain<Span*> last_chosen_ = nullptr;

@@ -115,7 +115,7 @@ void PageHeap::forget_background_thread() noexcept {
   has_background_thread_ = false;
 }
 
-// Spans in the hands of other threads are dirty again. (The calling thread may itself be in a
+// Spans that other threads are purging are dirty again. (The calling thread may itself be in a
 // purge: if a replaced system function forks, or a signal handler in a process with one thread.)
 void PageHeap::forget_other_threads() noexcept {
   forget_background_thread();

@@ -18,7 +18,7 @@ bool PageHeap::commit(std::size_t pages) noexcept {
   std::byte* const begin = memory_of(page_map.spans + committed_);
   std::size_t more = std::min(align_up(pages, pages_per_huge_page), range_.pages()) - committed_;
   if (!os::commit(begin, more * page_bytes)) {
-    // Under a limit, the needed pages alone may still be possible.
+    // Under a limit, just the needed pages may still be possible.
     more = align_up(pages, page_map.pages_per_os_page) - committed_;
     if (!os::commit(begin, more * page_bytes)) {
       range_.shrink(range_before);

@@ -17,7 +17,7 @@ constexpr unsigned most_refusals = 32;
 
 }  // namespace
 
-// Takes clean memory behind the span out of the lists, up to the end of a huge page: a huge page
+// Takes clean memory after the span out of the lists, up to the end of a huge page: a huge page
 // that begins in the span may extend that far (huge_page_probe.cpp), and its rest would stay
 // resident. Returns the pages; if it takes any, the span ends at the end of an OS page.
 std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept {

@@ -86,7 +86,7 @@ inline Span* slab_at(const void* p, std::size_t page) noexcept {
 inline Span* slab_of(const void* p) noexcept { return slab_at(p, page_of(p)); }
 
 // A pointer into a slab: the slab, the block, and whether the pointer is the block's beginning.
-// (Blocks that were never carved, and offsets behind the last block, also have a place. Only
+// (Blocks that were never carved, and offsets after the last block, also have a place. Only
 // collect() handles these.)
 struct BlockPlace {
   std::size_t slab_page;  // the slab's first page

@@ -106,7 +106,7 @@ inline std::uint32_t wanted_blocks(const ThreadHeap& heap, unsigned size_class) 
 }
 
 // Takes carved blocks, which are dirty already, until there are enough of them or none are left. If
-// the list reaches a slab that has only purged blocks, most slabs behind it are alike: the search
+// the list reaches a slab that has only purged blocks, most slabs after it are alike: the search
 // ends there, unless nothing was found yet.
 Taken take_carved(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   const std::uint32_t wanted = wanted_blocks(heap, size_class);

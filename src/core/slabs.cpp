@@ -27,8 +27,8 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
 }
 
 // Clears the keys of a slab that is retired: a program may copy memory that it never wrote, and
-// thus a key back to the same block, which would then look free. Most slabs that are freed in one
-// go have no keys.
+// with it a key to the same block, which would then seem to be free. Most slabs whose blocks are
+// freed in one burst have no keys.
 void clear_keys(Span& slab) noexcept {
   if (!slab.has_keys) return;
   const bool has_purged = slab.purged_blocks != 0;

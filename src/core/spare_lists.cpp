@@ -18,15 +18,15 @@ std::uint32_t share_of_lists() noexcept {
   return share >= least ? share : 0;
 }
 
-// How many it may have now: at first a MiB of blocks. So a program that frees much and is done keeps
-// little.
+// How many it may have now: at first a MiB of blocks, so that a program that frees much and is done
+// keeps little.
 std::uint32_t most_lists(const ThreadHeap& heap) noexcept {
   return std::min(lists_at_first + heap.more_spare_lists, share_of_lists());
 }
 
-// To be called when a burst turned out to be too large: to move the blocks that were put aside to
-// their slabs took longer than to free them there at once. If bursts go on, each after mallocs that
-// refilled the bin, the heap may have more lists, or tries again much later.
+// To be called when a burst turned out to be too large: moving the blocks that were put aside to
+// their slabs took longer than freeing them there at once. If bursts continue, each after mallocs
+// that refilled the bin, the heap may have more lists, or tries again much later.
 void do_without_lists(ThreadHeap& heap) noexcept {
   constexpr std::uint16_t bursts_until_more = 64;  // about one of each class
   constexpr std::uint16_t bursts_until_trial = 1000;
@@ -36,8 +36,8 @@ void do_without_lists(ThreadHeap& heap) noexcept {
   if (may_have_more) heap.more_spare_lists = static_cast<std::uint16_t>(2 * most - lists_at_first);
 }
 
-// How often lists became older before they are too old: more often than a heap looks after its
-// classes while a burst as large as all lists is allocated.
+// How often lists age before they are too old: more often than a heap checks all its classes while
+// a burst as large as all lists is allocated.
 constexpr std::uint8_t oldest_age = 4;
 
 std::int32_t length_of_list(const ThreadHeap& heap, unsigned size_class) noexcept {

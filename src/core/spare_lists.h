@@ -1,8 +1,8 @@
 // Spare lists: a burst of frees puts the list of a full cache bin aside, and later mallocs make it
-// the bin's list again. Neither moves, or looks at, single blocks.
+// the bin's list again. Neither moves or reads single blocks.
 //
 // The lists of all heaps together have at most about 4 MiB. A burst that needs more returns its
-// blocks to their slabs (bypass_bin). So does a list that nobody wants back: when it is old, when
+// blocks to their slabs (bypass_bin). So does a list that is not used again: when it is old, when
 // memory would have to grow, or when the bins of its class are flushed. Its blocks count as used
 // until then.
 #pragma once
@@ -20,12 +20,12 @@ namespace ts::engine {
 [[gnu::noinline]] Block* refill_from_spare_list(ThreadHeap& heap, unsigned size_class) noexcept
     TS_REQUIRES(heap);
 
-// Returns the blocks of so many lists, about the oldest, to their slabs; false if there are none.
+// Returns the blocks of this many lists, about the oldest, to their slabs; false if there are none.
 [[gnu::noinline]] bool flush_first_spare_lists(ThreadHeap& heap, std::size_t lists) noexcept
     TS_REQUIRES(heap);
 
-// Likewise, because memory would have to grow by `pages`: a list for each page, or a part of all, so
-// that lists add little to the peak.
+// Likewise, because memory would have to grow by `pages`: a list for each page, or a part of all,
+// so that lists add little to the peak.
 bool flush_spare_lists_to_grow(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);
 
 // Makes all lists older; flushes those that are too old.
@@ -37,8 +37,8 @@ struct SpareList {
   unsigned size_class = 0;
 };
 
-// Takes the next list that is too old, or any, out of another thread's heap, and makes those before
-// it older. `left` begins with max_spare_lists, and is the same variable until there are no more.
+// Takes the next list that is too old, or any, out of another thread's heap, and ages those before
+// it. `left` starts at max_spare_lists; pass the same variable until there are no more lists.
 SpareList take_old_spare_list(ThreadHeap& heap, bool takes_all, std::uint32_t& left) noexcept
     TS_REQUIRES(heap);
 

@@ -17,7 +17,7 @@ inline bool is_queued(const Span& slab) noexcept { return slab.next_sparse != 0;
 
 inline Span& queued_slab(std::uint32_t link) noexcept { return page_map.spans[link - 1]; }
 
-// The link to the slab behind a queued one; 0 if it is the last.
+// The link to the slab after a queued one; 0 if it is the last.
 inline std::uint32_t link_behind(const Span& slab) noexcept {
   const std::uint32_t next = slab.next_sparse;
   return next != end_of_queue ? next : 0;

@@ -155,8 +155,9 @@ void* hand_out(Block* block) noexcept {
   slab.used.store(others, std::memory_order_release);
 }
 
-// Frees a block whose bit alone cannot tell whether it is already free, because a bin may contain
-// it: checks the key as well. The block goes into the bin if there is room, else into the slab.
+// Frees a block whose bit does not suffice to show whether it is already free, because a bin may
+// contain it: checks the key as well. The block goes into the bin if there is room, else into the
+// slab.
 [[gnu::noinline]] void release_checking_key(void* p, CacheBin& bin, std::size_t slab_page,
                                             std::uint32_t number) noexcept {
   if (is_free(slab_page, number) || has_key(p)) [[unlikely]]

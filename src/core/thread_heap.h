@@ -32,7 +32,7 @@ inline constexpr auto bin_offsets = [] {
   return offsets;
 }();
 
-// Whether the entry is of a slab whose blocks have so many bytes, max_fine_bytes at most.
+// Whether the entry is of a slab with blocks of this size, at most max_fine_bytes.
 inline bool has_class_for(PageMapEntry entry, std::size_t bytes) noexcept {
   return (entry & class_mask) >= bin_offsets[bytes];
 }

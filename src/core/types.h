@@ -127,7 +127,7 @@ static_assert(max_slab_blocks < unlisted);
 //            without keyless_bit, each free carved block has its key (block_list.h);
 //            has_keys, if any free block may have one;
 //            slab_begin of each of its pages is the low half of its address
-//   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
+//   large    usable_pages <= pages; the pages after usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`, with has_tail if there is a tail; then that
 //            of the second page is usable_pages; next and previous link the large blocks of an
 //            arena; sparse_limit is the block's colour (colours.h)
@@ -293,7 +293,7 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
 
   // ---- untouched while the heap has never sampled: its second OS page (has_sampling_bins) ----
 
-  // owner: located sampling_bit bytes behind `bins`. At rest: the list has sampling_capacities -
+  // owner: located sampling_bit bytes after `bins`. At rest: the list has sampling_capacities -
   // capacity_left blocks.
   alignas(heap_page_bytes) std::byte before_bins[sizeof(HeapBeginning) + offsetof(HeapFront, bins)];
   CacheBin sampling_bins[class_count];

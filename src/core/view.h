@@ -17,7 +17,7 @@ HeapMeasures measure() noexcept;
 bool walk_blocks(BlockVisitor visit, void* argument) noexcept;
 
 // Finds the block, in use or not, that contains the address, and its span. False if there is none:
-// the address is not the engine's, is in a free span, or behind the last block of a slab. A remote
+// the address is not the engine's, is in a free span, or after the last block of a slab. A remote
 // free counts once its batch is sent.
 bool find_block(const void* address, BlockView& block, MapExtent& span) noexcept;
 

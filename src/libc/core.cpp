@@ -1,4 +1,5 @@
-// The core alone as a drop-in library, for tests and to measure what the features cost (dev/price).
+// The core without features as a drop-in library, for tests and to measure what they cost
+// (dev/price).
 #include "core/core_heap.h"
 #include "libc/cxx_runtime.h"
 #include "libc/diagnostics.h"

@@ -76,7 +76,7 @@ int housekeep([[maybe_unused]] Heap& heap) noexcept {
   return -1;
 }
 
-// False for a heap that cannot tell.
+// False for a heap that cannot know.
 template <class Heap>
 bool owns([[maybe_unused]] const Heap& heap, const void* block) noexcept {
   if constexpr (requires { Heap::owns(block); }) return block != nullptr && Heap::owns(block);

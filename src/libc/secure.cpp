@@ -60,14 +60,14 @@ using AlignedNew = void* (*)(std::size_t, std::align_val_t);
 using NothrowNew = void* (*)(std::size_t, const std::nothrow_t&) noexcept;
 using AlignedNothrowNew = void* (*)(std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
 
-// The same address, of which the compiler knows nothing: the two names are not of one function in
-// every process.
+// The same address, but opaque to the compiler: the two names do not denote one function in every
+// process.
 template <class Function>
 std::uintptr_t place_of(Function* function) noexcept {
   return unrelated(reinterpret_cast<std::uintptr_t>(function));
 }
 
-// Whether what the dynamic name leads to is the library's own.
+// Whether the dynamic name leads to the library's own function.
 template <class Form>
 bool is_same(Form named, Form own) noexcept {
   return place_of(named) == place_of(own);

@@ -79,8 +79,8 @@ bool is_of_first_stack(const void* p) noexcept {
 }
 
 // Whether the address is on the stack that the calling thread is using, if that is the thread's
-// own. The C library functions that tell allocate; addresses below the caller's frame, where heaps
-// are, do not need them.
+// own. The C library functions that report it allocate; addresses below the caller's frame, where
+// heaps are, do not need them.
 bool is_of_own_stack(const void* p) noexcept {
   if (address_of(p) < address_of(__builtin_frame_address(0))) return false;
   if (attributes_of == nullptr || stack_of == nullptr) return false;

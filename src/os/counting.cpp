@@ -1,5 +1,5 @@
-// System calls and C library hooks behind os/counting.h. As in linux.cpp, interpreting failures is
-// left to the caller.
+// System calls and C library hooks of os/counting.h. As in linux.cpp, interpreting failures is left
+// to the caller.
 #include "os/counting.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-/* The beginning of a program as glibc 2.28 knows it, for dynamic programs that are linked on a newer
-   one. Since 2.34 the start-up file leaves a program's constructors to __libc_start_main, which an
-   older one expects to be handed. This function takes the place of libc's, and hands them over.
-   Newer ones accept that, as they do of all old programs. */
+/* The start of a program as glibc 2.28 knows it, for dynamic programs that are linked on a newer
+   glibc. Since 2.34 the start-up file leaves a program's constructors to __libc_start_main, but
+   older versions expect them as arguments. This function replaces libc's and passes them. Newer
+   versions accept that, as from all old programs. */
 #include "glibc_2_28.h"
 
 #ifdef __GLIBC__

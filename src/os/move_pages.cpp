@@ -50,8 +50,8 @@ bool reads_as_zero_when_discarded(std::byte* page) noexcept {
   return discard_unseen(page, page_bytes()) && *page == std::byte{0};
 }
 
-// Tried on memory of its own; unknown if there is none. What a refused call may have unmapped is
-// left alone: another thread may have mapped memory there since.
+// Tried on memory of its own; unknown if there is none. If a refused call may have unmapped memory,
+// it is not touched: another thread may have mapped memory there since.
 Moving try_moving() noexcept {
   const std::size_t page = page_bytes();
   auto* const memory = static_cast<std::byte*>(map(7 * page));

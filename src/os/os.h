@@ -122,7 +122,7 @@ void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds
 // up, the C library's list of thread_local destructors. False if neither is available.
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
 
-// Frees that key for a program that has run out of them; the calling thread is registered anew.
+// Frees that key for a program that has run out of them; the calling thread is registered again.
 // Other threads registered so far end unnoticed. False if there is no key to free.
 bool give_thread_key_back() noexcept;
 

@@ -1,4 +1,4 @@
-// Which memory is readable, as told by the kernel. Tables may be damaged, modules unloaded, and
+// Which memory is readable, according to the kernel. Tables may be damaged, modules unloaded, and
 // frame pointers arbitrary, so the unwinder asks before it reads the first byte of a page.
 #pragma once
 

@@ -15,9 +15,9 @@
 namespace ts::os {
 namespace {
 
-// All relaxed: these counts only decide when to look.
+// All relaxed: these counts only decide when to check.
 constinit std::atomic<std::uint32_t> refusals{0};
-constinit std::atomic<std::uint32_t> looked_at{0};  // refusals at the last look; max: reported
+constinit std::atomic<std::uint32_t> looked_at{0};  // refusals at the last check; max: reported
 
 // This close to the limit, some requests are refused and others are not.
 constexpr std::size_t near_limit = 16;
@@ -60,7 +60,7 @@ Mappings mappings() noexcept {
 void note_refusal() noexcept { refusals.fetch_add(1, std::memory_order_relaxed); }
 
 void explain_refusal() noexcept {
-  // A program that survives refusals must not pay for each one: looks at the first, and then
+  // A program that survives refusals must not pay for each one: checks at the first, and then
   // whenever their number has doubled.
   const std::uint32_t now = refusals.load(std::memory_order_relaxed);
   std::uint32_t before = looked_at.load(std::memory_order_relaxed);

@@ -28,7 +28,7 @@ bool discard(void* begin, std::size_t bytes) noexcept {
   return ::madvise(begin, bytes, MADV_DONTNEED) == 0;
 }
 
-// sbrk(3) by hand, updating the copy where other users of the break look. (An interposed sbrk would
+// sbrk(3) by hand, updating the copy that other users of the break read. (An interposed sbrk would
 // be called under the lock that serialises our own users.) musl has no such copy, and its sbrk()
 // cannot move the break.
 void* grow_break(std::size_t bytes) noexcept {

@@ -1,4 +1,4 @@
-// What /proc tells: which pages the program has touched, and which threads it has.
+// What /proc reports: which pages the program has touched, and which threads it has.
 #include <fcntl.h>
 
 #include <cerrno>

@@ -1,4 +1,4 @@
-// Checks of the hardened heap's invariants, which are documented beside its structures (slab.h,
+// Checks of the hardened heap's invariants, which are documented with its structures (slab.h,
 // quarantine.h, class_heap.h, large_block.h, large_table.h, large_blocks.h, space.h). By debug
 // level:
 //

@@ -6,9 +6,9 @@
 // The first byte is always zero: it terminates an unterminated string, and writing anything else
 // there is detected. The mark after it is not zero, so an overflow by two zeros is detected too;
 // one by a single zero changes nothing. The end word is random per slab and encodes the length of
-// the tail, so the heap knows the requested size and notices a damaged word. A tail that consists
-// of the end word alone has one zero and one mark. In a tail one byte longer, that byte is the
-// zero, and the first byte of the end word is the mark.
+// the tail, so the heap knows the requested size and notices a damaged word. A tail that is only
+// the end word has one zero and one mark. In a tail one byte longer, that byte is the zero, and the
+// first byte of the end word is the mark.
 //
 // Long slots (16 KiB and more) and large blocks have the word right after the requested bytes,
 // followed by zeros up to the end of the slot or page. It does not encode the length, which is kept

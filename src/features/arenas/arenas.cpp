@@ -56,7 +56,7 @@ void forget_remote_frees(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   }
 }
 
-// Does not look at blocks in use.
+// Does not check blocks in use.
 void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   std::uint32_t link = arena.first_sparse;
   while (link != 0) {

@@ -42,7 +42,7 @@ constinit std::atomic<std::uint32_t> is_busy{0};
 
 std::size_t region_bytes() noexcept { return (2 * slot_count + 1) * os::page_bytes(); }
 
-// The slot that contains this address on its page or the page behind it, or null.
+// The slot that contains this address on its page or the page after it, or null.
 Slot* slot_of(const void* p) noexcept {
   std::byte* const begin = region.load(std::memory_order_acquire);  // pairs with open_region
   const std::size_t offset = address_of(p) - address_of(begin);

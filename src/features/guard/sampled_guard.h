@@ -1,6 +1,6 @@
 // Sampled blocks on pages of their own, to detect memory errors in production, after GWP-ASan
 // (Serebryany et al., 2024). TSMALLOC_GUARD_SAMPLE=N samples about one in N of the blocks that
-// leave slabs; without it, none is. The block ends where its OS page ends, and the page behind it
+// leave slabs; without it, none is. The block ends where its OS page ends, and the page after it
 // is inaccessible. Once the block is freed, so is its own page, until 127 others have been freed.
 // An access there ends the program, as any bad access does, with a report of the call stacks that
 // allocated and freed the block.

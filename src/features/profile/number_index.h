@@ -56,7 +56,7 @@ bool reserve_number(NumberIndex& index, HashOf hash_of) noexcept {
   return true;
 }
 
-// Removes an item, and moves up those behind it (Knuth, The Art of Computer Programming 3, 6.4, R).
+// Removes an item, and moves up those after it (Knuth, The Art of Computer Programming 3, 6.4, R).
 template <class HashOf>
 void remove_number(NumberIndex& index, std::uint64_t hash, std::uint32_t number,
                    HashOf hash_of) noexcept {

@@ -5,7 +5,8 @@
 //   otel_memory:free(ptr)                          it was freed
 //
 // A probe is a nop in cold code, an ELF note that says where it is, and a semaphore that the kernel
-// increments while a tracer is attached. That alone starts sampling (sampling_switch.h).
+// increments while a tracer is attached. The semaphore is enough to start sampling
+// (sampling_switch.h).
 #pragma once
 
 #include <cstdint>

@@ -191,7 +191,7 @@ class Writer {
       add_label(message, Name::age,
                 source_.age_ms - std::min(source_.age_ms, row.born_ms / row.in_use.samples),
                 Name::milliseconds);
-    // So many samples that pin equally much have the same sum and the same variance.
+    // This many samples that pin equally much have the same sum and the same variance.
     double left_over = 0;
     if (stranded.squares > 0)
       add_label(message, Name::pinning,
@@ -205,7 +205,7 @@ class Writer {
     out_.message(2, message);
   }
 
-  // Each has two strings, behind `names`. Readers take the first module for the program.
+  // Each has two strings, after `names`. Readers take the first module for the program.
   void write_modules() noexcept {
     unsigned program = 0;
     for (; const os::Module* const each = module(module_count_); ++module_count_) {
@@ -246,7 +246,7 @@ class Writer {
     return 0;
   }
 
-  // An address within the call, since return addresses are behind it.
+  // An address within the call, since return addresses are after it.
   void write_locations() noexcept {
     for (std::size_t i = 0; i < addresses_.count(); ++i) {
       const std::uint64_t address = addresses_[i] - 1;

@@ -16,7 +16,7 @@ struct ProfileSource {
   std::uint32_t row_count = 0;
   const std::uint64_t* stacks = nullptr;
   std::uint32_t stack_words = 0;
-  // Modules by number; null behind the last one.
+  // Modules by number; null after the last one.
   const os::Module* (*module)(const void* argument, unsigned number) = nullptr;
   const void* argument = nullptr;
   const char* version = "";  // of the library

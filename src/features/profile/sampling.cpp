@@ -120,7 +120,7 @@ Window keep_at_most(ThreadHeap& heap, unsigned size_class, Window window,
   return p;
 }
 
-// The interval changed: draws all counts anew, which is correct because the past does not matter.
+// The interval changed: redraws all counts, which is correct because the past does not matter.
 [[gnu::cold]] void begin_interval(ThreadHeap& heap, std::uint64_t interval) noexcept {
   heap.has_sampling_bins = true;
   bypass_or_open_all(heap);

@@ -34,7 +34,7 @@ void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
   const PageMapEntry self = heap.self.load(std::memory_order_relaxed);
   if ((self & ~sampling_bit) == 0 || is_arena(heap)) return;
   // Only once: after an earlier switch, the thread may still read them. Also if the bit is set: the
-  // heap may have been given back and created anew since this was called for it.
+  // heap may have been given back and created again since this was called for it.
   for (unsigned c = 1; c < class_count; ++c) {
     if (heap.sampling_bins[c].reciprocal == 0)
       heap.sampling_bins[c].reciprocal = size_classes[c].reciprocal;
@@ -124,7 +124,7 @@ namespace {
 // The option value that was followed last; relaxed: the value is complete in itself.
 constinit Atomic<std::uint64_t> followed{0};
 
-// The option's words, by number, and a value that stands for a tracer.
+// The option's words, by number, and a value that means a tracer.
 constexpr std::uint64_t word_off = 0;
 constexpr std::uint64_t word_auto = 2;
 constexpr std::uint64_t by_tracer = 3;

@@ -2,7 +2,7 @@
 // a whole round lose their free OS pages (slab_purge.h).
 //
 // Slow paths notice that it is time, and scavenge at their end (deferred_work.h). A program that
-// does little has no slow paths: its few blocks come from the cache bins and go back there. So each
+// does little has no slow paths: its few blocks come from the cache bins and return there. So each
 // round bypasses the bins. A bypassed bin is empty, with capacity 0; each malloc of its class is a
 // refill, of one block, and each free goes to the slab. After some such refills the program is busy
 // enough to have slow paths anyway, and refills reopen the bins.

@@ -1,6 +1,6 @@
 // OS pages within slabs. If no block that overlaps an OS page is in use, the page is purged. Blocks
 // that begin in it are the slab's purged blocks. A refill takes other blocks first; if there are
-// none, it restores the blocks of one page, whose OS pages are then touched anew.
+// none, it restores the blocks of one page, whose OS pages are then touched again.
 //
 //   scavenge -> purge_slab
 //   refill -> take_carved -> hooks::restore_blocks
