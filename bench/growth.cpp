@@ -1,13 +1,14 @@
-// What a malloc/free pair costs as the number of free blocks grows, per fit. Beside it, what the
-// linear list of the textbooks (linear_list.h) costs on the same blocks. One thread, one heap.
+// Measures the cost of a malloc/free pair as the number of free blocks grows, per fit, and for
+// comparison that of the textbooks' linear list (linear_list.h) on the same blocks. One thread, one
+// heap.
 //
-// Two patterns, since each alone flatters some allocator:
-//   pair     malloc of a random size, freed at once. The same few blocks are used again and again, so
-//            it shows the cost of the search with warm caches.
-//   replace  a random block among all that live is freed, then one of a random size allocated. Every
-//            step touches memory that was not touched for long: the cost with cold caches.
+// Two patterns, since each by itself flatters some allocator:
+//   pair     malloc of a random size, freed at once. The same few blocks are used again and again,
+//            so it shows the cost of the search with warm caches.
+//   replace  a random live block is freed, then one of a random size allocated. Every step touches
+//            memory that was not touched for a long time: the cost with cold caches.
 //
-// It refuses to judge: ratios are printed, limits are the reader's.
+// Prints ratios without judging them.
 #include <time.h>
 
 #include <algorithm>
@@ -38,8 +39,8 @@ struct Options {
   std::uint64_t seed;
 };
 
-// The segment grows by what is missing, so that all free blocks are those that we made, and none is
-// the rest of a large piece; it is never given back.
+// The segment grows by exactly the missing bytes and is never returned, so that all free blocks are
+// the ones made here, and none is the remainder of a large piece.
 constexpr classic::HeapConfig exact{
     .source = {.kind = classic::SourceKind::sbrk, .growth_bytes = 0},
     .trim_threshold_bytes = classic::never_trim};
@@ -56,7 +57,7 @@ struct Scene {
       gaps.push_back(take(random, options));
       live.push_back(take(random, options));
     }
-    // In any order: a structure that depends on it should show that.
+    // In random order: a structure that depends on the order should show that.
     for (std::size_t i = gaps.size(); i > 1; --i) std::swap(gaps[i - 1], gaps[random.below(i)]);
     for (void* gap : gaps) heap->release(gap);
   }
@@ -113,14 +114,14 @@ class LinearScene {
   LinearList<fit> list_;
 };
 
-// Any heap, as the patterns want it.
+// Any heap, with the interface that the patterns use.
 struct Ours {
   AnyHeap& heap;
   void* allocate(std::size_t bytes) const { return heap.allocate(bytes, min_alignment); }
   void release(void* block) const { heap.release(block); }
 };
 
-// Processor time of this thread: what others run on the machine is left out, as far as it can be.
+// Processor time of this thread: excludes what others run on the machine, as far as possible.
 class Stopwatch {
  public:
   double nanoseconds_each(std::size_t times) const {
@@ -143,7 +144,7 @@ std::vector<std::size_t> random_sizes(Random& random, std::size_t count, const O
   return sizes;
 }
 
-// Median over the repetitions, after one that is not counted.
+// Median over the repetitions, after a warm-up that is not counted.
 template <class Repetition>
 double median_of(std::size_t repetitions, Repetition repetition) {
   repetition();
@@ -183,17 +184,17 @@ double time_replacing(Heap& heap, std::vector<void*>& live, std::size_t times,
   });
 }
 
-// In each repetition so small a part of the blocks is replaced that their number stays about what it
-// was.
+// Each repetition replaces only this small part of the blocks, so that their number stays about the
+// same.
 std::size_t replacements(std::size_t blocks) { return blocks / 20; }
 
-// The list is timed for about as long whatever its length.
+// The list is timed for about as long, whatever its length.
 std::size_t linear_times(std::size_t blocks) {
   return std::max<std::size_t>(2'000'000 / blocks, 10);
 }
 
-// Both must name the same blocks, or the comparison is between different policies. (Not for `cached`,
-// where the fit rules the central heap only.)
+// Both must choose the same blocks, or the comparison is between different policies. (Not for
+// `cached`, where the fit applies only in the central heap.)
 template <Fit fit>
 void require_same_choices(const Cell& cell, Scene& scene, LinearScene<fit>& linear,
                           const Options& options) {
@@ -214,7 +215,7 @@ void require_same_choices(const Cell& cell, Scene& scene, LinearScene<fit>& line
 }
 
 struct Row {
-  std::size_t free_blocks;  // when it was over
+  std::size_t free_blocks;  // at the end
   double nanoseconds;
   double linear_nanoseconds;  // 0: not measured
 };

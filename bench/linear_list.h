@@ -1,7 +1,7 @@
-// The allocator that the classic heaps replace: one list of the free blocks, through the blocks, in
-// the order of addresses; searched from its beginning by malloc for a block and by free for the
-// neighbours (the source reports' heaps, and Kernighan and Ritchie's). The same fits, the same block
-// sizes, so that only the search differs. It refuses to grow.
+// The allocator that the classic heaps replace: one list of the free blocks, linked through the
+// blocks in address order. malloc searches it from the beginning for a block, free for the
+// neighbours (the source reports' heaps, and Kernighan and Ritchie's). It has the same fits and the
+// same block sizes, so that only the search differs. It never grows.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 
 namespace ts::bench {
 
-// What it starts from: the blocks of another heap, in memory of its own with the same distances.
+// The initial state: the blocks of another heap, in separate memory with the same distances.
 class LayoutCopy {
  public:
   LayoutCopy(std::uintptr_t begin, std::uintptr_t end) : begin_{begin}, bytes_{end - begin} {
@@ -33,7 +33,7 @@ class LayoutCopy {
   std::byte* copy_of(const void* original) const {
     return memory_ + (address_of(original) - begin_);
   }
-  // How far into the layout an address of the copy is; the same as that of its original.
+  // The offset of an address of the copy in the layout, the same as that of its original.
   std::uintptr_t offset(const void* copy) const { return address_of(copy) - address_of(memory_); }
 
  private:
@@ -47,7 +47,7 @@ enum class Fit { first, best, worst };
 template <Fit fit>
 class LinearList {
  public:
-  // Blocks must come in the order of addresses; `block` is where the size goes.
+  // Blocks must come in address order; `block` is where the size is stored.
   void add_free(std::byte* block, std::size_t bytes) {
     Node* node = at(block, bytes);
     *end_ = node;
@@ -108,8 +108,8 @@ class LinearList {
     node->next = next->next;
   }
 
-  // The link to the block that the fit names; null if none is large enough. Addresses ascend, so the
-  // earlier of two equals is the lower one, and first fit need not look further.
+  // The link to the block that the fit chooses; null if none is large enough. Addresses ascend, so
+  // the earlier of two equals is the lower one, and first fit can stop at the first match.
   Node** find(std::size_t wanted) {
     Node** found = nullptr;
     for (Node** link = &first_; *link != nullptr; link = &(*link)->next) {

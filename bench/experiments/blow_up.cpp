@@ -1,13 +1,14 @@
-// Memory that an allocator needs although no more lives than before: in each round one thread
-// allocates some megabytes and another frees all of them, so what lives at once never grows.
-//   one-way  always the first thread allocates and the second frees: what is freed must come back
-//            from the second to the first, or each round needs fresh memory
+// Measures how much memory an allocator needs although no more blocks are live than before: in each
+// round one thread allocates some megabytes and another frees all of them, so the live total never
+// grows.
+//   one-way  always the first thread allocates and the second frees: freed memory must return from
+//            the second to the first, or each round needs fresh memory
 //   circle   the thread that allocates is the next one in each round, and the one after it frees: a
 //            heap that keeps what its thread once had needs the memory once for each thread
 // (Both are classics: Berger et al., "Hoard", 2000, call the first unbounded blow-up and bound the
-// second.) Only one thread works at a time, so all is the same in every run. Leaves out
+// second.) Only one thread works at a time, so every run does exactly the same. Leaves out
 // concurrency. An operation is a malloc and a free; of each block one byte in each page and the
-// last are written, the ends read.
+// last are written, and the ends are read.
 #include <barrier>
 
 #include "programs/support/heap_snapshot.h"
@@ -46,7 +47,7 @@ int main(int argc, char** argv) {
   if (threads < 2) arguments.fail("are at least", "2", "threads");
 
   MappedArray<Block> blocks{count};
-  std::size_t live_bytes = 0;  // of the round that has most
+  std::size_t live_bytes = 0;  // in the round that has most
   std::barrier step{static_cast<std::ptrdiff_t>(threads)};
   const double seconds = ts::test::run_team(threads, [&](std::uint32_t thread) {
     for (std::size_t round = 0; round < rounds; ++round) {

@@ -1,16 +1,16 @@
-// Report E's program: threads share so many iterations of so many requests, and what is left of the
-// heap in the end is its fragmentation. Three orders of allocating and freeing:
+// Report E's program: threads share a number of iterations of a number of requests, and the final
+// state of the heap shows its fragmentation. Three orders of allocating and freeing:
 //   alternating  each block is freed at once, as the report describes its program
-//   mixed        after an allocation a random one of all blocks of the thread is freed, as often as
-//                leaves --kept of a hundred: the heap grows, and its free blocks lie between live ones
-//   series       the allocations of an iteration first, then as many frees as in `mixed`
+//   mixed        after an allocation, a random block of the thread is freed, so often that --kept
+//                in a hundred remain: the heap grows, with free blocks between live ones
+//   series       first the allocations of an iteration, then as many frees as in `mixed`
 // The report's heaps gathered thousands of free blocks, so its times are those of searching among
-// many: `mixed` is what makes that possible in a heap that merges neighbours. All threads together
-// make the same requests whatever their number. Leaves out blocks freed by another thread. An operation
-// is an allocation with its share of the frees; each block's two ends are written, and read when it is
-// freed or, if it is kept, in the end: kept blocks are not freed, so that the last state is the one
-// that is looked at. live_bytes is the sum of each thread's most; what is said of free blocks and of
-// the segment is the allocator's own word, if it has one.
+// many: `mixed` makes that possible in a heap that merges neighbours. The threads together make the
+// same requests whatever their number. Leaves out blocks freed by another thread. An operation is
+// an allocation with its share of the frees; each block's two ends are written, and read when it is
+// freed or, if it is kept, at the end: kept blocks are not freed, so that the final state is the
+// one that is examined. live_bytes is the sum of each thread's maximum; the figures for free blocks
+// and the segment are the allocator's own, if it reports them.
 #include <latch>
 
 #include "programs/support/heap_snapshot.h"
@@ -32,7 +32,7 @@ struct Setup {
   std::uint64_t seed;
   Shape shape;
 
-  // The requests of an iteration are dealt out evenly.
+  // The requests of an iteration are divided evenly.
   std::size_t share_of(std::size_t thread) const {
     return requests * (thread + 1) / threads - requests * thread / threads;
   }
@@ -42,7 +42,7 @@ struct Setup {
   }
 };
 
-// A block says itself how long it is, so that what is noted beside the heap is an address.
+// A block that stores its own length, so that only its address is kept outside the heap.
 struct Parcel {
   std::uint32_t bytes;
   std::uint32_t mark;
@@ -63,7 +63,7 @@ class alignas(128) Holder {
     if (live_bytes_ > most_live_bytes_) most_live_bytes_ = live_bytes_;
   }
 
-  // Any one of them, each as likely.
+  // Any of them, with equal probability.
   void drop_one(Random& random) {
     if (live_ == 0) return;
     Parcel*& place = parcels_[pick(random, live_)];
@@ -95,7 +95,7 @@ class alignas(128) Holder {
 void iterate(const Setup& setup, Holder& holder, std::size_t thread, const Sizes& sizes) {
   Random random{seed_of(setup.seed, thread)};
   const std::size_t share = setup.share_of(thread);
-  std::size_t due = 0;  // hundredths of a free
+  std::size_t due = 0;  // in hundredths of a free
   for (std::size_t iteration = 0; iteration < setup.iterations; ++iteration) {
     for (std::size_t i = 0; i < share; ++i) {
       holder.add(sizes.pick(random), i);
@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
     first += setup.most_live_of(i);
   }
 
-  // Looked at by the first thread, while no other does anything and all of them still exist.
+  // Read by the first thread, while all others exist but do nothing.
   std::optional<struct mallinfo2> left;
   std::latch done{static_cast<std::ptrdiff_t>(setup.threads)};
   const double seconds = ts::test::run_team(setup.threads, [&](std::uint32_t thread) {

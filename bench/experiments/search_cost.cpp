@@ -1,10 +1,12 @@
-// What a malloc and a free cost while a heap has so many free blocks. First as many blocks are freed
-// as --free says, in random order, each of random size and between two that stay; then
-//   pair     a block of random size is allocated and freed at once: the search alone, caches warm
-//   replace  a random one of all blocks is freed and another allocated: the search, and cache misses
-//            that no search can avoid
+// Measures the cost of a malloc and a free in a heap with many free blocks. First, --free blocks
+// are freed in random order, each of random size and between two that stay; then
+//   pair     a block of random size is allocated and freed at once: only the search, with warm
+//            caches
+//   replace  a random block is freed and another allocated: the search, and cache misses that no
+//            search can avoid
 // Only the second part is timed. bench/growth times the textbook's linear list on the same blocks.
-// Leaves out threads. An operation is a malloc and a free; each block's two ends are written and read.
+// Leaves out threads. An operation is a malloc and a free; each block's two ends are written and
+// read.
 #include "programs/support/heap_snapshot.h"
 #include "workload.h"
 
@@ -12,7 +14,7 @@ namespace {
 
 using namespace ts::bench;
 
-// Twice as many blocks as are to be free; those at odd places are freed.
+// Allocates twice as many blocks as will be free, and frees those at odd places.
 void make_free_blocks(MappedArray<Block>& live, const Sizes& sizes, Random& random) {
   MappedArray<Block> gaps{live.size()};
   for (std::size_t i = 0; i < live.size(); ++i) {

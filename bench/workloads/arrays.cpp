@@ -1,8 +1,8 @@
 // Stresses where large blocks begin: arrays of one size are added element by element, as numeric
-// programs do with many fields of one grid. Arrays that all begin with a page share the few lines
-// of one set of the first cache: each line is fetched again for each of its elements. Leaves out
-// the cost of malloc: all arrays are allocated anew only a few times. An operation is an element
-// read.
+// programs do with many fields of one grid. Arrays that all begin at a page boundary share the few
+// lines of one set of the L1 cache: each line is fetched again for each of its elements. Leaves out
+// the cost of malloc: all arrays are freed and allocated again only a few times. An
+// operation is an element read.
 #include "workload.h"
 
 namespace {

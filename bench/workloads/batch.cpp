@@ -1,6 +1,6 @@
-// Stresses a free list of one size that goes up and down: so many blocks are allocated, then all are
-// freed in the same order. Leaves out other sizes, and, at 64 blocks, everything beyond the first
-// cache. An operation is a malloc and a free; each block's two ends are written and read.
+// Stresses a free list of one size that goes up and down: a number of blocks are allocated, then
+// all are freed in the same order. Leaves out other sizes and, at 64 blocks, everything beyond the
+// L1 cache. An operation is a malloc and a free; each block's two ends are written and read.
 #include "workload.h"
 
 namespace {

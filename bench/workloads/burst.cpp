@@ -1,14 +1,14 @@
 // Stresses a heap that fills and empties: a burst of blocks is allocated, then all are freed, in
-// the order of allocation, in reverse or at random. The next burst begins with an empty heap. What
-// an allocator gives back when slabs empty, it must fetch again. Leaves out blocks that outlive a
-// burst. An operation is a malloc and a free; each block's two ends are written and read.
+// the order of allocation, in reverse or at random. The next burst begins with an empty heap.
+// Memory that an allocator returns when slabs empty must be fetched again. Leaves out blocks that
+// outlive a burst. An operation is a malloc and a free; each block's two ends are written and read.
 #include "workload.h"
 
 namespace {
 
 using namespace ts::bench;
 
-// In which order the blocks of a burst are freed; the same for all bursts.
+// The order in which the blocks of a burst are freed; the same for all bursts.
 MappedArray<std::uint32_t>& arrange(MappedArray<std::uint32_t>& order, const char* name) {
   const std::size_t count = order.size();
   const bool reverse = std::strcmp(name, "reverse") == 0;

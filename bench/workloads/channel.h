@@ -1,6 +1,6 @@
 // A bounded queue of batches of blocks between threads, in memory of its own. It blocks instead of
-// spinning: with more threads than cores, a spinning consumer would be what is measured. It refuses
-// to be clever: a batch is large enough that its lock does not matter.
+// spinning: with more threads than cores, a spinning consumer would dominate the measurement. A
+// batch is large enough that its lock does not matter.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace ts::bench {
 
-// Up to `capacity` blocks in memory of the owner's.
+// Up to `capacity` blocks, in the owner's memory.
 struct Batch {
   Block* blocks;
   std::size_t count;
@@ -37,7 +37,7 @@ class Channel {
     room_.wait(guard, [&] { return sent_ - received_ < depth_; });
     Block* const place = ring_ + sent_ % depth_ * batch_blocks_;
     std::copy_n(batch.blocks, batch.count, place);
-    // A batch that is not full ends with no block.
+    // No block: marks the end of a batch that is not full.
     if (batch.count < batch_blocks_) place[batch.count] = Block{};
     batch.count = 0;
     ++sent_;
@@ -45,13 +45,13 @@ class Channel {
     something_.notify_one();
   }
 
-  // Each sender's last word.
+  // Each sender calls this last.
   void end() {
     const std::lock_guard guard{mutex_};
     if (--senders_ == 0) something_.notify_all();
   }
 
-  // Waits for a batch; false if there will be none any more.
+  // Waits for a batch; false if there will be no more.
   bool receive(Batch& batch) {
     std::unique_lock guard{mutex_};
     something_.wait(guard, [&] { return sent_ != received_ || senders_ == 0; });

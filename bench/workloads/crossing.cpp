@@ -1,9 +1,9 @@
 // Stresses 8 to 16,000 bytes in threads that also free each other's blocks: each replaces random
-// blocks of its own, and now and then swaps a handful of them for those that another thread has left
-// in a box. `linear`: all sizes as likely, so most blocks are some kilobytes; `log`: every octave as
-// likely, so most are small, yet most bytes are in large ones. Leaves out threads that end. An
-// operation is a free and a malloc; of each block the first byte, one byte in each page and the last
-// are written, the ends read.
+// blocks of its own, and occasionally swaps a handful of them for those that another thread has
+// left in a box. `linear`: all sizes are equally likely, so most blocks are some kilobytes; `log`:
+// all octaves are equally likely, so most are small, but most bytes are in large ones. Leaves out
+// threads that end. An operation is a free and a malloc; of each block the first byte, one byte in
+// each page and the last are written, and the ends are read.
 #include <mutex>
 #include <utility>
 
@@ -21,7 +21,7 @@ std::size_t pick_linear(Random& random) {
   return least_bytes + pick(random, most_bytes - least_bytes + 1);
 }
 
-// 8 to 2^14 - 1, cut at the most.
+// 8 to 2^14 - 1, capped at the maximum.
 std::size_t pick_log(Random& random) {
   const std::size_t octave = least_bytes << pick(random, 11);
   const std::size_t bytes = octave + pick(random, octave);

@@ -1,10 +1,10 @@
-// Stresses realloc: sixteen texts grow in turns by pieces of 1 to 128 bytes, are dropped when they
-// have reached their length, and begin anew. `vectors` asks for half as much again when a text is
-// full, and lengths go from 1 KB to 32 MB. So all sizes of blocks grow beside each other, and large
-// ones can grow by remapping instead of copying. `exact` asks for what each piece needs, no more,
-// and lengths go from 256 B to 32 KB; it leaves out larger texts, where copying at every piece
+// Stresses realloc: sixteen texts grow in turns by pieces of 1 to 128 bytes, are dropped once they
+// have reached their length, and start again. `vectors` requests half as much again when a text is
+// full, and lengths are from 1 KB to 32 MB. So blocks of all sizes grow next to each other, and
+// large ones can grow by remapping instead of copying. `exact` requests just what each piece needs,
+// and lengths are from 256 B to 32 KB; it leaves out larger texts, where copying at every piece
 // would make the time quadratic. An operation is a piece; every byte of a text is written, and one
-// in each page read in the end.
+// in each page is read at the end.
 #include "workload.h"
 
 namespace {

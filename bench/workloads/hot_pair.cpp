@@ -1,6 +1,6 @@
-// Stresses the hottest path that an allocator has: one block of one size, freed at once, again and
-// again, in one thread. Leaves out everything else: one block lives at a time, so nothing is ever
-// searched, filled up or given back. An operation is a malloc and a free; the block's two ends are
+// Stresses the hottest path of an allocator: one block of one size, freed at once, again and again,
+// in one thread. Leaves out everything else: one block lives at a time, so nothing is ever
+// searched, filled up or returned. An operation is a malloc and a free; the block's two ends are
 // written and read.
 #include "workload.h"
 

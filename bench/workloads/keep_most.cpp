@@ -1,16 +1,16 @@
-// Stresses a heap that only grows, as a compiler's or a loader's does: of ten small blocks nine are
-// kept to the end, the tenth is freed a while later and leaves a hole. Time is page faults as much as
-// malloc; the peak shows what a small block really takes. Leaves out the end: the kept blocks are
-// checked, never freed, as such programs do. An operation is a malloc; of each block the first 16
-// bytes and the last are written.
+// Stresses a heap that only grows, like a compiler's or a loader's: of ten small blocks, nine are
+// kept to the end, and the tenth is freed a while later and leaves a hole. The time is as much page
+// faults as malloc; the peak shows what a small block really takes. Leaves out the end: the kept
+// blocks are checked, never freed, as in such programs. An operation is a malloc; of each block the
+// first 16 bytes and the last are written.
 #include "workload.h"
 
 namespace {
 
 using namespace ts::bench;
 
-// How a kept block begins: all kept ones are a list through themselves, so that this program holds
-// nothing beside the heap.
+// How a kept block begins: all kept ones are linked into a list, so that this program keeps nothing
+// outside the heap.
 struct Kept {
   Kept* before;
   std::uint32_t bytes;

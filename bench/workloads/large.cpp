@@ -1,7 +1,7 @@
-// Stresses large blocks: a few of 5 to 25 MB, a random one of which is replaced. Whether memory comes
-// from the kernel anew each time or is used again decides the time, and how much is held for later
-// the peak. --touched N limits what is used of each block to its first N bytes and its last; then
-// the time is that of address space alone. Leaves out small blocks in between. An operation is a free
+// Stresses large blocks: a few of 5 to 25 MB, a random one of which is replaced. The time depends
+// on whether memory comes from the kernel each time or is reused, and the peak on how much is kept
+// for later. --touched N limits the use of each block to its first N bytes and its last; then the
+// time is that of address space only. Leaves out small blocks in between. An operation is a free
 // and a malloc; one byte in each used page is written.
 #include "workload.h"
 
@@ -12,7 +12,7 @@ using namespace ts::bench;
 constexpr std::size_t max_live = 64;
 Block blocks[max_live];
 
-// As take(), touching the beginning only.
+// Like take(), but touches only the beginning.
 Block take_touched(std::size_t bytes, std::size_t number, std::size_t touched) {
   if (touched >= bytes) return take(bytes, number);
   const Block block{static_cast<unsigned char*>(std::malloc(bytes)),

@@ -1,9 +1,9 @@
-// The first of the two programs of a lecture's comparison: 32 threads, each allocates a block of 8 to
-// 512 bytes and frees it at once, again and again. Stresses threads that outnumber the cores, and
-// what an allocator does when a thread's only block goes. Leaves out everything that threads could do
-// to each other's blocks. (The second program is bench-remote with 16 producers and 16 consumers, and
-// in the lecture its winner lost this one.) An operation is a malloc and a free; the block's two ends
-// are written and read.
+// The first of the two programs of a lecture's comparison: each of 32 threads allocates a block of
+// 8 to 512 bytes and frees it at once, again and again. Stresses threads that outnumber the cores,
+// and an allocator's reaction when a thread frees its only block. Leaves out everything that
+// threads could do to each other's blocks. (The second program is bench-remote with 16 producers
+// and 16 consumers; in the lecture its winner lost this one.) An operation is a malloc and a free;
+// the block's two ends are written and read.
 #include "programs/support/team.h"
 #include "workload.h"
 

@@ -1,9 +1,10 @@
 // Stresses blocks that one thread allocates and another frees, in streams: producers only allocate,
-// consumers only free. A producer deals its blocks out to all consumers at random; with --paired 1
-// each has a consumer of its own (16 pairs, batches of 1,024 and a depth of 10 are the second program
-// of a lecture's comparison). With --checked N a consumer reads one in N blocks before it frees them,
-// so that the others stay in the producer's cache. Leaves out work between: no program does nothing
-// but this. An operation is a malloc and a free; each block's two ends are written by the producer.
+// consumers only free. A producer distributes its blocks to all consumers at random; with --paired
+// 1 each has a consumer of its own (16 pairs, batches of 1,024 and a depth of 10 are the second
+// program of a lecture's comparison). With --checked N a consumer reads one in N blocks before
+// freeing them, so that the others stay in the producer's cache. Leaves out work in between: no
+// real program does only this. An operation is a malloc and a free; each block's two ends are
+// written by the producer.
 #include "channel.h"
 #include "programs/support/team.h"
 
@@ -24,7 +25,7 @@ struct Setup {
 constexpr std::size_t max_channels = 64;
 Channel channels[max_channels];
 
-// A producer fills one batch for each consumer that it has; a consumer empties one at a time.
+// A producer fills one batch for each of its consumers; a consumer empties one at a time.
 std::size_t batches_of_producers(const Setup& setup) {
   return setup.producers * (setup.paired ? 1 : setup.consumers);
 }

@@ -1,8 +1,8 @@
-// Stresses a heap in its steady state: so many blocks live, and a random one of them is freed and
-// another allocated in its stead. --live decides which cache the heap fits into, --least and --most
-// the kind of blocks. Leaves out growth (the first filling is not timed) and any order in lives. An
-// operation is a free and a malloc; of each block the first byte, the last byte and one byte in each
-// page are written, the ends read.
+// Stresses a heap in its steady state: of a fixed number of live blocks, a random one is freed and
+// another allocated in its place. --live decides which cache the heap fits into, --least and --most
+// the size of the blocks. Leaves out growth (the first filling is not timed) and any order of
+// lifetimes. An operation is a free and a malloc; of each block the first byte, the last byte and
+// one byte in each page are written, and the ends are read.
 #include "workload.h"
 
 int main(int argc, char** argv) {

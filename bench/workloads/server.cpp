@@ -1,10 +1,10 @@
 // Stresses what a server's requests do to a heap: each builds a tree of 20 to 200 small objects and
-// drops it; one in 32 works in a buffer of 64 to 512 KiB besides. Results live in a cache of 4,096
-// per thread, which the least recently used one leaves when a new one comes. One in 16 goes to
-// another thread, which deletes it. Small objects of all ages lie beside each other, which decides
-// the peak. Over new and delete, with the size where the program knows it. Leaves out waiting: real
-// servers are idle most of the time. An operation is a request; each object's head and last byte
-// are written, and read before it is deleted.
+// drops it; one in 32 also works in a buffer of 64 to 512 KiB. Results live in a cache of 4,096 per
+// thread, from which a new one evicts the least recently used. One in 16 goes to another thread,
+// which deletes it. Small objects of all ages are next to each other, which decides the peak. Uses
+// new and delete, with the size where the program knows it. Leaves out waiting: real servers are
+// idle most of the time. An operation is a request; each object's head and last byte are written,
+// and read before it is deleted.
 #include <atomic>
 #include <bit>
 #include <new>
@@ -29,15 +29,15 @@ struct Object {
 constexpr std::size_t least_object_bytes = 32;
 static_assert(sizeof(Object) < least_object_bytes);
 
-// Real sizes crowd around a small middle and have a long tail: the octave is a sum of six coins
-// that show heads once in four. So two of three objects have 64 to 255 bytes, and one in 200 has 1
+// Real sizes cluster around a small middle and have a long tail: the octave is the sum of six coins
+// that show heads once in four. So two in three objects have 64 to 255 bytes, and one in 200 has 1
 // to 4 KiB.
 std::size_t pick_object_bytes(Random& random) {
   const std::uint64_t coins = random.next();
   const std::size_t base = least_object_bytes << std::popcount((coins >> 58) & (coins >> 52));
   return base + pick(random, base);
 }
-// A result that is worth keeping is larger than its parts.
+// A result worth keeping is larger than its parts.
 std::size_t pick_result_bytes(Random& random) { return 4 * pick_object_bytes(random); }
 
 Object* create(std::size_t bytes, std::size_t key) {
@@ -50,7 +50,7 @@ Object* create(std::size_t bytes, std::size_t key) {
 void destroy(Object* object) {
   if (object == nullptr) return;
   if (object->last() != mark_of(object->key)) fail("the content of a live object changed");
-  object->last() = 0;  // so that a second holder of the same object would notice
+  object->last() = 0;  // so that a second holder of the same object would be detected
   ::operator delete(object, std::size_t{object->bytes});
 }
 
@@ -69,7 +69,7 @@ Object* build_tree(Random& random) {
   return root;
 }
 
-// Parents before children: what is left to do hangs together by `next`.
+// Parents before children: the objects still to be destroyed are linked by `next`.
 void destroy_tree(Object* root) {
   Object* left = root;
   while (left != nullptr) {
@@ -133,7 +133,7 @@ class Cache {
   Object* by_key_[keys] = {};
 };
 
-// Where a thread leaves an object and takes what it finds.
+// Where a thread leaves an object and takes whatever it finds.
 struct alignas(128) Desk {
   std::atomic<Object*> object;
 };
@@ -152,7 +152,7 @@ void work_in_buffer(Random& random) {
   ::operator delete(buffer, bytes);
 }
 
-// Small keys come up more often than large ones: the smaller of two numbers.
+// Small keys are more frequent than large ones: the smaller of two numbers.
 std::size_t pick_key(Random& random) {
   const std::size_t one = pick(random, Cache::keys);
   const std::size_t other = pick(random, Cache::keys);

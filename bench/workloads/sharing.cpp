@@ -1,12 +1,12 @@
-// Stresses nothing in malloc but where it puts small blocks: each thread writes its own few blocks of
-// 16 bytes again and again, and now and then replaces one. If blocks of two threads lie in one cache
-// line, every write takes the line from the other core. `active`: threads allocate at the same time;
-// does the allocator itself deal one line out to several? `passive`: the first blocks come
-// from the main thread, dealt out in turns, so they do share lines, and no allocator can help it; but
-// when a thread frees such a block, does it get it back for its next one? Leaves out the speed of
-// malloc, which is a fraction of a per cent here. It needs a core for each thread: threads that take
-// turns on one never meet in a line. An operation is a round: some writes to every block,
-// and one replacement; each block's writes are counted and checked.
+// Stresses nothing in malloc but where it puts small blocks: each thread writes its own few blocks
+// of 16 bytes again and again, and occasionally replaces one. If blocks of two threads are in one
+// cache line, every write takes the line from the other core. `active`: threads allocate at the
+// same time; does the allocator itself give parts of one line to several of them? `passive`: the
+// first blocks come from the main thread, in turns, so they do share lines, and no allocator can
+// avoid that; but when a thread frees such a block, does it get it back for its next one? Leaves
+// out the speed of malloc, which is a fraction of a percent here. Needs a core for each thread:
+// threads that take turns on one core never contend for a line. An operation is a round: some
+// writes to every block, and one replacement; each block's writes are counted and checked.
 #include "programs/support/team.h"
 #include "workload.h"
 
@@ -16,7 +16,7 @@ using namespace ts::bench;
 
 constexpr std::size_t held = 8;
 
-// Volatile: every write is to happen.
+// Volatile, so that every write happens.
 struct Counter {
   volatile std::uint64_t writes;
 };
@@ -35,7 +35,7 @@ void give_counter(Counter* counter, std::size_t writes) {
   std::free(counter);
 }
 
-// The first blocks are replaced in the first rounds: each is written in as many rounds as it lives.
+// The first rounds replace the first blocks: each block is written in as many rounds as it lives.
 void work(Counter** mine, std::size_t rounds, std::size_t writes) {
   std::size_t born[held] = {};
   for (std::size_t round = 0; round < rounds; ++round) {

@@ -1,8 +1,8 @@
-// Stresses what comes before the first malloc and with it: loading the library, its relocations, its
+// Stresses the work before and during the first malloc: loading the library, its relocations, its
 // first system calls and pages. This program runs itself again and again, with the argument `once`;
-// then it makes one malloc, one free, and ends. Its peak is that of such a process, since this one
-// does no more. Leaves out everything that a program does afterwards. An operation is a program; the
-// block's two ends are written and read.
+// that process makes one malloc and one free, and ends. The peak is that of such a process, since
+// the parent does no more. Leaves out everything that a program does afterwards. An operation is a
+// program; the block's two ends are written and read.
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -21,7 +21,8 @@ bool run_once(char* program) {
          ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// Not by the class Arguments: what it drags in would be loaded by every program that is started.
+// Does not use the class Arguments: everything that it pulls in would be loaded by every program
+// that is started.
 std::size_t programs_asked_for(int argc, char** argv) {
   constexpr std::size_t otherwise = 1000;
   if (argc == 1) return otherwise;

@@ -1,9 +1,9 @@
 // Stresses a server whose threads come and go (after an idea of Larson and Krishnan, 1998): each
 // thread replaces random blocks of a slice, some thousand of them. Then it starts a new thread,
 // leaves slice and blocks to it, and ends. So most blocks are freed by another thread than the one
-// that allocated them, and often by then that one is no more. Leaves out exchange between threads
-// that live at the same time. An operation is a free and a malloc; each block's two ends are
-// written and read.
+// that allocated them, which has often ended by then. Leaves out exchange between threads that live
+// at the same time. An operation is a free and a malloc; each block's two ends are written and
+// read.
 #include <functional>
 #include <latch>
 #include <thread>
@@ -16,17 +16,17 @@ using namespace ts::bench;
 
 constexpr std::size_t max_threads = 64;
 
-// What a thread leaves to its successor.
+// The data that a thread leaves to its successor.
 struct alignas(128) Slice {
   Block* blocks;
   std::size_t live;
   std::size_t operations;   // of each thread
-  std::size_t generations;  // to come, this one included
+  std::size_t generations;  // still to run, this one included
   const Sizes* sizes;
   std::uint64_t seed;
 };
 
-// Static, like `ended`: the last thread of a line may still be about to end when main is.
+// Static, like `ended`: the last thread of a line may not have ended yet when main returns.
 Slice slices[max_threads];
 
 // Threads are detached, since none is joined: the last of each line counts down.
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   arguments.finish();
   if (threads > max_threads) arguments.fail("are at most", "64", "threads");
 
-  // The main thread allocates the first blocks, as in a server that sets itself up.
+  // The main thread allocates the first blocks, like a server that initialises itself.
   MappedArray<Block> blocks{threads * live};
   Random random{seed};
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = take(sizes.pick(random), i);

@@ -1,9 +1,9 @@
 // Stresses short threads whose blocks outlive them: each allocates some hundred blocks, frees most,
-// leaves every tenth on a shelf, and frees what another thread left on that shelf long before. Heaps
-// of ended threads must be found and used again, although a few of their blocks live on: if not, memory
-// grows with the number of threads. Leaves out long-lived threads. An operation is a malloc and a
-// free; each block's two ends are written and read. live_bytes are those on the shelves in the end:
-// with 1,000 full shelves, two threads at work add 2 % at most.
+// leaves every tenth on a shelf, and frees the blocks that another thread left on that shelf long
+// before. Heaps of ended threads must be found and reused, although a few of their blocks live on;
+// if not, memory grows with the number of threads. Leaves out long-lived threads. An operation is a
+// malloc and a free; each block's two ends are written and read. live_bytes are those on the
+// shelves at the end: with 1,000 full shelves, two working threads add 2% at most.
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   if (shelf_count > max_shelves) arguments.fail("are at most", "1024", "shelves");
 
   std::atomic<std::size_t> born = 0;
-  // Each of the team starts a thread, waits for its end and starts the next.
+  // Each thread of the team starts a thread, waits for its end and starts the next.
   const double seconds = ts::test::run_team(threads, [&](std::uint32_t) {
     for (;;) {
       const std::size_t life = born.fetch_add(1, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
-// Stresses what servers do all day: threads that each keep a working set of blocks of mixed sizes
-// and replace them in random order. Every tenth goes over to the next thread, which frees it.
-// Leaves out threads that end. An operation is a free and a malloc; each block's two ends are
-// written and read, so of the one large block in a hundred most pages stay untouched.
+// Stresses the usual work of servers: threads that each keep a working set of blocks of mixed sizes
+// and replace them in random order. Every tenth goes to the next thread, which frees it. Leaves out
+// threads that end. An operation is a free and a malloc; each block's two ends are written and
+// read, so most pages of the one large block in a hundred stay untouched.
 #include <atomic>
 
 #include "programs/support/team.h"
@@ -11,13 +11,13 @@ namespace {
 
 using namespace ts::bench;
 
-// A block that says itself how long it is: only its address goes to another thread.
+// A block that stores its own length: only its address goes to another thread.
 struct Parcel {
   std::uint32_t bytes;
   std::uint32_t mark;
 };
 
-// A hand-over from one thread to the next: the thread that finds a block in it must free it.
+// A hand-over from one thread to the next: a thread that finds a block in it must free it.
 struct alignas(128) Handover {
   std::atomic<Parcel*> parcel;
 };
@@ -29,7 +29,7 @@ std::size_t mixed_bytes(Random& random) {
   return kind < 99 ? 257 + pick(random, 3840) : 4097 + pick(random, 61440);
 }
 
-// Writes the two ends only, unlike take(): many a large buffer is never filled.
+// Writes only the two ends, unlike take(): many large buffers are never filled.
 Parcel* pack(std::size_t bytes, std::size_t number) {
   auto* const parcel = static_cast<Parcel*>(std::malloc(bytes));
   if (parcel == nullptr) fail("malloc returned null");
@@ -42,7 +42,7 @@ void unpack(Parcel* parcel) {
   if (parcel == nullptr) return;
   const auto* const address = reinterpret_cast<const unsigned char*>(parcel);
   if (address[parcel->bytes - 1] != parcel->mark) fail("the content of a live block changed");
-  parcel->mark = 0;  // so that a second holder of the same block would notice
+  parcel->mark = 0;  // so that a second holder of the same block would be detected
   std::free(parcel);
 }
 

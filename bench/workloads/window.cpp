@@ -1,6 +1,7 @@
-// Stresses many sizes at once while everything stays in the first cache: each block is freed when 64
-// later ones have been allocated. Leaves out long lives and disorder: the oldest block always goes
-// first. An operation is a free and a malloc; each block's two ends are written and read.
+// Stresses many sizes at once while everything stays in the L1 cache: each block is freed after 64
+// later ones have been allocated. Leaves out long lifetimes and disorder: the oldest block is
+// always freed first. An operation is a free and a malloc; each block's two ends are written and
+// read.
 #include "workload.h"
 
 namespace {

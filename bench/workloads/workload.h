@@ -1,7 +1,7 @@
-// What the workloads and the programs of experiments share: blocks that notice damage, random numbers
-// that cost little beside a malloc, a clock, the two lines at the end. Nothing here allocates, and a program of one thread needs
-// libc alone, so that its peak is the allocator's rather than the C++ library's. It refuses to check
-// every byte: it must cost less than what it watches.
+// Shared by the workloads and the experiments' programs: blocks that detect damage, random numbers
+// that cost little compared with a malloc, a clock, and the two lines at the end. Nothing here
+// allocates, and a single-threaded program needs only libc, so that its peak is the allocator's
+// rather than the C++ library's. Does not check every byte: it must cost less than the allocator.
 #pragma once
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ using test::seed_of;
   std::_Exit(1);
 }
 
-// 0 to `limit` - 1, for limits below 2^32: Random::below() divides, which takes as long as a malloc.
+// 0 to `limit` - 1, for limits below 2^32. Random::below() divides, which is as slow as a malloc.
 inline std::size_t pick(Random& random, std::size_t limit) {
   return static_cast<std::size_t>(((random.next() >> 32) * limit) >> 32);
 }
@@ -42,7 +42,7 @@ inline std::size_t positive(Arguments& arguments, const char* name, std::uint64_
   return value;
 }
 
-// The sizes of a workload's requests: each from `least` to `most` as likely.
+// The sizes of a workload's requests: uniform from `least` to `most`.
 class Sizes {
  public:
   Sizes(Arguments& arguments, std::size_t least, std::size_t most)
@@ -63,26 +63,26 @@ class Sizes {
 
 inline constexpr std::size_t touched_page_bytes = 4096;
 
-// A block and what its holder wrote into it. All zero: no block.
+// A block and what its holder wrote to it. All zero: no block.
 struct Block {
   unsigned char* address;
   std::uint32_t bytes;
-  unsigned char mark;  // never 0, which fresh memory has
+  unsigned char mark;  // never 0, unlike fresh memory
 };
 
-// Odd, and not the same for neighbours.
+// Odd, and different for neighbours.
 constexpr unsigned char mark_of(std::size_t number) {
   return static_cast<unsigned char>(number << 1 | 1);
 }
 
-// Writes the first byte, one byte in each page, and the last byte: as much as makes memory resident,
-// and a cache line or two of a small block. `bytes` > 0.
+// Writes the first byte, one byte in each page, and the last byte: enough to make the memory
+// resident and to touch a cache line or two of a small block. `bytes` > 0.
 inline void touch(unsigned char* address, std::size_t bytes, unsigned char mark) {
   for (std::size_t at = 0; at < bytes; at += touched_page_bytes) address[at] = mark;
   address[bytes - 1] = mark;
 }
 
-// Allocates and touches. `number` tells blocks apart that live at the same time.
+// Allocates and touches. `number` distinguishes blocks that live at the same time.
 inline Block take(std::size_t bytes, std::size_t number) {
   const Block block{static_cast<unsigned char*>(std::malloc(bytes)),
                     static_cast<std::uint32_t>(bytes), mark_of(number)};
@@ -96,7 +96,7 @@ inline void check(const Block& block) {
     fail("the content of a live block changed");
 }
 
-// Checks and frees; no block is nothing to do.
+// Checks and frees; does nothing for no block.
 inline void give(const Block& block) {
   if (block.address == nullptr) return;
   check(block);
@@ -122,7 +122,7 @@ inline void print(const char* text, int length) {
     fail("the result could not be written");
 }
 
-// A line `name: NUMBER`, for experiments; before report().
+// Prints a line `name: NUMBER`, for experiments; before report().
 inline void tell(const char* name, std::size_t value) {
   char text[128];
   print(text, std::snprintf(text, sizeof text, "%s: %zu\n", name, value));
@@ -135,7 +135,7 @@ inline void tell_each(const char* name, double seconds, std::size_t operations) 
                             seconds / static_cast<double>(operations)));
 }
 
-// The end of a workload's output.
+// Prints the end of a workload's output.
 inline void report(std::size_t operations, double seconds) {
   char text[128];
   print(text,

@@ -1,8 +1,8 @@
-// Stresses calloc of 4 KB to 1 MB: a random one of the live blocks is replaced by a zeroed one, every
-// octave of sizes as likely. Fresh pages of the kernel are zero, used ones are not: an allocator that
-// remembers which is which need not write. Leaves out small blocks, where zeroing costs nothing. An
-// operation is a free and a calloc; of each block one byte in each page and the last are found to be
-// zero, then written.
+// Stresses calloc of 4 KB to 1 MB: a random live block is replaced by a zeroed one, with all
+// octaves of sizes equally likely. Fresh pages of the kernel are zero, used ones are not: an
+// allocator that remembers which is which need not write. Leaves out small blocks, where zeroing
+// costs nothing. An operation is a free and a calloc; of each block one byte in each page and the
+// last are checked to be zero, then written.
 #include "workload.h"
 
 namespace {
@@ -20,7 +20,7 @@ std::size_t pick_size(Random& random) {
   return octave + pick(random, octave);
 }
 
-// Asks for elements of 16 bytes.
+// Requests elements of 16 bytes.
 Block take_zeroed(std::size_t bytes, std::size_t number) {
   constexpr std::size_t element_bytes = 16;
   const std::size_t elements = bytes / element_bytes;

@@ -32,7 +32,7 @@ struct Slot {  // NOLINT(clang-analyzer-optin.performance.Padding): the state co
 
 constinit Slot slots[max_modules] = {};
 constinit Atomic<std::uint32_t> taken{0};
-// Cached guesses of the slot for an address.
+// Guesses of a module's slot, by a hash of its address.
 constexpr unsigned guesses_bits = 8;
 constinit Atomic<std::uint32_t> guesses[1U << guesses_bits];
 
