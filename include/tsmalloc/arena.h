@@ -9,8 +9,8 @@
  *     ts_arena_destroy(arena);      // frees everything
  *
  * An arena is a heap like that of a thread, and as fast. Its blocks are ordinary blocks of malloc:
- * any thread may free or delete them, also outside a scope, as long as the arena lives; those that
- * nobody frees go with ts_arena_reset or ts_arena_destroy. Using or freeing a block after that is
+ * any thread may free or delete them, also outside a scope, as long as the arena lives;
+ * ts_arena_reset and ts_arena_destroy free any that remain. Using or freeing a block after that is
  * misuse, as with any dangling pointer.
  *
  * Only one thread at a time may use an arena, that is, be in its scope or call one of its
@@ -22,7 +22,7 @@
  *   - the buffer of a stream, at the first print; the table of loaded libraries (dlopen);
  *   - memory of a thread for the next one (pthread_create, the end of a thread);
  *   - the environment (setenv, putenv), the locale (setlocale), the time zone (tzset, localtime);
- *   - what name look-ups read (getaddrinfo, getpwnam).
+ *   - data for name look-ups (getaddrinfo, getpwnam).
  * Do these outside scopes.
  *
  * A scope belongs to its thread; a thread started there is in no scope. A thread that ends in a
@@ -97,7 +97,7 @@ TSMALLOC_FUNCTION_(void*, ts_arena_malloc, (ts_arena * arena, size_t size));
 TSMALLOC_FUNCTION_(void*, ts_arena_aligned_alloc,
                    (ts_arena * arena, size_t alignment, size_t size));
 
-/* Measures the arena. EBUSY, EINVAL. Cost: a look at each slab and each larger block. */
+/* Measures the arena. EBUSY, EINVAL. Cost: reading each slab's and each larger block's figures. */
 TSMALLOC_FUNCTION_(int, ts_arena_stats, (ts_arena * arena, struct ts_arena_usage* usage));
 
 /* Makes the calling thread allocate in the arena, or in its own heap again if `arena` is NULL.

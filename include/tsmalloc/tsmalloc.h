@@ -123,11 +123,11 @@ TSMALLOC_FUNCTION_(int, ts_trim, (size_t keep_bytes));
  * program calls neither malloc nor free. The result is a timeout for poll or epoll_wait: the
  * milliseconds until the next step is due, at most 200; 0: call again at once; -1: nothing to do
  * until the program frees more.
- * A step purges what the calling thread's slabs keep idle. If the library has no background thread
- * (TSMALLOC_BACKGROUND), it also purges a slice of what the process keeps idle. The hardened
- * library and the teaching heaps have no such work and return -1.
+ * A step purges idle memory in the calling thread's slabs. If the library has no background thread
+ * (TSMALLOC_BACKGROUND), it also purges a slice of the process's idle memory. The hardened library
+ * and the teaching heaps have no such work and return -1.
  * Without tsmalloc: -1.
- * Not async-signal-safe. Cost: two locks and a look at the clock; with work to do, a few
+ * Not async-signal-safe. Cost: two locks and a clock read; with work to do, a few
  * milliseconds. */
 TSMALLOC_FUNCTION_(int, ts_housekeep, (void));
 
@@ -179,7 +179,7 @@ TSMALLOC_FUNCTION_(int, ts_on_event, (void (*handler)(int event, size_t bytes)))
  * Returns 0; EINVAL for an invalid interval; ENOMEM; or ENOTSUP in the hardened library and the
  * teaching heaps.
  * Without tsmalloc: ENOSYS.
- * Not async-signal-safe. Cost: a lock, and a look at each thread's heap. */
+ * Not async-signal-safe. Cost: a lock, and a walk through the threads' heaps. */
 TSMALLOC_FUNCTION_(int, ts_profile_start, (size_t interval));
 
 /* Stops sampling. Samples of blocks in use are kept, and their frees are still recorded.
@@ -205,9 +205,9 @@ TSMALLOC_FUNCTION_(int, ts_profile_write, (int descriptor, int what));
  * Not async-signal-safe. Cost: as ts_trim. */
 TSMALLOC_FUNCTION_(size_t, ts_purge, (void));
 
-/* Flushes what the calling thread keeps aside: its cache bins, batched frees of other threads'
- * blocks, and spare pages become available to all threads. For pool threads that are about to wait
- * for a long time. No effect in the hardened library and the teaching heaps.
+/* Flushes the calling thread's caches: its cache bins, batched frees of other threads' blocks, and
+ * spare pages become available to all threads. For pool threads that are about to wait for a long
+ * time. No effect in the hardened library and the teaching heaps.
  * Without tsmalloc: nothing.
  * Not async-signal-safe. Cost: locks, and a few loads and stores per block. */
 TSMALLOC_FUNCTION_(void, ts_thread_flush, (void));
