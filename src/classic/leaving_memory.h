@@ -56,7 +56,7 @@ class SeenByOthers {
   bool before_;
 };
 
-// Notes the mappings that the system refused to take back again.
+// Notes again the mappings that the system refused to take back.
 void retry_left_behind() noexcept;
 
 // Sends all memory that is noted; true if there was any. Without a lock.

@@ -83,7 +83,7 @@ class NodePool {
   static constexpr int slab_bits = 15;
   static constexpr NodeNumber slab_nodes = 1U << slab_bits;
   static constexpr NodeNumber max_slabs = 1U << (node_number_bits - slab_bits);
-  static constexpr unsigned fresh_nodes = 64;  // unused nodes that are taken at a time
+  static constexpr unsigned fresh_nodes = 64;  // never used before; taken this many at a time
   static constexpr unsigned max_stash = 512;   // a few operations' worth of paths
 
   bool refill_slow(Stash& stash) noexcept;

@@ -48,7 +48,7 @@ inline constexpr unsigned saved_bits[saved_registers] = {14, 14, 11};
 static_assert(kind_bits + base_bits + cfa_bits + saved_bits[0] + saved_bits[1] + saved_bits[2] ==
               64);
 
-// A signed bit field of a word, in bytes.
+// A signed bit field of a word, converted from words to bytes.
 inline std::int32_t words_at(std::uint64_t word, unsigned shift, unsigned bits) noexcept {
   const auto top = static_cast<std::int64_t>(word << (64 - shift - bits));
   return static_cast<std::int32_t>(top >> (64 - bits)) * 8;
