@@ -123,10 +123,9 @@ def coverage(profile: Profile) -> list[str]:
 
 def summary(profile: Profile, sites: Sites, of: Type) -> list[str]:
     if not sites.total.samples:
-        return [
-            f"No samples are {WORDS[of]}. Blocks from before sampling began are not among them: to "
-            "cover all, start the program with TSMALLOC_PROFILE=on."
-        ]
+        earlier = "blocks from before sampling began are not sampled"
+        remedy = "to cover all, start the program with TSMALLOC_PROFILE=on"
+        return [f"No samples are {WORDS[of]}.", f"({earlier}: {remedy})"]
     objects = f"{quantity(sites.objects.total, 'count')} objects"
     if of == "pinned":
         blocks = quantity(sites.blocks, "bytes")
