@@ -10,10 +10,10 @@ namespace ts {
 
 // For every verb that takes several processes.
 #define TSMALLOC_USAGE_OF_PROCESSES "PID... | --tree PID | --cgroup PATH"
-#define TSMALLOC_HELP_OF_PROCESSES                                                              \
-  "  --tree PID      The process and all its descendants.\n"                                    \
-  "  --cgroup PATH   All of a control group, such as a container or a service, and of groups\n" \
-  "                  in it: its folder, or its path below /sys/fs/cgroup.\n"
+#define TSMALLOC_HELP_OF_PROCESSES                                                                 \
+  "  --tree PID      The process and all its descendants.\n"                                       \
+  "  --cgroup PATH   All processes of a control group, such as a container or a service, and of\n" \
+  "                  groups in it: its directory, or its path below /sys/fs/cgroup.\n"
 
 class CommandLine {
  public:

@@ -31,7 +31,7 @@ Examples:
   tsmalloc top 4711
   tsmalloc top --interval 0.1 -- ./server --selftest
 
-COMMAND is started with tsmalloc; looking at it needs no permission. What it prints during the screen
+COMMAND is started with tsmalloc; inspecting it needs no privileges. What it prints during the screen
 is shown afterwards. Without a screen, the lines go to standard error. The exit status is that of COMMAND,
 or 128 plus the number of the signal that ended it.
 

@@ -402,7 +402,7 @@ output_options = all_of(
     option("--export-json FILE", "Write everything, including raw samples.", type=FILE),
     option("--export-csv FILE", "Write one line for each run.", type=FILE),
     option("--export-markdown FILE", "Write the table and verdict.", type=FILE),
-    option("-f --force", "Overwrite files; write into any --report directory."),
+    option("-f --force", "Overwrite files; write into a --report directory that is not empty."),
     option("--json", "Print JSON instead of the table.", "as_json"),
     option("-q --quiet", "Print no progress, notes or warnings."),
     option("-v --verbose", "Print warnings with causes and remedies."),

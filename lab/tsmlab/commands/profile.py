@@ -151,7 +151,7 @@ class Verbs(Group):
 
 @click.group("profile", cls=Verbs)
 def command() -> None:
-    """Take a heap profile, or read one: which lines hold the memory, and how sure that is.
+    """Take a heap profile, or read one: which lines hold the memory, and how certain.
 
     All sums are estimates from samples, shown with their 95% interval. Names and lines come from
     the binaries on this machine.

@@ -494,7 +494,7 @@ class _Session:
 REMEDIES = {
     "exit": "Run the server on its own first: it must work without tsmalloc.",
     "start": "Check the program's name, and that nothing else uses the port.",
-    "timeout": "Tell how to detect that it is ready: --ready 'COMMAND' or --ready 'line:REGEX'; "
+    "timeout": "Say how to detect that it is ready: --ready 'COMMAND' or --ready 'line:REGEX'; "
     "or give more time with --ready-within or --timeout.",
     "preload": "Start the server program directly, without a wrapper.",
     "load": "Try the load on its own while the server runs.",
