@@ -81,9 +81,9 @@ def test_a_program_without_a_table_is_named():
         ("[a](other.md) [b](other.md#one-two) [c](#here)\n# Here\n", []),
         ("[a](https://example.org/none) `[b](none.md)`\n", []),
         ("```\n[a](none.md)\n```\n", []),
-        ("[a](none.md)\n", ["page.md: no none.md"]),
-        ("[a](other.md#three)\n", ["page.md: no heading other.md#three"]),
-        (f"see {FOLDER}/none.md\n", [f"page.md: no {FOLDER}/none.md"]),
+        ("[a](none.md)\n", ["page.md: no such file: none.md"]),
+        ("[a](other.md#three)\n", ["page.md: no such heading: other.md#three"]),
+        (f"see {FOLDER}/none.md\n", [f"page.md: no such file: {FOLDER}/none.md"]),
     ],
 )
 def test_links_that_lead_nowhere_are_found(text, found, tmp_path, monkeypatch):

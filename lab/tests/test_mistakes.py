@@ -22,7 +22,7 @@ MISTAKES = [
     ("run ./prog", "unknown allocator './prog'"),
     ("doctor --timeout nan true", "above zero"),
     ("top --count 0 -- true", "--count: '0' is not a number of at least 1"),
-    ("profile --seconds 60 --peak", "no process is named"),
+    ("profile --seconds 60 --peak", "no process given"),
     ("profile 1 --bogus", "--bogus"),
     ("compare -- ./no-such-program", "no-such-program"),
     ("compare -a jemaloc -- true", "Did you mean jemalloc?"),

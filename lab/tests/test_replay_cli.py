@@ -105,7 +105,7 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(tsmalloc, trace, t
     for arguments, says in (
         ((text,), "text.tstrace"),
         ((empty,), "empty.tstrace contains no events.\n  Record a program that allocates."),
-        ((cut,), "cut.tstrace' is cut off in the chunk at byte"),
+        ((cut,), "cut.tstrace' is truncated in the chunk at byte"),
         ((trace, "--image", "900"), "has no image 900.\n  The last image is 0."),
         ((trace, "--tickets", "3,0", "--schedule", "stride"), "would never run"),
         ((trace, "--tickets", "3,,2", "--schedule", "lottery"), "must be whole numbers"),

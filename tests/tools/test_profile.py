@@ -535,7 +535,7 @@ def test_a_binary_that_is_gone_has_names_while_its_process_runs(
         assert str(copy) in files
     sites, notes = names_and_notes(profile)
     assert "leaks" not in sites
-    reason = "instead of|has changed since the program began" if replaced else "is not there"
+    reason = "instead of|has changed since the program began" if replaced else "does not exist"
     assert any(re.search(reason, note) for note in notes), notes
 
 
@@ -617,7 +617,7 @@ def test_pauses_of_the_sampling_are_told(program: Path, tmp_path: Path) -> None:
     assert profile.began_after < 0.5
     assert 1.2 < profile.paused < 10
     (said,) = text.coverage(profile)
-    assert ", but for 1." in said
+    assert ", except for 1." in said
     assert text.uncovered(profile) > 5e6  # of about 15 MB
 
 

@@ -399,7 +399,7 @@ def test_addresses_are_written_down_in_their_order(synthetic, tmp_path):
 
 def test_an_image_that_is_not_there_is_told(synthetic):
     done = run_tool("replay", "--image", "9", synthetic().trace, status=FAILED)
-    assert "the last is 0" in done.stderr
+    assert "the last image is 0" in done.stderr
 
 
 def test_slots_follow_what_lives(synthetic):
