@@ -109,7 +109,7 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(tsmalloc, trace, t
         ((trace, "--image", "900"), "has no image 900.\n  The last image is 0."),
         ((trace, "--tickets", "3,0", "--schedule", "stride"), "would never run"),
         ((trace, "--tickets", "3,,2", "--schedule", "lottery"), "must be whole numbers"),
-        ((trace, "--tickets", "3"), "means nothing under asap"),
+        ((trace, "--tickets", "3"), "has no effect under asap"),
     ):
         done = tsmalloc("replay", *arguments, "-a", "glibc", "-r", "1", status=1)
         assert says in done.stderr
