@@ -37,13 +37,13 @@ inline std::size_t bytes_in_bins(const CacheBin* bins, const std::uint16_t* capa
   return bytes;
 }
 
-// Likewise, in its spare lists.
-inline std::size_t bytes_in_spare_lists(const ThreadHeap& heap) noexcept {
+// Likewise, in its spare lists. (Another process's flag may be any byte, and so is not read here.)
+inline std::size_t bytes_in_spare_lists(const ThreadHeap& heap, bool has_wide_bins) noexcept {
   std::size_t bytes = 0;
   for (unsigned c = 1; c < class_count; ++c) {
     const SizeClass& size_class = size_classes[c];
     bytes += std::size_t{racy_read(heap.spare_lists_of[c])} * size_class.block_bytes *
-             (heap.has_wide_bins ? size_class.wide_bin_blocks : size_class.bin_blocks);
+             (has_wide_bins ? size_class.wide_bin_blocks : size_class.bin_blocks);
   }
   return bytes;
 }

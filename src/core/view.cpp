@@ -17,7 +17,8 @@ namespace {
 
 // Bytes of the blocks in a heap's bins and batches.
 std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
-  std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities) + bytes_in_spare_lists(heap);
+  std::size_t bytes =
+      bytes_in_bins(heap.bins, heap.capacities) + bytes_in_spare_lists(heap, heap.has_wide_bins);
   if (racy_read(heap.has_sampling_bins))
     bytes += bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
   for (const RemoteBatch& batch : heap.batches) {

@@ -146,7 +146,8 @@ class Walk {
     account_.heaps += is_arena(heap) ? 0 : 1;
     account_.ended_heaps += noted.is_ended ? 1 : 0;
     std::size_t& bins = noted.is_ended ? ended_bins_ : account_.bins;
-    bins += engine::bytes_in_bins(heap.bins, heap.capacities) + engine::bytes_in_spare_lists(heap);
+    bins += engine::bytes_in_bins(heap.bins, heap.capacities) +
+            engine::bytes_in_spare_lists(heap, is_set(&heap.has_wide_bins));
     if (is_set(&heap.has_sampling_bins))
       bins += engine::bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
     batches_.add(image_, heap, noted.is_ended);
