@@ -2,7 +2,7 @@
 // (address_range.h); a prefix of each part is in use:
 //
 //   | map, 8 B a page | spans, 64 B | free bits, 64 B | more of them, 64 B | remote frees, 192 B |
-//   | heaps, 8 KiB | pages, 16 KiB |
+//   | heaps, 12 KiB | pages, 16 KiB |
 //
 // free() reads one element of the map, one load away and never in memory that the program uses.
 // Address arithmetic is here; the structures are in types.h.
